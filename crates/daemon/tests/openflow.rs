@@ -310,6 +310,48 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
 }
 
 /// Packets take the second bucket while the first one's port is a member without a link, and the first again when the link is back.
+/// A packet in a bundle meets what the bundle has done before it, and leaves when the bundle is committed, as with Open vSwitch.
+#[test]
+fn packets_in_bundles_meet_what_the_bundle_has_done() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    let bridge = format!("unix:{}", rig.path("br0.mgmt").display());
+    let mut monitor = Command::new("ovs-ofctl");
+    monitor.env("OVS_RUNDIR", rig.path("")).args(["-O", "OpenFlow14", "monitor", &bridge, "65534"]);
+    monitor.stdin(std::process::Stdio::null());
+    let watch = Process::start(monitor).unwrap();
+    let packet = |last: u8| {
+        format!("packet-out in_port=2, packet=0001020304050010203040501234{last:02x} actions=table\n")
+    };
+    let (one, two, three) = (packet(1), packet(2), packet(3));
+    let bundle = |name: &str, text: String| {
+        let file = rig.write(name, &text);
+        ofctl_with(&rig, &["-O", "OpenFlow14"], &["bundle", file.to_str().unwrap()])
+    };
+    let group = "group group_id=1,type=all,bucket=output:controller\nflow in_port=2 actions=group:1\n";
+    eventually("the monitor listens", PATIENCE, || {
+        let done = bundle("first", format!("{group}{one}group delete\n"));
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let seen = watch.output();
+        if seen.contains("PACKET_IN") { Ok(()) } else { Err(seen) }
+    })
+    .unwrap();
+    assert!(!ofctl(&rig, &["dump-flows"]).contains("group:1"), "the bundle has taken it away again");
+    let refused = bundle("second", format!("{group}{two}flow in_port=3 actions=group:2\n"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("OFPBAC_BAD_OUT_GROUP") && said.contains("OFPBFC_MSG_FAILED"), "{said}");
+    let before = watch.output().matches("PACKET_IN").count();
+    assert!(bundle("third", format!("{group}{three}{three}group delete\n")).status.success());
+    eventually("both of the third", PATIENCE, || {
+        match watch.output().matches("PACKET_IN").count() - before {
+            2 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .unwrap();
+    assert!(!watch.output().contains("123402"), "none of the second");
+}
+
 #[test]
 fn fast_failover_goes_by_the_links_of_ports() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

@@ -22,13 +22,13 @@ use lookup::FlowRef;
 use packet::{DropReason, FlowKey, PortId};
 use port::Packet;
 use switch::Bridge;
-use switch::flow::{BandKind, Beyond, Event, Meter, Op, PacketOut, Pipeline, Program};
+use switch::flow::{BandKind, Beyond, DecidedPacket, Event, Meter, Op, PacketOut, Pipeline, Program};
 use sync::counter::Counter;
 use sync::spsc::{Consumer, Producer};
 use sync::token_bucket::TokenBucket;
 use sync::wake::Waker;
 
-use crate::packet_outs::{PacketOuts, Queued};
+use crate::packet_outs::{Outgoing, PacketOuts, Queued};
 
 /// Words beyond the key that caches know.
 pub const BEYOND: usize = 7;
@@ -187,7 +187,17 @@ impl FlowTables {
     /// The queue has no limit of its own. `reservation` stands for the room that the session has reserved for the packet; the reservation is
     /// dropped when the slow path has decided the packet, or when the bridge goes.
     pub fn packet_out(&self, session: u64, packet: PacketOut, reservation: impl Any + Send) {
-        let queued = Queued { packet: Box::new(packet), reservation: Box::new(reservation) };
+        self.queue_packet_out(session, Outgoing::Asked(Box::new(packet)), Box::new(reservation));
+    }
+
+    /// Sends a packet that a batch of changes has decided, behind the packet-outs of the session that wait. `reservation` is as with
+    /// [`FlowTables::packet_out`].
+    pub fn send_decided(&self, session: u64, packet: DecidedPacket, reservation: impl Any + Send) {
+        self.queue_packet_out(session, Outgoing::Decided(Box::new(packet)), Box::new(reservation));
+    }
+
+    fn queue_packet_out(&self, session: u64, packet: Outgoing, reservation: Box<dyn Any + Send>) {
+        let queued = Queued { packet, reservation };
         self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).push(session, queued);
         self.waker.notify();
     }

@@ -8,12 +8,20 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use switch::flow::PacketOut;
+use switch::flow::{DecidedPacket, PacketOut};
+
+/// A packet-out on its way to the slow path.
+pub(crate) enum Outgoing {
+    /// The slow path decides the packet when its turn comes.
+    Asked(Box<PacketOut>),
+    /// The packet was decided within a batch of changes.
+    Decided(Box<DecidedPacket>),
+}
 
 /// A packet-out that waits.
 pub(crate) struct Queued {
-    /// The packet and its actions.
-    pub packet: Box<PacketOut>,
+    /// The packet.
+    pub packet: Outgoing,
     /// Room that the session has reserved. Dropping the reservation gives the room back.
     pub reservation: Box<dyn Any + Send>,
 }
@@ -71,19 +79,23 @@ mod tests {
         let queued = |in_port| {
             let (metadata, actions, frame) = (Match::ANY, Vec::new(), Vec::new());
             let packet = Box::new(PacketOut { in_port, metadata, actions, frame, resumes: None });
-            Queued { packet, reservation: Box::new(()) }
+            Queued { packet: Outgoing::Asked(packet), reservation: Box::new(()) }
         };
         for (session, count) in [(0, 5), (3, 2), (7, 1)] {
             (0..count)
                 .for_each(|at| waiting.push(session, queued(u32::try_from(session).unwrap() * 10 + at)));
         }
-        let order: Vec<u32> = std::iter::from_fn(|| Some(waiting.pop()?.packet.in_port)).collect();
+        let next = |waiting: &mut PacketOuts| match waiting.pop()?.packet {
+            Outgoing::Asked(packet) => Some(packet.in_port),
+            Outgoing::Decided(_) => None,
+        };
+        let order: Vec<u32> = std::iter::from_fn(|| next(&mut waiting)).collect();
         assert_eq!(order, [30, 70, 0, 31, 1, 2, 3, 4]);
         assert!(waiting.is_empty());
         // A session that ends leaves nothing behind that would take turns.
         (0..3).for_each(|at| waiting.push(at, queued(at.try_into().unwrap())));
         assert_eq!((waiting.purge(1).len(), waiting.purge(1).len()), (1, 0));
-        let order: Vec<u32> = std::iter::from_fn(|| Some(waiting.pop()?.packet.in_port)).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| next(&mut waiting)).collect();
         assert_eq!(order, [2, 0]);
     }
 }

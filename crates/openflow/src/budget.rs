@@ -12,7 +12,7 @@ use crate::datapath::Reservation;
 /// Octets of memory that the queued packet-outs of a session take at most.
 const OCTETS: u32 = 512 * 1024;
 /// Packet-outs that a session has queued at most.
-const MESSAGES: u32 = 256;
+pub(crate) const MESSAGES: u32 = 256;
 
 /// Octets of memory that the queued packet-outs of all sessions of a bridge take at most, also of those that have ended.
 const BRIDGE_OCTETS: usize = 16 << 20;
@@ -47,6 +47,13 @@ impl PacketOutBudget {
     pub async fn reserve(&self, packet: &PacketOut) -> Option<Reservation> {
         let own = Arc::clone(&self.free).acquire_many_owned(cost(packet)).await.ok()?;
         let of_all = Arc::clone(&self.of_all).acquire_many_owned(cost(packet)).await.ok()?;
+        Some(Reservation::new(self.session, [own, of_all]))
+    }
+
+    /// Waits until all packet-outs of the session are decided, and reserves its whole budget: for packets that are decided together.
+    pub async fn reserve_all(&self) -> Option<Reservation> {
+        let own = Arc::clone(&self.free).acquire_many_owned(OCTETS).await.ok()?;
+        let of_all = Arc::clone(&self.of_all).acquire_many_owned(OCTETS).await.ok()?;
         Some(Reservation::new(self.session, [own, of_all]))
     }
 

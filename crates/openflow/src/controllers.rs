@@ -128,7 +128,7 @@ impl Controllers {
     #[must_use]
     pub fn with_sockets(datapath: Arc<dyn Datapath>, sockets: Arc<Sockets>) -> Controllers {
         let subscription = datapath.subscribe();
-        let hub = Hub::new(datapath, Arc::clone(&subscription.monitored));
+        let hub = Hub::new(datapath, subscription.interest.clone());
         let events = tokio::spawn(Arc::clone(&hub).run(subscription));
         Controllers { hub, events, running: HashMap::new(), sockets }
     }

@@ -243,6 +243,13 @@ pub trait Datapath: Send + Sync + 'static {
         if changes.len() < MANY { Ok(self.modify_for(changes, origin)) } else { Err(changes) }
     }
 
+    /// As [`Datapath::modify_for`], where packets are among the changes ([`Mod::PacketOut`]). The bridge keeps `reservation` until all of
+    /// them are sent.
+    ///
+    /// # Errors
+    /// As [`Datapath::modify`], and no packet is sent.
+    fn modify_and_send(&self, changes: Vec<Mod>, origin: Origin, reservation: Reservation) -> Outcome;
+
     /// Rules and their counters, by table, then by falling priority. A rule that is there throughout comes exactly once.
     fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats>;
 
@@ -406,28 +413,38 @@ pub struct Subscription {
     pub lost: Arc<AtomicU64>,
     /// Those of them about rules since they were asked for last: what comes next comes behind a gap.
     pub missed: Arc<AtomicU64>,
-    /// How many sessions monitor rules; while it is zero, changes of rules that nobody waits for are not put in.
-    pub monitored: Arc<AtomicUsize>,
+    /// What sessions want to hear of.
+    pub interest: Interest,
+}
+
+/// What the sessions of a bridge want to hear of, counted by session. The bridge tells of nothing that no session wants. Clones share
+/// their counts.
+#[derive(Clone, Debug, Default)]
+pub struct Interest {
+    /// Sessions that monitor rules; while there is none, changes of rules that nobody waits for are not put in.
+    pub rules: Arc<AtomicUsize>,
+    /// Sessions that want to hear of the requests of others that change groups and meters.
+    pub requests: Arc<AtomicUsize>,
 }
 
 /// A queue for so many events (at least 4). Packets leave the last quarter of it to everything else.
 #[must_use]
 pub fn events(capacity: usize) -> (EventSender, Subscription) {
-    events_monitored(capacity, Arc::default())
+    events_for(capacity, Interest::default())
 }
 
-/// As [`events`], where it is counted together with others how many sessions monitor rules.
+/// As [`events`], where the sessions' interest is counted together with others.
 #[must_use]
-pub fn events_monitored(capacity: usize, monitored: Arc<AtomicUsize>) -> (EventSender, Subscription) {
+pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscription) {
     let (to, events) = mpsc::channel(capacity.max(4));
     let (lost, missed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let sender = EventSender {
         to,
         lost: Arc::clone(&lost),
         missed: Arc::clone(&missed),
-        monitored: Arc::clone(&monitored),
+        monitored: Arc::clone(&interest.rules),
     };
-    (sender, Subscription { events, lost, missed, monitored })
+    (sender, Subscription { events, lost, missed, interest })
 }
 
 impl EventSender {
@@ -545,7 +562,7 @@ pub(crate) fn is_about_rules(event: &Event) -> bool {
         Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {
             true
         }
-        Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) => false,
+        Event::PacketIn(_) | Event::Port(..) | Event::Request(_) | Event::Vacancy(..) => false,
     }
 }
 
@@ -555,7 +572,9 @@ pub(crate) fn is_for_all(event: &Event) -> bool {
         Event::Added(..) | Event::Modified(..) => false,
         Event::Removed(flow, _) => flow.flags.send_removed,
         Event::Caused(_, events) => events.iter().any(is_for_all),
-        Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) | Event::Lost(_) => true,
+        Event::PacketIn(_) | Event::Port(..) | Event::Request(_) | Event::Vacancy(..) | Event::Lost(_) => {
+            true
+        }
     }
 }
 
@@ -646,7 +665,7 @@ mod tests {
         let told = from.events.try_recv().unwrap();
         assert!(matches!(&told.event, Event::Removed(flow, _) if flow.flags.send_removed));
         assert!(from.events.try_recv().is_err());
-        from.monitored.fetch_add(1, Ordering::Relaxed);
+        from.interest.rules.fetch_add(1, Ordering::Relaxed);
         assert!(to.is_monitored());
         tell();
         assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
@@ -658,7 +677,7 @@ mod tests {
     fn many_changes_go_in_parts() {
         const MANY: usize = 2000;
         let (to, mut from) = events(64);
-        from.monitored.fetch_add(1, Ordering::Relaxed);
+        from.interest.rules.fetch_add(1, Ordering::Relaxed);
         let gone = || {
             (0..MANY).map(|n| {
                 let priority = u16::try_from(n).unwrap();
@@ -688,7 +707,7 @@ mod tests {
     #[test]
     fn a_gap_is_known() {
         let (to, mut from) = events(4);
-        from.monitored.fetch_add(1, Ordering::Relaxed);
+        from.interest.rules.fetch_add(1, Ordering::Relaxed);
         let tell = || assert!((0..6).all(|_| to.send(Event::Added(flow(false), None))));
         assert!((0..6).all(|_| to.send(packet())));
         assert_eq!(from.missed.load(Ordering::Relaxed), 0, "packets are no rules");

@@ -8,7 +8,7 @@ use switch::flow::{Event, Mod, Origin};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
-use crate::datapath::{Datapath, Outcome, Subscription, Told, is_about_rules, is_for_all};
+use crate::datapath::{Datapath, Interest, Outcome, Subscription, Told, is_about_rules, is_for_all};
 use crate::wire::{HEADER, Header};
 
 /// What a session is told from outside that it has not taken yet.
@@ -143,8 +143,8 @@ impl State {
 /// See the [module](self).
 pub(crate) struct Hub {
     pub datapath: Arc<dyn Datapath>,
-    /// Sessions that monitor rules; the bridge looks at it.
-    monitored: Arc<AtomicUsize>,
+    /// What sessions want to hear of; the bridge looks at it.
+    interest: Interest,
     /// What controllers and bridge say to each other, while somebody listens.
     said: broadcast::Sender<Arc<[u8]>>,
     /// What the packet-outs of all sessions may take, also of those that have ended.
@@ -164,6 +164,8 @@ pub(crate) struct Seat {
     hearing: bool,
     /// The last change of this session that the bridge is told of.
     change: u64,
+    /// It hears of the requests of others that change groups and meters.
+    hears_requests: bool,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
     behind: Arc<AtomicBool>,
@@ -174,12 +176,12 @@ pub(crate) struct Seat {
 pub(crate) struct Stale;
 
 impl Hub {
-    pub fn new(datapath: Arc<dyn Datapath>, monitored: Arc<AtomicUsize>) -> Arc<Hub> {
+    pub fn new(datapath: Arc<dyn Datapath>, interest: Interest) -> Arc<Hub> {
         let said = broadcast::Sender::new(OVERHEARD);
         let packet_outs = budget::of_bridge();
         let changes = Arc::new(Semaphore::new(1));
         let (state, told) = (Mutex::default(), Notify::new());
-        Arc::new(Hub { datapath, monitored, said, packet_outs, changes, state, told })
+        Arc::new(Hub { datapath, interest, said, packet_outs, changes, state, told })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -224,7 +226,9 @@ impl Hub {
         };
         state.members.insert(id, member);
         let change = if controller { self.changed(state) } else { 0 };
-        Seat { hub: Arc::clone(self), id, monitoring: false, hearing: false, change, notices, lost, behind }
+        let hub = Arc::clone(self);
+        let (monitoring, hearing, hears_requests) = (false, false, false);
+        Seat { hub, id, monitoring, hearing, hears_requests, change, notices, lost, behind }
     }
 
     fn leave(self: &Arc<Self>, id: u64) {
@@ -384,9 +388,9 @@ impl Seat {
             }
             self.behind.store(false, Ordering::Relaxed);
             if on {
-                self.hub.monitored.fetch_add(1, Ordering::Relaxed);
+                self.hub.interest.rules.fetch_add(1, Ordering::Relaxed);
             } else {
-                self.hub.monitored.fetch_sub(1, Ordering::Relaxed);
+                self.hub.interest.rules.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -407,6 +411,19 @@ impl Seat {
         self.change = self.hub.changed(state);
     }
 
+    /// Says whether this session hears of the requests of others that change groups and meters.
+    pub fn hear_requests(&mut self, on: bool) {
+        if on != self.hears_requests {
+            self.hears_requests = on;
+            let requests = &self.hub.interest.requests;
+            if on {
+                requests.fetch_add(1, Ordering::Relaxed)
+            } else {
+                requests.fetch_sub(1, Ordering::Relaxed)
+            };
+        }
+    }
+
     /// This session's role, which another one may have changed.
     pub fn current(&self) -> Role {
         self.hub.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
@@ -417,6 +434,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.monitor(false);
         self.hear_misses(false);
+        self.hear_requests(false);
         let dropped = self.hub.datapath.session_ended(self.id);
         self.lost.fetch_add(dropped as u64, Ordering::Relaxed);
         self.hub.leave(self.id);

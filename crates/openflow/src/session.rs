@@ -453,6 +453,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         let answer = self.request(head, message).await;
         self.follow_misses();
+        self.follow_requests();
         self.seat.told().await;
         match answer {
             Ok(()) => Ok(()),

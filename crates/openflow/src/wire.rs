@@ -6,6 +6,7 @@
 pub mod action;
 pub mod error;
 pub mod flow;
+pub(crate) mod forward;
 pub mod group;
 pub mod matching;
 pub mod meter;

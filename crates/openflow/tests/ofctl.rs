@@ -552,6 +552,31 @@ async fn bundles_are_made_whole_or_not_at_all() {
     lab.end().await;
 }
 
+/// Packets in a bundle are sent when it is committed, and none of a bundle that is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_in_bundles_are_sent_when_all_is_done() {
+    let Some(lab) = Lab::new("bundled").await else { return };
+    let path = std::env::temp_dir().join(format!("trivium-of-{}-bundled", std::process::id()));
+    let packet = "packet-out in_port=6, packet=0001020304050010203040501234 actions=";
+    let frame = [0, 1, 2, 3, 4, 5, 0, 0x10, 0x20, 0x30, 0x40, 0x50, 0x12, 0x34];
+    for version in SINCE_13 {
+        let good = format!("group group_id=1,type=all,bucket=output:1\n{packet}group:1\ngroup delete\n");
+        std::fs::write(&path, good).unwrap();
+        lab.run(version, "bundle", &[path.to_str().unwrap()]).await;
+        let sent: Vec<_> = std::mem::take(&mut *lab.bridge.sent.lock().unwrap());
+        assert_eq!(sent.len(), 1, "{version}");
+        assert_eq!((sent[0].in_port, &sent[0].frame[..]), (6, &frame[..]));
+        assert!(lab.bridge.lock().groups.is_empty());
+        let bad = format!("{packet}1\nflow in_port=1,actions=2\n{packet}group:2\n");
+        std::fs::write(&path, bad).unwrap();
+        lab.fails(version, "bundle", &[path.to_str().unwrap()], "OFPBAC_BAD_OUT_GROUP for: OFPT_PACKET_OUT")
+            .await;
+        assert!(lab.bridge.sent.lock().unwrap().is_empty() && lab.bridge.lock().flows.is_empty());
+    }
+    std::fs::remove_file(path).unwrap();
+    lab.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monitor_sees_what_happens() {
     let Some(lab) = Lab::new("monitor").await else { return };

@@ -1078,3 +1078,164 @@ async fn a_slow_reader_of_a_dump_is_cut_at_the_deadline() {
     trickle.abort();
     controllers.shutdown().await;
 }
+
+/// Asks for requests that change groups (bit 0) and meters (bit 1), as master or equal.
+async fn ask_for_requests(peer: &mut Peer, mask: u32) {
+    // A client that came to us hears of nothing before it has set a `miss_send_len`.
+    peer.send(9, 1, &[0, 0, 0, 64]).await;
+    let mut property = Vec::new();
+    property.u16(11);
+    property.u16(8);
+    property.u32(mask);
+    if peer.version >= 5 {
+        peer.send(28, 2, &property).await;
+    } else {
+        // NXT_SET_ASYNC_CONFIG2.
+        let mut body = vec![0, 0, 0x23, 0x20, 0, 0, 0, 27];
+        body.extend(property);
+        peer.send(4, 2, &body).await;
+    }
+}
+
+/// Reads the request in a message that forwards one: kind, xid and body, behind the experimenter's header in OpenFlow 1.0.
+fn forwarded(version: u8, message: &Message) -> Message {
+    let (kind, experimenter): (u8, &[u8]) = match version {
+        1..=3 => (4, &[0, 0, 0x23, 0x20, 0, 0, 0, 132]),
+        4 => (4, &[0x4f, 0x4e, 0x46, 0, 0, 0, 0x09, 0x2e]),
+        _ => (32, &[]),
+    };
+    assert_eq!((message.0, message.1), (kind, 0), "{message:?}");
+    let inner = message.2.strip_prefix(experimenter).unwrap();
+    assert_eq!(inner[0], version);
+    assert_eq!(usize::from(u16::from_be_bytes([inner[2], inner[3]])), inner.len());
+    let xid = u32::from_be_bytes([inner[4], inner[5], inner[6], inner[7]]);
+    if (version, inner[1]) == (1, 4) {
+        assert_eq!(inner[8..16], [0, 0, 0x23, 0x20, 0, 0, 0, 31], "NXT_GROUP_MOD");
+        return (15, xid, inner[16..].to_vec());
+    }
+    (inner[1], xid, inner[8..].to_vec())
+}
+
+/// A request that changes groups or meters is forwarded, in each version, to sessions that have asked for it, and not to the one that made it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_change_groups_and_meters_are_forwarded() {
+    use switch::flow::{Bucket, Group, GroupKind, SelectMethod};
+    for version in 1..=6_u8 {
+        let (_bridge, controllers, at) = listening().await;
+        let number = Version::from_wire(version).unwrap();
+        let mut hears = Peer::connect(at, version).await;
+        ask_for_requests(&mut hears, 3).await;
+        hears.send(2, 9, &[]).await;
+        assert_eq!(hears.wait_for(3).await.1, 9);
+        // It takes packets, and has not asked for requests.
+        let mut other = Peer::connect(at, 4).await;
+        other.send(9, 1, &[0, 0, 0, 64]).await;
+        let mut asks = Peer::connect(at, 6).await;
+        ask_for_requests(&mut asks, 3).await;
+        let bucket = |id| {
+            let actions = vec![Action::Output { port: 2, max_len: 0 }];
+            Bucket { id, weight: 0, watch_port: None, watch_group: None, actions }
+        };
+        let group = |buckets: u32| {
+            let buckets = (0..buckets).map(bucket).collect();
+            Group { id: 7, kind: GroupKind::All, method: SelectMethod::Default, buckets }
+        };
+        let body = |command: u16, version: Version, buckets: u32| {
+            let mut out = Vec::new();
+            wire::group::put_mod(&mut out, version, &group(buckets));
+            out[..2].copy_from_slice(&command.to_be_bytes());
+            out
+        };
+        // Nicira's ADD_OR_MOD says, when it is forwarded, what it has done.
+        asks.send(15, 71, &body(0x8000, Version::V15, 1)).await;
+        assert_eq!(forwarded(version, &hears.next().await), (15, 71, body(0, number, 1)), "{number}");
+        asks.send(15, 72, &body(0x8000, Version::V15, 2)).await;
+        assert_eq!(forwarded(version, &hears.next().await), (15, 72, body(1, number, 2)), "{number}");
+        // A bucket that is put in, or all of the group where the version puts in no single ones.
+        let mut insert = body(3, Version::V15, 0);
+        let last = vec![0, 3, 0, 0, 0, 0, 0, 7, 0, 8, 0, 0, 0xff, 0xff, 0xff, 0xfe, 0, 8, 0, 0, 0, 0, 0, 9];
+        insert.clear();
+        insert.extend(&last);
+        asks.send(15, 73, &insert).await;
+        let (kind, xid, inserted) = forwarded(version, &hears.next().await);
+        assert_eq!((kind, xid), (15, 73));
+        if matches!(version, 1 | 6) {
+            assert_eq!(inserted, last);
+        } else {
+            assert_eq!(inserted[..8], body(1, number, 2)[..8]);
+            assert_eq!(inserted.len(), body(1, number, 2).len() + 16, "three buckets");
+        }
+        // What is refused is not forwarded.
+        asks.send(15, 74, &body(0, Version::V15, 1)).await;
+        assert_eq!(
+            error(&asks.next().await),
+            (6, 0),
+            "OFPGMFC_GROUP_EXISTS, and nothing of its own requests"
+        );
+        let meter = [0, 0, 0, 1, 0, 0, 0, 5, 0, 1, 0, 16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
+        asks.send(29, 75, &meter).await;
+        if version >= 4 {
+            assert_eq!(forwarded(version, &hears.next().await), (29, 75, meter.to_vec()));
+        }
+        let mut delete = body(2, Version::V15, 0);
+        asks.send(15, 76, &delete).await;
+        delete = body(2, number, 0);
+        assert_eq!(forwarded(version, &hears.next().await), (15, 76, delete));
+        assert!(asks.until_barrier().await.is_empty() && other.until_barrier().await.is_empty());
+        // Meters alone from now on, which versions before 1.3 have not.
+        ask_for_requests(&mut hears, 2).await;
+        hears.send(2, 10, &[]).await;
+        assert_eq!(hears.next().await.1, 10);
+        asks.send(15, 77, &body(0, Version::V15, 1)).await;
+        assert!(asks.until_barrier().await.is_empty());
+        hears.send(2, 11, &[]).await;
+        assert_eq!(hears.next().await.1, 11);
+        controllers.shutdown().await;
+    }
+}
+
+/// A bundle holds as many packets as a session may have waiting, and waits for those that are on their way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_of_a_bundle_are_bounded_as_others_are() {
+    let (bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at, 5).await;
+    let packet = |id: u32, buffer: u32| {
+        let mut body = Vec::new();
+        body.u32(id);
+        body.u32(0);
+        let start = wire::begin(&mut body, Version::V14, 13, 5);
+        body.u32(buffer);
+        body.u32(1);
+        body.u16(16);
+        body.zeros(6);
+        body.extend([0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+        body.zeros(60);
+        wire::finish(&mut body, start);
+        body
+    };
+    for _ in 0..256 {
+        peer.send(34, 5, &packet(1, u32::MAX)).await;
+    }
+    assert!(peer.until_barrier().await.is_empty());
+    peer.send(34, 5, &packet(1, u32::MAX)).await;
+    assert_eq!(error(&peer.next().await), (17, 12), "OFPBFC_MSG_TOO_MANY");
+    peer.send(33, 6, &bundle_control(1, 4)).await;
+    assert_eq!(error(&peer.next().await), (17, 13), "a bundle with such a message does not come about");
+    peer.send(34, 5, &packet(2, 9)).await;
+    assert_eq!(error(&peer.next().await), (1, 8), "OFPBRC_BUFFER_UNKNOWN");
+    assert!(bridge.sent.lock().unwrap().is_empty());
+    // The bridge keeps the first bundle's reservation, so the second one waits.
+    bridge.holds.store(true, Ordering::Relaxed);
+    for id in [3, 4] {
+        peer.send(34, 5, &packet(id, u32::MAX)).await;
+        peer.send(33, 7, &bundle_control(id, 4)).await;
+    }
+    assert_eq!(peer.wait_for(33).await.2, bundle_control(3, 5));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(bridge.sent.lock().unwrap().len(), 1);
+    bridge.holds.store(false, Ordering::Relaxed);
+    bridge.held.lock().unwrap().clear();
+    assert_eq!(peer.wait_for(33).await.2, bundle_control(4, 5));
+    assert_eq!(bridge.sent.lock().unwrap().len(), 2);
+    controllers.shutdown().await;
+}

@@ -24,6 +24,7 @@ mod message;
 mod modify;
 mod normal;
 mod options;
+mod packet_out;
 mod pipeline;
 mod program;
 mod rewrite;
@@ -36,6 +37,7 @@ mod translate;
 pub use action::{
     Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
 };
+pub use batch::DecidedPacket;
 pub use beyond::Beyond;
 pub use bounds::{TableBounds, TableWishes};
 pub use dump::{FlowDump, FlowSums, NumberedDump};

@@ -4,12 +4,15 @@
 mod rules;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use packet::PortId;
-use rules::{add, from, out, pipeline, run, tcp};
+use rules::{add, from, out, pipeline, run, set, tcp};
 use switch::flow::{
-    Action, Band, BandKind, Bucket, Field, FlowCommand, FlowError, FlowFilter, FlowMod, FlowStats, Group,
-    GroupKind, GroupMod, Instructions, Match, Meter, MeterMod, Mod, Pipeline, SelectMethod,
+    Action, Band, BandKind, Bucket, BucketPlace, DecidedPacket, Event, Field, FlowCommand, FlowError,
+    FlowFilter, FlowMod, FlowStats, ForwardedRequest, Group, GroupKind, GroupMod, Instructions, Learn,
+    LearnPart, LearnSource, Match, Meter, MeterMod, Mod, PacketOut, Pipeline, SelectMethod, SubField, port,
 };
 
 #[test]
@@ -149,4 +152,137 @@ fn statistics_count_who_goes_by_groups_and_meters() {
     assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 3);
     pipeline.modify(&[Mod::Meter(MeterMod::Delete(None))], 0).unwrap();
     assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 1);
+}
+
+fn group(id: u32, actions: Vec<Action>) -> Group {
+    let bucket = Bucket { id: 0, weight: 0, watch_port: None, watch_group: None, actions };
+    Group { id, kind: GroupKind::All, method: SelectMethod::Default, buckets: vec![bucket] }
+}
+
+fn packet_out(actions: Vec<Action>) -> Mod {
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    Mod::PacketOut(Box::new(PacketOut { in_port: 1, metadata: Match::ANY, actions, frame, resumes: None }))
+}
+
+fn rule(table: u8, matching: Match, actions: Vec<Action>) -> Mod {
+    Mod::Flow(Box::new(FlowMod::add(table, 1, matching, Instructions::apply(actions))))
+}
+
+/// A packet of a batch meets what the changes before it have made, not those behind it.
+#[test]
+fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
+    let mut pipeline = pipeline();
+    let to_tables = || packet_out(vec![out(port::TABLE)]);
+    let batch = [
+        to_tables(),
+        Mod::Group(GroupMod::Add(group(1, vec![out(2)]))),
+        rule(0, from(1), vec![Action::Group(1)]),
+        to_tables(),
+        Mod::Group(GroupMod::Delete(1)),
+        to_tables(),
+        rule(0, from(1), vec![out(3)]),
+        to_tables(),
+    ];
+    let decided = pipeline.modify_and_decide(&batch, 0).unwrap();
+    let left = |decided: &DecidedPacket| {
+        let mut left = Vec::new();
+        rules::execute(&decided.fate.program.ops, decided.packet.frame.clone(), &mut left);
+        left.into_iter().map(|(port, _)| port.0).collect::<Vec<u16>>()
+    };
+    assert_eq!(decided.iter().map(left).collect::<Vec<_>>(), [vec![], vec![2], vec![], vec![3]]);
+    assert_eq!(pipeline.rule_count(), 1);
+    // Nothing is sent of a batch that is refused, by a packet or by what stands behind packets.
+    let no_group = packet_out(vec![Action::Group(9)]);
+    assert_eq!(
+        pipeline.modify_and_decide(&[to_tables(), no_group], 0).map(|_| ()),
+        Err((1, FlowError::BadOutGroup))
+    );
+}
+
+/// What a packet teaches is a change of the batch: later packets meet it, and it goes with a batch that is refused.
+#[test]
+fn packets_of_a_batch_learn_in_their_order() {
+    let mut pipeline = pipeline();
+    let source = LearnSource::Field(SubField::whole(Field::EthSrc));
+    let parts = vec![
+        LearnPart::Match(source, SubField::whole(Field::EthDst)),
+        LearnPart::Output(SubField::whole(Field::InPort)),
+    ];
+    let learn = Action::Learn(Box::new(Learn {
+        idle_timeout: 0,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 5,
+        cookie: 7,
+        flags: 0,
+        table: 1,
+        limit: 0,
+        result: None,
+        parts,
+    }));
+    let meets = || {
+        packet_out(vec![
+            set(Field::EthDst, 0x0200_0000_0001),
+            Action::Resubmit { port: None, table: Some(1) },
+        ])
+    };
+    let batch = [rule(0, from(1), vec![learn]), meets(), packet_out(vec![out(port::TABLE)]), meets()];
+    let mut refused = batch.to_vec();
+    refused.push(rule(0, from(2), vec![Action::Group(9)]));
+    pipeline.modify_and_decide(&refused, 0).map(|_| ()).unwrap_err();
+    assert_eq!(pipeline.rule_count(), 0);
+    let decided = pipeline.modify_and_decide(&batch, 0).unwrap();
+    let missed: Vec<bool> = decided.iter().map(|decided| decided.fate.missed.contains(&1)).collect();
+    assert_eq!(missed, [true, false, false]);
+    assert!(decided.iter().all(|decided| decided.fate.learns.is_empty()));
+    assert_eq!(pipeline.rule_count(), 2);
+}
+
+/// All packets of a batch have bounds together: look-ups and memory.
+#[test]
+fn packets_of_a_batch_are_bounded() {
+    let mut pipeline = pipeline();
+    let again = vec![Action::Resubmit { port: None, table: Some(1) }; 4000];
+    let lookups = |count| vec![packet_out(again.clone()); count];
+    assert_eq!(pipeline.modify_and_decide(&lookups(16), 0).unwrap().len(), 16);
+    assert_eq!(
+        pipeline.modify_and_decide(&lookups(17), 0).map(|_| ()),
+        Err((16, FlowError::TooMany)),
+        "65,536 look-ups"
+    );
+    let mut large = packet_out(vec![out(port::CONTROLLER); 200]);
+    if let Mod::PacketOut(packet) = &mut large {
+        packet.frame.resize(30_000, 0);
+    }
+    assert_eq!(pipeline.modify_and_decide(&[large], 0).map(|_| ()), Err((0, FlowError::TooMany)), "6 MB");
+}
+
+/// Requests that change groups and meters are told while anybody wants to hear of them, and none of a batch that is refused.
+#[test]
+fn requests_are_told_while_they_are_wanted() {
+    let mut pipeline = pipeline();
+    let wanted = Arc::new(AtomicUsize::new(0));
+    pipeline.set_requests(Arc::clone(&wanted));
+    pipeline.take_events();
+    let add = Mod::Group(GroupMod::Modify { group: group(1, vec![out(2)]), or_add: true });
+    pipeline.modify(std::slice::from_ref(&add), 0).unwrap();
+    assert!(pipeline.take_events().is_empty());
+    wanted.store(1, Ordering::Relaxed);
+    let refused = rule(0, from(2), vec![Action::Group(9)]);
+    pipeline.modify(&[add.clone(), refused], 0).unwrap_err();
+    assert!(pipeline.take_events().is_empty());
+    let bucket = Bucket { id: 4, ..group(1, Vec::new()).buckets.remove(0) };
+    let insert = Mod::Group(GroupMod::InsertBuckets(1, BucketPlace::Last, vec![bucket]));
+    pipeline.modify(&[add, insert, Mod::Meter(MeterMod::Delete(None))], 0).unwrap();
+    let told = pipeline.take_events();
+    let [Event::Request(modified), Event::Request(inserted), Event::Request(meters)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(matches!(&**modified, ForwardedRequest::Group { existed: true, after: None, .. }));
+    let ForwardedRequest::Group { existed: true, after: Some(after), .. } = &**inserted else {
+        panic!("{inserted:?}")
+    };
+    assert_eq!(after.buckets.len(), 2);
+    assert_eq!(**meters, ForwardedRequest::Meter(MeterMod::Delete(None)));
 }

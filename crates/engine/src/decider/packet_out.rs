@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packet::{FlowKey, PortId};
-use switch::flow::{Asked as Question, Beyond, Flow, PacketOut};
+use switch::flow::{Asked as Question, DecidedPacket, PacketOut, Pipeline, Translated};
 
 use super::Decider;
 use crate::flows::{Answer, FlowBridge};
-use crate::packet_outs::Queued;
+use crate::packet_outs::{Outgoing, Queued};
 use crate::worker::monotonic;
 
 /// Packet-outs that the slow path decides in one round, of all bridges and sessions together: as many as upcalls of one port.
@@ -39,7 +38,7 @@ impl Decider {
                     return left < BUDGET;
                 }
                 let Some(Queued { packet, reservation }) = bridge.tables.next_packet_out() else { continue };
-                self.packet_out(bridge, *packet, now);
+                self.packet_out(bridge, packet, now);
                 drop(reservation);
                 (left, any) = (left - 1, true);
             }
@@ -56,24 +55,22 @@ impl Decider {
             && self.workers[0].answers.len() < QUEUED
     }
 
-    fn packet_out(&mut self, bridge: &Arc<FlowBridge>, out: PacketOut, now: u64) {
-        let mut key = FlowKey::ZERO;
-        let Ok(layers) = FlowKey::extract(&out.frame, out.frame.len(), PortId(0), &mut key) else { return };
-        let beyond = Beyond::extract(&out.frame, &key, &layers);
-        let mut flow = Flow::new(&key, &beyond, out.in_port);
-        for word in 0..flow.0.len() {
-            flow.0[word] = flow.0[word] & !out.metadata.mask.0[word] | out.metadata.value.0[word];
-        }
-        let (fate, from, events) = {
+    fn packet_out(&mut self, bridge: &Arc<FlowBridge>, out: Outgoing, now: u64) {
+        let (frame, fate, from, events) = {
             let mut pipeline = bridge.tables.lock_for_packets();
-            let asked = Question { flow: &flow, frame: Some(&out.frame), trace: false };
-            let fate = match &out.resumes {
-                Some(left) => pipeline.resume(asked, left),
-                None => pipeline.packet_out(asked, &out.actions),
+            let (packet, fate) = match out {
+                Outgoing::Asked(packet) => {
+                    let Some(fate) = decide(&pipeline, &packet) else { return };
+                    (*packet, fate)
+                }
+                Outgoing::Decided(decided) => {
+                    let DecidedPacket { packet, fate } = *decided;
+                    (packet, fate)
+                }
             };
-            let from = pipeline.ports().get(&out.in_port).map(|port| port.id);
-            self.effects(&mut pipeline, &fate, &out.frame, now);
-            (fate, from, pipeline.take_events())
+            let from = pipeline.ports().get(&packet.in_port).map(|port| port.id);
+            self.effects(&mut pipeline, &fate, &packet.frame, now);
+            (packet.frame, fate, from, pipeline.take_events())
         };
         bridge.tables.publish(events);
         let compiled = self.compile(bridge, &fate);
@@ -83,7 +80,7 @@ impl Decider {
         if compiled.program.is_drop() {
             return;
         }
-        let Ok(mut packet) = self.pool.alloc_copy(&out.frame) else { return };
+        let Ok(mut packet) = self.pool.alloc_copy(&frame) else { return };
         packet.set_arrival(from);
         let answer = Answer::Release {
             bridge: Arc::clone(bridge),
@@ -94,4 +91,14 @@ impl Decider {
         };
         self.answer(0, answer);
     }
+}
+
+/// What becomes of a packet as the rules are now; `None`: it is no frame.
+fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
+    let flow = packet.flow()?;
+    let asked = Question { flow: &flow, frame: Some(&packet.frame), trace: false };
+    Some(match &packet.resumes {
+        Some(left) => pipeline.resume(asked, left),
+        None => pipeline.packet_out(asked, &packet.actions),
+    })
 }

@@ -12,14 +12,19 @@ use tokio::time::Instant;
 
 use super::request::{MANY, get_mod};
 use super::{Answer, Session};
-use crate::datapath::Datapath;
+use crate::budget::MESSAGES;
+use crate::datapath::{Datapath, Reservation};
 use crate::wire::error::Error;
-use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish};
+use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, packet};
 
 /// Bundles of a session.
 const BUNDLES: usize = 16;
 /// Changes in all of them.
 const CHANGES: usize = 1 << 19;
+/// Packets in a bundle: as many as a session may have waiting.
+const PACKETS: usize = MESSAGES as usize;
+/// OFPT_PACKET_OUT.
+const PACKET_OUT: u8 = 13;
 /// Octets of memory that all bundles of a session take at most.
 const SESSION_OCTETS: usize = 64 << 20;
 /// Octets of memory that the bundles of all sessions of the process take at most.
@@ -40,6 +45,8 @@ struct Bundle {
     closed: bool,
     /// Each change: whether it names its table in Nicira's way, and the message.
     changes: Vec<(bool, Box<[u8]>)>,
+    /// How many of the changes are packets, which meet the tables as the changes before them have left them.
+    packets: usize,
     /// A message could not be taken, so it cannot be committed.
     broken: bool,
     /// The number and the first octets of the message that opened the bundle.
@@ -54,7 +61,7 @@ impl Bundle {
     fn new(flags: u16, xid: u32, opened: &[u8]) -> Bundle {
         let opened = (xid, opened[..opened.len().min(OPENED_OCTETS)].into());
         let (changes, used) = (Vec::new(), Instant::now());
-        Bundle { flags, closed: false, changes, broken: false, opened, used, octets: 0 }
+        Bundle { flags, closed: false, changes, packets: 0, broken: false, opened, used, octets: 0 }
     }
 
     /// Adds to the memory that the bundle takes; false where the process has no room for so much.
@@ -70,7 +77,7 @@ impl Bundle {
         let read = |(place, (table_ids, message)): (usize, &(bool, Box<[u8]>))| {
             let body = Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength);
             let kind = message.get(1).copied().unwrap_or_default();
-            let change = get_mod(kind, body, version, *table_ids).map_err(|error| (place, error))?;
+            let change = get_change(kind, body, version, *table_ids).map_err(|error| (place, error))?;
             change.ok_or((place, Error::BundleMessage))
         };
         self.changes.iter().enumerate().map(read).collect()
@@ -82,9 +89,27 @@ impl Bundle {
         datapath: &dyn Datapath,
         version: Version,
         origin: Origin,
+        reservation: Option<Reservation>,
     ) -> Result<(), (usize, Error)> {
-        datapath.modify_for(self.mods(version)?, origin).map_err(|(place, why)| (place, why.into()))
+        let mods = self.mods(version)?;
+        let done = match reservation {
+            Some(reservation) => datapath.modify_and_send(mods, origin, reservation),
+            None => datapath.modify_for(mods, origin),
+        };
+        done.map_err(|(place, why)| (place, why.into()))
     }
+}
+
+/// Reads what a bundle may hold: a change, or a packet.
+fn get_change(kind: u8, body: Reader<'_>, version: Version, table_ids: bool) -> Result<Option<Mod>, Error> {
+    if kind != PACKET_OUT {
+        return get_mod(kind, body, version, table_ids);
+    }
+    let (packet, buffer) = packet::get_out(body, version)?;
+    if buffer.is_some() {
+        return Err(Error::UnknownBuffer);
+    }
+    Ok(Some(Mod::PacketOut(Box::new(packet))))
 }
 
 impl Drop for Bundle {
@@ -173,17 +198,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    async fn commit(&mut self, id: u32, flags: u16, xid: u32) -> Result<(), Error> {
+    async fn commit(&mut self, id: u32, flags: u16, xid: u32) -> Answer {
         let bundle = self.bundles.0.remove(&id).ok_or(Error::BundleId)?;
         if bundle.flags != flags {
-            return Err(Error::BundleFlags);
+            return Err(Error::BundleFlags.into());
         }
         if bundle.broken {
-            return Err(Error::BundleFailed);
+            return Err(Error::BundleFailed.into());
+        }
+        let mut reservation = None;
+        if bundle.packets > 0 {
+            // What was answered before is not held back until the session's own packets have gone.
+            self.flush().await?;
+            reservation = self.packet_outs.reserve_all().await;
         }
         let origin = Origin { session: self.seat.number(), xid };
         let (datapath, version) = (Arc::clone(&self.hub.datapath), self.version);
-        let (bundle, done) = if bundle.changes.len() < MANY {
+        let (bundle, done) = if bundle.changes.len() < MANY && reservation.is_none() {
             let done = match bundle.mods(version) {
                 Ok(mods) => {
                     let done = self.hub.modify(mods, origin).await;
@@ -199,7 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             let commit = move || {
                 // Kept until the changes are made, also where the session ends meanwhile.
                 let _kept = (turn, memory);
-                let done = bundle.commit(&*datapath, version, origin);
+                let done = bundle.commit(&*datapath, version, origin, reservation);
                 (bundle, done)
             };
             match tokio::task::spawn_blocking(commit).await {
@@ -212,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             let xid = Header::read(request).map_or(0, |head| head.xid);
             why.write(&mut self.out, self.version, xid, request);
         }
-        Err(Error::BundleFailed)
+        Err(Error::BundleFailed.into())
     }
 
     pub(super) fn bundle_add(&mut self, head: Header, mut body: Reader<'_>, message: &[u8]) -> Answer {
@@ -266,10 +297,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             return Err(Error::BundleFlags);
         }
         let inner = Reader::new(&message[HEADER..], Error::BadLength);
-        get_mod(head.kind, inner, self.version, self.table_ids)?.ok_or(Error::BundleMessage)?;
-        if full || !bundle.grow(more) {
+        let change = get_change(head.kind, inner, self.version, self.table_ids)?;
+        let packets = usize::from(matches!(change.ok_or(Error::BundleMessage)?, Mod::PacketOut(_)));
+        if full || bundle.packets + packets > PACKETS || !bundle.grow(more) {
             return Err(Error::BundleTooMany);
         }
+        bundle.packets += packets;
         bundle.changes.push((self.table_ids, message.into()));
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use switch::flow::{Event, FlowStats, Instructions, PacketIn, Reason};
+use switch::flow::{Event, FlowStats, ForwardedRequest, Instructions, Origin, PacketIn, Reason};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -12,7 +12,8 @@ use crate::hub::{Notice, Role};
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
 use crate::wire::{
-    Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, packet, port, properties, table,
+    Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, forward, packet, port, properties,
+    table,
 };
 
 const PACKETS: usize = 0;
@@ -22,6 +23,7 @@ const ROLES: usize = 3;
 /// Kinds of messages: packets, ports, removed rules, roles, tables, forwarded requests.
 const KINDS: usize = 6;
 const TABLES: usize = 4;
+const REQUESTS: usize = 5;
 
 /// Which messages are wanted: by kind, as master (or equal) and as slave, a bit for each reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,6 +134,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_misses(hears);
     }
 
+    /// Says whether this session hears of the requests of others that change groups and meters: it has asked for them in some role.
+    pub(super) fn follow_requests(&mut self) {
+        let masks = self.wanted().0[REQUESTS];
+        let hears = (self.options.controller || self.miss_send_len != 0) && masks != [0; 2];
+        self.seat.hear_requests(hears);
+    }
+
     pub(super) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Demoted => {
@@ -190,15 +199,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Event::Modified(flow, before) => {
                 return self.monitored(Update::Modified, flow, before.as_deref(), own);
             }
-            Event::Caused(_, events) => {
-                return events.iter().fold(own, |own, event| self.event(event, own));
+            Event::Caused(origin, events) => {
+                return events.iter().fold(own, |own, event| match event {
+                    Event::Request(request) => {
+                        self.forward(*origin, request);
+                        own
+                    }
+                    event => self.event(event, own),
+                });
             }
+            // No session has asked for the change.
+            Event::Request(_) => {}
             Event::Lost(count) => {
                 self.board.lost.fetch_add(*count, Ordering::Relaxed);
                 self.is_behind |= !self.monitors.is_empty();
             }
         }
         own
+    }
+
+    /// Tells of a request of another session, where this one wants to hear of such requests.
+    fn forward(&mut self, origin: Origin, request: &ForwardedRequest) {
+        if origin.session != self.seat.number() && self.wants(REQUESTS, forward::reason(request)) {
+            forward::put(&mut self.out, self.version, origin.xid, request);
+        }
     }
 
     fn packet_in(&mut self, packet: &PacketIn) {

@@ -14,6 +14,11 @@ const ANY: u32 = u32::MAX;
 const MAX_ID: u32 = 0xffff_ff00;
 /// Netronome's experimenter number, and the one it had before.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
+const ADD: u16 = 0;
+const MODIFY: u16 = 1;
+const DELETE: u16 = 2;
+const INSERT: u16 = 3;
+const REMOVE: u16 = 5;
 const ADD_OR_MODIFY: u16 = 0x8000;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
@@ -51,8 +56,8 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<GroupMod, Error
         let buckets = get_buckets_15(from.part(octets).map_err(|_| Error::BadLength)?, version)?;
         let method = get_method(from)?;
         return match command {
-            3 => Ok(GroupMod::InsertBuckets(id, bucket_place(place), buckets)),
-            5 => Ok(GroupMod::RemoveBuckets(id, bucket_place(place))),
+            INSERT => Ok(GroupMod::InsertBuckets(id, bucket_place(place), buckets)),
+            REMOVE => Ok(GroupMod::RemoveBuckets(id, bucket_place(place))),
             _ => whole(command, raw_kind, id, buckets, method),
         };
     }
@@ -67,10 +72,10 @@ fn whole(
     buckets: Vec<Bucket>,
     method: SelectMethod,
 ) -> Result<GroupMod, Error> {
-    if command == 2 {
+    if command == DELETE {
         return Ok(GroupMod::Delete(id));
     }
-    if !matches!(command, 0 | 1 | ADD_OR_MODIFY) {
+    if !matches!(command, ADD | MODIFY | ADD_OR_MODIFY) {
         return Err(Error::GroupCommand);
     }
     let kind = kind(raw_kind)?;
@@ -82,7 +87,7 @@ fn whole(
     }
     let group = Group { id, kind, method, buckets };
     Ok(match command {
-        0 => GroupMod::Add(group),
+        ADD => GroupMod::Add(group),
         _ => GroupMod::Modify { group, or_add: command == ADD_OR_MODIFY },
     })
 }
@@ -249,23 +254,83 @@ fn put_method(out: &mut Vec<u8>, version: Version, method: &SelectMethod) {
 
 /// Writes the body of a change that adds a group.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, group: &Group) {
-    out.u16(0);
-    out.u8(kind_number(group.kind));
-    out.u8(0);
-    out.u32(group.id);
-    let numbered = matches!(version, Version::V10 | Version::V15);
-    let length_at = out.len();
-    if numbered {
-        out.zeros(4);
-        out.u32(u32::MAX);
-    }
-    let before = out.len();
-    group.buckets.iter().for_each(|bucket| put_bucket(out, version, group.kind, bucket));
-    if numbered {
-        let octets = out.len() - before;
-        out.patch16(length_at, octets);
+    put_whole(out, version, ADD, group);
+}
+
+fn put_whole(out: &mut Vec<u8>, version: Version, command: u16, group: &Group) {
+    put_command(out, version, (command, BucketPlace::All), (group.kind, group.id), &group.buckets);
+    if is_numbered(version) {
         put_method(out, version, &group.method);
     }
+}
+
+/// Whether the version's buckets have numbers.
+fn is_numbered(version: Version) -> bool {
+    matches!(version, Version::V10 | Version::V15)
+}
+
+fn put_command(
+    out: &mut Vec<u8>,
+    version: Version,
+    (command, place): (u16, BucketPlace),
+    (kind, id): (GroupKind, u32),
+    buckets: &[Bucket],
+) {
+    out.u16(command);
+    out.u8(kind_number(kind));
+    out.u8(0);
+    out.u32(id);
+    let length_at = out.len();
+    if is_numbered(version) {
+        out.zeros(4);
+        out.u32(match place {
+            BucketPlace::First => 0xffff_fffd,
+            BucketPlace::Last => 0xffff_fffe,
+            BucketPlace::All => 0xffff_ffff,
+            BucketPlace::Id(id) => id,
+        });
+    }
+    let before = out.len();
+    buckets.iter().for_each(|bucket| put_bucket(out, version, kind, bucket));
+    if is_numbered(version) {
+        let octets = out.len() - before;
+        out.patch16(length_at, octets);
+    }
+}
+
+/// Writes the body of a change that was made, as a request of this version that leads to what the change has led to. `existed` says whether
+/// the group was there before, and `after` is the group afterwards where the change itself holds a part of it only. Returns false, and
+/// writes nothing, where the version has no such request.
+pub(crate) fn put_request(
+    out: &mut Vec<u8>,
+    version: Version,
+    change: &GroupMod,
+    existed: bool,
+    after: Option<&Group>,
+) -> bool {
+    let kind = after.map_or(GroupKind::All, |group| group.kind);
+    match change {
+        GroupMod::Add(group) => put_whole(out, version, ADD, group),
+        // As Open vSwitch, which says what was done.
+        GroupMod::Modify { group, or_add } => {
+            put_whole(out, version, if *or_add && !existed { ADD } else { MODIFY }, group);
+        }
+        GroupMod::Delete(id) => {
+            put_command(out, version, (DELETE, BucketPlace::All), (GroupKind::All, *id), &[]);
+        }
+        GroupMod::InsertBuckets(id, place, buckets) if is_numbered(version) => {
+            put_command(out, version, (INSERT, *place), (kind, *id), buckets);
+        }
+        GroupMod::RemoveBuckets(id, place) if is_numbered(version) => {
+            put_command(out, version, (REMOVE, *place), (kind, *id), &[]);
+        }
+        // Versions that change no single buckets are told of the whole group.
+        GroupMod::InsertBuckets(..) | GroupMod::RemoveBuckets(..) => match after {
+            Some(group) => put_whole(out, version, MODIFY, group),
+            None => return false,
+        },
+    }
+    true
 }
 
 /// Writes a group with its buckets.

@@ -85,6 +85,22 @@ pub fn put_mod(out: &mut Vec<u8>, meter: &Meter) {
     put_body(out, meter);
 }
 
+/// Writes the body of a change that was made, as a request.
+pub(crate) fn put_request(out: &mut Vec<u8>, change: &MeterMod) {
+    match change {
+        MeterMod::Add(meter) => put_mod(out, meter),
+        MeterMod::Modify(meter) => {
+            out.u16(1);
+            put_body(out, meter);
+        }
+        MeterMod::Delete(id) => {
+            out.u16(2);
+            out.u16(0);
+            out.u32(id.unwrap_or(ALL));
+        }
+    }
+}
+
 /// Writes a meter's configuration.
 pub fn put_config(out: &mut Vec<u8>, meter: &Meter) {
     let start = out.len();

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use openflow::datapath::{
-    Batches, Description, EventSender, Features, Outcome, PortMod, PortModError, QueueConfig, QueueStats,
-    Reservation, Settled, TableConfig, TableMod,
+    Batches, Description, EventSender, Features, Interest, Outcome, PortMod, PortModError, QueueConfig,
+    QueueStats, Reservation, Settled, TableConfig, TableMod, events_for,
 };
-use openflow::{Datapath, Subscription, events};
+use openflow::{Datapath, Subscription};
 use packet::MacAddr;
 use switch::flow::{
     ALL_GROUPS, ALL_TABLES, Action, Bucket, BucketPlace, Event, Field, Flow, FlowCommand, FlowError,
-    FlowFilter, FlowMod, FlowStats, Group, GroupMod, GroupStats, Meter, MeterMod, MeterStats, Mod,
-    OptionsError, OptionsMod, Origin, PacketIn, PacketOut, PortDesc, PortStats, Reason, Removed, TableStats,
-    TunnelOptions, port,
+    FlowFilter, FlowMod, FlowStats, ForwardedRequest, Group, GroupMod, GroupStats, Meter, MeterMod,
+    MeterStats, Mod, OptionsError, OptionsMod, Origin, PacketIn, PacketOut, PortDesc, PortStats, Reason,
+    Removed, TableStats, TunnelOptions, port,
 };
 
 #[derive(Clone, Default)]
@@ -50,6 +50,8 @@ pub struct Memory {
     /// Rules that are added are new, so none is looked for that they would replace.
     pub fresh: AtomicBool,
     subscribers: Mutex<Vec<EventSender>>,
+    /// What sessions want to hear of.
+    interest: Interest,
 }
 
 fn desc(number: u32, name: &str, mac: u8) -> PortDesc {
@@ -79,6 +81,7 @@ impl Memory {
             barriers: Mutex::default(),
             fresh: AtomicBool::new(false),
             subscribers: Mutex::default(),
+            interest: Interest::default(),
         })
     }
 
@@ -110,22 +113,70 @@ impl Memory {
 }
 
 impl Memory {
-    /// Makes all changes or none; what happened comes back.
-    fn change(&self, changes: Vec<Mod>) -> Result<Vec<Event>, (usize, FlowError)> {
+    /// Makes all changes or none; what happened and what packets are sent comes back.
+    fn change(&self, changes: Vec<Mod>) -> Result<(Vec<Event>, Vec<PacketOut>), (usize, FlowError)> {
         let mut tables = self.lock();
         let mut next = tables.clone();
         next.fresh = self.fresh.load(Ordering::Relaxed);
-        let mut told = Vec::new();
+        let forwards = self.interest.requests.load(Ordering::Relaxed) > 0;
+        let (mut told, mut sent) = (Vec::new(), Vec::new());
         for (index, change) in changes.into_iter().enumerate() {
+            let request = request_of(&next, &change).filter(|_| forwards);
             let done = match change {
                 Mod::Flow(change) => change_flow(&mut next, &change, &mut told),
                 Mod::Group(change) => change_group(&mut next, change),
                 Mod::Meter(change) => change_meter(&mut next, change),
+                Mod::PacketOut(packet) => check(&next, &packet.actions).map(|()| sent.push(*packet)),
             };
             done.map_err(|error| (index, error))?;
+            told.extend(request.map(|request| Event::Request(Box::new(with_group(request, &next)))));
         }
         *tables = next;
-        Ok(told)
+        Ok((told, sent))
+    }
+
+    /// Sends a packet; copies for controllers are told.
+    fn send(&self, packet: PacketOut) {
+        for action in &packet.actions {
+            if let Action::Output { port: port::CONTROLLER, max_len } = action {
+                self.packet(packet.in_port, &packet.frame, Reason::PacketOut, *max_len);
+            }
+        }
+        self.sent.lock().unwrap().push(packet);
+    }
+}
+
+/// A change of groups or meters as a request to be forwarded.
+fn request_of(tables: &Tables, change: &Mod) -> Option<ForwardedRequest> {
+    match change {
+        Mod::Group(change) => {
+            let (id, _) = group_of(change);
+            let existed = tables.groups.iter().any(|group| group.id == id);
+            Some(ForwardedRequest::Group { change: change.clone(), existed, after: None })
+        }
+        Mod::Meter(change) => Some(ForwardedRequest::Meter(change.clone())),
+        Mod::Flow(_) | Mod::PacketOut(_) => None,
+    }
+}
+
+/// The group that a change is about, and whether the change holds a part of it only.
+fn group_of(change: &GroupMod) -> (u32, bool) {
+    match change {
+        GroupMod::Add(group) | GroupMod::Modify { group, .. } => (group.id, false),
+        GroupMod::Delete(id) => (*id, false),
+        GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => (*id, true),
+    }
+}
+
+/// A request with the group as the change has left it.
+fn with_group(request: ForwardedRequest, tables: &Tables) -> ForwardedRequest {
+    match request {
+        ForwardedRequest::Group { change, existed, .. } => {
+            let (id, is_part) = group_of(&change);
+            let after = tables.groups.iter().find(|group| is_part && group.id == id).cloned();
+            ForwardedRequest::Group { change, existed, after }
+        }
+        meter => meter,
     }
 }
 
@@ -381,7 +432,7 @@ impl Datapath for Memory {
     }
 
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)> {
-        self.change(changes)?.iter().for_each(|event| self.tell(event));
+        self.change(changes)?.0.iter().for_each(|event| self.tell(event));
         Ok(())
     }
 
@@ -395,8 +446,18 @@ impl Datapath for Memory {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.stalled.fetch_sub(1, Ordering::Relaxed);
-        let told = self.change(changes)?;
+        let (told, _) = self.change(changes)?;
         self.tell(&Event::Caused(origin, told));
+        Ok(())
+    }
+
+    fn modify_and_send(&self, changes: Vec<Mod>, origin: Origin, reservation: Reservation) -> Outcome {
+        let (told, sent) = self.change(changes)?;
+        self.tell(&Event::Caused(origin, told));
+        sent.into_iter().for_each(|packet| self.send(packet));
+        if self.holds.load(Ordering::Relaxed) {
+            self.held.lock().unwrap().push(reservation);
+        }
         Ok(())
     }
 
@@ -490,13 +551,7 @@ impl Datapath for Memory {
         if self.holds.load(Ordering::Relaxed) {
             self.held.lock().unwrap().push(reservation);
         }
-
-        for action in &packet.actions {
-            if let Action::Output { port: port::CONTROLLER, max_len } = action {
-                self.packet(packet.in_port, &packet.frame, Reason::PacketOut, *max_len);
-            }
-        }
-        self.sent.lock().unwrap().push(packet);
+        self.send(packet);
         Ok(())
     }
 
@@ -513,7 +568,7 @@ impl Datapath for Memory {
     }
 
     fn subscribe(&self) -> Subscription {
-        let (to, subscription) = events(4096);
+        let (to, subscription) = events_for(4096, self.interest.clone());
         self.subscribers.lock().unwrap().push(to);
         subscription
     }

@@ -5,11 +5,22 @@
 
 use std::collections::HashSet;
 
+use super::message::PacketOut;
 use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
+use super::translate::Translated;
 
 /// Octets of memory that rules and groups may take during a batch, what is kept of them included, beyond what they may take at all.
 const BATCH_MEMORY: usize = 512 << 20;
+
+/// A packet-out that a batch has decided.
+#[derive(Clone, Debug)]
+pub struct DecidedPacket {
+    /// The packet.
+    pub packet: PacketOut,
+    /// What becomes of the packet. What the packet teaches is done already.
+    pub fate: Translated,
+}
 
 /// How to take a step back.
 pub(super) enum Undo {
@@ -35,6 +46,10 @@ pub(super) struct Batch {
     retimed: HashSet<RuleRef>,
     groups: HashSet<u32>,
     meters: HashSet<u32>,
+    /// Packets that the batch has decided, in their order.
+    pub decided: Vec<DecidedPacket>,
+    /// Look-ups of these packets, and octets of memory that they take with their fates.
+    pub decided_costs: (usize, usize),
     /// Octets of memory that is kept, about.
     kept: usize,
     /// Octets of memory that rules and groups may take with it.
@@ -52,6 +67,8 @@ impl Batch {
             retimed: HashSet::new(),
             groups: HashSet::new(),
             meters: HashSet::new(),
+            decided: Vec::new(),
+            decided_costs: (0, 0),
             kept: 0,
             most: held.max(held_most).saturating_add(BATCH_MEMORY),
         }

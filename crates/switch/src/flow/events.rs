@@ -18,6 +18,8 @@ pub(super) struct Events {
     lost: u64,
     /// How many listeners hear of every change of rules; `None`: whoever takes the events does.
     monitors: Option<Arc<AtomicUsize>>,
+    /// How many listeners hear of the requests that change groups and meters; `None`: no listener does.
+    requests: Option<Arc<AtomicUsize>>,
 }
 
 /// How far events had come.
@@ -36,6 +38,15 @@ impl Events {
 
     pub fn set_monitors(&mut self, monitors: Arc<AtomicUsize>) {
         self.monitors = Some(monitors);
+    }
+
+    /// Whether requests that change groups and meters are told.
+    pub fn forwards_requests(&self) -> bool {
+        self.requests.as_ref().is_some_and(|requests| requests.load(Ordering::Relaxed) > 0)
+    }
+
+    pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
+        self.requests = Some(requests);
     }
 
     /// Adds an event, if there is memory for it.

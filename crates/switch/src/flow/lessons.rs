@@ -118,18 +118,23 @@ impl Pipeline {
         }
     }
 
-    /// Marks the rule that `learnt` would add as used now; false when there is none, or it does something else.
-    fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
+    /// The rule that `learnt` would add, where it is there.
+    pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
-        let Some(table) = self.tables.get(usize::from(learnt.table)) else { return true };
-        let Some(at) = table.classifier.get(&value.0, &mask.0, learnt.priority).copied() else {
-            return false;
-        };
-        let Some(rule) = self.rules.get_mut(at) else { return false };
-        let same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
-        if same {
-            (rule.used_ns, rule.modified_ns) = (now_ns, now_ns);
+        let table = self.tables.get(usize::from(learnt.table))?;
+        let at = *table.classifier.get(&value.0, &mask.0, learnt.priority)?;
+        let rule = self.rules.get(at)?;
+        let is_same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
+        is_same.then_some(at)
+    }
+
+    /// Marks the rule that `learnt` would add as used now; false when there is none, or it does something else.
+    pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
+        if usize::from(learnt.table) >= self.tables.len() {
+            return true;
         }
-        same
+        let Some(rule) = self.taught(learnt).and_then(|at| self.rules.get_mut(at)) else { return false };
+        (rule.used_ns, rule.modified_ns) = (now_ns, now_ns);
+        true
     }
 }

@@ -263,6 +263,44 @@ pub enum Mod {
     Group(GroupMod),
     /// Meters.
     Meter(MeterMod),
+    /// A packet that meets the tables as the changes before this one have left them; the packet leaves when all changes are made.
+    PacketOut(Box<PacketOut>),
+}
+
+/// A change of groups or meters that a controller has asked for, for controllers that want to hear of such requests.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ForwardedRequest {
+    /// A change of groups.
+    Group {
+        /// The change.
+        change: GroupMod,
+        /// Whether the group was there before.
+        existed: bool,
+        /// The group as the change has left it, where the change itself holds a part of it only.
+        after: Option<Group>,
+    },
+    /// A change of meters.
+    Meter(MeterMod),
+}
+
+impl ForwardedRequest {
+    /// Octets of memory that the request takes, about.
+    fn memory(&self) -> usize {
+        let bands = |meter: &Meter| size_of_val(&meter.bands[..]);
+        let more = match self {
+            ForwardedRequest::Group { change, after, .. } => {
+                let own = match change {
+                    GroupMod::Add(group) | GroupMod::Modify { group, .. } => group.memory(),
+                    // No more than the group that the buckets are put into.
+                    GroupMod::InsertBuckets(..) | GroupMod::Delete(_) | GroupMod::RemoveBuckets(..) => 0,
+                };
+                own + 2 * after.as_ref().map_or(0, Group::memory)
+            }
+            ForwardedRequest::Meter(MeterMod::Add(meter) | MeterMod::Modify(meter)) => bands(meter),
+            ForwardedRequest::Meter(MeterMod::Delete(_)) => 0,
+        };
+        size_of::<ForwardedRequest>() + more
+    }
 }
 
 /// Why a change is refused: OpenFlow's error types and codes, by name.
@@ -762,6 +800,8 @@ pub enum Event {
     PacketIn(PacketIn),
     /// A port was added (0), removed (1) or has changed (2).
     Port(u8, PortDesc),
+    /// Groups or meters were changed, as a controller has asked for.
+    Request(Box<ForwardedRequest>),
     /// There is room in a table again (true), or it is nearly full (OpenFlow 1.4's vacancy events).
     Vacancy(bool, TableState),
     /// So many events are not told, as they would have taken too much memory: whoever follows the rules does not know them any more.
@@ -785,6 +825,7 @@ impl Event {
             }
             Event::Port(_, port) => port.name.len(),
             Event::Vacancy(_, state) => state.name.len(),
+            Event::Request(request) => request.memory(),
             Event::Lost(_) => 0,
         };
         size_of::<Event>() + more

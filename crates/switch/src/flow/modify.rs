@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::action::port;
-use super::batch::{Batch, Undo};
+use super::batch::{Batch, DecidedPacket, Undo};
 use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
-    FlowFilter, FlowMod, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, PacketOut, Removed,
+    FlowFilter, FlowMod, ForwardedRequest, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, Removed,
 };
 use super::pipeline::{
     GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES,
@@ -20,6 +20,8 @@ const MAX_BUCKETS: usize = 4096;
 const MAX_BANDS: usize = 16;
 /// Actions of a rule at most, nested ones included.
 const MAX_ACTIONS: usize = 4096;
+/// What a packet-out counts in the estimate of what a batch looks at: as many rules as one packet may meet.
+const WORK_OF_PACKET: usize = 4096;
 /// Groups that lead to groups or watch them, one after the other.
 const MAX_CHAIN: usize = 32;
 
@@ -29,6 +31,18 @@ impl Pipeline {
     /// # Errors
     /// The place of the first that is refused, and why; nothing is changed then.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
+        self.modify_and_decide(mods, now_ns).map(|_| ())
+    }
+
+    /// As [`Pipeline::modify`]. Returns the packets that are among the changes, decided and in their order.
+    ///
+    /// # Errors
+    /// As [`Pipeline::modify`]; no packet is to be sent then.
+    pub fn modify_and_decide(
+        &mut self,
+        mods: &[Mod],
+        now_ns: u64,
+    ) -> Result<Vec<DecidedPacket>, (usize, FlowError)> {
         let mut batch = Batch::new(now_ns, self.held, self.held_most);
         let told = self.events.mark();
         for (place, change) in mods.iter().enumerate() {
@@ -43,7 +57,7 @@ impl Pipeline {
         }
         self.drop_orphans(now_ns);
         self.tell_vacancies();
-        Ok(())
+        Ok(std::mem::take(&mut batch.decided))
     }
 
     /// How many rules, groups and buckets a batch looks at, about: what is more than some ten thousand takes milliseconds.
@@ -61,6 +75,7 @@ impl Pipeline {
             Mod::Group(GroupMod::Add(group) | GroupMod::Modify { group, .. }) => group.buckets.len(),
             Mod::Group(GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _)) => buckets(id),
             Mod::Meter(MeterMod::Add(_) | MeterMod::Modify(_)) => 1,
+            Mod::PacketOut(_) => WORK_OF_PACKET,
         };
         mods.iter().map(|change| work(change).max(1)).fold(0, usize::saturating_add)
     }
@@ -77,9 +92,47 @@ impl Pipeline {
     pub(super) fn change_in(&mut self, change: &Mod, batch: &mut Batch) -> Result<(), FlowError> {
         match change {
             Mod::Flow(change) => self.flow_mod(change, batch),
-            Mod::Group(change) => self.group_mod(change, batch),
-            Mod::Meter(change) => self.meter_mod(change, batch),
+            Mod::Group(change) => {
+                let existed = self.is_about_group(change);
+                self.group_mod(change, batch)?;
+                if self.events.forwards_requests() {
+                    self.forward_group_mod(change, existed);
+                }
+                Ok(())
+            }
+            Mod::Meter(change) => {
+                self.meter_mod(change, batch)?;
+                if self.events.forwards_requests() {
+                    let request = ForwardedRequest::Meter(change.clone());
+                    self.events.tell(Event::Request(Box::new(request)));
+                }
+                Ok(())
+            }
+            Mod::PacketOut(packet) => self.decide_packet_out(packet, batch),
         }
+    }
+
+    /// Whether the group that a change is about is there.
+    fn is_about_group(&self, change: &GroupMod) -> bool {
+        match change {
+            GroupMod::Add(group) | GroupMod::Modify { group, .. } => self.groups.contains_key(&group.id),
+            GroupMod::Delete(ALL_GROUPS) => !self.groups.is_empty(),
+            GroupMod::Delete(id) | GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
+                self.groups.contains_key(id)
+            }
+        }
+    }
+
+    /// Tells of a change of groups that was made.
+    fn forward_group_mod(&mut self, change: &GroupMod, existed: bool) {
+        let after = match change {
+            GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
+                self.groups.get(id).map(|state| state.group.clone())
+            }
+            GroupMod::Add(_) | GroupMod::Modify { .. } | GroupMod::Delete(_) => None,
+        };
+        let request = ForwardedRequest::Group { change: change.clone(), existed, after };
+        self.events.tell(Event::Request(Box::new(request)));
     }
 
     fn undo(&mut self, step: Undo) {
@@ -436,35 +489,12 @@ impl Pipeline {
         instructions.write.iter().try_for_each(|action| self.check_action(action, true, &mut count))
     }
 
-    /// Whether a controller's packet can go through its actions, and through what was left to be done with it.
-    ///
-    /// # Errors
-    /// As for those of a rule, but that the tables may be where it is sent.
-    pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), FlowError> {
-        let mut count = 0;
-        let mut check = |actions: &[Action]| {
-            let to_tables = |action: &&Action| matches!(action, Action::Output { port: port::TABLE, .. });
-            let mut others = actions.iter().filter(|action| !to_tables(action));
-            others.try_for_each(|action| self.check_action(action, true, &mut count))
-        };
-        check(&packet.actions)?;
-        let Some(left) = &packet.resumes else { return Ok(()) };
-        check(&left.action_set)?;
-        for rest in &left.rest {
-            let Instructions { meter, apply, write, goto, .. } = &rest.instructions;
-            if goto.is_some_and(|to| to <= rest.table || usize::from(to) >= TABLES) {
-                return Err(FlowError::BadGoto);
-            }
-            if meter.is_some_and(|meter| !self.meters.contains_key(&meter)) {
-                return Err(FlowError::InvalidMeter);
-            }
-            check(apply)?;
-            check(write)?;
-        }
-        Ok(())
-    }
-
-    fn check_action(&self, action: &Action, groups_exist: bool, count: &mut usize) -> Result<(), FlowError> {
+    pub(super) fn check_action(
+        &self,
+        action: &Action,
+        groups_exist: bool,
+        count: &mut usize,
+    ) -> Result<(), FlowError> {
         *count += 1;
         if *count > MAX_ACTIONS {
             return Err(FlowError::TooMany);

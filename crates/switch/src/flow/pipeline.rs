@@ -309,6 +309,11 @@ impl Pipeline {
         self.events.set_monitors(monitors);
     }
 
+    /// Tells of requests that change groups and meters ([`Event::Request`]) while the count is not zero. Until this is called none is told.
+    pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
+        self.events.set_requests(requests);
+    }
+
     /// A rule.
     #[must_use]
     pub fn rule(&self, at: RuleRef) -> Option<&Rule> {

@@ -184,6 +184,25 @@ impl Translated {
         !self.is_own && self.to_controller.is_empty()
     }
 
+    /// Octets of memory that the fate takes, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let steps = self.program.ops.iter().map(|op| match op {
+            Op::Set(_) => size_of::<Op>() + size_of::<SetBits>(),
+            _ => size_of::<Op>(),
+        });
+        let told = self.to_controller.iter().map(|to| {
+            let left = to.continuation.as_ref().map_or(0, |left| left.memory());
+            size_of::<ToController>() + to.userdata.len() + to.frame.as_ref().map_or(0, Vec::len) + left
+        });
+        size_of::<Translated>()
+            + steps.sum::<usize>()
+            + told.sum::<usize>()
+            + size_of_val(&self.rules[..])
+            + size_of_val(&self.missed[..])
+            + size_of_val(&self.groups[..])
+    }
+
     /// The flow for the caches, when it may be kept.
     #[must_use]
     pub fn megaflow(&self, arrived: &Flow) -> Option<Megaflow> {

@@ -1,20 +1,21 @@
 //! A bridge as its controllers see it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use engine::FlowTables;
 use model::{BridgeName, FailMode, FlowTable, FlowTableId, PrefixField, WhenFull};
 use openflow::Datapath;
 use openflow::datapath::{
-    Aggregate, Batches, Description, EventSender, Features, Outcome, PortMod, PortModError, Reservation,
-    Settled, Subscription, TableConfig, TableMod, events_monitored,
+    Aggregate, Batches, Description, EventSender, Features, Interest, Outcome, PortMod, PortModError,
+    Reservation, Settled, Subscription, TableConfig, TableMod, events_for,
 };
 use switch::flow::{
-    ALL_TABLES, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, FlowSums, Fragments,
-    Group, GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError, OptionsMod, Origin,
-    PacketOut, Pipeline, PortDesc, PortStats, TableBounds, TableStats, TunnelOptions, VISIBLE_TABLES, text,
+    ALL_TABLES, DecidedPacket, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats,
+    FlowSums, Fragments, Group, GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError,
+    OptionsMod, Origin, PacketOut, Pipeline, PortDesc, PortStats, TableBounds, TableStats,
+    TunnelOptions, VISIBLE_TABLES, text,
 };
 
 use super::letter::LeaderLetter;
@@ -42,8 +43,8 @@ pub struct Leader {
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
-    /// Sessions that monitor rules.
-    monitors: Arc<AtomicUsize>,
+    /// What sessions want to hear of.
+    interest: Interest,
     /// What controllers have changed of ports, by number: OFPPC_* bits.
     configs: Mutex<BTreeMap<u32, u32>>,
     /// Tables as they were configured last.
@@ -74,8 +75,12 @@ impl Leader {
             }
             listeners.retain(|listener| !listener.is_closed());
         })));
-        let monitors: Arc<AtomicUsize> = Arc::default();
-        tables.lock().set_monitors(Arc::clone(&monitors));
+        let interest = Interest::default();
+        {
+            let mut pipeline = tables.lock();
+            pipeline.set_monitors(Arc::clone(&interest.rules));
+            pipeline.set_requests(Arc::clone(&interest.requests));
+        }
         Leader {
             name: name.as_str().to_owned(),
             datapath_id: AtomicU64::new(datapath_id),
@@ -83,7 +88,7 @@ impl Leader {
             begun: AtomicBool::new(false),
             tables,
             listeners,
-            monitors,
+            interest,
             configs: Mutex::default(),
             configured: Mutex::default(),
             plane: Mutex::default(),
@@ -322,12 +327,22 @@ impl Datapath for Leader {
     }
 
     fn modify_for(&self, changes: Vec<Mod>, origin: Origin) -> Result<(), (usize, FlowError)> {
-        self.tables.change(|pipeline| modify_for(pipeline, &changes, origin))
+        self.tables.change(|pipeline| modify_for(pipeline, &changes, origin)).map(|_| ())
+    }
+
+    fn modify_and_send(&self, changes: Vec<Mod>, origin: Origin, reservation: Reservation) -> Outcome {
+        let decided = self.tables.change(|pipeline| modify_for(pipeline, &changes, origin))?;
+        let reservation = Arc::new(reservation);
+        for packet in decided {
+            self.tables.send_decided(reservation.session(), packet, Arc::clone(&reservation));
+        }
+        Ok(())
     }
 
     fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
         let soon = |pipeline: &mut Pipeline| {
-            (pipeline.work_of(&changes) <= SOON).then(|| modify_for(pipeline, &changes, origin))
+            let is_soon = pipeline.work_of(&changes) <= SOON;
+            is_soon.then(|| modify_for(pipeline, &changes, origin).map(|_| ()))
         };
         self.tables.try_change(soon).flatten().ok_or(changes)
     }
@@ -429,7 +444,7 @@ impl Datapath for Leader {
     }
 
     fn subscribe(&self) -> Subscription {
-        let (sender, subscription) = events_monitored(EVENTS, Arc::clone(&self.monitors));
+        let (sender, subscription) = events_for(EVENTS, self.interest.clone());
         locked(&self.listeners).push(sender);
         subscription
     }
@@ -449,10 +464,14 @@ impl Datapath for Leader {
     }
 }
 
-/// Makes changes for a session's request, and tells of them together.
-fn modify_for(pipeline: &mut Pipeline, changes: &[Mod], origin: Origin) -> Outcome {
+/// Makes changes for a session's request, and tells of them together. Returns the packets that are among the changes, decided.
+fn modify_for(
+    pipeline: &mut Pipeline,
+    changes: &[Mod],
+    origin: Origin,
+) -> Result<Vec<DecidedPacket>, (usize, FlowError)> {
     let before = pipeline.take_events();
-    let done = pipeline.modify(changes, now());
+    let done = pipeline.modify_and_decide(changes, now());
     let caused = pipeline.take_events();
     before.into_iter().for_each(|event| pipeline.push_event(event));
     if !caused.is_empty() {

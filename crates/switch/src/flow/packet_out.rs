@@ -1,0 +1,104 @@
+//! Packets of controllers: what their actions may be, and packets within a batch of changes.
+//!
+//! A packet in a batch is decided by the tables as the changes before the packet have left them, and learns as it goes. It leaves when the
+//! whole batch is made; of a batch that is refused nothing leaves. The tables are held meanwhile, so all packets of a batch together have
+//! bounds, beyond which the batch is refused.
+
+use packet::{FlowKey, PortId};
+
+use super::action::port;
+use super::batch::{Batch, DecidedPacket};
+use super::lessons::Lesson;
+use super::message::{FlowError, Mod, PacketOut};
+use super::pipeline::{Pipeline, TABLES};
+use super::translate::Asked;
+use super::{Action, Beyond, Flow, Instructions};
+
+/// Look-ups of all packets of a batch, at most.
+const MAX_LOOKUPS: usize = 65_536;
+/// Octets of memory that all packets of a batch take with their fates, at most.
+const MAX_MEMORY: usize = 4 << 20;
+
+impl PacketOut {
+    /// The packet as rules see it; `None`: it is too short for a frame.
+    #[must_use]
+    pub fn flow(&self) -> Option<Flow> {
+        let mut key = FlowKey::ZERO;
+        let layers = FlowKey::extract(&self.frame, self.frame.len(), PortId(0), &mut key).ok()?;
+        let mut flow = Flow::new(&key, &Beyond::extract(&self.frame, &key, &layers), self.in_port);
+        let fields = self.metadata.mask.0.into_iter().zip(self.metadata.value.0);
+        for (own, (mask, value)) in flow.0.iter_mut().zip(fields) {
+            *own = *own & !mask | value;
+        }
+        Some(flow)
+    }
+}
+
+impl Pipeline {
+    /// Whether a controller's packet can go through its actions, and through what was left to be done with it.
+    ///
+    /// # Errors
+    /// As for those of a rule, but that the tables may be where it is sent.
+    pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), FlowError> {
+        let mut count = 0;
+        let mut check = |actions: &[Action]| {
+            let to_tables = |action: &&Action| matches!(action, Action::Output { port: port::TABLE, .. });
+            let mut others = actions.iter().filter(|action| !to_tables(action));
+            others.try_for_each(|action| self.check_action(action, true, &mut count))
+        };
+        check(&packet.actions)?;
+        let Some(left) = &packet.resumes else { return Ok(()) };
+        check(&left.action_set)?;
+        for rest in &left.rest {
+            let Instructions { meter, apply, write, goto, .. } = &rest.instructions;
+            if goto.is_some_and(|to| to <= rest.table || usize::from(to) >= TABLES) {
+                return Err(FlowError::BadGoto);
+            }
+            if meter.is_some_and(|meter| !self.meters.contains_key(&meter)) {
+                return Err(FlowError::InvalidMeter);
+            }
+            check(apply)?;
+            check(write)?;
+        }
+        Ok(())
+    }
+
+    /// Decides a packet of a batch. Rules that the packet teaches are changes of the batch.
+    pub(super) fn decide_packet_out(
+        &mut self,
+        packet: &PacketOut,
+        batch: &mut Batch,
+    ) -> Result<(), FlowError> {
+        self.check_packet_out(packet)?;
+        // As outside of batches: what is no frame is dropped.
+        let Some(flow) = packet.flow() else { return Ok(()) };
+        let asked = Asked { flow: &flow, frame: Some(&packet.frame), trace: false };
+        let mut fate = self.packet_out(asked, &packet.actions);
+        for lesson in std::mem::take(&mut fate.learns) {
+            self.teach_in(&lesson, batch)?;
+        }
+        let (lookups, octets) = &mut batch.decided_costs;
+        *lookups += fate.rules.len() + fate.missed.len();
+        *octets += fate.memory() + packet.memory();
+        if *lookups > MAX_LOOKUPS || *octets > MAX_MEMORY {
+            return Err(FlowError::TooMany);
+        }
+        batch.decided.push(DecidedPacket { packet: packet.clone(), fate });
+        Ok(())
+    }
+
+    /// Does what a packet of a batch teaches, as a change of the batch. A lesson whose limit leaves no room is left out.
+    fn teach_in(&mut self, lesson: &Lesson, batch: &mut Batch) -> Result<(), FlowError> {
+        if let Some(at) = self.taught(&lesson.rule) {
+            if let Some(rule) = self.rules.get(at) {
+                batch.retimed(at, rule.modified_ns);
+            }
+            self.refresh(&lesson.rule, batch.now_ns);
+            return Ok(());
+        }
+        if !self.may_learn(lesson) {
+            return Ok(());
+        }
+        self.change_in(&Mod::Flow(Box::new(lesson.rule.clone())), batch)
+    }
+}
