@@ -310,9 +310,10 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
 }
 
 /// Packets take the second bucket while the first one's port is a member without a link, and the first again when the link is back.
-/// A packet in a bundle meets what the bundle has done before it, and leaves when the bundle is committed, as with Open vSwitch.
+/// A packet in a bundle meets what the bundle has done before it, and leaves when the bundle is committed, as with Open vSwitch. A group that
+/// no message could describe is refused.
 #[test]
-fn packets_in_bundles_meet_what_the_bundle_has_done() {
+fn packets_in_bundles_and_groups_that_are_too_large() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let rig = start("fail_mode = \"secure\"\n");
     let bridge = format!("unix:{}", rig.path("br0.mgmt").display());
@@ -350,6 +351,18 @@ fn packets_in_bundles_meet_what_the_bundle_has_done() {
     })
     .unwrap();
     assert!(!watch.output().contains("123402"), "none of the second");
+    let buckets = |count: usize| format!("group_id=9,type=select{}", ",bucket=output:2".repeat(count));
+    let file = rig.write("group", &(buckets(2600) + "\n"));
+    // They fit into a message of OpenFlow 1.0.
+    let large = ofctl_with(&rig, &["-O", "OpenFlow10"], &["add-groups", file.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&large.stderr).contains("OFPGMFC_OUT_OF_BUCKETS"), "{large:?}");
+    let file = rig.write("group", &(buckets(1500) + "\n"));
+    ofctl(&rig, &["add-groups", file.to_str().unwrap()]);
+    for version in ["OpenFlow10", "OpenFlow13", "OpenFlow15"] {
+        let groups = ofctl_with(&rig, &["-O", version], &["dump-groups"]);
+        let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
+        assert_eq!(groups.matches("actions=output").count(), 1500, "{version}");
+    }
 }
 
 #[test]

@@ -276,6 +276,12 @@ pub trait Datapath: Send + Sync + 'static {
     /// [`FlowError::BadTable`] where it is not there, anything else where it cannot be.
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError>;
 
+    /// As [`Datapath::table_mod`], where that takes no longer than a request may and others do not have to be waited for; `None`: nothing is
+    /// done, and the change is to be made where it holds nobody up.
+    fn table_mod_soon(&self, change: &TableMod) -> Option<Result<(), FlowError>> {
+        Some(self.table_mod(change))
+    }
+
     /// What options of tunnels are mapped to.
     fn tunnel_options(&self) -> TunnelOptions;
 

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use switch::flow::{Event, Mod, Origin};
+use switch::flow::{Event, FlowError, Mod, Origin};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
-use crate::datapath::{Datapath, Interest, Outcome, Subscription, Told, is_about_rules, is_for_all};
+use crate::datapath::{
+    Datapath, Interest, Outcome, Subscription, TableMod, Told, is_about_rules, is_for_all,
+};
 use crate::wire::{HEADER, Header};
 
 /// What a session is told from outside that it has not taken yet.
@@ -304,6 +306,24 @@ impl Hub {
             // Kept until the change is made, also where the session ends meanwhile.
             let _turn = turn;
             datapath.modify_for(changes, origin)
+        };
+        match tokio::task::spawn_blocking(made).await {
+            Ok(done) => done,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    /// Changes how a table, or all tables, are configured: at once, or where it holds nobody up.
+    pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
+        if let Some(done) = self.datapath.table_mod_soon(&change) {
+            return done;
+        }
+        let turn = self.turn().await;
+        let datapath = Arc::clone(&self.datapath);
+        let made = move || {
+            // Kept until the change is made, also where the session ends meanwhile.
+            let _turn = turn;
+            datapath.table_mod(&change)
         };
         match tokio::task::spawn_blocking(made).await {
             Ok(done) => done,

@@ -298,6 +298,22 @@ fn the_work_of_changes_is_estimated() {
     assert_eq!(pipeline.work_of(&gone), 2000);
 }
 
+/// What a controller says of a table looks at all rules where some of them have to make room.
+#[test]
+fn what_a_controller_says_of_a_table_is_estimated() {
+    let mut pipeline = Pipeline::new();
+    let rules: Vec<Mod> = (0..1000).map(|number| rule(number, 1)).collect();
+    pipeline.modify(&rules, 0).unwrap();
+    let evict = TableWishes { evicts: true, ..TableWishes::default() };
+    let name = TableWishes { name: "t".to_owned(), ..TableWishes::default() };
+    assert_eq!(pipeline.work_of_wishes(0, &evict), 1, "there is room");
+    pipeline.set_table_bounds(0, bounds(500, false), 0);
+    assert_eq!(pipeline.work_of_wishes(0, &evict), 1000);
+    assert_eq!((pipeline.work_of_wishes(0, &name), pipeline.work_of_wishes(1, &evict)), (1, 1));
+    pipeline.set_table_wishes(0, evict.clone(), 0);
+    assert_eq!((pipeline.rule_count(), pipeline.work_of_wishes(0, &evict)), (500, 1));
+}
+
 /// Between the steps of a dump rules come, go and are added again; those that are there throughout are told once, in their order.
 #[test]
 fn dumps_in_steps_tell_each_rule_once_while_others_change() {

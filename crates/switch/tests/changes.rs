@@ -286,3 +286,20 @@ fn requests_are_told_while_they_are_wanted() {
     assert_eq!(after.buckets.len(), 2);
     assert_eq!(**meters, ForwardedRequest::Meter(MeterMod::Delete(None)));
 }
+
+/// A group that no message could describe is refused, also where it grows by single buckets.
+#[test]
+fn a_group_that_does_not_fit_is_refused() {
+    let mut pipeline = pipeline();
+    pipeline.set_group_fits(|group| group.buckets.len() <= 2);
+    let bucket = |id| Bucket { id, ..group(1, Vec::new()).buckets.remove(0) };
+    let mut large = group(1, Vec::new());
+    large.buckets = (0..3).map(bucket).collect();
+    let add = Mod::Group(GroupMod::Add(large.clone()));
+    assert_eq!(pipeline.modify(&[add], 0), Err((0, FlowError::OutOfBuckets)));
+    large.buckets.pop();
+    let add = Mod::Group(GroupMod::Add(large));
+    let more = Mod::Group(GroupMod::InsertBuckets(1, BucketPlace::Last, vec![bucket(9)]));
+    assert_eq!(pipeline.modify(&[add.clone(), more], 0), Err((1, FlowError::OutOfBuckets)));
+    pipeline.modify(&[add], 0).unwrap();
+}

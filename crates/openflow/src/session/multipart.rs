@@ -451,7 +451,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             return Ok(());
         }
         for change in changes {
-            self.hub.datapath.table_mod(&change).map_err(|error| match error {
+            self.hub.table_mod(change).await.map_err(|error| match error {
                 FlowError::BadTable => Error::FeaturesTable,
                 _ => Error::FeaturesPermission,
             })?;

@@ -89,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             15 if old => self.port_mod(body),
             15 | 29 if !old => self.change(head, body).await,
             16 if !old => self.port_mod(body),
-            17 if !old => self.table_mod(body),
+            17 if !old => self.table_mod(body).await,
             16 | 18 if old => match head.kind {
                 16 => self.multipart(head, body).await,
                 _ => self.barrier(head, body, 19).await,
@@ -303,10 +303,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn table_mod(&mut self, body: Reader<'_>) -> Answer {
+    async fn table_mod(&mut self, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         let change = table::get_mod(body, self.version)?;
-        match self.hub.datapath.table_mod(&change) {
+        match self.hub.table_mod(change).await {
             Ok(()) => Ok(()),
             Err(switch::flow::FlowError::BadTable) => Err(Error::TableModTable.into()),
             Err(_) => Err(Error::TableModConfig.into()),

@@ -20,6 +20,8 @@ const DELETE: u16 = 2;
 const INSERT: u16 = 3;
 const REMOVE: u16 = 5;
 const ADD_OR_MODIFY: u16 = 0x8000;
+/// Octets of a message that describes a group, or forwards a change of one, besides the group: the headers of both messages.
+const BESIDE_GROUP: usize = 64;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
     match number {
@@ -331,6 +333,17 @@ pub(crate) fn put_request(
         },
     }
     true
+}
+
+/// Returns whether a group fits, with its buckets, into a message of each version, so that controllers of all versions can be told of the
+/// group: in a dump, in a request that is forwarded, and in the state that a successor of the daemon is given. Its counters fit then, too.
+#[must_use]
+pub fn fits_all_versions(group: &Group) -> bool {
+    Version::ALL.into_iter().all(|version| {
+        let mut out = Vec::new();
+        put_desc(&mut out, version, group);
+        out.len() <= usize::from(u16::MAX) - BESIDE_GROUP
+    })
 }
 
 /// Writes a group with its buckets.

@@ -120,6 +120,16 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
+    /// How many rules are looked at when a controller says this of a table, about, as [`Pipeline::work_of`].
+    #[must_use]
+    pub fn work_of_wishes(&self, table: u8, wishes: &TableWishes) -> usize {
+        let Some(own) = self.tables.get(usize::from(table)) else { return 1 };
+        let Bounds { configured, wished, .. } = &own.bounds;
+        let has_surplus = own.classifier.len() > own.limit() as usize;
+        let evicts = configured.evicts || wishes.evicts;
+        if wished != wishes && has_surplus && evicts { self.rules.place_count() } else { 1 }
+    }
+
     /// What controllers have said of a table; `None`: there is no such table.
     #[must_use]
     pub fn table_wishes(&self, table: u8) -> Option<&TableWishes> {

@@ -678,6 +678,10 @@ impl Pipeline {
         if group.kind == GroupKind::FastFailover && !group.buckets.iter().all(watches) {
             return Err(FlowError::InvalidGroup);
         }
+        // A dump would have to leave the group out.
+        if !(self.group_fits)(group) {
+            return Err(FlowError::OutOfBuckets);
+        }
         let mut count = 0;
         for bucket in &group.buckets {
             for action in &bucket.actions {

@@ -156,6 +156,8 @@ pub struct Pipeline {
     pub(super) misses_heard: bool,
     /// What becomes of fragments.
     pub(super) fragments: Fragments,
+    /// Says of a group whether controllers of all versions can be told of it; a group of which they cannot is refused.
+    pub(super) group_fits: fn(&Group) -> bool,
     version: u64,
     notes: VecDeque<Touched>,
 }
@@ -193,6 +195,7 @@ impl Pipeline {
             alone: false,
             misses_heard: false,
             fragments: Fragments::Normal,
+            group_fits: |_| true,
             version: 0,
             notes: VecDeque::new(),
         }
@@ -312,6 +315,11 @@ impl Pipeline {
     /// Tells of requests that change groups and meters ([`Event::Request`]) while the count is not zero. Until this is called none is told.
     pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
         self.events.set_requests(requests);
+    }
+
+    /// Refuses groups that do not fit, from now on. Those that are there stay.
+    pub fn set_group_fits(&mut self, fits: fn(&Group) -> bool) {
+        self.group_fits = fits;
     }
 
     /// A rule.

@@ -1,6 +1,7 @@
 //! A bridge as its controllers see it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -14,7 +15,7 @@ use openflow::datapath::{
 use switch::flow::{
     ALL_TABLES, DecidedPacket, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats,
     FlowSums, Fragments, Group, GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError,
-    OptionsMod, Origin, PacketOut, Pipeline, PortDesc, PortStats, TableBounds, TableStats,
+    OptionsMod, Origin, PacketOut, Pipeline, PortDesc, PortStats, TableBounds, TableStats, TableWishes,
     TunnelOptions, VISIBLE_TABLES, text,
 };
 
@@ -80,6 +81,7 @@ impl Leader {
             let mut pipeline = tables.lock();
             pipeline.set_monitors(Arc::clone(&interest.rules));
             pipeline.set_requests(Arc::clone(&interest.requests));
+            pipeline.set_group_fits(openflow::wire::group::fits_all_versions);
         }
         Leader {
             name: name.as_str().to_owned(),
@@ -376,22 +378,19 @@ impl Datapath for Leader {
     }
 
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError> {
-        let tables = match change.table {
-            ALL_TABLES => 0..VISIBLE_TABLES,
-            table if table < VISIBLE_TABLES => table..table + 1,
-            _ => return Err(FlowError::BadTable),
-        };
-        self.tables.change(|pipeline| {
-            for table in tables {
-                let mut wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
-                wishes.name = change.name.clone().unwrap_or(wishes.name);
-                wishes.miss = change.miss.unwrap_or(wishes.miss);
-                wishes.evicts = change.eviction.unwrap_or(wishes.evicts);
-                wishes.vacancy = change.vacancy.unwrap_or(wishes.vacancy);
-                pipeline.set_table_wishes(table, wishes, now());
-            }
-        });
+        let tables = tables_of(change).ok_or(FlowError::BadTable)?;
+        self.tables.change(|pipeline| change_tables(pipeline, tables, change));
         Ok(())
+    }
+
+    fn table_mod_soon(&self, change: &TableMod) -> Option<Result<(), FlowError>> {
+        let Some(tables) = tables_of(change) else { return Some(Err(FlowError::BadTable)) };
+        let soon = |pipeline: &mut Pipeline| {
+            let work = |table| pipeline.work_of_wishes(table, &wishes_after(pipeline, table, change));
+            let is_soon = tables.clone().map(work).fold(0, usize::saturating_add) <= SOON;
+            is_soon.then(|| change_tables(pipeline, tables.clone(), change))
+        };
+        self.tables.try_change(soon).flatten().map(Ok)
     }
 
     fn tunnel_options(&self) -> TunnelOptions {
@@ -461,6 +460,34 @@ impl Datapath for Leader {
                 end(pipeline);
             }
         });
+    }
+}
+
+/// The tables that a change is about; `None`: there is no such table.
+fn tables_of(change: &TableMod) -> Option<Range<u8>> {
+    match change.table {
+        ALL_TABLES => Some(0..VISIBLE_TABLES),
+        table if table < VISIBLE_TABLES => Some(table..table + 1),
+        _ => None,
+    }
+}
+
+/// What controllers will have said of a table when a change is made.
+fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishes {
+    let wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
+    TableWishes {
+        name: change.name.clone().unwrap_or(wishes.name),
+        miss: change.miss.unwrap_or(wishes.miss),
+        evicts: change.eviction.unwrap_or(wishes.evicts),
+        vacancy: change.vacancy.unwrap_or(wishes.vacancy),
+    }
+}
+
+/// Makes a change of tables.
+fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) {
+    for table in tables {
+        let wishes = wishes_after(pipeline, table, change);
+        pipeline.set_table_wishes(table, wishes, now());
     }
 }
 
