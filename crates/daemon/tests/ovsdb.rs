@@ -144,6 +144,46 @@ fn a_bridge_is_built_and_taken_apart_by_ovs_vsctl() {
 }
 
 /// A broadcast of an experimental protocol (IEEE 802 clause 9.2.4) with its VLAN as tag and as content.
+/// LOCAL and other internal interfaces have the lowest MTU of the bridge's other ports, unless one is asked for.
+#[test]
+fn internal_interfaces_follow_the_lowest_mtu() {
+    require!("ip", "ovs-vsctl", "ovsdb-server");
+    let switch = Switch::start(2);
+    switch.build();
+    switch.vsctl("add-port br0 in0 -- set interface in0 type=internal");
+    let are = |local: &str, other: &str| {
+        switch.until("br0", "mtu", |mtu| mtu == local);
+        switch.until("in0", "mtu", |mtu| mtu == other);
+    };
+    are("1500", "1500");
+    switch.vsctl("set interface h1 mtu_request=1400");
+    are("1400", "1400");
+    let hub = switch.rig.lab.hub();
+    assert!(hub.run(["ip", "link", "show", "br0"]).unwrap().contains("mtu 1400"));
+    // From outside, too, and up as well as down.
+    for mtu in ["3000", "1350"] {
+        hub.run(["ip", "link", "set", "h2", "mtu", mtu]).unwrap();
+        let lowest = if mtu == "3000" { "1400" } else { mtu };
+        are(lowest, lowest);
+    }
+    switch.vsctl("set interface h1 mtu_request=2000 -- set interface h2 mtu_request=2500");
+    are("2000", "2000");
+    // An internal interface with an MTU of its own is a port as others are.
+    switch.vsctl("set interface in0 mtu_request=1300");
+    are("1300", "1300");
+    switch.vsctl("clear interface in0 mtu_request");
+    are("2000", "2000");
+    switch.vsctl("set interface br0 mtu_request=1450");
+    are("1450", "1450");
+    // What a device is given that is higher is too high.
+    switch.vsctl("clear interface br0 mtu_request");
+    are("2000", "2000");
+    hub.run(["ip", "link", "set", "br0", "mtu", "9000"]).unwrap();
+    are("2000", "2000");
+    switch.vsctl("del-port h1 -- del-port h2");
+    are("1500", "1500");
+}
+
 fn tagged(vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     let head = [[0xff; 6], [2, 0, 0, 0, 0x33, low]].concat();

@@ -90,11 +90,14 @@ fn change_device(
     before: &Wanted,
     wanted: &Wanted,
 ) -> Result<(), PlaneError> {
+    if wanted.mtu().is_some() {
+        running.followed_mtu = None;
+    }
     let Some(device) = &mut running.device else {
         running.mtu = wanted.mtu().unwrap_or(running.mtu);
         return Ok(());
     };
-    let former = running.footprint.former;
+    let (former, followed) = (running.footprint.former, running.followed_mtu.map(|(mtu, _)| mtu));
     let info = inside(&object(name), device.namespace.clone().as_ref(), || {
         match (&before.port.kind, &wanted.port.kind) {
             (PortKind::Veth(old), PortKind::Veth(new)) => {
@@ -102,7 +105,7 @@ fn change_device(
                 amend_pair(name, &pair, &old.peer.address, device.name.as_str())?;
             }
             (PortKind::Tap(old) | PortKind::Internal(old), PortKind::Tap(new) | PortKind::Internal(new)) => {
-                let mtu = wanted.mtu().unwrap_or(ETHERNET_MTU);
+                let mtu = wanted.mtu().or(followed).unwrap_or(ETHERNET_MTU);
                 amend_tap(device.ifindex, old, new, mtu).map_err(|error| failed(name, &error))?;
             }
             _ => {

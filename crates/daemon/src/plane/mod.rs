@@ -18,6 +18,7 @@ mod handover;
 mod hooks;
 mod ids;
 mod listener;
+mod lowest_mtu;
 mod moves;
 mod observe;
 mod open;
@@ -278,7 +279,8 @@ impl DataPlane {
     fn look_at_devices(&self) {
         self.with_engine(|engine| {
             let mut site = locked(&self.site);
-            if watch::look(&mut site, engine, &mut locked(&self.devices), false) {
+            let seen = watch::look(&mut site, engine, &mut locked(&self.devices), false);
+            if lowest_mtu::follow(&mut site, engine) || seen {
                 site.look_at_shortcuts(engine, false);
             }
         });
@@ -293,6 +295,7 @@ impl DataPlane {
                 running.inspected(name, inspected.as_deref().unwrap_or_default());
             }
             watch::look(&mut site, engine, &mut locked(&self.devices), second);
+            lowest_mtu::follow(&mut site, engine);
             site.look_at_shortcuts(engine, second);
             if second {
                 routing::ensure(&mut site.ports);

@@ -71,6 +71,9 @@ pub struct Running {
     pub is_locked: bool,
     /// How often its hook was taken off from outside and put back.
     pub hooks_lost: u64,
+    /// The MTU of its bridge that its device was given last, and whether the device has taken it; `None`: the port does not follow its
+    /// bridge, or has not yet.
+    pub followed_mtu: Option<(u32, bool)>,
 }
 
 /// A queue with its worker and port, as the engine takes and returns it.
@@ -143,6 +146,7 @@ impl Running {
             adopted: opened.adopted,
             is_locked: opened.is_locked,
             hooks_lost: 0,
+            followed_mtu: None,
         };
         (running, queues)
     }
@@ -172,6 +176,7 @@ impl Running {
             adopted: false,
             is_locked: false,
             hooks_lost: 0,
+            followed_mtu: None,
         }
     }
 

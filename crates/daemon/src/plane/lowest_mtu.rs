@@ -1,0 +1,95 @@
+//! The MTU of internal ports: that of the bridge's port with the lowest one, unless the configuration names another, as with Open vSwitch
+//! and Linux's bridge. A longer packet of the host would be lost at that port.
+
+use std::net::IpAddr;
+
+use control::PlaneError;
+use engine::Engine;
+use model::{PortKind, PortName};
+use port::link::{self, LinkChange, LinkInfo};
+
+use super::device::{Device, failed, inside, object};
+use super::open::ETHERNET_MTU;
+use super::ports::Running;
+use super::site::Site;
+use super::watch;
+
+/// The least MTU of a device with IPv6 addresses (RFC 8200, 5): below it the kernel takes IPv6 off the device.
+const IPV6_MTU: u32 = 1280;
+
+/// Gives internal ports the lowest MTU of their bridge's other ports, where it is another one than before, or lower than the device's.
+/// What else is set on a device stays. Returns whether anything changed.
+pub fn follow(site: &mut Site, engine: &Engine) -> bool {
+    let mut changed = false;
+    for (name, mtu) in behind(site) {
+        let Some(running) = site.ports.get_mut(&name) else { continue };
+        running.followed_mtu = Some((mtu, true));
+        let Some(device) = running.device.clone() else { continue };
+        if device.mtu == mtu {
+            continue;
+        }
+        match set(&name, &device, mtu) {
+            Ok(info) => {
+                tracing::info!(port = %name, mtu = info.mtu, "its MTU follows the lowest one of the bridge's ports");
+                if let Some(device) = &mut running.device {
+                    device.refresh(&info);
+                }
+                running.mtu = info.mtu;
+                watch::resize_queues(running, engine, info.mtu);
+                changed = true;
+            }
+            Err(error) => {
+                tracing::warn!(port = %name, mtu, %error, "its MTU cannot follow the bridge's ports");
+                running.followed_mtu = Some((mtu, false));
+            }
+        }
+    }
+    if changed {
+        site.publish(engine);
+    }
+    changed
+}
+
+/// Internal ports whose device is to have another MTU.
+fn behind(site: &Site) -> Vec<(PortName, u32)> {
+    let mut behind = Vec::new();
+    for bridge in site.config.bridges.values() {
+        let members = || bridge.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?)));
+        let others = members().filter(|(_, running)| !follows(running));
+        let lowest = others.filter_map(|(_, running)| Some(running.device.as_ref()?.mtu)).min();
+        let lowest = lowest.unwrap_or(ETHERNET_MTU);
+        for (name, running) in members().filter(|(_, running)| follows(running)) {
+            let Some(device) = &running.device else { continue };
+            let mtu = if has_ipv6(running) { lowest.max(IPV6_MTU) } else { lowest };
+            let is_behind = match running.followed_mtu {
+                Some((followed, is_taken)) if followed == mtu => is_taken && device.mtu > mtu,
+                _ => true,
+            };
+            if is_behind {
+                behind.push((name.clone(), mtu));
+            }
+        }
+    }
+    behind
+}
+
+/// Whether a port's MTU is that of its bridge.
+fn follows(running: &Running) -> bool {
+    matches!(running.wanted.port.kind, PortKind::Internal(_)) && running.wanted.port.mtu.is_none()
+}
+
+fn has_ipv6(running: &Running) -> bool {
+    match &running.wanted.port.kind {
+        PortKind::Internal(tap) => tap.address.iter().any(|own| matches!(own.address, IpAddr::V6(_))),
+        _ => false,
+    }
+}
+
+fn set(name: &PortName, device: &Device, mtu: u32) -> Result<LinkInfo, PlaneError> {
+    inside(&object(name), device.namespace.as_ref(), || {
+        let change = LinkChange { mtu: Some(mtu), ..LinkChange::default() };
+        link::set(device.ifindex, &change)
+            .and_then(|()| link::by_index(device.ifindex))
+            .map_err(|error| failed(name, &error))
+    })
+}
