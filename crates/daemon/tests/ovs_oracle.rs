@@ -8,7 +8,8 @@
 //!                    └ ours: af_xdp ports, cables into a namespace          ┘
 //! ```
 //!
-//! `OVS_ORACLE_ROUNDS` asks for more sets of rules, `OVS_ORACLE_SEED` for others.
+//! Each run has a seed of its own, which is printed; `OVS_ORACLE_SEED` repeats one, and `OVS_ORACLE_ROUNDS` asks for more sets of rules. What
+//! [`differences`] excuses is counted by name, and may be [`EXCUSED`] of the frames at most: a name that is too wide would excuse defects.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "octets of a generated frame")]
@@ -46,6 +47,8 @@ const ROUNDS: usize = 16;
 const FRAMES: usize = 192;
 /// Frames that are under way at the same time: less than OVS's dummy devices hold, in copies.
 const WINDOW: usize = 8;
+/// Frames, in percent, that may differ by name in one run.
+const EXCUSED: usize = 10;
 /// Nothing that comes is later than this.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -122,10 +125,11 @@ fn compare(
     found
 }
 
-/// Gives both switches the same rules. What OVS refuses neither gets; what only ours refuses is told.
-fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> Vec<String> {
+/// Gives both switches the same rules. What OVS refuses neither gets; what only ours refuses is told. Returns that, and how many rules both
+/// have.
+fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> (Vec<String>, usize) {
     let version = rules.version;
-    let mut refused = Vec::new();
+    let (mut refused, mut taught) = (Vec::new(), 0);
     for switch in [ovs, ours] {
         switch.ofctl(version, &["del-flows"], &[]).unwrap();
         if version != "OpenFlow10" {
@@ -150,6 +154,7 @@ fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> Vec<String> {
                 }
             }
         }
+        taught += accepted.len();
         let file = rig.write("lines", &(accepted.join("\n") + "\n"));
         if let Err(error) = ours.ofctl(version, &[&whole], &[file.to_str().unwrap()]) {
             refused.push(format!("{version}: {error}"));
@@ -160,7 +165,7 @@ fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> Vec<String> {
             }
         }
     }
-    refused
+    (refused, taught)
 }
 
 /// The way of some frames through OVS: its devices are served in turn, so that only what follows a second fence at each port has
@@ -185,12 +190,13 @@ fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Ve
 }
 
 /// Their way through ours: until as many have left as of OVS, or nothing comes any more.
-fn pass_ours(ours: &mut Switch, frames: &[Frame], expected: usize) -> Vec<Output> {
+fn pass_ours(ours: &mut Switch, generator: &mut Generator, frames: &[Frame], expected: usize) -> Vec<Output> {
     frames.iter().for_each(|frame| ours.send(frame));
-    // What is learnt from a packet that leaves nowhere shows by nothing.
-    let quiet = match (expected, frames.len()) {
-        (0, 1) => Duration::from_millis(10),
+    let quiet = match (expected, frames) {
+        (0, [frame]) => return settle_ours(ours, generator.fence(frame.port)),
         (0, _) => return Vec::new(),
+        // The next one has to meet what this one has taught.
+        (_, [_]) => Duration::from_secs(1),
         _ => QUIET,
     };
     let mut marked = 0;
@@ -198,6 +204,17 @@ fn pass_ours(ours: &mut Switch, frames: &[Frame], expected: usize) -> Vec<Output
         marked += usize::from(mark_of(&output.1).is_some());
         marked >= expected
     })
+}
+
+/// What is learnt from a packet that leaves nowhere shows by nothing: a fence that is back came behind it, and when a change is answered, the
+/// packets of unknown flows that came before it are decided.
+fn settle_ours(ours: &mut Switch, fence: Frame) -> Vec<Output> {
+    ours.send(&fence);
+    let mut outputs = ours.collect(PATIENCE, |output| mark_of(&output.1) == Some(fence.number));
+    ours.ofctl("OpenFlow13", &["del-flows"], &["table=200"]).unwrap();
+    outputs.extend(ours.collect(Duration::ZERO, |_| false));
+    outputs.retain(|(_, frame)| !is_fence(frame));
+    outputs
 }
 
 fn is_fence(frame: &[u8]) -> bool {
@@ -208,6 +225,14 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
+/// The seed of this run, which is printed.
+fn seed() -> usize {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let seed = number("OVS_ORACLE_SEED", now.subsec_nanos() as usize);
+    println!("OVS_ORACLE_SEED={seed} repeats this run");
+    seed
+}
+
 /// Both switches, side by side.
 struct Both<'r> {
     rig: &'r Rig,
@@ -216,6 +241,8 @@ struct Both<'r> {
     ours: Switch,
     generator: Generator,
     refused: BTreeSet<String>,
+    /// Rules that both have been given, by version.
+    taught: BTreeMap<&'static str, usize>,
 }
 
 impl<'r> Both<'r> {
@@ -227,11 +254,14 @@ impl<'r> Both<'r> {
             ours: Switch::ours(rig, wire),
             generator: Generator::new(seed as u64),
             refused: BTreeSet::new(),
+            taught: BTreeMap::new(),
         }
     }
 
     fn teach(&mut self, rules: &Rules) {
-        self.refused.extend(teach(self.rig, &self.ovs, &self.ours, rules));
+        let (refused, taught) = teach(self.rig, &self.ovs, &self.ours, rules);
+        self.refused.extend(refused);
+        *self.taught.entry(rules.version).or_default() += taught;
         self.peer.settle();
     }
 
@@ -241,7 +271,7 @@ impl<'r> Both<'r> {
         for window in frames.chunks(window) {
             let from_ovs = pass_ovs(&mut self.ovs, &mut self.generator, window);
             let expected = from_ovs.iter().filter(|(_, frame)| mark_of(frame).is_some()).count();
-            of_ours.extend(pass_ours(&mut self.ours, window, expected));
+            of_ours.extend(pass_ours(&mut self.ours, &mut self.generator, window, expected));
             of_ovs.extend(from_ovs);
         }
         of_ours.extend(self.ours.collect(Duration::from_millis(20), |_| false));
@@ -294,12 +324,13 @@ fn what_leaves_is_what_open_vswitch_would_send() {
     let text = stations::configuration(&rig, &[Member::All; PORTS as usize]);
     rig.start(&text);
     let peer = Ovs::start(&rig);
-    let seed = number("OVS_ORACLE_SEED", 11);
+    let seed = seed();
     let mut both = Both::new(&rig, &peer, &wire, seed);
     let (mut wrong, mut accepted) = (Vec::new(), BTreeMap::<Difference, usize>::new());
     let (mut sent, mut left, mut by_stations, mut chosen) = (0, 0, 0, 0);
-    for _ in 0..number("OVS_ORACLE_ROUNDS", ROUNDS) {
-        let rules = rules::generate(&mut both.generator.random);
+    for round in 0..number("OVS_ORACLE_ROUNDS", ROUNDS) {
+        let version = rules::VERSIONS[round % rules::VERSIONS.len()];
+        let rules = rules::generate(&mut both.generator.random, version);
         if let Some(members) = &rules.members {
             both.introduce(members);
             by_stations += FRAMES;
@@ -347,6 +378,8 @@ fn what_leaves_is_what_open_vswitch_would_send() {
     for (known, count) in &accepted {
         println!("{count} frames: {}: {}", known.name(), known.reason());
     }
+    let excused: usize = accepted.values().sum();
+    println!("{excused} of {sent} frames differ by name; rules by version: {:?}", both.taught);
     let refused: Vec<String> = both.refused.into_iter().collect();
     assert!(
         wrong.is_empty() && refused.is_empty(),
@@ -355,6 +388,7 @@ fn what_leaves_is_what_open_vswitch_would_send() {
         refused.join("\n")
     );
     assert!(left > sent, "most frames leave: {sent} in, {left} out");
+    assert!(excused * 100 <= sent * EXCUSED, "{excused} of {sent} frames differ by name: {accepted:?}");
     assert!(by_stations > 0 && chosen > 0, "NORMAL and hashes are among the actions");
 }
 
@@ -366,7 +400,7 @@ fn both_directions_of_a_flow_are_chosen_the_same() {
     let text = stations::configuration(&rig, &[Member::All; PORTS as usize]);
     rig.start(&text);
     let peer = Ovs::start(&rig);
-    let mut both = Both::new(&rig, &peer, &wire, number("OVS_ORACLE_SEED", 11));
+    let mut both = Both::new(&rig, &peer, &wire, seed());
     let to = usize::from(PORTS);
     let random = &mut both.generator.random;
     let all: Vec<String> = (0..12)

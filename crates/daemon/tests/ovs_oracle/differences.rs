@@ -257,6 +257,20 @@ fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &B
             return Some(Difference::SecondTag);
         }
     }
+    // At one access port OVS takes both off, and at another it does not flood the frame.
+    let mut tags = 0;
+    walk_tags(&mut frame.bytes.clone(), |_| tags += 1);
+    let [access, others] = [true, false].map(|wanted| {
+        let mut both = both.clone();
+        for outputs in &mut both {
+            outputs.retain(|port, _| is_access(*port) == wanted);
+            outputs.values_mut().flatten().filter(|_| wanted).for_each(|frame| untag(frame, false));
+        }
+        both
+    });
+    if tags >= 2 && others[0] == others[1] && sent_more(&access[1], &access[0]) {
+        return Some(Difference::SecondTag);
+    }
     // With the first one OVS takes the second off.
     let mut whole = frame.bytes.clone();
     untag(&mut whole, true);

@@ -119,8 +119,12 @@ struct Writer<'r> {
     exits: bool,
 }
 
-pub fn generate(random: &mut Random) -> Rules {
-    let version = random.of(&["OpenFlow10", "OpenFlow13", "OpenFlow13", "OpenFlow15", "OpenFlow15"]);
+/// The versions in which sets of rules are given, one after the other.
+pub const VERSIONS: [&str; 7] =
+    ["OpenFlow10", "OpenFlow13", "OpenFlow11", "OpenFlow15", "OpenFlow12", "OpenFlow13", "OpenFlow15"];
+
+/// A set of rules for one version.
+pub fn generate(random: &mut Random, version: &'static str) -> Rules {
     let groups = version != "OpenFlow10" && random.one_in(2);
     let in_turn = random.one_in(5);
     let writes = random.one_in(2);

@@ -103,7 +103,7 @@ impl Ovs {
         let daemon = Process::start(command).unwrap();
         let ovs = Ovs { directory, server, daemon: Some(daemon) };
         let mut line = "add-br br0 -- set bridge br0 datapath_type=dummy fail_mode=secure \
-                        protocols=OpenFlow10,OpenFlow13,OpenFlow14,OpenFlow15"
+                        protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
             .to_owned();
         for port in 1..=PORTS {
             line += &format!(
