@@ -308,7 +308,7 @@ async fn a_controller_that_flaps_is_found_again_and_the_bridge_hears_when_none_i
     assert_eq!(again.next().await, (3, 4, vec![]));
     controllers.set(Vec::new()).await;
     assert!(again.try_next().await.is_err(), "its session has ended");
-    assert_eq!(*bridge.connected.lock().unwrap(), [true, false, true, false]);
+    eventually("none again", || *bridge.connected.lock().unwrap() == [true, false, true, false]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
