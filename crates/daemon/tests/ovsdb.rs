@@ -238,6 +238,60 @@ fn vlans_separate_and_join() {
     assert_eq!(switch.interface("h1", "ofport"), "-1");
 }
 
+/// Rules see one tag of a frame, unless the database says otherwise: then what is behind a second one, too.
+#[test]
+fn rules_see_as_many_tags_as_the_database_says() {
+    require!("ovs-vsctl", "ovs-ofctl", "ovsdb-server");
+    let switch = Switch::start(2);
+    switch.build();
+    let management = format!("unix:{}", switch.rig.path("br0.mgmt").display());
+    let ofctl = |command: &str, arguments: &[&str]| {
+        let output = Command::new("ovs-ofctl").args([command, &management]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    ofctl("del-flows", &[]);
+    for rule in ["priority=9,ip,actions=output:h2", "priority=8,dl_vlan=5,dl_type=0x8100,actions=output:h2"] {
+        ofctl("add-flow", &[rule]);
+    }
+    let counts = || {
+        let flows = ofctl("dump-flows", &[]);
+        ["priority=9", "priority=8"].map(|rule| {
+            let line = flows.lines().find(|line| line.contains(rule)).unwrap_or_default();
+            let count = line.split("n_packets=").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+            count.unwrap_or(0_u64)
+        })
+    };
+    let sender = RawSender::open(&switch.rig.hosts[0], "eth0").unwrap();
+    let mut frame = tagged(5)[..16].to_vec();
+    frame.extend([0x81, 0x00, 0, 6, 0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x66, 0xcf]);
+    frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9, 0, 8, 0, 0]);
+    frame.resize(80, 0);
+    let meets = |rule: usize| {
+        eventually(&format!("packets meet rule {rule}"), PATIENCE, || {
+            let before = counts();
+            (0..5).for_each(|_| sender.send(&frame).unwrap());
+            let mut wanted = before;
+            wanted[rule] += 5;
+            std::thread::sleep(Duration::from_millis(700));
+            let after = counts();
+            if after == wanted { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
+        })
+        .unwrap();
+    };
+    meets(1);
+    switch.vsctl("set open_vswitch . other_config:vlan-limit=2");
+    meets(0);
+    switch.vsctl("set open_vswitch . other_config:vlan-limit=1");
+    meets(1);
+    let traced = |line: &[&str]| switch.appctl(line).unwrap();
+    let digits: String = frame.iter().map(|octet| format!("{octet:02x}")).collect();
+    assert!(traced(&["ofproto/trace", "br0", "in_port=1", &digits]).contains("priority 8"));
+    switch.vsctl("set open_vswitch . other_config:vlan-limit=0");
+    meets(0);
+    assert!(traced(&["ofproto/trace", "br0", "in_port=1", &digits]).contains("priority 9"));
+}
+
 #[test]
 fn what_cannot_be_had_is_told_and_the_rest_runs() {
     require!("ovs-vsctl", "ovsdb-server");

@@ -73,6 +73,8 @@ pub struct FlowTables {
     packet_outs: Mutex<PacketOuts>,
     listener: Mutex<Option<Listener>>,
     waker: Arc<Waker>,
+    /// Rules see one VLAN tag of a packet instead of two.
+    one_tag: AtomicBool,
     /// Packets that met no cached flow.
     pub(crate) upcalls: AtomicU64,
     /// Flows that the driver hook has.
@@ -92,6 +94,7 @@ impl FlowTables {
             packet_outs: Mutex::default(),
             listener: Mutex::new(None),
             waker,
+            one_tag: AtomicBool::new(false),
             upcalls: AtomicU64::new(0),
             hooked: AtomicU64::new(0),
         }
@@ -155,6 +158,18 @@ impl FlowTables {
         self.publish(events);
         self.waker.notify_if_sleeping();
         done
+    }
+
+    /// Says whether rules see one VLAN tag of a packet instead of two.
+    pub fn set_one_tag(&self, one_tag: bool) {
+        self.change(|pipeline| pipeline.set_one_tag(one_tag));
+        self.one_tag.store(one_tag, Ordering::Relaxed);
+    }
+
+    /// Whether rules see one VLAN tag of a packet instead of two.
+    #[inline]
+    pub(crate) fn sees_one_tag(&self) -> bool {
+        self.one_tag.load(Ordering::Relaxed)
     }
 
     /// Who is told what happens; one at a time.

@@ -52,6 +52,9 @@ pub struct OpenFlow {
     /// Versions that may be spoken with it; `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub versions: Option<BTreeSet<OpenFlowVersion>>,
+    /// VLAN tags of a packet that rules see at most, 1 or 2; `None`: 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan_limit: Option<u8>,
     /// What `ssl:` and `pssl:` are spoken with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<OpenFlowTls>,

@@ -31,6 +31,7 @@ mod rewrite;
 mod rule;
 mod shown;
 mod story;
+mod tags;
 pub mod text;
 mod translate;
 
@@ -53,6 +54,7 @@ pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
 pub use shown::{GroupShown, MeterShown};
 pub use story::{Bits, Line, Story};
+pub use tags::one_tag;
 pub use translate::{
     Ahead, Asked, Failed, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits,
     packet_bits,

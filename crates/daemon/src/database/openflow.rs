@@ -44,9 +44,19 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
         fail_mode,
         datapath_id,
         versions: (!bridge.protocols.is_empty()).then(|| versions.collect()),
+        vlan_limit: vlan_limit(desired),
         tls,
         tables: bridge.flow_tables.iter().map(table).collect(),
     })
+}
+
+/// VLAN tags that rules see at most (`other_config:vlan-limit` of Open_vSwitch): one unless it says otherwise, as with Open vSwitch, and as
+/// many as can be seen where it is 0 or more than these.
+fn vlan_limit(desired: &Desired) -> Option<u8> {
+    let limit = desired.other_config.get("vlan-limit").map(|text| text.trim().parse::<i64>());
+    // What is no number is as if it were not there.
+    let limit = limit.and_then(Result::ok).unwrap_or(1);
+    (limit == 1).then_some(1)
 }
 
 /// The column `prefixes`: empty for what is usual, `none` for nothing.

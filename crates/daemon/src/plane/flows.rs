@@ -206,6 +206,7 @@ impl Flows {
             None => leader.begin(),
         }
         leader.set_tables(&settings.tables);
+        tables.set_one_tag(settings.vlan_limit == Some(1));
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge: Arc::clone(bridge) });
         Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
     }
@@ -416,6 +417,7 @@ impl Flowing {
             self.leader.set_datapath_id(datapath_id(name, settings));
             self.leader.set_fail_mode(settings.fail_mode);
             self.leader.set_tables(&settings.tables);
+            self.tables.set_one_tag(settings.vlan_limit == Some(1));
         }
         changed
     }

@@ -95,7 +95,7 @@ impl Decider {
 
 /// What becomes of a packet as the rules are now; `None`: it is no frame.
 fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
-    let flow = packet.flow()?;
+    let flow = pipeline.read_packet_out(packet).ok()?;
     let asked = Question { flow: &flow, frame: Some(&packet.frame), trace: false };
     Some(match &packet.resumes {
         Some(left) => pipeline.resume(asked, left),

@@ -14,7 +14,7 @@ use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, PortId, QueueId};
 use port::{BURST, Packet};
 use steps::Steps;
-use switch::flow::{Asked, Beyond, Flow};
+use switch::flow::{Asked, Beyond, Flow, one_tag};
 use switch::{Decision, Now};
 
 use crate::burst::Burst;
@@ -228,6 +228,10 @@ pub fn run<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
+    if bridge.tables.sees_one_tag() {
+        let n = burst.packets.len();
+        burst.keys[..n].iter_mut().for_each(|key| *key = one_tag(key).unwrap_or(*key));
+    }
     if R::DRY {
         return dry(forwarding, port, bridge, burst, now, exits, tools, recorder);
     }

@@ -15,6 +15,8 @@ use crate::{
 const CONTROLLER_LIMIT: usize = 16;
 /// An hour.
 const MILLISECONDS: (i64, i64) = (0, 3_600_000);
+/// VLAN tags that rules see at most.
+const VLAN_TAGS: (i64, i64) = (1, 2);
 /// Rules of a table at most.
 const RULES: (i64, i64) = (0, 1_000_000);
 /// Longest name of a table (OpenFlow 1.5.1, 7.3.5.6: OFP_MAX_TABLE_NAME_LEN with its end).
@@ -35,10 +37,11 @@ pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) ->
     let bad = |text, ()| Cause::BadText { text, what: "a datapath id", example: "\"00000000000000a1\"" };
     let datapath_id = table.parsed::<DatapathId>("datapath_id", bad, findings).map(|id| id.0);
     let versions = read_versions(&mut table, findings);
+    let vlan_limit = table.number("vlan_limit", VLAN_TAGS, " tags", findings);
     let tls = read_tls(&mut table, findings);
     let tables = read_tables(&mut table, findings);
     table.finish(findings);
-    Some(OpenFlow { controllers, fail_mode, datapath_id, versions, tls, tables })
+    Some(OpenFlow { controllers, fail_mode, datapath_id, versions, vlan_limit, tls, tables })
 }
 
 /// An address, or a table with one and more.
@@ -252,6 +255,7 @@ mod tests {
             controllers = ["tcp:10.0.0.1", { target = "pssl:", inactivity_probe_ms = 0, max_backoff_ms = 2000, rate_limit = 100, burst_limit = 30, asynchronous = false, allow_remote = true, passive_users = ["ryu", "1001"] }]
             fail_mode = "secure"
             datapath_id = "a1"
+            vlan_limit = 1
             versions = ["OpenFlow13", "OpenFlow10"]
             tls = { key = "/k", certificate = "/c", ca = "/a" }
             table.0 = { name = "acl", limit = 10, when_full = "evict", groups = ["NXM_OF_IN_PORT[]", "reg0[0..7]"], prefixes = ["ip_dst"] }
@@ -263,6 +267,7 @@ mod tests {
         let json: Config = serde_json::from_value(serde_json::to_value(&config).unwrap()).unwrap();
         assert_eq!(json, config);
         let openflow = config.bridges["br0"].settings.openflow.as_ref().unwrap();
+        assert_eq!(openflow.vlan_limit, Some(1));
         assert_eq!(openflow.controllers[0], Controller::at("tcp:10.0.0.1"));
         let second = &openflow.controllers[1];
         assert_eq!((second.inactivity_probe_ms, second.max_backoff_ms), (Some(0), Some(2000)));
@@ -288,6 +293,7 @@ mod tests {
             ("controllers = [{ target = \"tcp:1.1.1.1\", rate_limit = 0 }]", "rate_limit", "1"),
             ("versions = [\"OpenFlow16\"]", "versions[0]", "OpenFlow13"),
             ("versions = []", "versions", "version"),
+            ("vlan_limit = 3", "vlan_limit", "2"),
             ("tls = { key = \"k\", certificate = \"/c\" }", "tls", "ca"),
             ("table.255 = {}", "table.255", "254"),
             ("table.x = {}", "table.x", "254"),

@@ -4,35 +4,18 @@
 //! whole batch is made; of a batch that is refused nothing leaves. The tables are held meanwhile, so all packets of a batch together have
 //! bounds, beyond which the batch is refused.
 
-use packet::{FlowKey, PortId};
-
 use super::action::port;
 use super::batch::{Batch, DecidedPacket};
 use super::lessons::Lesson;
 use super::message::{FlowError, Mod, PacketOut};
 use super::pipeline::{Pipeline, TABLES};
 use super::translate::Asked;
-use super::{Action, Beyond, Flow, Instructions};
+use super::{Action, Instructions};
 
 /// Look-ups of all packets of a batch, at most.
 const MAX_LOOKUPS: usize = 65_536;
 /// Octets of memory that all packets of a batch take with their fates, at most.
 const MAX_MEMORY: usize = 4 << 20;
-
-impl PacketOut {
-    /// The packet as rules see it; `None`: it is too short for a frame.
-    #[must_use]
-    pub fn flow(&self) -> Option<Flow> {
-        let mut key = FlowKey::ZERO;
-        let layers = FlowKey::extract(&self.frame, self.frame.len(), PortId(0), &mut key).ok()?;
-        let mut flow = Flow::new(&key, &Beyond::extract(&self.frame, &key, &layers), self.in_port);
-        let fields = self.metadata.mask.0.into_iter().zip(self.metadata.value.0);
-        for (own, (mask, value)) in flow.0.iter_mut().zip(fields) {
-            *own = *own & !mask | value;
-        }
-        Some(flow)
-    }
-}
 
 impl Pipeline {
     /// Whether a controller's packet can go through its actions, and through what was left to be done with it.
@@ -71,7 +54,7 @@ impl Pipeline {
     ) -> Result<(), FlowError> {
         self.check_packet_out(packet)?;
         // As outside of batches: what is no frame is dropped.
-        let Some(flow) = packet.flow() else { return Ok(()) };
+        let Ok(flow) = self.read_packet_out(packet) else { return Ok(()) };
         let asked = Asked { flow: &flow, frame: Some(&packet.frame), trace: false };
         let mut fate = self.packet_out(asked, &packet.actions);
         for lesson in std::mem::take(&mut fate.learns) {

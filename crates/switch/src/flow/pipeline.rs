@@ -156,6 +156,8 @@ pub struct Pipeline {
     pub(super) misses_heard: bool,
     /// What becomes of fragments.
     pub(super) fragments: Fragments,
+    /// Whether rules see one VLAN tag of a packet instead of two.
+    pub(super) one_tag: bool,
     /// Says of a group whether controllers of all versions can be told of it; a group of which they cannot is refused.
     pub(super) group_fits: fn(&Group) -> bool,
     version: u64,
@@ -195,6 +197,7 @@ impl Pipeline {
             alone: false,
             misses_heard: false,
             fragments: Fragments::Normal,
+            one_tag: false,
             group_fits: |_| true,
             version: 0,
             notes: VecDeque::new(),

@@ -17,7 +17,7 @@ mod wait;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use packet::{DropReason, FlowKey, PortId};
+use packet::DropReason;
 
 pub use ahead::Ahead;
 use ahead::Seen;
@@ -29,7 +29,7 @@ use super::pipeline::{Pipeline, VISIBLE_TABLES};
 use super::program::{Megaflow, Op, Program, SetBits};
 use super::rewrite;
 use super::rule::RuleRef;
-use super::{Action, Beyond, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
+use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
 
 /// Look-ups inside look-ups of the same or an earlier table, at most (as Open vSwitch).
 const MAX_DEPTH: u32 = 64;
@@ -541,10 +541,9 @@ impl<'p> Run<'p> {
         self.note(
             "what is behind the header that was taken off is read from the frame; the flow is not cached",
         );
+        let pipeline = self.pipeline;
         let Some(own) = self.frame_now() else { return };
-        let mut key = FlowKey::ZERO;
-        let layers = FlowKey::extract(own, own.len(), PortId(0), &mut key).unwrap_or_default();
-        let read = Flow::new(&key, &Beyond::extract(own, &key, &layers), 0);
+        let read = pipeline.read(own, 0).unwrap_or(Flow::ZERO);
         self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
     }
 

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use control::{FailureKind, PlaneError};
 use engine::worker::monotonic;
 use model::{TracePacket, TraceRequest};
-use packet::{DropReason, FlowKey, PortId, VlanId, spec};
+use packet::{DropReason, PortId, VlanId, spec};
 use switch::flow::{
-    Arrival, Asked, Beyond, Field, Flow, NormalNote, Op, Resolved, STAGES, Story, Translated, resolve, text,
+    Arrival, Asked, Field, Flow, NormalNote, Op, Pipeline, Resolved, STAGES, Story, Translated, resolve, text,
 };
 
 use super::shown::Shown;
@@ -46,7 +46,7 @@ impl Shown {
             })?),
         };
         if let Some(frame) = &frame {
-            become_frame(&mut flow, frame)?;
+            become_frame(&pipeline, &mut flow, frame)?;
         }
         let asked = Asked { flow: &flow, frame: frame.as_deref(), trace: true };
         let fate = match &request.actions {
@@ -127,13 +127,11 @@ fn named(told: &str, names: &BTreeMap<u32, String>) -> String {
 }
 
 /// The flow is that of the frame, where it is no metadata.
-fn become_frame(flow: &mut Flow, frame: &[u8]) -> Result<(), PlaneError> {
-    let mut key = FlowKey::ZERO;
-    let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).map_err(|reason| {
+fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<(), PlaneError> {
+    let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
+    let own = pipeline.read(frame, in_port).map_err(|reason| {
         invalid(format!("the packet cannot be read: {}", reason.name()), "give a whole Ethernet frame")
     })?;
-    let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
-    let own = Flow::new(&key, &Beyond::extract(frame, &key, &layers), in_port);
     if let Some(packet) = own.0.get(STAGES[0]..)
         && let Some(place) = flow.0.get_mut(STAGES[0]..)
     {
