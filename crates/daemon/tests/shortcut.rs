@@ -299,3 +299,34 @@ fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     until_in_the_hook(&rig, "h1");
     assert_eq!(found(&rig), None);
 }
+
+/// What is sent to a host whose device was deleted and made anew arrives from the first frame on: hooks do not send to a place that the kernel has
+/// emptied.
+#[test]
+fn hooks_lose_nothing_of_a_port_whose_device_has_come_back() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(3);
+    let configuration = rig.configuration("persist = false");
+    let flow = start(&mut rig, &configuration);
+    let (hub, mac) = (rig.lab.hub().clone(), rig.hosts[2].mac().unwrap());
+    let ip = rig.hosts[2].ip().to_owned();
+    let _sends = rig.hosts[0].spawn(["ping", "-n", "-q", "-i", "0.002", &ip]).unwrap();
+    for round in 0..6 {
+        rig.until_reachable(3, 1);
+        let index = rig.port("h3")["ifindex"].clone();
+        // Between two looks of the daemon, whatever else the machine does.
+        rig.daemon().signal(Signal::STOP).unwrap();
+        hub.run(["ip", "link", "del", "dev", "h3"]).unwrap();
+        rig.hosts[2].plug_again(&hub, &mac, &[&rig.hosts[0]]).unwrap();
+        rig.daemon().signal(Signal::CONT).unwrap();
+        rig.port_until("h3", "open again", |port| {
+            port["ifindex"].is_number() && port["ifindex"] != index && port["link_up"] == true
+        });
+        let lost = rig.hook_counter("h1", "bridge_lost");
+        rig.until_reachable(3, 1);
+        std::thread::sleep(Duration::from_millis(1_200));
+        assert_eq!(rig.hook_counter("h1", "bridge_lost"), lost, "round {round}");
+    }
+    // The flow between the others waited in the hook's and the workers' queues while the daemon stood still.
+    flow.wait_for(100, PATIENCE).unwrap();
+}

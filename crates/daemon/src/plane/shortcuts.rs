@@ -103,6 +103,14 @@ struct Shortcut {
     seen: Vec<Seen>,
 }
 
+impl Shortcut {
+    /// Returns whether the port still has the hook that the stage was put on. One that was opened anew has another, and maybe another
+    /// device: the kernel has then emptied the place by which hooks send to it.
+    fn is_on(&self, running: &Running) -> bool {
+        running.hook.as_ref().is_some_and(|hook| self.stage.is_on(hook))
+    }
+}
+
 /// A router's port whose hook keeps the order of frames.
 struct RoutedOrder {
     orders: Arc<Orders>,
@@ -290,6 +298,10 @@ impl Shortcuts {
         if stays {
             self.past.insert(name.clone(), counts);
         }
+        // No hook sends to a place that is empty.
+        if let Some(offload) = self.bridges.get_mut(&gone.bridge).filter(|_| gone.reached.is_some()) {
+            offload.clear();
+        }
         if let Stage::Flows(_, table) = &gone.stage {
             table.set_served(gone.id.0, false, false);
             table.set_reached(gone.id.0, None);
@@ -311,6 +323,11 @@ impl Shortcuts {
     ) {
         if second {
             self.seconds = self.seconds.wrapping_add(1);
+        }
+        let is_stale = |(name, shortcut): (&PortName, &Shortcut)| {
+            ports.get(name).is_some_and(|running| !shortcut.is_on(running))
+        };
+        if second || self.ports.iter().any(is_stale) {
             self.ensure(engine, config, ports, bridges, table, false);
         }
         if let Some(table) = table {
@@ -325,7 +342,8 @@ impl Shortcuts {
             if second {
                 shortcut.transmits = features.transmits(name, running);
             }
-            let reached = (shortcut.transmits && running.is_up()).then(|| running.mtu.saturating_add(14));
+            let reaches = shortcut.transmits && shortcut.is_on(running) && running.is_up();
+            let reached = reaches.then(|| running.mtu.saturating_add(14));
             if shortcut.reached != reached || doubted {
                 shortcut.reached = reached;
                 if let Stage::Flows(_, table) = &shortcut.stage {
