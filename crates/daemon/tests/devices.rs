@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rig::{PATIENCE, Rig};
+use rustix::process::Signal;
 use testbed::{FlowReport, UdpFlow, eventually, require};
 
 #[test]
@@ -173,6 +174,51 @@ fn a_namespace_vanishes_under_its_port() {
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
     rig.until_reachable(1, 2);
+}
+
+/// A container that is made anew under its name between two looks: its namespace's device has the name, the number and the address of the old one.
+#[test]
+fn a_namespace_that_is_made_anew_has_its_port_opened_anew() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let names = ["yard", "far"].map(|name| rig.lab.namespace_name(name));
+    let yard = rig.lab.namespace("yard").unwrap();
+    let far = rig.lab.namespace("far").unwrap();
+    let lines = |lines: &[&str]| {
+        for line in lines {
+            let line = line.replace("YARD", &names[0]).replace("FAR", &names[1]);
+            let status = std::process::Command::new("sh").args(["-ec", &line]).status().unwrap();
+            assert!(status.success(), "{line}");
+        }
+    };
+    let pair = "ip -n YARD link add y index 77 address 02:00:00:00:07:07 type veth peer name eth0 address 02:00:00:00:07:08 netns FAR && \
+                ip -n YARD link set y up && ip -n FAR address add 10.8.0.77/24 dev eth0 && ip -n FAR link set eth0 up && \
+                ip netns exec FAR ethtool -K eth0 tx off";
+    lines(&[pair]);
+    rig.start(&format!(
+        "{}[port.y]\nkind = \"af_xdp\"\ndevice = \"y\"\nnamespace = \"{}\"\npersist = false\n\
+         [bridge.br0.port.y]\naccess = 10\n",
+        rig.configuration("persist = false"),
+        yard.name(),
+    ));
+    let reaches = |rig: &Rig| {
+        eventually("the container answers", PATIENCE, || match rig.hosts[0].ping("10.8.0.77", 1) {
+            Ok(report) if report.received > 0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .unwrap();
+    };
+    reaches(&rig);
+    rig.daemon().signal(Signal::STOP).unwrap();
+    // The old devices live on: the daemon's sockets hold their namespace.
+    let aside = "ip -n FAR link set eth0 down && ip -n FAR address flush dev eth0 && ip -n FAR link set eth0 name old && \
+                 ip -n FAR link set old address 02:00:00:00:07:09";
+    lines(&[aside, "ip netns del YARD && ip netns add YARD", pair]);
+    rig.daemon().signal(Signal::CONT).unwrap();
+    rig.daemon().wait_for_line("was made anew", PATIENCE).unwrap();
+    rig.port_until("y", "open again", |port| port["trouble"].is_null() && port["link_up"] == true);
+    reaches(&rig);
+    drop(far);
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Device {
     pub name: String,
     /// Its namespace; `None`: ours.
     pub namespace: Option<Namespace>,
+    /// Device and inode of its namespace's file, which another namespace of the same name does not have.
+    pub namespace_file: Option<(u64, u64)>,
     /// Its number there.
     pub ifindex: u32,
     /// Its Ethernet address.
@@ -35,11 +37,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// What is known of a link in `namespace`.
+    /// What is known of a link in `namespace`, which the calling thread is in.
     pub fn new(info: &LinkInfo, namespace: Option<&Namespace>) -> Self {
         Device {
             name: info.name.clone(),
             namespace: namespace.cloned(),
+            namespace_file: own_namespace_file(),
             ifindex: info.ifindex,
             mac: info.mac,
             mtu: info.mtu,
@@ -60,6 +63,12 @@ impl Device {
             && self.running == is_running(info)
     }
 
+    /// Returns whether the namespace whose file this is, and which has the name of the device's namespace, is another one. The device then lives
+    /// on without a name by which anything could reach it.
+    pub fn is_beside(&self, file: Option<(u64, u64)>) -> bool {
+        self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
+    }
+
     /// Takes over what may change while the device lives.
     pub fn refresh(&mut self, info: &LinkInfo) {
         self.name.clone_from(&info.name);
@@ -67,6 +76,11 @@ impl Device {
         self.mtu = info.mtu;
         self.running = is_running(info);
     }
+}
+
+/// Returns device and inode of the file of the namespace that the calling thread is in.
+fn own_namespace_file() -> Option<(u64, u64)> {
+    std::fs::metadata("/proc/thread-self/ns/net").ok().map(|file| (file.st_dev(), file.st_ino()))
 }
 
 /// Whether frames can pass.

@@ -48,8 +48,8 @@ enum State {
 
 /// A namespace's devices as a look at one port finds them.
 pub enum Devices<'a> {
-    /// They are these.
-    Known(&'a LinkWatch),
+    /// They are these, in the namespace whose file has this device and inode (`None`: the daemon's own).
+    Known(&'a LinkWatch, Option<(u64, u64)>),
     /// The namespace is not there, and why.
     Missing(&'a str),
     /// The kernel gives no answer now.
@@ -87,10 +87,11 @@ impl DeviceWatches {
 
     /// Returns the devices of a namespace that [`DeviceWatches::read`] follows.
     pub fn of(&self, namespace: Option<&Namespace>) -> Devices<'_> {
-        match self.namespaces.get(&place(namespace)).map(|watched| &watched.state) {
-            Some(State::Followed(watch)) => Devices::Known(watch),
-            Some(State::Missing(why)) => Devices::Missing(why),
-            Some(State::Unknown) | None => Devices::Unknown,
+        let Some(watched) = self.namespaces.get(&place(namespace)) else { return Devices::Unknown };
+        match &watched.state {
+            State::Followed(watch) => Devices::Known(watch, watched.identity),
+            State::Missing(why) => Devices::Missing(why),
+            State::Unknown => Devices::Unknown,
         }
     }
 }

@@ -293,6 +293,7 @@ mod tests {
         Device {
             name: name.to_owned(),
             namespace: namespace.map(|name| name.parse().unwrap()),
+            namespace_file: None,
             ifindex: 1,
             mac: None,
             mtu,

@@ -23,6 +23,7 @@ use xdp::Attached;
 
 use super::af_xdp::{self, Request};
 use super::device::{Device, failed, inside, object, unready};
+use super::devices::identity;
 use super::fault;
 use super::foreign::Former;
 use super::pins::{self, Claim};
@@ -304,9 +305,13 @@ fn tap(
         mac: port.mac.or(first),
         ..TapConfig::new(port.device.as_str())
     };
+    let namespace_file = port.namespace.as_ref().and_then(|namespace| identity(namespace).ok());
     let made = Tap::create(&wanted).map_err(|error| failed(name, &error))?;
-    let device =
-        Device { driver: Some("tun".to_owned()), ..Device::new(&made.link, port.namespace.as_ref()) };
+    let device = Device {
+        driver: Some("tun".to_owned()),
+        namespace_file,
+        ..Device::new(&made.link, port.namespace.as_ref())
+    };
     let queues: Vec<(QueueId, Box<dyn Queue>)> = (0..)
         .map(QueueId)
         .zip(made.queues)

@@ -145,13 +145,16 @@ fn put_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
 }
 
 fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
-    let watch = match devices {
-        Devices::Known(watch) => watch,
+    let (watch, namespace_file) = match devices {
+        Devices::Known(watch, file) => (watch, *file),
         Devices::Missing(why) => return Seen::Gone((*why).to_owned()),
         Devices::Unknown => return Seen::Same,
     };
     let wanted = running.wanted.port.kind.device().map(|(device, _)| device.as_str());
     match &running.device {
+        Some(device) if device.is_beside(namespace_file) => {
+            Seen::Gone(format!("the network namespace of device {} was made anew", device.name))
+        }
         Some(device) => match watch.device(device.ifindex) {
             None => Seen::Gone(format!("device {} was deleted", device.name)),
             Some(info) if device.is_as(info) && running.trouble.is_none() => Seen::Same,
