@@ -447,6 +447,25 @@ fn a_large_bundle_is_done_whole_or_not_at_all_under_traffic() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
+/// What a controller changes of a port leaves alone what the configuration says of it.
+#[test]
+fn a_port_that_is_configured_to_take_no_floods_takes_none_whatever_else_is_changed() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let mut rig = Rig::new(3);
+    let member = format!("[bridge.br0.port.{}]\n", rig.hosts[2].device());
+    let text = rig.configuration("").replace(&member, &format!("{member}flood = false\n"));
+    rig.start(&(text + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n"));
+    rig.pin_neighbours();
+    ofctl(&rig, &["add-flow", "actions=FLOOD"]);
+    rig.until_reachable(1, 2);
+    assert!(!reaches(&rig, 1, 3));
+    for change in ["no-packet-in", "packet-in", "no-flood", "flood"] {
+        ofctl(&rig, &["mod-port", "3", change]);
+        assert!(!reaches(&rig, 1, 3), "{change}");
+    }
+    assert!(reaches(&rig, 1, 2));
+}
+
 /// What the tables refuse is told by the name that the version has for it, and changes nothing that packets meet.
 #[test]
 fn what_the_tables_refuse_is_named_and_changes_nothing() {

@@ -48,6 +48,8 @@ pub struct Leader {
     interest: Interest,
     /// What controllers have changed of ports, by number: OFPPC_* bits.
     configs: Mutex<BTreeMap<u32, u32>>,
+    /// Whether ports take floods, and their OFPPC_* bits, by number, without what controllers have changed.
+    described: Mutex<BTreeMap<u32, (bool, u32)>>,
     /// Tables as they were configured last.
     configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,
     plane: Mutex<Weak<DataPlane>>,
@@ -92,6 +94,7 @@ impl Leader {
             listeners,
             interest,
             configs: Mutex::default(),
+            described: Mutex::default(),
             configured: Mutex::default(),
             plane: Mutex::default(),
         }
@@ -233,6 +236,7 @@ impl Leader {
     /// What controllers have changed of a port goes with it.
     pub(super) fn undress(&self, number: u32) {
         locked(&self.configs).remove(&number);
+        locked(&self.described).remove(&number);
     }
 
     /// Batches that are made of the tables, one at a time.
@@ -241,8 +245,13 @@ impl Leader {
         Box::new(std::iter::from_fn(move || next(&tables)))
     }
 
-    /// A port with what controllers have changed of it.
-    pub(super) fn dress(&self, mut port: FlowPort) -> FlowPort {
+    /// A port, as the configuration and its device have it, with what controllers have changed of it.
+    pub(super) fn dress(&self, port: FlowPort) -> FlowPort {
+        locked(&self.described).insert(port.desc.number, (port.floods, port.desc.config));
+        self.with_changes(port)
+    }
+
+    fn with_changes(&self, mut port: FlowPort) -> FlowPort {
         let config = locked(&self.configs).get(&port.desc.number).copied().unwrap_or_default();
         port.desc.config |= config;
         port.floods &= config & NO_FLOOD == 0;
@@ -310,16 +319,16 @@ impl Datapath for Leader {
             if port.desc.mac != change.mac {
                 return Err(PortModError::Address);
             }
-            let config = {
+            {
                 let mut configs = locked(&self.configs);
                 let own = configs.entry(change.number).or_default();
                 *own = *own & !change.mask | change.config & change.mask;
-                *own
-            };
-            port.desc.config = port.desc.config & !change.mask | config;
-            (port.floods, port.forwards, port.receives) = (true, true, true);
-            let port = self.dress(port);
-            pipeline.set_port(change.number, Some(port));
+            }
+            // What the configuration says stays, whatever controllers change beside it.
+            let described = locked(&self.described).get(&change.number).copied();
+            (port.floods, port.desc.config) = described.unwrap_or((true, 0));
+            (port.forwards, port.receives) = (true, true);
+            pipeline.set_port(change.number, Some(self.with_changes(port)));
             Ok(())
         })
     }
