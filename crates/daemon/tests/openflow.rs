@@ -466,6 +466,31 @@ fn a_port_that_is_configured_to_take_no_floods_takes_none_whatever_else_is_chang
     assert!(reaches(&rig, 1, 2));
 }
 
+/// A rule that was added with `check_overlap` stays through an upgrade, though a rule that overlaps it was added later.
+#[test]
+fn rules_that_were_checked_for_overlaps_stay_through_an_upgrade() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    let checked = "check_overlap,priority=5,ip,nw_dst=10.1.0.0/16,actions=output:";
+    ofctl(&rig, &["add-flow", &format!("{checked}1")]);
+    ofctl(&rig, &["add-flow", "priority=5,ip,nw_src=10.2.0.0/16,actions=output:2"]);
+    // In its place: that is not checked, and it is newer than the other one now.
+    ofctl(&rig, &["add-flow", &format!("{checked}3")]);
+    let rules = || -> Vec<String> {
+        let flows = ofctl(&rig, &["dump-flows", "--no-stats"]);
+        let mut rules: Vec<String> = flows.lines().map(|line| line.trim().to_owned()).collect();
+        rules.sort_unstable();
+        rules
+    };
+    let before = rules();
+    assert!(before.len() >= 2 && before.iter().any(|rule| rule.contains("check_overlap")), "{before:?}");
+    rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    assert_eq!(rules(), before);
+    let other = "check_overlap,priority=5,ip,nw_dst=10.1.1.0/24,actions=output:1";
+    let refused = ofctl_with(&rig, &["-O", "OpenFlow13"], &["add-flow", other]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("OFPFMFC_OVERLAP"), "{refused:?}");
+}
+
 /// What the tables refuse is told by the name that the version has for it, and changes nothing that packets meet.
 #[test]
 fn what_the_tables_refuse_is_named_and_changes_nothing() {

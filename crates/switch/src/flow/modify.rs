@@ -6,7 +6,8 @@ use super::action::port;
 use super::batch::{Batch, DecidedPacket, Undo};
 use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
-    FlowFilter, FlowMod, ForwardedRequest, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, Removed,
+    FlowFilter, FlowFlags, FlowMod, ForwardedRequest, Group, GroupKind, GroupMod, Meter, MeterMod, Mod,
+    Removed,
 };
 use super::pipeline::{
     GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES,
@@ -422,6 +423,16 @@ impl Pipeline {
         if let Some(rule) = self.rules.get_mut(at) {
             (rule.packets, rule.bytes) = counts;
             (rule.created_ns, rule.modified_ns, rule.used_ns) = times;
+        }
+    }
+
+    /// Gives a rule the flags that it was added with in a predecessor process. They are shown again; what they do when a rule is added they did
+    /// then.
+    pub fn resume_flags(&mut self, table: u8, matching: &Match, priority: u16, flags: FlowFlags) {
+        let Some(table) = self.tables.get(usize::from(table)) else { return };
+        let at = table.classifier.get(&matching.value.0, &matching.mask.0, priority).copied();
+        if let Some(rule) = at.and_then(|at| self.rules.get_mut(at)) {
+            rule.flags = flags;
         }
     }
 

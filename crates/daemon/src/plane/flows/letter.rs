@@ -10,8 +10,8 @@ use openflow::wire::{Reader, flow, group, meter};
 use packet::PortId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use switch::flow::{
-    ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Miss, Mod, OptionsMod, Pipeline, TableWishes,
-    TunnelOption,
+    ALL_TABLES, Action, FlowFilter, FlowFlags, FlowMod, FlowStats, Match, Miss, Mod, OptionsMod, Pipeline,
+    TableWishes, TunnelOption,
 };
 
 /// Octets of a message's header.
@@ -224,13 +224,20 @@ impl RulesLetter {
         }
         for batch in self.rules.chunks(BATCH) {
             for rule in batch {
-                let read = rule.read();
-                let place = read.as_ref().map(|change| (change.table, change.matching, change.priority));
+                let mut read = rule.read();
+                let place = read
+                    .as_ref()
+                    .map(|change| (change.table, change.matching, change.priority, change.flags));
+                if let Some(change) = &mut read {
+                    // It was checked when it was added, against rules that were there then: others have come since, and stand before it here.
+                    change.flags = FlowFlags { check_overlap: false, reset_counts: false, ..change.flags };
+                }
                 let RuleLetter(_, packets, bytes, created, used, _, changed) = rule;
                 let times = (*created, *created.max(changed), *used);
                 if put(read.map(|change| Mod::Flow(Box::new(change))), pipeline)
-                    && let Some((table, matching, priority)) = place
+                    && let Some((table, matching, priority, flags)) = place
                 {
+                    pipeline.resume_flags(table, &matching, priority, flags);
                     pipeline.resume_counts(table, &matching, priority, (*packets, *bytes), times);
                 }
             }
