@@ -151,6 +151,10 @@ pub(crate) struct Hub {
     said: broadcast::Sender<Arc<[u8]>>,
     /// What the packet-outs of all sessions may take, also of those that have ended.
     pub packet_outs: Arc<Semaphore>,
+    /// Octets of memory that the bundles of all sessions take.
+    pub bundles: Arc<AtomicUsize>,
+    /// The large bundle that is committed or waits for it, of which there is one at a time.
+    pub commits: Arc<Semaphore>,
     /// The turn of changes that take a while, of which one is made at a time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
@@ -181,9 +185,10 @@ impl Hub {
     pub fn new(datapath: Arc<dyn Datapath>, interest: Interest) -> Arc<Hub> {
         let said = broadcast::Sender::new(OVERHEARD);
         let packet_outs = budget::of_bridge();
-        let changes = Arc::new(Semaphore::new(1));
+        let (commits, changes) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
+        let bundles = Arc::default();
         let (state, told) = (Mutex::default(), Notify::new());
-        Arc::new(Hub { datapath, interest, said, packet_outs, changes, state, told })
+        Arc::new(Hub { datapath, interest, said, packet_outs, bundles, commits, changes, state, told })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

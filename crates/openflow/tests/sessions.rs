@@ -941,10 +941,40 @@ fn bundle_add(id: u32) -> Vec<u8> {
     body
 }
 
-/// Bundles are bounded in number and in octets, of a session and of all sessions.
+/// What bundles of all sessions of the process take is asserted by one test at a time.
+static LARGE_BUNDLES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Sends changes for a session's bundles until there is no room; how many were sent.
+async fn fill_bundles(peer: &mut Peer) -> u32 {
+    let mut sent = 0;
+    let full = loop {
+        // A bundle for which there is no room is broken, and gives back what it holds.
+        for _ in 0..50 {
+            peer.send(34, 5, &bundle_add(sent % 16)).await;
+            sent += 1;
+        }
+        peer.send(20, 0xbbbb, &[]).await;
+        let first = peer.next().await;
+        if first.0 == 1 {
+            peer.wait_for(21).await;
+            break error(&first);
+        }
+        assert_eq!(first.0, 21);
+    };
+    assert_eq!(full, (17, 12), "OFPBFC_MSG_TOO_MANY");
+    // 64 MiB are for the session.
+    assert!(sent < 1_300, "{sent} messages of 60,000 octets");
+    sent
+}
+
+/// Bundles are bounded in number and in octets, of a session, of a bridge and of all sessions: a bridge whose sessions fill all that they can
+/// leaves half of the process's room to other bridges.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bundles_are_bounded_in_octets() {
-    let (_bridge, controllers, at) = listening().await;
+    let _alone = LARGE_BUNDLES.lock().await;
+    // None times out while others are filled.
+    let patient = |target: &mut Target| target.bundle_timeout = Duration::from_secs(300);
+    let (_bridge, controllers, at) = listening_with(patient).await;
     let mut peer = Peer::connect(at, 5).await;
     for id in 0..16 {
         peer.send(33, 1, &bundle_control(id, 0)).await;
@@ -952,36 +982,24 @@ async fn bundles_are_bounded_in_octets() {
     }
     peer.send(33, 1, &bundle_control(16, 0)).await;
     assert_eq!(error(&peer.next().await), (17, 5), "OFPBFC_OUT_OF_BUNDLES");
-    // 64 MiB are for the session, 256 MiB for all.
+    // 256 MiB are for all, and half of them for the first bridge.
     let mut held = Vec::new();
-    let (mut sessions, mut messages) = (vec![peer], 0);
-    while sessions.len() <= 5 {
-        let mut peer = sessions.pop().unwrap();
-        let mut own = 0;
-        let full = loop {
-            let ids = if held.is_empty() { 16 } else { 1 };
-            for _ in 0..50 {
-                peer.send(34, 5, &bundle_add(own % ids)).await;
-                own += 1;
-            }
-            peer.send(20, 0xbbbb, &[]).await;
-            let first = peer.next().await;
-            if first.0 == 1 {
-                peer.wait_for(21).await;
-                break error(&first);
-            }
-            assert_eq!(first.0, 21);
-        };
-        assert_eq!(full, (17, 12), "OFPBFC_MSG_TOO_MANY");
+    let mut messages = 0;
+    loop {
+        let own = fill_bundles(&mut peer).await;
         messages += own;
         held.push(peer);
         if own < 100 {
             break;
         }
-        assert!(own < 1_300, "{own} messages of 60,000 octets");
-        sessions.push(Peer::connect(at, 5).await);
+        peer = Peer::connect(at, 5).await;
     }
-    assert!((4_200..4_800).contains(&messages), "{messages} messages of 60,000 octets");
+    assert!((2_100..2_700).contains(&messages), "{messages} messages of 60,000 octets");
+    // A session of another bridge has as much room as a session may take.
+    let (_other, others, at_other) = listening_with(patient).await;
+    let mut other = Peer::connect(at_other, 5).await;
+    let own = fill_bundles(&mut other).await;
+    assert!(own > 1_000, "{own} messages of 60,000 octets");
     // One that is discarded makes room for others.
     let mut last = held.pop().unwrap();
     drop(held);
@@ -997,6 +1015,36 @@ async fn bundles_are_bounded_in_octets() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), more).await.expect("room");
+    // Sessions that end leave their room to those that come.
+    drop(last);
+    let again = async { while fill_bundles(&mut Peer::connect(at, 5).await).await < 1_000 {} };
+    tokio::time::timeout(Duration::from_secs(60), again).await.expect("room");
+    controllers.shutdown().await;
+    others.shutdown().await;
+}
+
+/// A bundle that is broken holds nothing, however long it is kept: others have the room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_bundle_gives_its_memory_back() {
+    let _alone = LARGE_BUNDLES.lock().await;
+    let (_bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at, 5).await;
+    peer.send(33, 1, &bundle_control(1, 0)).await;
+    assert_eq!(peer.next().await.2, bundle_control(1, 1));
+    // Together three times what a session may hold: each bundle is broken by a message of another flag.
+    for id in 1..=4 {
+        for _ in 0..800 {
+            peer.send(34, 5, &bundle_add(id)).await;
+        }
+        let mut other = bundle_add(id);
+        other[7] = 1;
+        peer.send(34, 5, &other).await;
+        assert_eq!(error(&peer.next().await), (17, 7), "OFPBFC_BAD_FLAGS of bundle {id}");
+        // What is added to it changes nothing.
+        peer.send(34, 5, &bundle_add(id)).await;
+    }
+    peer.send(33, 9, &bundle_control(1, 4)).await;
+    assert_eq!(error(&peer.next().await), (17, 13), "OFPBFC_MSG_FAILED");
     controllers.shutdown().await;
 }
 

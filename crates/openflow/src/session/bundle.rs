@@ -27,7 +27,8 @@ const PACKETS: usize = MESSAGES as usize;
 const PACKET_OUT: u8 = 13;
 /// Octets of memory that all bundles of a session take at most.
 const SESSION_OCTETS: usize = 64 << 20;
-/// Octets of memory that the bundles of all sessions of the process take at most.
+/// Octets of memory that the bundles of all sessions of the process take at most. Those of one bridge take no more than is left of it, so that
+/// there is room for another bridge's, however many fill theirs.
 const PROCESS_OCTETS: usize = 256 << 20;
 /// Octets of memory that a change takes besides its message: its place in the list and the allocation's head.
 const CHANGE_OCTETS: usize = 48;
@@ -53,23 +54,48 @@ struct Bundle {
     opened: (u32, Box<[u8]>),
     /// When the last message about the bundle came.
     used: Instant,
-    /// Octets of memory, which are counted in [`HELD`].
+    /// Octets of memory, which are counted in [`HELD`] and in `of_bridge`.
     octets: usize,
+    /// Octets that the bundles of all sessions of the bridge take now.
+    of_bridge: Arc<AtomicUsize>,
 }
 
 impl Bundle {
-    fn new(flags: u16, xid: u32, opened: &[u8]) -> Bundle {
+    fn new(flags: u16, xid: u32, opened: &[u8], of_bridge: &Arc<AtomicUsize>) -> Bundle {
         let opened = (xid, opened[..opened.len().min(OPENED_OCTETS)].into());
         let (changes, used) = (Vec::new(), Instant::now());
-        Bundle { flags, closed: false, changes, packets: 0, broken: false, opened, used, octets: 0 }
+        let (closed, packets, broken, octets) = (false, 0, false, 0);
+        let of_bridge = Arc::clone(of_bridge);
+        Bundle { flags, closed, changes, packets, broken, opened, used, octets, of_bridge }
     }
 
-    /// Adds to the memory that the bundle takes; false where the process has no room for so much.
+    /// Adds to the memory that the bundle takes; false where its bridge or the process has no room for so much.
     fn grow(&mut self, octets: usize) -> bool {
-        let fits = |held: usize| held.checked_add(octets).filter(|held| *held <= PROCESS_OCTETS);
+        let own = self.of_bridge.load(Ordering::Relaxed).saturating_add(octets);
+        let fits = |held: usize| {
+            let left = PROCESS_OCTETS.checked_sub(held)?;
+            (own <= left && octets <= left).then_some(held + octets)
+        };
         let grown = HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
-        self.octets += if grown { octets } else { 0 };
+        if grown {
+            self.of_bridge.fetch_add(octets, Ordering::Relaxed);
+            self.octets += octets;
+        }
         grown
+    }
+
+    /// Gives the memory back.
+    fn release(&mut self) {
+        let octets = std::mem::take(&mut self.octets);
+        HELD.fetch_sub(octets, Ordering::Relaxed);
+        self.of_bridge.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// The bundle cannot be committed any more: what it holds is given back, and it is known as broken until it ends.
+    fn breaks(&mut self) {
+        self.broken = true;
+        self.changes = Vec::new();
+        self.release();
     }
 
     /// Unpacks the changes.
@@ -114,7 +140,7 @@ fn get_change(kind: u8, body: Reader<'_>, version: Version, table_ids: bool) -> 
 
 impl Drop for Bundle {
     fn drop(&mut self) {
-        HELD.fetch_sub(self.octets, Ordering::Relaxed);
+        self.release();
     }
 }
 
@@ -166,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 if self.bundles.0.len() >= BUNDLES {
                     return Err(Error::BundlesFull.into());
                 }
-                self.bundles.0.insert(id, Bundle::new(flags, head.xid, message));
+                self.bundles.0.insert(id, Bundle::new(flags, head.xid, message, &self.hub.bundles));
             }
             CLOSE => {
                 let bundle = self.bundles.0.get_mut(&id).ok_or(Error::BundleId)?;
@@ -224,12 +250,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             };
             (bundle, done)
         } else {
-            let turn = self.hub.turn().await;
-            // The semaphore is not closed.
+            // Bundles of other bridges may take long: other changes of this bridge have their turns meanwhile, and no more than one bundle
+            // of a bridge takes a place from other bridges'. The semaphores are not closed.
+            let own = Arc::clone(&self.hub.commits).acquire_owned().await;
             let memory = COMMITS.acquire().await;
+            let turn = self.hub.turn().await;
             let commit = move || {
                 // Kept until the changes are made, also where the session ends meanwhile.
-                let _kept = (turn, memory);
+                let _kept = (turn, memory, own);
                 let done = bundle.commit(&*datapath, version, origin, reservation);
                 (bundle, done)
             };
@@ -253,7 +281,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let flags = body.u16()?;
         let added = self.bundle_message((head, message), id, flags, body);
         if let (Err(error), Some(bundle)) = (added, self.bundles.0.get_mut(&id)) {
-            bundle.broken = true;
+            bundle.breaks();
             return Err(error.into());
         }
         Ok(added?)
@@ -288,7 +316,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if !self.bundles.0.contains_key(&id) && self.bundles.0.len() >= BUNDLES {
             return Err(Error::BundlesFull);
         }
-        let bundle = self.bundles.0.entry(id).or_insert_with(|| Bundle::new(flags, outer.xid, whole));
+        let of_bridge = &self.hub.bundles;
+        let opened = || Bundle::new(flags, outer.xid, whole, of_bridge);
+        let bundle = self.bundles.0.entry(id).or_insert_with(opened);
         bundle.used = Instant::now();
         if bundle.closed {
             return Err(Error::BundleClosed);
@@ -299,6 +329,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let inner = Reader::new(&message[HEADER..], Error::BadLength);
         let change = get_change(head.kind, inner, self.version, self.table_ids)?;
         let packets = usize::from(matches!(change.ok_or(Error::BundleMessage)?, Mod::PacketOut(_)));
+        if bundle.broken {
+            return Ok(());
+        }
         if full || bundle.packets + packets > PACKETS || !bundle.grow(more) {
             return Err(Error::BundleTooMany);
         }
