@@ -447,6 +447,37 @@ fn a_large_bundle_is_done_whole_or_not_at_all_under_traffic() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
+/// A bundle whose changes look at too many rules together is refused before any of them is made, and one that names the cookies of its rules is
+/// made however many rules there are.
+#[test]
+fn a_bundle_that_is_too_much_work_is_refused_soon() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    let bundle = |text: &str| {
+        let file = rig.write("bundle.txt", text);
+        ofctl_with(&rig, &["-O", "OpenFlow14", "--bundle"], &["add-flows", file.to_str().unwrap()])
+    };
+    let rules: String = (0..20_000_u32)
+        .map(|number| {
+            let [_, _, high, low] = number.to_be_bytes();
+            format!("cookie={},table=9,ip,nw_dst=10.9.{high}.{low},actions=output:3\n", 2 * number)
+        })
+        .collect();
+    assert!(bundle(&rules).status.success());
+    let rules = || ofctl(&rig, &["dump-aggregate", "table=9"]);
+    assert!(rules().contains("flow_count=20000"), "{}", rules());
+    // No rule has such a cookie. They look at 400 million rules.
+    let refused = bundle(&"delete cookie=0x1/0x1,table=9\n".repeat(20_000));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("OFPBFC_MSG_TOO_MANY") && said.contains("OFPBFC_MSG_FAILED"), "{said}");
+    assert!(rules().contains("flow_count=20000"), "{}", rules());
+    let gone: String = (0..20_000).map(|number| format!("delete cookie={number}/-1,table=9\n")).collect();
+    let made = bundle(&gone);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(rules().contains("flow_count=10000"), "{}", rules());
+}
+
 /// What a controller changes of a port leaves alone what the configuration says of it.
 #[test]
 fn a_port_that_is_configured_to_take_no_floods_takes_none_whatever_else_is_changed() {

@@ -24,12 +24,13 @@ mod record;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ::port::FramePool;
 use budget::{Budgets, every_bit};
 use lookup::{FlowRef, WordHash};
 use packet::PortId;
-use record::{Bits, Fate, Fates, Record};
+use record::{Bits, Counts, Fate, Fates, Record};
 use switch::flow::{
     Ahead, Asked as Question, Event, Flow, Lesson, Op, PacketIn, Pipeline, Translated,
     packet_and_beyond_bits, packet_bits, port,
@@ -38,7 +39,7 @@ use sync::wake::Waker;
 
 use crate::counters::WorkerCounters;
 use crate::flows::{
-    Answer, Asked, CachedFlow, Compiled, FlowBridge, FlowTables, Install, MeterLive, Told, Upcall, WorkerEnd,
+    Answer, Asked, CachedFlow, FlowBridge, FlowTables, Install, MeterLive, Told, Upcall, WorkerEnd,
 };
 use crate::worker::monotonic;
 
@@ -53,10 +54,14 @@ const TURN: usize = 32;
 const TURN_NS: u64 = 1_000_000;
 /// Nanoseconds after which a round decides no more packets, so that counts, barriers and packet-outs wait no longer.
 const ROUND_PACKETS_NS: u64 = 5_000_000;
+/// Rules that are looked at to teach what one packet teaches, at most, where it teaches more than one rule.
+const TEACHING: usize = 1 << 18;
 /// Flows that are looked at between two turns of packets.
 const SLICE: usize = 64;
 /// What looks at flows catch up with at most when packets have taken longer.
 const PACKETS_NS: u64 = 200_000;
+/// For how long a decider that ends waits for tables which control threads hold.
+const LAST_CREDITS: Duration = Duration::from_millis(500);
 /// Nanoseconds in which every flow is looked at once.
 const ROUND_NS: u64 = 500_000_000;
 /// One of so many flows is followed through the tables in each look, whether they have changed or not.
@@ -93,9 +98,17 @@ pub struct DeciderView {
     pub memory: AtomicU64,
 }
 
-/// Somebody waits until caches agree with tables.
+/// A caller waits until caches agree with the tables of a bridge.
+struct Asking {
+    tables: Arc<FlowTables>,
+    done: Box<dyn FnOnce() + Send>,
+}
+
+/// Callers wait until caches agree with tables.
 struct Barrier {
-    done: Vec<Box<dyn FnOnce() + Send>>,
+    asking: Vec<Asking>,
+    /// Bridges whose flows could not all be looked at, as a control thread has held the tables: who asked about them waits for another barrier.
+    missed: Vec<Arc<FlowTables>>,
     /// Flows are looked at up to this number of the slab before the workers are asked.
     sweep: Option<usize>,
     number: u64,
@@ -143,7 +156,9 @@ pub struct Decider {
     packets_ns: u64,
     second: u64,
     barrier: Option<Barrier>,
-    asking: Vec<Box<dyn FnOnce() + Send>>,
+    asking: Vec<Asking>,
+    /// What flows have counted that could not be credited yet, as a control thread has held the tables.
+    uncredited: Vec<Counts>,
     /// By worker: flows that were to go before it was known where they stand.
     owed: Vec<Vec<FlowRef>>,
     /// By worker: it has come to a barrier, and owed something then.
@@ -223,6 +238,7 @@ impl Decider {
             second: 0,
             barrier: None,
             asking: Vec::new(),
+            uncredited: Vec::new(),
             syncs: 0,
             jobs: Vec::new(),
             backlog: std::iter::repeat_with(VecDeque::new).take(count).collect(),
@@ -265,8 +281,11 @@ impl Decider {
             let bridges = self.bridges();
             let pending = self.workers.iter().any(|end| !end.upcalls.is_empty() || !end.told.is_empty())
                 || bridges.values().any(|bridge| bridge.tables.has_requests());
-            // A worker makes room in its ring without a word.
-            let waits_for_room = self.backlog.iter().any(|backlog| !backlog.is_empty())
+            // A worker makes room in its ring without a word, and so does a control thread that has held tables for long.
+            let waits_for_room = !self.queues.is_empty()
+                || !self.uncredited.is_empty()
+                || self.barrier.is_none() && !self.asking.is_empty()
+                || self.backlog.iter().any(|backlog| !backlog.is_empty())
                 || bridges.values().any(|bridge| bridge.tables.has_packet_outs());
             if !pending {
                 // Flows are looked at now and then in any case; without any there is nothing to look at.
@@ -283,15 +302,16 @@ impl Decider {
             self.waker.awake();
         }
         let known = self.known(monotonic().ns);
-        // What flows and meters have counted since the last look.
+        // What flows and meters have counted since the last look. Where a control thread holds tables, that is not waited for long.
         self.hear();
         self.tick(monotonic().ns);
         self.leave_hook();
         for id in (0_u32..).take(self.records.len()) {
-            if let Some((bridge, credit)) = self.take_counts(id) {
-                credit(&mut bridge.tables.lock_for_packets());
-            }
+            let counts = self.take_counts(id);
+            self.uncredited.extend(counts);
         }
+        self.credit_within(LAST_CREDITS);
+        self.bridges().values().for_each(|bridge| bridge.tables.forget_claim());
         for (_, upcall) in std::mem::take(&mut self.queues).into_values().flatten() {
             self.pool.free(upcall.packet);
         }
@@ -324,6 +344,7 @@ impl Decider {
         let now = monotonic().ns;
         let mut did = self.hear();
         did |= self.send_backlog();
+        self.credit_within(Duration::ZERO);
         self.pay();
         did |= self.requests();
         did |= self.packet_outs(now);
@@ -416,11 +437,46 @@ impl Decider {
     }
 
     fn removed(&mut self, flow: &CachedFlow) {
-        let counts = self.take_counts(flow.id);
-        if let Some((bridge, credit)) = counts {
-            credit(&mut bridge.tables.lock_for_packets());
+        if let Some(counts) = self.take_counts(flow.id) {
+            self.credit(counts);
         }
         self.forget(flow.id);
+    }
+
+    /// Credits what a flow has counted, as soon as its tables can be had.
+    fn credit(&mut self, counts: Counts) {
+        if counts.is_nothing() {
+            return;
+        }
+        let bridge = Arc::clone(&counts.bridge);
+        match bridge.tables.lock_for_packets() {
+            Some(mut pipeline) => counts.credit(&mut pipeline),
+            None => self.uncredited.push(counts),
+        }
+    }
+
+    /// Credits what could not be credited before, and waits for tables no longer than `patience`, of all bridges together.
+    fn credit_within(&mut self, patience: Duration) {
+        if self.uncredited.is_empty() {
+            return;
+        }
+        let deadline = Instant::now() + patience;
+        let mut busy: Option<Arc<FlowBridge>> = None;
+        for counts in std::mem::take(&mut self.uncredited) {
+            if busy.as_ref().is_some_and(|busy| Arc::ptr_eq(busy, &counts.bridge)) {
+                self.uncredited.push(counts);
+                continue;
+            }
+            let bridge = Arc::clone(&counts.bridge);
+            let left = deadline.saturating_duration_since(Instant::now());
+            match bridge.tables.lock_for_packets_within(left) {
+                Some(mut pipeline) => counts.credit(&mut pipeline),
+                None => {
+                    self.uncredited.push(counts);
+                    busy = Some(Arc::clone(&bridge));
+                }
+            }
+        }
     }
 
     fn forget(&mut self, id: u32) {
@@ -441,7 +497,7 @@ impl Decider {
     }
 
     /// What a flow has counted since the last look, to be credited to its rules.
-    fn take_counts(&mut self, id: u32) -> Option<(Arc<FlowBridge>, impl FnOnce(&mut Pipeline) + use<>)> {
+    fn take_counts(&mut self, id: u32) -> Option<Counts> {
         let hooked = self.hooked(id);
         let record = self.records.get_mut(id as usize)?.as_mut()?;
         let now = (record.live.packets.get(), record.live.bytes.get());
@@ -451,13 +507,9 @@ impl Decider {
         if packets > 0 {
             self.budgets.earn(record.worker, record.port, record.mask, packets);
         }
-        let used = record.live.used_ns.get().max(hooked.used_ns);
-        let fate = Arc::clone(&record.fate);
-        Some((Arc::clone(&record.bridge), move |pipeline: &mut Pipeline| {
-            if packets > 0 || bytes > 0 {
-                fate.credit(pipeline, packets, bytes, used);
-            }
-        }))
+        let used_ns = record.live.used_ns.get().max(hooked.used_ns);
+        let (bridge, fate) = (Arc::clone(&record.bridge), Arc::clone(&record.fate));
+        Some(Counts { bridge, fate, packets, bytes, used_ns })
     }
 
     /// Barriers, dumps and purges.
@@ -469,7 +521,9 @@ impl Decider {
             for asked in asked {
                 did = true;
                 match asked {
-                    Asked::Barrier(done) => self.asking.push(done),
+                    Asked::Barrier(done) => {
+                        self.asking.push(Asking { tables: Arc::clone(&bridge.tables), done });
+                    }
                     Asked::Dump(to) => {
                         self.jobs.push(dump::Job::Dump { bridge: bridge.tables.number(), at: 0, to });
                     }
@@ -532,8 +586,11 @@ impl Decider {
             }
             let next = self.queues.get_mut(&port).and_then(VecDeque::pop_front);
             let Some((worker, upcall)) = next else { break };
+            if let Err(upcall) = self.upcall(worker, upcall, ahead.get(at), now) {
+                self.queues.entry(port).or_default().push_front((worker, upcall));
+                break;
+            }
             did = true;
-            self.upcall(worker, upcall, ahead.get(at), now);
         }
         self.ahead = ahead;
         if self.queues.get(&port).is_some_and(VecDeque::is_empty) {
@@ -548,7 +605,7 @@ impl Decider {
         ahead.clear();
         let Some(queue) = self.queues.get(&port).filter(|queue| queue.len() > 1) else { return ahead };
         let Some((_, Upcall { bridge, .. })) = queue.front() else { return ahead };
-        let pipeline = bridge.tables.lock_for_packets();
+        let Some(pipeline) = bridge.tables.lock_for_packets() else { return ahead };
         if !pipeline.gains_by_looking_ahead() {
             return ahead;
         }
@@ -560,30 +617,39 @@ impl Decider {
         ahead
     }
 
-    fn upcall(&mut self, worker: usize, upcall: Upcall, ahead: Option<&Ahead>, now: u64) {
+    /// Decides a packet of an unknown flow. The packet comes back where a control thread holds the tables of its bridge for long.
+    fn upcall(
+        &mut self,
+        worker: usize,
+        upcall: Upcall,
+        ahead: Option<&Ahead>,
+        now: u64,
+    ) -> Result<(), Upcall> {
         let Upcall { bridge, port, packet, key, beyond } = upcall;
+        let Some(mut pipeline) = bridge.tables.lock_for_packets() else {
+            return Err(Upcall { bridge, port, packet, key, beyond });
+        };
         self.view.upcalls.fetch_add(1, Ordering::Relaxed);
         bridge.tables.upcalls.fetch_add(1, Ordering::Relaxed);
         let mut frame = std::mem::take(&mut self.frame);
         frame.resize(packet.len(), 0);
         packet.copy_to(self.pool.memory(), &mut frame);
-        let (fate, flow, in_port, version, events) = {
-            let mut pipeline = bridge.tables.lock_for_packets();
-            let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
-            let flow = Flow::new(&key, &beyond, in_port);
-            let mut fate = match ahead.filter(|ahead| *ahead.flow() == flow) {
-                Some(ahead) => pipeline.translate_ahead(ahead, Some(&frame)),
-                None => pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false }),
-            };
-            if !self.knobs.megaflows.load(Ordering::Relaxed) {
-                fate.mask = packet_bits();
-            }
-            // What it teaches may concern itself.
-            let version = pipeline.version();
-            // What it is taught counts before the packet is released.
-            self.effects(&mut pipeline, &fate, &frame, now);
-            (fate, flow, in_port, version, pipeline.take_events())
+        let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
+        let flow = Flow::new(&key, &beyond, in_port);
+        let mut fate = match ahead.filter(|ahead| *ahead.flow() == flow) {
+            Some(ahead) => pipeline.translate_ahead(ahead, Some(&frame)),
+            None => pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false }),
         };
+        if !self.knobs.megaflows.load(Ordering::Relaxed) {
+            fate.mask = packet_bits();
+        }
+        // What it teaches may concern itself.
+        let version = pipeline.version();
+        let meters = self.meters_of(&bridge, &fate.program.ops, &mut pipeline);
+        // What it is taught counts before the packet is released.
+        self.effects(&mut pipeline, &fate, &frame, now);
+        let events = pipeline.take_events();
+        drop(pipeline);
         self.frame = frame;
         bridge.tables.publish(events);
         // A port that has left the bridge meanwhile is nobody's to remember, nor is a bridge that is none any more.
@@ -592,13 +658,14 @@ impl Decider {
             && self.is_served(&bridge)
             && self.budgets.has_room(worker, port, self.flows, self.limit);
         let mask = fate.mask;
-        let fate = self.fate(&bridge, fate);
+        let fate = self.fates.shared(fate, meters);
         let compiled = Arc::clone(&fate.compiled);
         if is_kept {
             self.keep(worker, &bridge, (port, in_port), (&flow, mask), fate, version, now);
         }
         let answer = Answer::Release { bridge, port, packet, key: Some(key), compiled };
         self.answer(worker, answer);
+        Ok(())
     }
 
     /// Has a worker keep a flow.
@@ -734,18 +801,13 @@ impl Decider {
         }
     }
 
-    /// What becomes of packets, shared with flows of the same fate.
-    fn fate(&mut self, bridge: &Arc<FlowBridge>, fate: Translated) -> Arc<Fate> {
-        let meters = self.meters_of(bridge, &fate.program.ops);
-        self.fates.shared(fate, meters)
-    }
-
-    fn compile(&mut self, bridge: &Arc<FlowBridge>, fate: &Translated) -> Compiled {
-        let meters = self.meters_of(bridge, &fate.program.ops);
-        Compiled::new(fate.program.clone(), fate.dropped, meters)
-    }
-
-    fn meters_of(&mut self, bridge: &Arc<FlowBridge>, ops: &[Op]) -> Vec<(u32, Arc<MeterLive>)> {
+    /// The meters that a program asks, at work.
+    fn meters_of(
+        &mut self,
+        bridge: &Arc<FlowBridge>,
+        ops: &[Op],
+        pipeline: &mut Pipeline,
+    ) -> Vec<(u32, Arc<MeterLive>)> {
         let ids = ops.iter().filter_map(|op| if let Op::Meter(id) = op { Some(*id) } else { None });
         // Each meter once, however often a program asks it; in the order of their numbers, as workers look for them.
         let ids: BTreeSet<u32> = ids.collect();
@@ -753,7 +815,6 @@ impl Decider {
             return Vec::new();
         }
         let number = bridge.tables.number();
-        let mut pipeline = bridge.tables.lock_for_packets();
         let now = monotonic().ns;
         let mut found = Vec::new();
         for id in ids {
@@ -778,9 +839,15 @@ impl Decider {
     }
 }
 
-/// Rules that a packet teaches. What is refused (a full table, a limit) is not learnt.
+/// Rules that a packet teaches. What is refused (a full table, a limit) is not learnt, nor what is too much work together: each rule for which
+/// another one has to be found that makes room.
 fn teach(pipeline: &mut Pipeline, learns: &[Lesson], now: u64) {
+    let mut work = 0_usize;
     for lesson in learns {
-        let _ = pipeline.teach(lesson, now);
+        let more = pipeline.work_to_teach(lesson);
+        if work == 0 || work.saturating_add(more) <= TEACHING {
+            work = work.saturating_add(more);
+            let _ = pipeline.teach(lesson, now);
+        }
     }
 }

@@ -11,12 +11,16 @@
 //!
 //! A cached flow belongs to the decider, which made it; the worker counts in it ([`Live`]) and does what it says ([`Compiled`]).
 
-#![allow(clippy::disallowed_types, reason = "tables are locked by control threads; a worker never asks them")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "tables are locked by control threads, which wait by the clock; a worker never asks them"
+)]
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use lookup::FlowRef;
 use packet::{DropReason, FlowKey, PortId};
@@ -37,8 +41,14 @@ pub const UPCALLS: usize = 2048;
 /// Answers that one worker's ring holds.
 pub const ANSWERS: usize = 8192;
 
-/// For how long a control thread lets the slow path go first before it looks again.
+/// For how long a thread sleeps before it looks again whether it may have the rules.
 const YIELDS: Duration = Duration::from_micros(50);
+/// For how long the slow path looks for the rules without a sleep between.
+const SPINS: Duration = Duration::from_micros(50);
+/// For how long the slow path waits for the rules before it goes on with other bridges.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// For how long control threads let the slow path go first when it has claimed the rules.
+const CLAIM: Duration = Duration::from_millis(100);
 
 /// A bridge whose packets go by OpenFlow's rules, as workers see it.
 pub struct FlowBridge {
@@ -109,11 +119,28 @@ impl FlowTables {
     /// The rules. Hold them shortly: packets of unknown flows wait meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, Pipeline> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // However many control threads want the rules again and again, the slow path waits for one of them at most.
+        // However many control threads want the rules again and again, the slow path waits for one of them at most. A claim that the slow path
+        // has forgotten, as it serves the bridge no more, ends.
+        let begin = Instant::now();
         while self.packets_wait.load(Ordering::Acquire) {
-            std::thread::sleep(YIELDS);
+            if begin.elapsed() >= CLAIM {
+                self.forget_claim();
+            } else {
+                std::thread::sleep(YIELDS);
+            }
         }
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a control thread could have the rules by a deadline.
+    #[must_use]
+    pub fn is_free_by(&self, deadline: Instant) -> bool {
+        loop {
+            match self.pipeline.try_lock() {
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(YIELDS),
+                tried => return !matches!(tried, Err(TryLockError::WouldBlock)),
+            }
+        }
     }
 
     /// The rules, if no thread has them or waits for them.
@@ -126,15 +153,45 @@ impl FlowTables {
         self.pipeline.try_lock().ok()
     }
 
-    /// The rules for the slow path, of which there is one thread: before all control threads that wait for them.
-    pub(crate) fn lock_for_packets(&self) -> MutexGuard<'_, Pipeline> {
-        if let Ok(pipeline) = self.pipeline.try_lock() {
-            return pipeline;
+    /// The rules for the slow path, of which there is one thread: before all control threads that wait for them. `None`: a control thread holds
+    /// them for long. The slow path goes on with other bridges then and comes back; its claim to the rules stays until it has had them.
+    pub(crate) fn lock_for_packets(&self) -> Option<MutexGuard<'_, Pipeline>> {
+        // The first wait is the only one for as long as a thread holds the rules.
+        let patience = if self.packets_wait.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
+        self.lock_for_packets_within(patience)
+    }
+
+    /// As [`FlowTables::lock_for_packets`], with another patience.
+    pub(crate) fn lock_for_packets_within(&self, patience: Duration) -> Option<MutexGuard<'_, Pipeline>> {
+        let mut begin = None;
+        loop {
+            match self.pipeline.try_lock() {
+                Ok(pipeline) => return Some(self.had(pipeline)),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(self.had(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            self.packets_wait.store(true, Ordering::Release);
+            let begin = *begin.get_or_insert_with(Instant::now);
+            match begin.elapsed() {
+                waited if waited >= patience => return None,
+                // Most threads hold the rules for less than it takes to sleep.
+                waited if waited < SPINS => std::thread::yield_now(),
+                _ => std::thread::sleep(YIELDS),
+            }
         }
-        self.packets_wait.store(true, Ordering::Release);
-        let pipeline = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
-        self.packets_wait.store(false, Ordering::Release);
+    }
+
+    /// The slow path has had the rules.
+    fn had<'a>(&self, pipeline: MutexGuard<'a, Pipeline>) -> MutexGuard<'a, Pipeline> {
+        if self.packets_wait.load(Ordering::Relaxed) {
+            self.forget_claim();
+        }
         pipeline
+    }
+
+    /// The slow path waits for the rules no more.
+    pub(crate) fn forget_claim(&self) {
+        self.packets_wait.store(false, Ordering::Release);
     }
 
     /// Changes the rules, and tells listeners and the decider.
@@ -501,7 +558,11 @@ mod tests {
             std::thread::scope(|scope| {
                 let first = tables.lock();
                 scope.spawn(|| {
-                    let _held = tables.lock_for_packets();
+                    let _held = loop {
+                        if let Some(held) = tables.lock_for_packets() {
+                            break held;
+                        }
+                    };
                     had("slow path");
                 });
                 while !tables.packets_wait.load(Ordering::Acquire) {
@@ -523,6 +584,32 @@ mod tests {
                 ["slow path", "control", "control", "control", "control"]
             );
         }
+        assert!(tables.try_lock().is_some());
+    }
+
+    /// The slow path does not wait for rules that a control thread holds for long. Its claim lasts until it has had them, or until a control
+    /// thread has waited long enough.
+    #[test]
+    fn the_slow_path_goes_on_without_rules_that_are_held() {
+        let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));
+        let held = tables.lock();
+        let begin = Instant::now();
+        assert!(tables.lock_for_packets().is_none());
+        assert!(begin.elapsed() >= PATIENCE);
+        let begin = Instant::now();
+        (0..1000).for_each(|_| assert!(tables.lock_for_packets().is_none()));
+        assert!(begin.elapsed() < 500 * PATIENCE, "it waits once only");
+        assert!(!tables.is_free_by(Instant::now()));
+        drop(held);
+        assert!(tables.is_free_by(Instant::now()));
+        assert!(tables.try_lock().is_none(), "the slow path comes first");
+        drop(tables.lock_for_packets().unwrap());
+        assert!(tables.try_lock().is_some());
+        // The slow path does not come back.
+        let held = tables.lock();
+        assert!(tables.lock_for_packets().is_none());
+        drop(held);
+        drop(tables.lock());
         assert!(tables.try_lock().is_some());
     }
 

@@ -9,7 +9,8 @@
 
 mod common;
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::frame;
@@ -329,4 +330,56 @@ fn meters_are_found_by_their_numbers() {
         assert!(begin.elapsed() < Duration::from_secs(10), "{} packets were counted", counted());
         switch.decider.round();
     }
+}
+
+/// A control thread that holds a bridge's rules for long keeps the slow path from that bridge alone: packets of unknown flows, barriers and
+/// expiry of other bridges go on, and what the bridge has missed is made up for afterwards.
+#[test]
+fn rules_that_are_held_keep_no_other_bridge_waiting() {
+    let mut switch = Switch::new(2);
+    let other = switch.another_bridge(1);
+    switch.add(0, 1, Match::ANY, vec![out(2)]);
+    let barrier = |tables: &engine::FlowTables| {
+        let done = Arc::new(AtomicBool::new(false));
+        let tells = Arc::clone(&done);
+        tables.barrier(move || tells.store(true, Ordering::Release));
+        done
+    };
+    let mut known = frame(1, 2, 0);
+    switch.rig.send(0, &known);
+    assert_eq!(switch.outputs().len(), 1);
+    // A flow of the bridge that is looked at for the barrier.
+    let tables = Arc::clone(&switch.tables);
+    let held = tables.lock();
+    known[11] = 9;
+    switch.rig.send(0, &known);
+    let (own, others) = (barrier(&tables), barrier(&other));
+    let begin = Instant::now();
+    while !others.load(Ordering::Acquire) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the other bridge's barrier waits");
+        switch.rig.round();
+        switch.decider.round();
+    }
+    // A second in which rules expire and flows are looked at.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1200) {
+        switch.rig.round();
+        switch.decider.round();
+    }
+    assert!(!own.load(Ordering::Acquire), "flows of the bridge were not looked at");
+    drop(held);
+    assert_eq!(switch.outputs().len(), 1);
+    while !own.load(Ordering::Acquire) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the bridge's own barrier waits");
+        switch.rig.round();
+        switch.decider.round();
+    }
+    switch.barrier();
+    let begin = Instant::now();
+    let counted = || tables.lock().flows(&switch::flow::FlowFilter::default(), 0)[0].packets;
+    while counted() != 2 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{} packets were counted", counted());
+        switch.decider.round();
+    }
+    switch.rig.assert_accounted();
 }

@@ -408,6 +408,12 @@ impl<const W: usize, T> Classifier<W, T> {
         self.subtables.iter().flatten().any(|subtable| subtable.overlaps(value, mask, priority))
     }
 
+    /// How many masks and rules [`Classifier::overlaps`] looks at, at most.
+    #[must_use]
+    pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
+        self.subtables.iter().flatten().map(|subtable| subtable.overlap_work(mask, priority)).sum()
+    }
+
     fn mask_hash(&self, mask: &[u64; W]) -> u32 {
         let Secret { add, multiply } = self.mask_secret;
         short(mask.iter().fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))

@@ -34,11 +34,13 @@ mod story;
 mod tags;
 pub mod text;
 mod translate;
+mod uses;
+mod work;
 
 pub use action::{
     Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
 };
-pub use batch::DecidedPacket;
+pub use batch::{BATCH_WORK, DecidedPacket};
 pub use beyond::Beyond;
 pub use bounds::{TableBounds, TableWishes};
 pub use dump::{FlowDump, FlowSums, NumberedDump};

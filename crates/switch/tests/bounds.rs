@@ -284,18 +284,113 @@ fn the_work_of_changes_is_estimated() {
     pipeline.modify(&rules, 0).unwrap();
     let of = |pipeline: &Pipeline, change: FlowMod| pipeline.work_of(&[Mod::Flow(Box::new(change))]);
     let add = FlowMod::add(0, 1, Match::ANY, Instructions::default());
-    let delete = FlowMod::delete(5, Match::ANY);
+    let delete = FlowMod::delete(0, Match::ANY);
     assert_eq!((of(&pipeline, add.clone()), of(&pipeline, delete.clone())), (1, 1000));
+    assert_eq!(of(&pipeline, FlowMod::delete(5, Match::ANY)), 1, "the table has no rules");
+    let cookie = FlowMod { cookie_value: 7, cookie_mask: u64::MAX, ..delete.clone() };
+    assert_eq!(of(&pipeline, cookie), 1, "the cookie has no rules");
     assert_eq!(pipeline.work_of(&rules), 1000);
+    // Rules that come in the batch itself are looked at, too.
+    let mods: Vec<Mod> =
+        (0..10).map(|number| rule(5000 + number, 1)).chain([Mod::Flow(Box::new(delete.clone()))]).collect();
+    assert_eq!(pipeline.work_of(&mods), 10 + 1010);
     let strict = FlowMod { command: switch::flow::FlowCommand::Delete { strict: true }, ..delete };
     assert_eq!(of(&pipeline, strict), 1);
     let flags = switch::flow::FlowFlags { check_overlap: true, ..add.flags };
     assert!(of(&pipeline, FlowMod { flags, ..add.clone() }) > 1000);
+    let alike = Match::ANY.with(Field::Reg0, 70_000);
+    let alike = FlowMod { flags, ..FlowMod::add(0, 1, alike, Instructions::default()) };
+    assert!(of(&pipeline, alike) <= 2, "rules of the same mask do not overlap");
     pipeline.set_table_bounds(0, bounds(1000, true), 0);
     assert_eq!(of(&pipeline, add), 1000, "one has to make room");
+    let again = Match::ANY.with(Field::Reg0, 7);
+    let again = FlowMod { flags, ..FlowMod::add(0, 1, again, Instructions::default()) };
+    assert_eq!(of(&pipeline, again), 1, "the rule is replaced");
     let gone =
         [Mod::Group(switch::flow::GroupMod::Delete(1)), Mod::Meter(switch::flow::MeterMod::Delete(None))];
-    assert_eq!(pipeline.work_of(&gone), 2000);
+    assert_eq!(pipeline.work_of(&gone), 1 + 1000, "no rule goes by the group");
+}
+
+/// A batch whose changes look at too many rules together is refused whole and soon, whether it finds them there or brings them along. Changes
+/// that name the cookie of what they mean, or a table, look at no others.
+#[test]
+fn the_work_of_a_batch_is_bounded() {
+    use std::time::{Duration, Instant};
+    let mut pipeline = Pipeline::new();
+    let rules: Vec<Mod> = (0..20_000).map(|number| rule(number, 1)).collect();
+    pipeline.modify(&rules, 0).unwrap();
+    let all = FlowFilter::default();
+    let before = pipeline.flows(&all, 0);
+    // None has the cookie.
+    let delete = |cookie_mask| {
+        let delete = FlowMod { cookie_value: 7, cookie_mask, ..FlowMod::delete(0, Match::ANY) };
+        Mod::Flow(Box::new(delete))
+    };
+    let many = vec![delete(15); 100_000];
+    let begin = Instant::now();
+    let refused = pipeline.modify(&many, 0);
+    assert_eq!(refused, Err((switch::flow::BATCH_WORK / 20_000, FlowError::TooMuchWork)));
+    let took = begin.elapsed();
+    // They would look at two billion rules.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(pipeline.take_events().len() == 20_000 && pipeline.flows(&all, 0) == before);
+    // As many that name the cookie as a whole are made.
+    pipeline.modify(&vec![delete(u64::MAX); 100_000], 0).unwrap();
+    // The rules come in the batch itself.
+    let mut empty = Pipeline::new();
+    let brought: Vec<Mod> = rules.iter().cloned().chain(many).collect();
+    assert!(matches!(empty.modify(&brought, 0), Err((20_000.., FlowError::TooMuchWork))));
+    assert_eq!(empty.rule_count(), 0);
+    // Rules that go by a group which comes and goes in the batch.
+    let group = |add: bool| {
+        let (kind, method) = (switch::flow::GroupKind::All, switch::flow::SelectMethod::Default);
+        let group = switch::flow::Group { id: 1, kind, method, buckets: Vec::new() };
+        Mod::Group(if add { switch::flow::GroupMod::Add(group) } else { switch::flow::GroupMod::Delete(1) })
+    };
+    let user = FlowMod::add(9, 1, Match::ANY, Instructions::apply(vec![switch::flow::Action::Group(1)]));
+    let user = Mod::Flow(Box::new(user));
+    let once = [group(true), user.clone(), group(false)];
+    pipeline.modify(&once, 0).unwrap();
+    assert_eq!(pipeline.flows(&all, 0), before, "the rule has gone with the group");
+    let often: Vec<Mod> = std::iter::repeat_n(once, 20_000).flatten().collect();
+    assert!(matches!(pipeline.modify(&often, 0), Err((_, FlowError::TooMuchWork))));
+    assert_eq!(pipeline.flows(&all, 0), before);
+}
+
+/// A group whose own message is small may lead to many others: the walk to them counts as its work, and groups that lead to too many are
+/// refused.
+#[test]
+fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
+    use switch::flow::{Bucket, Group, GroupKind, GroupMod, SelectMethod};
+    let group = |id, followers: std::ops::Range<u32>| {
+        let bucket = |follower| Bucket {
+            id: follower,
+            weight: 1,
+            watch_port: None,
+            watch_group: None,
+            actions: vec![Action::Group(follower)],
+        };
+        let (kind, method) = (GroupKind::All, SelectMethod::Default);
+        Mod::Group(GroupMod::Add(Group { id, kind, method, buckets: followers.map(bucket).collect() }))
+    };
+    // 1,100 groups of 1,000 buckets, each of which leads to a group that is not there yet.
+    let mut pipeline = Pipeline::new();
+    for id in 1..=1_100 {
+        pipeline.modify(&[group(id, 10_000..11_000)], 0).unwrap();
+    }
+    let few = group(5_000, 1..11);
+    let work = pipeline.work_of(std::slice::from_ref(&few));
+    assert!((10_000..11_000).contains(&work), "{work}");
+    pipeline.modify(&[few], 0).unwrap();
+    // Through one group that leads to them.
+    let above = pipeline.work_of(&[group(5_001, 5_000..5_001)]);
+    assert!(above > 10_000, "{above}");
+    let remove = Mod::Group(GroupMod::RemoveBuckets(5_000, switch::flow::BucketPlace::First));
+    assert!(pipeline.work_of(&[remove]) >= 10_000);
+    // More than a million.
+    let refused = pipeline.modify(&[group(5_002, 1..1_101)], 0);
+    assert_eq!(refused, Err((0, FlowError::GroupLoop)));
+    pipeline.modify(&[group(5_002, 1..1_001)], 0).unwrap();
 }
 
 /// What a controller says of a table looks at all rules where some of them have to make room.

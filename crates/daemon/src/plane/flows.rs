@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::decider::{FlowListener, Knobs, KnownFlow};
 use engine::rest::Waker;
@@ -44,6 +44,9 @@ const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 25
 
 /// How long a look at all cached flows may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether a decider has ended.
+const HALT_LOOK: Duration = Duration::from_micros(200);
 
 /// Puts a file of rules that cannot be read aside, and says so.
 fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFinding {
@@ -83,6 +86,20 @@ pub struct Flowing {
     numbers: BTreeMap<PortName, u32>,
     settings: OpenFlow,
     leader: Arc<Leader>,
+}
+
+/// Rules that long changes may hold.
+pub struct Held(Vec<(BridgeName, Arc<FlowTables>)>);
+
+impl Held {
+    /// Waits until each bridge's rules could be had.
+    ///
+    /// # Errors
+    /// The first bridge whose rules could not be had by the deadline.
+    pub fn wait(&self, deadline: Instant) -> Result<(), &BridgeName> {
+        let held = self.0.iter().find(|(_, tables)| !tables.is_free_by(deadline));
+        held.map_or(Ok(()), |(name, _)| Err(name))
+    }
 }
 
 /// A decider at work.
@@ -263,12 +280,31 @@ impl Flows {
 
     /// Ends the decider: its engine stops. What workers have cached goes with them.
     pub fn halt(&mut self) {
-        let Some(deciding) = self.deciding.take() else { return };
+        self.halt_by(None);
+    }
+
+    /// As [`Flows::halt`], with a deadline after which the decider is left to end by itself; whether it has ended.
+    pub fn halt_by(&mut self, deadline: Option<Instant>) -> bool {
+        let Some(deciding) = self.deciding.take() else { return true };
         deciding.knobs.stop.store(true, Ordering::Release);
         if let Some(waker) = &self.waker {
             waker.notify();
         }
+        while let Some(deadline) = deadline
+            && !deciding.thread.is_finished()
+        {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(HALT_LOOK);
+        }
         self.known = deciding.thread.join().unwrap_or_default();
+        true
+    }
+
+    /// What has to be had within a time for everything to be handed over: the rules of all bridges.
+    pub fn held(&self) -> Held {
+        Held(self.bridges.iter().map(|(name, own)| (name.clone(), Arc::clone(&own.tables))).collect())
     }
 
     /// Changes how flows are cached. False without a decider.
@@ -547,4 +583,65 @@ fn now() -> u64 {
 /// What a bridge does while nobody leads it.
 fn stands_alone(mode: FailMode) -> bool {
     mode == FailMode::Standalone
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A decider that does not end is left behind at the deadline, and one that ends in time says what workers had.
+    #[test]
+    fn a_decider_is_waited_for_until_a_deadline() {
+        let deciding = |work: Box<dyn FnOnce() + Send>| {
+            let knobs = Knobs {
+                limit: AtomicU32::new(1),
+                megaflows: AtomicBool::new(true),
+                stop: AtomicBool::new(false),
+            };
+            let thread = std::thread::spawn(move || {
+                work();
+                let known = KnownFlow {
+                    worker: 1,
+                    bridge: 2,
+                    port: packet::PortId(3),
+                    present: 0,
+                    words: Vec::new(),
+                };
+                vec![known]
+            });
+            Deciding { knobs: Arc::new(knobs), view: Arc::default(), thread }
+        };
+        let (end, ends) = channel::<()>();
+        let stuck = deciding(Box::new(move || {
+            let _ = ends.recv();
+        }));
+        let mut flows = Flows { deciding: Some(stuck), ..Flows::default() };
+        let begin = Instant::now();
+        assert!(!flows.halt_by(Some(begin + Duration::from_millis(100))));
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert!(flows.known.is_empty() && flows.halt_by(None), "nothing is left to be halted");
+        drop(end);
+        flows.deciding = Some(deciding(Box::new(|| {})));
+        assert!(flows.halt_by(Some(Instant::now() + Duration::from_secs(60))));
+        assert_eq!(flows.known.len(), 1);
+    }
+
+    /// Rules that are held beyond the deadline are named, and others are not.
+    #[test]
+    fn rules_that_are_held_are_waited_for_until_a_deadline() {
+        let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+        let named = |name: &str| (name.parse::<BridgeName>().unwrap(), tables());
+        let held = Held(vec![named("br0"), named("br1")]);
+        let soon = || Instant::now() + Duration::from_millis(50);
+        assert!(held.wait(soon()).is_ok());
+        let rules = held.0[1].1.lock();
+        assert_eq!(held.wait(soon()).map_err(BridgeName::as_str), Err("br1"));
+        drop(rules);
+        assert!(held.wait(soon()).is_ok());
+    }
 }

@@ -86,6 +86,8 @@ const LOOKS: u32 = 4;
 /// The time that a hand-over may take to stop the workers, and to resume what could not be handed over. The watchdog is fed during this time
 /// although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
+/// How long rules of bridges may be held by a change, and packets of unknown flows be decided, until an upgrade is abandoned.
+const RULES: Duration = Duration::from_secs(10);
 /// The least time between two looks at devices, so that a flood of notifications takes a small part of a core.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long those who are answered at other sockets may take to end before they are given away.
@@ -323,6 +325,9 @@ impl DataPlane {
 
     /// Stops the workers and gives everything to `successor`; takes it back should that fail.
     fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
+        // Before anything stops: rules that a change holds are waited for, and the upgrade is refused if that takes too long.
+        let held = locked(&self.site).flows.held();
+        held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
         // What it writes after this moment would come behind the successor's.
         let keeper = locked(&self.keeper).take();
         self.handing_over.within(RESUME);
@@ -354,14 +359,22 @@ impl DataPlane {
         };
         snooping.detach();
         // Behind the workers: what they have counted last goes to the rules.
-        site.flows.halt();
+        let halted = site.flows.halt_by(Some(Instant::now() + RULES));
         let fresh = Routers::new(&self.domain, self.workers.cores.len());
         let routers = std::mem::replace(&mut site.routers, fresh);
         let mut held = estate::gather(&mut site, &routers, queues, &counts, &mut pool);
         drop(pool);
         held.letter.counting_secs = self.started.elapsed().as_secs();
         self.handing_over.within(held.letter.patience() + RESUME);
-        match successor.take(&mut held) {
+        let taken = if halted {
+            successor.take(&mut held)
+        } else {
+            drop(successor);
+            Err(HandoverError::Own(format!(
+                "unknown flows are still being decided {RULES:?} after the workers have stopped"
+            )))
+        };
+        match taken {
             Ok(pid) => {
                 // What we hold of it are duplicates; closing them changes nothing for the successor.
                 sockets.leave();
@@ -576,6 +589,15 @@ fn no_such_port(name: &str) -> PlaneError {
         "there is no such port",
         "see the names with `trivium show ports`",
     )
+}
+
+fn busy_rules(bridge: &str) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Busy,
+        object: format!("bridge.{bridge}"),
+        cause: format!("its rules are held by a change for longer than {RULES:?}"),
+        fix: "the running daemon goes on; try again when the change is made".to_owned(),
+    }
 }
 
 fn handed_over() -> PlaneError {

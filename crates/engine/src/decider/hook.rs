@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use packet::{DropReason, FlowKey, PortId};
 use switch::flow::Program;
 
-use super::record::Fate;
+use super::record::{Counts, Fate};
 use super::{Decider, ROUND_NS, Record};
 use crate::flows::{FlowBridge, Kind};
 
@@ -231,12 +231,9 @@ impl Decider {
             if let Some(reason) = drops(&gone.fate) {
                 self.counters.port(gone.port).drop_n(reason, last.packets);
             }
-            gone.fate.credit(
-                &mut gone.bridge.tables.lock_for_packets(),
-                last.packets,
-                last.bytes,
-                last.used_ns,
-            );
+            let Leaving { bridge, fate, .. } = gone;
+            let HookCounts { packets, bytes, used_ns } = last;
+            self.credit(Counts { bridge, fate, packets, bytes, used_ns });
         }
         did
     }

@@ -65,11 +65,12 @@ impl Decider {
             let bits = Bits::of_parts(flow.present, &flow.words);
             let (true, Some(bits), Some(bridge)) = (room, bits, bridges.get(&flow.bridge)) else { continue };
             let (known, mask) = bits.both();
-            let pipeline = bridge.tables.lock_for_packets();
+            let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
             let Some(in_port) = pipeline.number_of(flow.port) else { continue };
             let asked = with_port(&known, in_port);
             let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
             let version = pipeline.version();
+            let meters = self.meters_of(bridge, &fate.program.ops, &mut pipeline);
             drop(pipeline);
             // Of bits that it does not know it cannot say whose they are.
             let wider = fate.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
@@ -80,7 +81,7 @@ impl Decider {
                 continue;
             }
             let mask = fate.mask;
-            let fate = self.fate(bridge, fate);
+            let fate = self.fates.shared(fate, meters);
             self.keep(worker, bridge, (flow.port, in_port), (&asked, mask), fate, version, now);
         }
     }

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use switch::flow::{Asked as Question, Field, Flow, Translated};
 
-use super::{Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE, teach};
-use crate::flows::Answer;
+use super::{Asking, Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE, teach};
+use crate::flows::{Answer, FlowTables, MeterLive};
 use crate::worker::monotonic;
 
 /// Flows that are looked at, none of them followed through the tables, before it is seen whether somebody waits.
@@ -23,10 +23,15 @@ const QUEUED: usize = 256;
 impl Decider {
     /// Looks at a slice of the flows, or at all of them while somebody waits for a barrier.
     pub(super) fn look(&mut self, now: u64) -> bool {
-        if self.barrier.is_none() && !self.asking.is_empty() {
+        // Whoever asks about tables that a control thread holds for long waits for it, and keeps no others waiting.
+        let may = |asking: &mut Asking| asking.tables.lock_for_packets().is_some();
+        let asking =
+            if self.barrier.is_none() { self.asking.extract_if(.., may).collect() } else { Vec::new() };
+        if !asking.is_empty() {
             self.syncs += 1;
             self.barrier = Some(Barrier {
-                done: std::mem::take(&mut self.asking),
+                asking,
+                missed: Vec::new(),
                 sweep: Some(0),
                 number: self.syncs,
                 left: vec![true; self.workers.len()],
@@ -107,7 +112,7 @@ impl Decider {
             } else {
                 (at - from) % BREATH == BREATH - 1
             };
-            if is_time && self.somebody_waits() {
+            if is_time && (self.somebody_waits() || self.knobs.stop.load(Ordering::Acquire)) {
                 came = at + 1;
                 break;
             }
@@ -135,10 +140,13 @@ impl Decider {
         let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
         let fresh = record.live.packets.get() != record.seen.0 || self.is_fresh_in_hook(record);
         let (version, is_current) = (record.version, self.is_served(&bridge));
+        let Some(mut pipeline) = bridge.tables.lock_for_packets() else {
+            self.miss_for_barrier(&bridge.tables);
+            return false;
+        };
         let counts = if fresh { self.take_counts(id) } else { None };
-        let mut pipeline = bridge.tables.lock_for_packets();
-        if let Some((_, credit)) = counts {
-            credit(&mut pipeline);
+        if let Some(counts) = counts {
+            counts.credit(&mut pipeline);
         }
         let Some(Some(record)) = self.records.get(id as usize) else { return false };
         if fresh && !record.fate.learns.is_empty() {
@@ -176,11 +184,12 @@ impl Decider {
         };
         let asked = with_port(&record.bits.both().0, in_port);
         let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
-        let version = pipeline.version();
+        let (version, same) = (pipeline.version(), fate.program == record.fate.compiled.program);
+        let meters = self.meters_of(&bridge, &fate.program.ops, &mut pipeline);
         drop(pipeline);
         if !changed {
             // Other bits may tell the same: what is left open reads as 0 here, which other rules than the packet's own bits rule out.
-            if fate.program == record.fate.compiled.program {
+            if same {
                 if let Some(Some(record)) = self.records.get_mut(id as usize) {
                     record.version = version;
                 }
@@ -189,21 +198,34 @@ impl Decider {
             }
             self.view.wrong.fetch_add(1, Ordering::Relaxed);
         }
-        self.refate(id, fate, in_port, version);
+        self.refate(id, fate, meters, in_port, version);
         true
     }
 
+    /// A flow of a bridge could not be looked at.
+    fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
+        if let Some(barrier) = self.barrier.as_mut().filter(|barrier| barrier.sweep.is_some())
+            && !barrier.missed.iter().any(|missed| Arc::ptr_eq(missed, tables))
+        {
+            barrier.missed.push(Arc::clone(tables));
+        }
+    }
+
     /// Gives a flow the fate that the tables have for it now.
-    fn refate(&mut self, id: u32, fate: Translated, in_port: u32, version: u64) {
+    fn refate(
+        &mut self,
+        id: u32,
+        fate: Translated,
+        meters: Vec<(u32, Arc<MeterLive>)>,
+        in_port: u32,
+        version: u64,
+    ) {
         let Some(Some(record)) = self.records.get(id as usize) else { return };
         let mask = record.bits.both().1;
         let wider = fate.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
         if wider || !fate.is_cacheable() {
             return self.dismiss(id);
         }
-        let bridge = Arc::clone(&record.bridge);
-        let meters = self.meters_of(&bridge, &fate.program.ops);
-        let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         let same = record.fate.compiled.is_same(&fate.program, fate.dropped, &meters);
         if !same || !fate.learns.is_empty() {
             // What it counts until then is of the old rules.
@@ -246,7 +268,13 @@ impl Decider {
             .is_some_and(|barrier| barrier.sweep.is_none() && !barrier.left.contains(&true))
             && self.has_passed(self.barrier.as_ref().and_then(|barrier| barrier.hook));
         if is_done && let Some(barrier) = self.barrier.take() {
-            barrier.done.into_iter().for_each(|done| done());
+            for asking in barrier.asking {
+                if barrier.missed.iter().any(|missed| Arc::ptr_eq(missed, &asking.tables)) {
+                    self.asking.push(asking);
+                } else {
+                    (asking.done)();
+                }
+            }
         }
         is_done
     }
@@ -259,7 +287,8 @@ impl Decider {
         });
         for bridge in bridges.into_values() {
             let events = {
-                let mut pipeline = bridge.tables.lock_for_packets();
+                // Where a control thread holds the tables for long, the next tick is soon enough.
+                let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
                 for ((_, id), (of, live)) in &self.meters {
                     if Arc::ptr_eq(of, &bridge.tables) {
                         let (packets, bytes, bands) = live.take();

@@ -1,12 +1,12 @@
 //! Packet-outs in the slow path: a budget of them in each round, beside the packets of unknown flows.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use switch::flow::{Asked as Question, DecidedPacket, PacketOut, Pipeline, Translated};
 
 use super::Decider;
-use crate::flows::{Answer, FlowBridge};
+use crate::flows::{Answer, Compiled, FlowBridge};
 use crate::packet_outs::{Outgoing, Queued};
 use crate::worker::monotonic;
 
@@ -37,8 +37,10 @@ impl Decider {
                 if left == 0 || !self.takes_packet_outs() || monotonic().ns - begin > BUDGET_NS {
                     return left < BUDGET;
                 }
+                // Where a control thread holds the tables for long, other bridges' packets go on.
+                let Some(pipeline) = bridge.tables.lock_for_packets() else { continue };
                 let Some(Queued { packet, reservation }) = bridge.tables.next_packet_out() else { continue };
-                self.packet_out(bridge, packet, now);
+                self.packet_out(bridge, pipeline, packet, now);
                 drop(reservation);
                 (left, any) = (left - 1, true);
             }
@@ -55,37 +57,42 @@ impl Decider {
             && self.workers[0].answers.len() < QUEUED
     }
 
-    fn packet_out(&mut self, bridge: &Arc<FlowBridge>, out: Outgoing, now: u64) {
-        let (frame, fate, from, events) = {
-            let mut pipeline = bridge.tables.lock_for_packets();
-            let (packet, fate) = match out {
-                Outgoing::Asked(packet) => {
-                    let Some(fate) = decide(&pipeline, &packet) else { return };
-                    (*packet, fate)
-                }
-                Outgoing::Decided(decided) => {
-                    let DecidedPacket { packet, fate } = *decided;
-                    (packet, fate)
-                }
-            };
-            let from = pipeline.ports().get(&packet.in_port).map(|port| port.id);
-            self.effects(&mut pipeline, &fate, &packet.frame, now);
-            (packet.frame, fate, from, pipeline.take_events())
+    fn packet_out(
+        &mut self,
+        bridge: &Arc<FlowBridge>,
+        mut pipeline: MutexGuard<'_, Pipeline>,
+        out: Outgoing,
+        now: u64,
+    ) {
+        let (packet, fate) = match out {
+            Outgoing::Asked(packet) => {
+                let Some(fate) = decide(&pipeline, &packet) else { return };
+                (*packet, fate)
+            }
+            Outgoing::Decided(decided) => {
+                let DecidedPacket { packet, fate } = *decided;
+                (packet, fate)
+            }
         };
-        bridge.tables.publish(events);
-        let compiled = self.compile(bridge, &fate);
         // Counted at a port of the bridge, where none is named.
-        let any = || bridge.tables.lock_for_packets().ports().values().next().map(|port| port.id);
-        let Some(from) = from.or_else(any) else { return };
+        let ports = pipeline.ports();
+        let from = ports.get(&packet.in_port).or_else(|| ports.values().next()).map(|port| port.id);
+        let meters = self.meters_of(bridge, &fate.program.ops, &mut pipeline);
+        self.effects(&mut pipeline, &fate, &packet.frame, now);
+        let events = pipeline.take_events();
+        drop(pipeline);
+        bridge.tables.publish(events);
+        let compiled = Compiled::new(fate.program, fate.dropped, meters);
+        let Some(from) = from else { return };
         if compiled.program.is_drop() {
             return;
         }
-        let Ok(mut packet) = self.pool.alloc_copy(&frame) else { return };
-        packet.set_arrival(from);
+        let Ok(mut sent) = self.pool.alloc_copy(&packet.frame) else { return };
+        sent.set_arrival(from);
         let answer = Answer::Release {
             bridge: Arc::clone(bridge),
             port: from,
-            packet,
+            packet: sent,
             key: None,
             compiled: Arc::new(compiled),
         };

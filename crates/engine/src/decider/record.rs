@@ -133,6 +133,28 @@ impl Fate {
     }
 }
 
+/// What a flow has counted.
+pub(super) struct Counts {
+    pub bridge: Arc<FlowBridge>,
+    pub fate: Arc<Fate>,
+    pub packets: u64,
+    pub bytes: u64,
+    pub used_ns: u64,
+}
+
+impl Counts {
+    pub fn is_nothing(&self) -> bool {
+        self.packets == 0 && self.bytes == 0
+    }
+
+    /// Adds the counts to what the flow's packets met.
+    pub fn credit(self, pipeline: &mut Pipeline) {
+        if !self.is_nothing() {
+            self.fate.credit(pipeline, self.packets, self.bytes, self.used_ns);
+        }
+    }
+}
+
 /// Adds packets to the rules, tables and groups that they met.
 pub(super) fn credit(
     pipeline: &mut Pipeline,

@@ -77,6 +77,15 @@ impl Switch {
         self.tables.change(|pipeline| pipeline.modify(mods, engine::worker::monotonic().ns)).unwrap();
     }
 
+    /// A bridge of this number without ports, whose decider is the same.
+    pub fn another_bridge(&self, number: u16) -> Arc<FlowTables> {
+        let tables = Arc::new(FlowTables::new(number, pipeline(0), Arc::clone(&self.waker)));
+        let bridge = Arc::new(Bridge::new(&transparent(1), 7));
+        let bridge = FlowBridge { tables: Arc::clone(&tables), bridge };
+        self.bridges.lock().unwrap().insert(number, Arc::new(bridge));
+        tables
+    }
+
     /// The decider ends, and another one begins with what it knew.
     pub fn succeed(&mut self) {
         let begin = |known: &[KnownFlow]| {

@@ -349,6 +349,16 @@ impl<const W: usize, T> Subtable<W, T> {
         value
     }
 
+    /// How many rules [`Subtable::overlaps`] looks at, and one more.
+    pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
+        let is_found = || self.words.iter().all(|word| mask[word.at] & word.mask == word.mask);
+        if self.mask == *mask || !self.has_priority(priority) || is_found() {
+            1
+        } else {
+            1 + self.slots.len()
+        }
+    }
+
     /// Whether a rule of this priority agrees with the value in the bits that both masks have, other than the rule with this very
     /// value and mask.
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {

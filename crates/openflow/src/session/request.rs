@@ -1,11 +1,13 @@
 //! Requests: which message is which, by version, and the small ones of them.
 
+use std::sync::Arc;
+
 use switch::flow::{Mod, Origin, PacketOut, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::notice::Async;
 use super::{Answer, Refused, Session};
-use crate::datapath::Fragments;
+use crate::datapath::{Datapath, Fragments};
 use crate::hub::Role;
 use crate::wire::error::Error;
 use crate::wire::packet::Form;
@@ -153,7 +155,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (NICIRA, 24) => {
                 self.not_as_slave()?;
                 let change = options::get_mod(body)?;
-                Ok(self.hub.datapath.change_tunnel_options(&change).map_err(Error::from)?)
+                // All rules and groups are asked whether they use an option that goes.
+                let changed = self.in_turn(move |datapath| datapath.change_tunnel_options(&change)).await;
+                Ok(changed.map_err(Error::from)?)
             }
             (NICIRA, 25) => {
                 none(body)?;
@@ -294,6 +298,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let origin = Origin { session: self.seat.number(), xid: head.xid };
         self.hub.modify(vec![change], origin).await.map_err(|(_, error)| Error::from(error))?;
         Ok(())
+    }
+
+    /// Makes a change that may take a while, of which the bridge makes one at a time, and holds up no other session.
+    async fn in_turn<T: Send + 'static>(
+        &mut self,
+        change: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
+    ) -> T {
+        let turn = self.hub.turn().await;
+        let datapath = Arc::clone(&self.hub.datapath);
+        let made = move || {
+            // Kept until the change is made, also where the session ends meanwhile.
+            let _turn = turn;
+            change(&*datapath)
+        };
+        match tokio::task::spawn_blocking(made).await {
+            Ok(done) => done,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
     }
 
     fn port_mod(&mut self, body: Reader<'_>) -> Answer {

@@ -249,6 +249,7 @@ impl From<FlowError> for Error {
             FlowError::MatchInconsistent => Error::ActionInconsistent,
             FlowError::UnsupportedOrder => Error::ActionOrder,
             FlowError::TooMany => Error::ActionTooMany,
+            FlowError::TooMuchWork => Error::BundleTooMany,
             FlowError::GroupExists => Error::GroupExists,
             FlowError::InvalidGroup => Error::GroupInvalid,
             FlowError::UnknownGroup => Error::GroupUnknown,

@@ -5,13 +5,18 @@
 
 use std::collections::HashSet;
 
-use super::message::PacketOut;
+use super::message::{FlowError, PacketOut};
 use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
 use super::translate::Translated;
 
 /// Octets of memory that rules and groups may take during a batch, what is kept of them included, beyond what they may take at all.
 const BATCH_MEMORY: usize = 512 << 20;
+
+/// Rules, groups and buckets that the changes of a batch look at and make, at most: about a second's worth, in which the tables are locked.
+pub const BATCH_WORK: usize = 1 << 27;
+/// Octets of a rule's or group's actions that are as much work as a look at a rule.
+const OCTETS: usize = 64;
 
 /// A packet-out that a batch has decided.
 #[derive(Clone, Debug)]
@@ -54,6 +59,8 @@ pub(super) struct Batch {
     kept: usize,
     /// Octets of memory that rules and groups may take with it.
     most: usize,
+    /// Rules, groups and buckets that were looked at.
+    work: usize,
 }
 
 impl Batch {
@@ -71,12 +78,27 @@ impl Batch {
             decided_costs: (0, 0),
             kept: 0,
             most: held.max(held_most).saturating_add(BATCH_MEMORY),
+            work: 0,
         }
     }
 
     /// Whether there is memory for so many octets more, where rules and groups take `held`.
     pub fn has_room(&self, held: usize, more: usize) -> bool {
         self.kept.saturating_add(held).saturating_add(more) <= self.most
+    }
+
+    /// Counts rules, groups and buckets that are looked at next.
+    ///
+    /// # Errors
+    /// [`FlowError::TooMuchWork`]: with them the batch looks at too many.
+    pub fn work(&mut self, places: usize) -> Result<(), FlowError> {
+        self.work = self.work.saturating_add(places);
+        if self.work > BATCH_WORK { Err(FlowError::TooMuchWork) } else { Ok(()) }
+    }
+
+    /// As [`Batch::work`], for actions of so many octets that are written or compared.
+    pub fn work_on(&mut self, octets: usize) -> Result<(), FlowError> {
+        self.work(1 + octets / OCTETS)
     }
 
     /// Whether a change of the rule keeps nothing more.

@@ -171,9 +171,30 @@ impl Pipeline {
         let first = |group: Vec<(Rank, RuleRef)>| {
             let size = group.len();
             let may = group.into_iter().filter(|((own, _), _)| *own <= importance);
-            may.min_by_key(|(rank, _)| *rank).map(|(rank, at)| ((size, std::cmp::Reverse(rank)), at))
+            may.min().map(|(rank, at)| ((size, std::cmp::Reverse(rank)), at))
         };
         groups.filter_map(first).max_by_key(|(rank, _)| *rank).map(|(_, at)| at)
+    }
+
+    /// The rules of a table, in no order, at the cost of [`Pipeline::places_of_table`].
+    pub(super) fn rules_of_table(&self, table: u8) -> impl Iterator<Item = (RuleRef, &Rule)> {
+        let own = self.tables.get(usize::from(table)).filter(|_| self.is_small(table));
+        let few = own.into_iter().flat_map(|own| own.classifier.iter().map(|entry| *entry.payload));
+        let few = few.filter_map(|at| Some((at, self.rules.get(at)?)));
+        let all = own.is_none().then(|| self.rules.iter().filter(move |(_, rule)| rule.table == table));
+        few.chain(all.into_iter().flatten())
+    }
+
+    /// How many places are looked at to find the rules of a table.
+    pub(super) fn places_of_table(&self, table: u8) -> usize {
+        let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
+        if self.is_small(table) { len } else { self.rules.place_count() }
+    }
+
+    /// Whether a table has so few of the rules that they are found sooner by its classifier than by a look at all.
+    fn is_small(&self, table: u8) -> bool {
+        let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
+        len <= self.rules.place_count() / 4
     }
 
     /// Rules of a table that may make room, by their groups.
@@ -182,7 +203,7 @@ impl Pipeline {
         let Some(own) = self.tables.get(usize::from(table)) else { return groups };
         let fields = &own.bounds.configured.groups;
         let may = |rule: &Rule| rule.idle_timeout != 0 || rule.hard_timeout != 0 || rule.importance != 0;
-        for (at, rule) in self.rules.iter().filter(|(_, rule)| rule.table == table && may(rule)) {
+        for (at, rule) in self.rules_of_table(table).filter(|(_, rule)| may(rule)) {
             let rank = (rule.importance, rule.ends_ns().unwrap_or(u64::MAX));
             groups.entry(group_of(fields, &rule.matching)).or_default().push((rank, at));
         }

@@ -86,6 +86,12 @@ impl Pipeline {
         self.modify(&[Mod::Flow(Box::new(lesson.rule.clone()))], now_ns).map_err(|(_, why)| why)
     }
 
+    /// How many rules are looked at to teach it, about.
+    #[must_use]
+    pub fn work_to_teach(&self, lesson: &Lesson) -> usize {
+        self.work_of_add(&lesson.rule)
+    }
+
     /// Whether its limit leaves room for what a packet teaches.
     #[must_use]
     pub fn may_learn(&self, lesson: &Lesson) -> bool {

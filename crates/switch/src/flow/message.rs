@@ -365,6 +365,12 @@ pub enum FlowError {
     /// OFPBAC_TOO_MANY.
     #[error("too many actions")]
     TooMany,
+    /// OFPBFC_MSG_TOO_MANY.
+    #[error(
+        "the changes look at too many rules, groups and buckets together: make them in several parts, or name a table or the whole cookie \
+         of the rules that are meant"
+    )]
+    TooMuchWork,
     /// OFPGMFC_GROUP_EXISTS.
     #[error("the group is there already; change it instead")]
     GroupExists,

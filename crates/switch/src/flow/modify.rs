@@ -1,18 +1,19 @@
 //! Changes of rules, groups and meters: each checked whole first, a batch undone whole when one is refused.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::action::port;
-use super::batch::{Batch, DecidedPacket, Undo};
+use super::batch::{BATCH_WORK, Batch, DecidedPacket, Undo};
 use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
     FlowFilter, FlowFlags, FlowMod, ForwardedRequest, Group, GroupKind, GroupMod, Meter, MeterMod, Mod,
     Removed,
 };
 use super::pipeline::{
-    GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES,
+    GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES, is_selected,
 };
 use super::rule::{Rule, RuleRef};
+use super::work::numbers_of;
 use super::{Action, Instructions, Match};
 
 /// Buckets of a group at most.
@@ -21,16 +22,25 @@ const MAX_BUCKETS: usize = 4096;
 const MAX_BANDS: usize = 16;
 /// Actions of a rule at most, nested ones included.
 const MAX_ACTIONS: usize = 4096;
-/// What a packet-out counts in the estimate of what a batch looks at: as many rules as one packet may meet.
-const WORK_OF_PACKET: usize = 4096;
 /// Groups that lead to groups or watch them, one after the other.
 const MAX_CHAIN: usize = 32;
+/// Groups that a group leads to, itself or by others, with the times that each is named, at most.
+const MAX_REACHED: usize = 1 << 20;
+
+/// A walk from a group to those that it leads to.
+struct Walk {
+    first: u32,
+    heights: HashMap<u32, usize>,
+    /// Groups that may still be looked at.
+    left: usize,
+}
 
 impl Pipeline {
     /// Does a batch of changes, all or none.
     ///
     /// # Errors
-    /// The place of the first that is refused, and why; nothing is changed then.
+    /// The place of the first that is refused, and why; nothing is changed then. A batch whose changes look at more than [`BATCH_WORK`] rules,
+    /// groups and buckets is refused as [`FlowError::TooMuchWork`], mostly before any of them is made.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
         self.modify_and_decide(mods, now_ns).map(|_| ())
     }
@@ -44,6 +54,9 @@ impl Pipeline {
         mods: &[Mod],
         now_ns: u64,
     ) -> Result<Vec<DecidedPacket>, (usize, FlowError)> {
+        if let Some(place) = self.place_beyond(mods, BATCH_WORK) {
+            return Err((place, FlowError::TooMuchWork));
+        }
         let mut batch = Batch::new(now_ns, self.held, self.held_most);
         let told = self.events.mark();
         for (place, change) in mods.iter().enumerate() {
@@ -59,34 +72,6 @@ impl Pipeline {
         self.drop_orphans(now_ns);
         self.tell_vacancies();
         Ok(std::mem::take(&mut batch.decided))
-    }
-
-    /// How many rules, groups and buckets a batch looks at, about: what is more than some ten thousand takes milliseconds.
-    #[must_use]
-    pub fn work_of(&self, mods: &[Mod]) -> usize {
-        let all = self.rules.place_count();
-        let buckets = |id: &u32| self.groups.get(id).map_or(0, |state| state.group.buckets.len());
-        let work = |change: &Mod| match change {
-            Mod::Flow(change) => match change.command {
-                FlowCommand::Add => self.work_of_add(change),
-                FlowCommand::Modify { strict: true, .. } | FlowCommand::Delete { strict: true } => 1,
-                FlowCommand::Modify { strict: false, .. } | FlowCommand::Delete { strict: false } => all,
-            },
-            Mod::Group(GroupMod::Delete(_)) | Mod::Meter(MeterMod::Delete(_)) => all,
-            Mod::Group(GroupMod::Add(group) | GroupMod::Modify { group, .. }) => group.buckets.len(),
-            Mod::Group(GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _)) => buckets(id),
-            Mod::Meter(MeterMod::Add(_) | MeterMod::Modify(_)) => 1,
-            Mod::PacketOut(_) => WORK_OF_PACKET,
-        };
-        mods.iter().map(|change| work(change).max(1)).fold(0, usize::saturating_add)
-    }
-
-    fn work_of_add(&self, change: &FlowMod) -> usize {
-        let Some(table) = self.tables.get(usize::from(change.table)) else { return 1 };
-        let rules = table.classifier.len();
-        let overlaps = if change.flags.check_overlap { rules } else { 0 };
-        let evicts = rules >= table.limit() as usize && table.evicts();
-        overlaps + if evicts { self.rules.place_count() } else { 1 }
     }
 
     /// Makes one change of a batch.
@@ -152,9 +137,11 @@ impl Pipeline {
                 let parts = usize::from(old.is_conjunctive());
                 let were = usize::from(rule.is_conjunctive());
                 self.lessons.unlinked(rule);
+                self.uses.unlinked(rule);
                 self.held = (self.held + old.memory()).saturating_sub(rule.memory());
                 *rule = *old;
                 self.lessons.linked(rule);
+                self.uses.linked(rule);
                 let held = &mut self.tables[usize::from(table)].conjunctive;
                 *held = *held + parts - were;
                 self.touch_rule(at, table, matching);
@@ -191,6 +178,7 @@ impl Pipeline {
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
         let parts = usize::from(rule.is_conjunctive());
         self.lessons.linked(rule);
+        self.uses.linked(rule);
         self.held += rule.memory();
         let table = &mut self.tables[usize::from(number)];
         let rule = lookup::Rule { value: matching.value.0, mask: matching.mask.0, priority, payload: at };
@@ -203,6 +191,7 @@ impl Pipeline {
     fn take_out(&mut self, at: RuleRef) -> Option<Rule> {
         let rule = self.rules.remove(at)?;
         self.lessons.unlinked(&rule);
+        self.uses.unlinked(&rule);
         self.held = self.held.saturating_sub(rule.memory());
         let table = &mut self.tables[usize::from(rule.table)];
         table.classifier.remove(&rule.matching.value.0, &rule.matching.mask.0, rule.priority);
@@ -248,6 +237,7 @@ impl Pipeline {
         match change.command {
             FlowCommand::Add => self.add(change, batch),
             FlowCommand::Modify { strict, or_add } => {
+                batch.work(self.places_of(change, strict))?;
                 let found = self.targets(change, strict);
                 if found.is_empty() && or_add && change.cookie_mask == 0 {
                     return self.add(change, batch);
@@ -255,6 +245,7 @@ impl Pipeline {
                 found.into_iter().try_for_each(|at| self.change(at, change, batch))
             }
             FlowCommand::Delete { strict } => {
+                batch.work(self.places_of(change, strict))?;
                 for at in self.targets(change, strict) {
                     self.remove_in(at, Removed::Delete, batch);
                 }
@@ -285,7 +276,20 @@ impl Pipeline {
                 .collect();
         }
         let filter = FlowFilter { table: change.table, matching: change.matching, ..FlowFilter::default() };
-        self.selected(&filter).filter(|(_, rule)| is_meant(rule)).map(|(at, _)| at).collect()
+        let is_meant =
+            |(at, rule): (RuleRef, &Rule)| (is_selected(&filter, rule) && is_meant(rule)).then_some(at);
+        if change.cookie_mask != u64::MAX && change.table == ALL_TABLES {
+            return self.rules.iter().filter_map(is_meant).collect();
+        }
+        let mut found: Vec<RuleRef> = if change.cookie_mask == u64::MAX {
+            let of = |table| self.rules.with_cookie(table, change.cookie_value);
+            numbers_of(change.table).flat_map(of).filter_map(is_meant).collect()
+        } else {
+            self.rules_of_table(change.table).filter_map(is_meant).collect()
+        };
+        // As all rules are walked through.
+        found.sort_unstable();
+        found
     }
 
     fn add(&mut self, change: &FlowMod, batch: &mut Batch) -> Result<(), FlowError> {
@@ -293,6 +297,7 @@ impl Pipeline {
         let Match { value, mask } = change.matching;
         let table = &self.tables[usize::from(change.table)];
         let old = table.classifier.get(&value.0, &mask.0, change.priority).copied();
+        batch.work(self.work_of_add(change))?;
         if old.is_none()
             && change.flags.check_overlap
             && table.classifier.overlaps(&value.0, &mask.0, change.priority)
@@ -351,6 +356,7 @@ impl Pipeline {
     fn change(&mut self, at: RuleRef, change: &FlowMod, batch: &mut Batch) -> Result<(), FlowError> {
         let now_ns = batch.now_ns;
         let Some(rule) = self.rules.get_mut(at) else { return Ok(()) };
+        batch.work_on(change.instructions.memory())?;
         let does_same = rule.instructions == change.instructions;
         let is_same = does_same && change.cookie.is_none_or(|cookie| cookie == rule.cookie);
         if is_same && !change.flags.reset_counts && rule.flags.send_removed >= change.flags.send_removed {
@@ -372,6 +378,7 @@ impl Pipeline {
         let tells = !is_same && self.events.is_monitored();
         let did = (tells && !does_same).then(|| Box::new(rule.instructions.clone()));
         self.lessons.unlinked(rule);
+        self.uses.unlinked(rule);
         if let Some(cookie) = change.cookie {
             self.rules.set_cookie(at, cookie);
         }
@@ -383,6 +390,7 @@ impl Pipeline {
             (rule.packets, rule.bytes) = (0, 0);
         }
         self.lessons.linked(rule);
+        self.uses.linked(rule);
         rule.modified_ns = now_ns;
         rule.flags.send_removed |= change.flags.send_removed;
         let (table, matching) = (rule.table, rule.matching);
@@ -615,12 +623,12 @@ impl Pipeline {
                     ALL_GROUPS => self.groups.keys().copied().collect(),
                     id => self.groups.contains_key(&id).then_some(id).into_iter().collect(),
                 };
-                self.delete_groups(&gone, batch);
-                Ok(())
+                self.delete_groups(&gone, batch)
             }
             GroupMod::InsertBuckets(id, place, buckets) => {
                 let mut group = self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group.clone();
-                if buckets.iter().any(|new| group.buckets.iter().any(|old| old.id == new.id)) {
+                let known: HashSet<u32> = group.buckets.iter().map(|old| old.id).collect();
+                if buckets.iter().any(|new| known.contains(&new.id)) {
                     return Err(FlowError::BucketExists);
                 }
                 let at = match place {
@@ -645,7 +653,8 @@ impl Pipeline {
     }
 
     fn put_group(&mut self, group: Group, batch: &mut Batch) -> Result<(), FlowError> {
-        self.check_group(&group)?;
+        batch.work_on(group.memory())?;
+        let reached = self.check_group(&group, batch)?;
         let id = group.id;
         let less = self.groups.get(&id).map_or(0, |old| old.group.memory());
         let held = (self.held + group.memory()).saturating_sub(less);
@@ -660,13 +669,15 @@ impl Pipeline {
             bytes: 0,
             buckets: vec![(0, 0); group.buckets.len()],
             group,
+            reached,
         };
         if let Some(old) = &old {
             (state.packets, state.bytes) = (old.packets, old.bytes);
+            // Of several with the same number the first.
+            let before = old.group.buckets.iter().zip(&old.buckets).rev();
+            let before: HashMap<u32, (u64, u64)> = before.map(|(bucket, own)| (bucket.id, *own)).collect();
             for (bucket, counts) in state.group.buckets.iter().zip(&mut state.buckets) {
-                if let Ok(at) = place_of(&old.group.buckets, bucket.id) {
-                    *counts = old.buckets[at];
-                }
+                *counts = before.get(&bucket.id).copied().unwrap_or_default();
             }
         }
         batch.group(id, old);
@@ -675,7 +686,8 @@ impl Pipeline {
         Ok(())
     }
 
-    fn check_group(&self, group: &Group) -> Result<(), FlowError> {
+    /// Whether a group can be. Returns the groups that it leads to or watches.
+    fn check_group(&self, group: &Group, batch: &mut Batch) -> Result<Box<[u32]>, FlowError> {
         if group.id > 0xffff_ff00 {
             return Err(FlowError::InvalidGroup);
         }
@@ -703,40 +715,38 @@ impl Pipeline {
             }
         }
         // A group that is not there yet may be named; the packet ends there until it is.
-        let mut heights = HashMap::new();
-        for next in reached(group) {
-            self.height(next, group.id, 1, &mut heights)?;
-        }
-        Ok(())
+        let next = reached(group);
+        let mut walk = Walk { first: group.id, heights: HashMap::new(), left: MAX_REACHED };
+        let checked = next.iter().try_for_each(|next| self.height(*next, 1, &mut walk).map(drop));
+        batch.work(MAX_REACHED - walk.left)?;
+        checked?;
+        Ok(next)
     }
 
     /// How many groups lead from this one on, one after the other, by actions or because buckets watch them: the group itself, which stands
     /// behind so many others, counts. Groups that were asked already are in `heights`.
     ///
     /// # Errors
-    /// They lead back to `first`, or are too many.
-    fn height(
-        &self,
-        id: u32,
-        first: u32,
-        depth: usize,
-        heights: &mut HashMap<u32, usize>,
-    ) -> Result<usize, FlowError> {
-        if id == first || depth > MAX_CHAIN {
+    /// They lead back to the first, or are too many.
+    fn height(&self, id: u32, depth: usize, walk: &mut Walk) -> Result<usize, FlowError> {
+        if id == walk.first || depth > MAX_CHAIN {
             return Err(FlowError::GroupLoop);
         }
-        if let Some(height) = heights.get(&id) {
+        if let Some(height) = walk.heights.get(&id) {
             return if depth + height > MAX_CHAIN + 1 { Err(FlowError::GroupLoop) } else { Ok(*height) };
         }
+        let next = self.groups.get(&id).map_or(&[][..], |state| &state.reached);
+        walk.left = walk.left.checked_sub(1 + next.len()).ok_or(FlowError::GroupLoop)?;
         let mut height = 1;
-        for next in self.groups.get(&id).into_iter().flat_map(|state| reached(&state.group)) {
-            height = height.max(1 + self.height(next, first, depth + 1, heights)?);
+        for next in next {
+            height = height.max(1 + self.height(*next, depth + 1, walk)?);
         }
-        heights.insert(id, height);
+        walk.heights.insert(id, height);
         Ok(height)
     }
 
-    fn delete_groups(&mut self, gone: &[u32], batch: &mut Batch) {
+    fn delete_groups(&mut self, gone: &[u32], batch: &mut Batch) -> Result<(), FlowError> {
+        batch.work(gone.len())?;
         for id in gone {
             if let Some(state) = self.groups.remove(id) {
                 self.held = self.held.saturating_sub(state.group.memory());
@@ -744,9 +754,13 @@ impl Pipeline {
             }
         }
         if gone.is_empty() {
-            return;
+            return Ok(());
         }
         self.touch(Touched::All);
+        if !gone.iter().any(|id| self.uses.has_group(*id)) {
+            return Ok(());
+        }
+        batch.work(self.rules.place_count())?;
         // Once over the rules, however many groups go: those that use a group that is not there.
         let uses = |actions: &[Action]| actions.iter().any(|action| self.names_no_group(action));
         let users: Vec<RuleRef> = self
@@ -758,6 +772,7 @@ impl Pipeline {
         for at in users {
             self.remove_in(at, Removed::GroupDelete, batch);
         }
+        Ok(())
     }
 
     /// Whether an action goes by a group that is not there.
@@ -796,6 +811,10 @@ impl Pipeline {
                     batch.meter(*id, state);
                     self.touch(Touched::All);
                 }
+                if !gone.iter().any(|id| self.uses.has_meter(*id)) {
+                    return Ok(());
+                }
+                batch.work(self.rules.place_count())?;
                 // Whoever goes by one of them, in one walk.
                 let mut named = Vec::new();
                 let mut is_user = |rule: &Rule| {
@@ -803,7 +822,7 @@ impl Pipeline {
                     rule.instructions.meters(&mut named);
                     named.iter().any(|id| gone.contains(id))
                 };
-                let users = self.rules.iter().filter(|(_, rule)| !gone.is_empty() && is_user(rule));
+                let users = self.rules.iter().filter(|(_, rule)| is_user(rule));
                 let users: Vec<RuleRef> = users.map(|(at, _)| at).collect();
                 for at in users {
                     self.remove_in(at, Removed::MeterDelete, batch);
@@ -848,12 +867,12 @@ fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {
 }
 
 /// The groups that a group's buckets lead to or watch.
-fn reached(group: &Group) -> impl Iterator<Item = u32> {
+pub(super) fn reached(group: &Group) -> Box<[u32]> {
     let watched = group.buckets.iter().filter_map(|bucket| bucket.watch_group);
     let mut all: Vec<u32> = followers(group).chain(watched.filter(|id| *id != ANY_GROUP)).collect();
     all.sort_unstable();
     all.dedup();
-    all.into_iter()
+    all.into_boxed_slice()
 }
 
 /// The groups that a group's buckets lead to.

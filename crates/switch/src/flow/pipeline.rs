@@ -19,6 +19,7 @@ use super::message::{
     PortDesc, TableStats,
 };
 use super::rule::{Rule, RuleRef, Rules};
+use super::uses::Uses;
 use super::{FLOW_WORDS, Field, Flow, Match, STAGES, TunnelOptions};
 
 /// Tables that a bridge has: 0 to 254.
@@ -60,6 +61,8 @@ pub(crate) struct Table {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupState {
     pub group: Group,
+    /// The groups that its buckets lead to or watch, each once.
+    pub reached: Box<[u32]>,
     pub created_ns: u64,
     pub packets: u64,
     pub bytes: u64,
@@ -144,6 +147,7 @@ pub struct Pipeline {
     pub(crate) options: TunnelOptions,
     pub(super) events: Events,
     pub(crate) lessons: Lessons,
+    pub(super) uses: Uses,
     /// Octets of memory that rules and groups take, about.
     pub(super) held: usize,
     /// Octets of memory that rules and groups may take.
@@ -191,6 +195,7 @@ impl Pipeline {
             options: TunnelOptions::default(),
             events: Events::default(),
             lessons: Lessons::default(),
+            uses: Uses::default(),
             held: 0,
             held_most: RULE_MEMORY,
             watched: 0,
