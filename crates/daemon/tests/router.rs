@@ -540,6 +540,38 @@ fn tables_are_shown_as_the_kernel_has_them() {
         routes.contains("10.9.0.0/16") && routes.contains("10.9.9.0/24") && routes.contains("\"bgp\""),
         "{routes}"
     );
+    // More than are read at one go, of two tables and both families.
+    let batch = rig.path("batch");
+    let line = |table, number: u32| {
+        format!("route add blackhole 10.128.{}.{}/32 table {table}\n", number / 256, number % 256)
+    };
+    let lines: String = (0..700).map(|number| line(88, number) + &line(89, number)).collect();
+    std::fs::write(&batch, lines + "route add blackhole 2001:db8:1::/48 table 88\n").unwrap();
+    hub.run(["ip", "-batch", batch.to_str().unwrap()]).unwrap();
+    let prefixes = |line: &[&str]| -> Vec<(u64, String)> {
+        let all = json(line);
+        let route = |route: &serde_json::Value| {
+            (route["table"].as_u64().unwrap(), route["prefix"].as_str().unwrap().to_owned())
+        };
+        all.as_array().unwrap().iter().map(route).collect()
+    };
+    let wanted = |table: u64| {
+        (0..700).map(move |number| (table, format!("10.128.{}.{}/32", number / 256, number % 256)))
+    };
+    eventually("all routes are known", PATIENCE, || {
+        let found = prefixes(&["routes", "10.128.0.0/9", "--limit", "5000"]);
+        if found.iter().cloned().eq(wanted(88).chain(wanted(89))) {
+            Ok(())
+        } else {
+            Err(found.len().to_string())
+        }
+    })
+    .unwrap();
+    assert!(prefixes(&["routes", "10.128.0.0/9", "--limit", "600"]).into_iter().eq(wanted(88).take(600)));
+    assert!(prefixes(&["routes", "10.128.2.0/24", "--table", "89"]).into_iter().eq(wanted(89).skip(512)));
+    assert_eq!(prefixes(&["routes", "2001:db8::/32"]), [(88, "2001:db8:1::/48".to_owned())]);
+    assert_eq!(prefixes(&["routes", "--table", "88", "--limit", "5000"]).len(), 701);
+    assert_eq!(prefixes(&["routes", "10.64.0.0/10"]), []);
     let why = |of: &str| json(&["why", of]);
     assert_eq!(why("10.9.1.1")["route"]["next_hop"], 7);
     assert_eq!(why("10.9.1.1")["route"]["ways"][0]["device"], "h2");

@@ -762,8 +762,16 @@ impl Plane for DataPlane {
     }
 
     fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
-        let query = *query;
-        self.ask_router(router, move |mirror| routes::routes(mirror, query))
+        let follower = locked(&self.site).routers.follower(router)?;
+        let (query, mut all, mut from) = (*query, Vec::new(), Some(routes::Place::START));
+        while let Some(start) = from.filter(|_| all.len() < query.limit) {
+            let look = move |mirror: &Mirror| routes::routes(mirror, query, start);
+            let (found, next) = routers::ask(router, &follower, look)?;
+            all.extend(found);
+            from = next;
+        }
+        all.truncate(query.limit);
+        Ok(all)
     }
 
     fn route_why(&self, router: &str, of: Prefix) -> Result<RouteWhy, PlaneError> {

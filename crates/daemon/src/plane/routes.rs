@@ -7,7 +7,7 @@ use model::{
     DriftState, Explanation, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteProtocol,
     RouteQuery, RouteWhy, Step, TableId, Tier, WayEntry,
 };
-use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Prefix, RouteKey, Routes, Rule, SettingsKey};
+use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Paths, Prefix, RouteKey, Routes, Rule, SettingsKey};
 use packet::{FlowKey, L3Kind, MacAddr, PortId};
 
 /// Packets and bytes sent to neighbours, by device and address.
@@ -100,21 +100,64 @@ fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
     outer.length() <= inner.length() && shortened == Ok(outer)
 }
 
-/// The routes that are asked for, IPv4 first, in the order of their tables and prefixes.
-pub fn routes(mirror: &Mirror, query: RouteQuery) -> Vec<RouteEntry> {
-    let table = |number| query.table.is_none_or(|table| table.0 == number);
-    let four = mirror
-        .routes4
-        .iter()
-        .filter(|(key, _)| table(key.table))
-        .flat_map(|(key, paths)| paths.all().iter().filter_map(|path| route(mirror, key, path)));
-    let six = mirror
-        .routes6
-        .iter()
-        .filter(|(key, _)| table(key.table))
-        .flat_map(|(key, paths)| paths.all().iter().filter_map(|path| route(mirror, key, path)));
-    let wanted = |entry: &RouteEntry| query.prefix.is_none_or(|outer| covers(outer, entry.prefix));
-    four.chain(six).filter(wanted).take(query.limit).collect()
+/// Keys of routes whose entries are made at one go, while the mirror's thread does nothing else.
+const SLICE: usize = 512;
+
+/// Where a list of routes goes on: behind a key.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// IPv4 routes.
+    Four(Option<RouteKey<Ipv4Addr>>),
+    /// IPv6 routes.
+    Six(Option<RouteKey<Ipv6Addr>>),
+}
+
+impl Place {
+    /// The first route.
+    pub const START: Place = Place::Four(None);
+}
+
+/// The next routes that are asked for, IPv4 first, in the order of their tables and prefixes; and where the list goes on, if it does.
+pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntry>, Option<Place>) {
+    let table = query.table.map(|table| table.0);
+    let within = query.prefix.map(|prefix| (prefix.address(), prefix.length()));
+    match from {
+        Place::Four(behind) => {
+            let prefix = match within {
+                None => Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 },
+                Some((IpAddr::V4(address), length)) => Prefix { address, length },
+                Some((IpAddr::V6(_), _)) => return (Vec::new(), Some(Place::Six(None))),
+            };
+            let (entries, last) = slice(mirror, mirror.routes4.within(behind, table, prefix));
+            let six = within.is_none().then_some(Place::Six(None));
+            (entries, last.map(|last| Place::Four(Some(last))).or(six))
+        }
+        Place::Six(behind) => {
+            let prefix = match within {
+                None => Prefix { address: Ipv6Addr::UNSPECIFIED, length: 0 },
+                Some((IpAddr::V6(address), length)) => Prefix { address, length },
+                Some((IpAddr::V4(_), _)) => return (Vec::new(), None),
+            };
+            let (entries, last) = slice(mirror, mirror.routes6.within(behind, table, prefix));
+            (entries, last.map(|last| Place::Six(Some(last))))
+        }
+    }
+}
+
+/// The entries of the first keys, and the last of them where there may be more.
+fn slice<'m, A: Ip>(
+    mirror: &Mirror,
+    all: impl Iterator<Item = (&'m RouteKey<A>, &'m Paths)>,
+) -> (Vec<RouteEntry>, Option<RouteKey<A>>)
+where
+    A: 'm,
+{
+    let (mut entries, mut last) = (Vec::new(), None);
+    for (count, (key, paths)) in (1..).zip(all.take(SLICE)) {
+        entries.extend(paths.all().iter().filter_map(|path| route(mirror, key, path)));
+        last = (count == SLICE).then_some(*key);
+    }
+    (entries, last)
 }
 
 /// A rule as `ip rule` writes it.
