@@ -13,6 +13,7 @@ use openflow::{Address, Controllers, Role, Sockets, Status, Target, Tls, Version
 use ovsdb::ControllerTold;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::database::{Database, allows_remote};
 use crate::plane::{DataPlane, Leader};
@@ -45,6 +46,8 @@ struct Sessions {
     away: Option<Instant>,
     /// Whether it does so, as the log has it.
     alone: bool,
+    /// A thread waits for its rules, to make it stand alone or go by them.
+    change: Option<JoinHandle<()>>,
 }
 
 /// Follows the plane's bridges until it ends. `api` is the API's socket: bridges' sockets stand in its directory, and are among `sockets`, as a
@@ -139,7 +142,8 @@ async fn follow(
             let datapath = Arc::clone(&leader) as Arc<dyn openflow::Datapath>;
             let controllers = Controllers::with_sockets(datapath, Arc::clone(sockets));
             let (datapath_id, alone) = (leader.datapath_id(), leader.is_alone());
-            Sessions { datapath_id, leader, controllers, patience: Duration::ZERO, away: None, alone }
+            let (patience, away, change) = (Duration::ZERO, None, None);
+            Sessions { datapath_id, leader, controllers, patience, away, alone, change }
         });
         led.patience = patience(&settings);
         led.controllers.set(targets(&name, &settings, directory)).await;
@@ -153,7 +157,7 @@ fn patience(settings: &OpenFlow) -> Duration {
     Duration::from_millis(u64::from(longest.unwrap_or_default()) * 3)
 }
 
-/// A bridge without any of its controllers stands alone after a while. Those that come to us by themselves do not count.
+/// A bridge without any of its controllers stands alone after a while. Those that come to us by themselves do not count. Waits for nothing.
 fn watch_over(name: &BridgeName, led: &mut Sessions) {
     let status = led.controllers.status();
     let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();
@@ -164,11 +168,26 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
     }
     // Who stands alone does so until one comes: that was a predecessor's patience, or another bridge's to controllers.
     let is_over = |since: Instant| led.alone || since.elapsed() >= led.patience;
-    let alone = led.leader.stand_alone(led.away.is_some_and(is_over));
-    if alone && !led.alone {
-        tracing::warn!(bridge = %name, "no controller has been there for {:?}: it stands alone until one comes", led.patience);
-    } else if led.alone && !alone {
-        tracing::info!(bridge = %name, "it goes by its rules again");
+    let alone = led.leader.may_be_alone(led.away.is_some_and(is_over));
+    let (name, patience, is_new) = (name.clone(), led.patience, alone != led.alone);
+    let tell = move || {
+        if is_new && alone {
+            tracing::warn!(bridge = %name, "no controller has been there for {patience:?}: it stands alone until one comes");
+        } else if is_new {
+            tracing::info!(bridge = %name, "it goes by its rules again");
+        }
+    };
+    if led.leader.is_alone() == alone {
+        tell();
+    } else if led.change.as_ref().is_none_or(JoinHandle::is_finished) {
+        let leader = Arc::clone(&led.leader);
+        led.change = Some(tokio::task::spawn_blocking(move || {
+            leader.stand_alone(alone);
+            tell();
+        }));
+    } else {
+        // The last change still waits for the rules: the next look goes on from there.
+        return;
     }
     led.alone = alone;
 }

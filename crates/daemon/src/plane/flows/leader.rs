@@ -40,6 +40,8 @@ pub struct Leader {
     name: String,
     datapath_id: AtomicU64,
     secure: AtomicBool,
+    /// The bridge stands alone. Changed with the tables, and read without them.
+    alone: AtomicBool,
     /// The rule of standing alone is there because of us.
     begun: AtomicBool,
     tables: Arc<FlowTables>,
@@ -79,16 +81,18 @@ impl Leader {
             listeners.retain(|listener| !listener.is_closed());
         })));
         let interest = Interest::default();
-        {
+        let alone = {
             let mut pipeline = tables.lock();
             pipeline.set_monitors(Arc::clone(&interest.rules));
             pipeline.set_requests(Arc::clone(&interest.requests));
             pipeline.set_group_fits(openflow::wire::group::fits_all_versions);
-        }
+            AtomicBool::new(pipeline.is_alone())
+        };
         Leader {
             name: name.as_str().to_owned(),
             datapath_id: AtomicU64::new(datapath_id),
             secure: AtomicBool::new(!stands_alone(mode)),
+            alone,
             begun: AtomicBool::new(false),
             tables,
             listeners,
@@ -144,9 +148,14 @@ impl Leader {
         self.stand_alone(alone);
     }
 
-    /// Whether it stands alone.
+    /// Whether it stands alone. Waits for nothing.
     pub fn is_alone(&self) -> bool {
-        self.tables.lock().is_alone()
+        self.alone.load(Ordering::Relaxed)
+    }
+
+    fn set_alone(&self, pipeline: &mut Pipeline, alone: bool) {
+        pipeline.set_alone(alone);
+        self.alone.store(alone, Ordering::Relaxed);
     }
 
     /// What a new bridge does before anybody has led it.
@@ -169,7 +178,7 @@ impl Leader {
             return;
         }
         if secure {
-            self.tables.change(|pipeline| pipeline.set_alone(false));
+            self.tables.change(|pipeline| self.set_alone(pipeline, false));
             self.resume();
         } else {
             self.begin();
@@ -183,14 +192,17 @@ impl Leader {
         }
     }
 
-    /// Its controllers have been away for so long that it stands alone, unless it is to be secure, or not; whether it does.
-    pub fn stand_alone(&self, alone: bool) -> bool {
-        let alone = || alone && !self.secure.load(Ordering::Relaxed);
-        // Asked every second: nobody is woken for nothing.
-        if self.is_alone() != alone() {
-            self.tables.change(|pipeline| pipeline.set_alone(alone()));
-        }
-        alone()
+    /// Its controllers have been away for so long that it stands alone, unless it is to be secure, or not. Waits for the rules.
+    pub fn stand_alone(&self, alone: bool) {
+        self.tables.change(|pipeline| {
+            let alone = self.may_be_alone(alone);
+            self.set_alone(pipeline, alone);
+        });
+    }
+
+    /// Whether it is to stand alone where its controllers have been away for long, or have not.
+    pub fn may_be_alone(&self, away: bool) -> bool {
+        away && !self.secure.load(Ordering::Relaxed)
     }
 
     /// Tables as the configuration has them; what controllers have changed of others stays.
@@ -463,7 +475,7 @@ impl Datapath for Leader {
         }
         let begun = self.begun.swap(false, Ordering::Relaxed);
         self.tables.change(|pipeline| {
-            pipeline.set_alone(false);
+            self.set_alone(pipeline, false);
             // What there is no rule for is a controller's to hear of.
             if begun {
                 end(pipeline);
@@ -522,5 +534,35 @@ fn end(pipeline: &mut Pipeline) {
         let all = FlowMod::delete(ALL_TABLES, Match::ANY);
         // What is there can be removed.
         let _ = pipeline.modify(&[Mod::Flow(Box::new(all))], now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use sync::wake::Waker;
+
+    use super::*;
+
+    /// Who watches over all bridges asks each of them every second, and a large change may hold one's rules for long.
+    #[test]
+    fn a_bridge_tells_whether_it_stands_alone_while_its_rules_are_held() {
+        let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+        let name = "br0".parse().unwrap();
+        let leader = Arc::new(Leader::new(&name, 1, FailMode::Standalone, Arc::clone(&tables)));
+        for alone in [true, false] {
+            leader.stand_alone(alone);
+            let rules = tables.lock();
+            assert_eq!(rules.is_alone(), alone);
+            let (tell, told) = mpsc::channel();
+            let asked = Arc::clone(&leader);
+            std::thread::spawn(move || tell.send(asked.is_alone()));
+            assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(alone));
+        }
+        leader.stand_alone(true);
+        let again = Leader::new(&name, 1, FailMode::Standalone, tables);
+        assert!(again.is_alone(), "a leader of rules of a bridge that stands alone knows it");
     }
 }
