@@ -56,9 +56,11 @@ impl Mode {
 pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Result<Bound, AfXdpError> {
     let mut reasons = Vec::new();
     let mut last = AfXdpCause::NoMode;
+    // A socket whose mode was refused is as it was: the memory, all of whose pages the kernel pins, is registered once.
+    let fd = prepare(config, memory).map_err(|cause| config.error(cause))?;
     for mode in modes(config, device, memory) {
-        match open_mode(config, device, memory, mode) {
-            Ok(fd) => {
+        match bind(fd.as_fd(), config, device, mode) {
+            Ok(()) => {
                 let options: libc::xdp_options = sys::get_option(
                     fd.as_fd(),
                     libc::SOL_XDP,
@@ -99,12 +101,8 @@ fn modes(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Vec<Mod
     modes
 }
 
-fn open_mode(
-    config: &AfXdpConfig,
-    device: &Device,
-    memory: &FrameMemory,
-    mode: Mode,
-) -> Result<OwnedFd, AfXdpCause> {
+/// A socket with memory and rings, to be bound.
+fn prepare(config: &AfXdpConfig, memory: &FrameMemory) -> Result<OwnedFd, AfXdpCause> {
     let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|e| match sys::errno(&e) {
         libc::EAFNOSUPPORT => AfXdpCause::NoAfXdp,
         libc::EPERM | libc::EACCES => AfXdpCause::Privilege,
@@ -127,7 +125,6 @@ fn open_mode(
     let budget = config.ring_size.clamp(abi::TX_BATCH, super::TX_BUDGET);
     let _ = sys::set_option(fd.as_fd(), libc::SOL_XDP, abi::XDP_MAX_TX_SKB_BUDGET, &budget);
     raise_send_buffer(fd.as_fd(), config.ring_size);
-    bind(fd.as_fd(), config, device, mode)?;
     Ok(fd)
 }
 
