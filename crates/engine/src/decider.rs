@@ -155,6 +155,8 @@ pub struct Decider {
     /// What packets have taken, in nanoseconds, and looks at flows have not caught up with yet.
     packets_ns: u64,
     second: u64,
+    /// Whether there are more rules whose time is over than were taken out.
+    expiring: bool,
     barrier: Option<Barrier>,
     asking: Vec<Asking>,
     /// What flows have counted that could not be credited yet, as a control thread has held the tables.
@@ -236,6 +238,7 @@ impl Decider {
             round_work_ns: 0,
             packets_ns: 0,
             second: 0,
+            expiring: false,
             barrier: None,
             asking: Vec::new(),
             uncredited: Vec::new(),
@@ -361,6 +364,9 @@ impl Decider {
         if now / ROUND_NS != self.second {
             self.second = now / ROUND_NS;
             self.tick(now);
+        } else if self.expiring {
+            self.expire(now);
+            did = true;
         }
         for end in &self.workers {
             if !end.answers.is_empty() {
@@ -575,8 +581,8 @@ impl Decider {
 
     /// The turn of a port.
     fn decide_of(&mut self, port: PortId, now: u64) -> bool {
-        let ahead = self.look_ahead(port);
         let begin = monotonic().ns;
+        let ahead = self.look_ahead(port);
         let mut did = false;
         for at in 0..TURN {
             let Some((worker, _)) = self.queues.get(&port).and_then(VecDeque::front) else { break };
@@ -618,6 +624,10 @@ impl Decider {
     }
 
     /// Decides a packet of an unknown flow. The packet comes back where a control thread holds the tables of its bridge for long.
+    #[allow(
+        clippy::result_large_err,
+        reason = "what comes back is what was given, and goes into its queue again"
+    )]
     fn upcall(
         &mut self,
         worker: usize,

@@ -227,6 +227,8 @@ pub struct Classifier<const W: usize, T> {
     masks: Buckets,
     /// `None` where one became empty.
     subtables: Vec<Option<Subtable<W, T>>>,
+    /// The numbers of those that became empty.
+    vacant: Vec<u32>,
     /// By falling highest priority, then by number.
     order: Vec<Ranked>,
     tries: Vec<Tracked>,
@@ -256,6 +258,7 @@ impl<const W: usize, T> Classifier<W, T> {
             options: in_effect(&layout, options),
             masks: Buckets::new(),
             subtables: Vec::new(),
+            vacant: Vec::new(),
             order: Vec::new(),
             tries: layout.prefixes.iter().map(tracked).collect(),
             terms: Terms::default(),
@@ -311,6 +314,12 @@ impl<const W: usize, T> Classifier<W, T> {
         self.order.len()
     }
 
+    /// Whether there are rules of a mask.
+    #[must_use]
+    pub fn has_mask(&self, mask: &[u64; W]) -> bool {
+        self.subtable_of(mask).is_some()
+    }
+
     /// Bytes of memory, without what payloads point to.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -343,7 +352,7 @@ impl<const W: usize, T> Classifier<W, T> {
             self.count(&mut subtable, at, &rule.value, Change::Comes);
         }
         if subtable.highest() != before {
-            self.rank(at, subtable.highest());
+            self.rank(at, before, subtable.highest());
         }
         self.subtables[at] = Some(subtable);
         Ok(old)
@@ -360,12 +369,13 @@ impl<const W: usize, T> Classifier<W, T> {
             self.count(&mut subtable, at, value, Change::Goes);
         }
         if subtable.highest() != before {
-            self.rank(at, subtable.highest());
+            self.rank(at, before, subtable.highest());
         }
         if subtable.highest().is_some() {
             self.subtables[at] = Some(subtable);
         } else {
             self.masks.remove(self.mask_hash(mask), number(at));
+            self.vacant.push(number(at));
             subtable.words.iter().for_each(|word| self.terms.release(word.term));
         }
         payload
@@ -427,7 +437,7 @@ impl<const W: usize, T> Classifier<W, T> {
     }
 
     fn add_subtable(&mut self, mask: [u64; W]) -> usize {
-        let at = self.subtables.iter().position(Option::is_none).unwrap_or(self.subtables.len());
+        let at = self.vacant.pop().map_or(self.subtables.len(), |at| at as usize);
         if at == self.subtables.len() {
             self.subtables.push(None);
         }
@@ -440,18 +450,22 @@ impl<const W: usize, T> Classifier<W, T> {
         at
     }
 
-    /// Puts a subtable where its highest priority belongs; takes it out if it has none.
-    fn rank(&mut self, at: usize, highest: Option<u16>) {
+    /// Takes a subtable from where its highest priority `before` stood, and puts it where its highest priority belongs.
+    fn rank(&mut self, at: usize, before: Option<u16>, highest: Option<u16>) {
         let subtable = number(at);
-        let old = self.order.iter().position(|ranked| ranked.subtable == subtable);
-        if let Some(old) = old {
+        let place = |order: &[Ranked], highest: u16| {
+            order.partition_point(|ranked| {
+                (u16::MAX - ranked.highest, ranked.subtable) < (u16::MAX - highest, subtable)
+            })
+        };
+        if let Some(before) = before {
+            let old = place(&self.order, before);
+            debug_assert_eq!(self.order.get(old).map(|ranked| ranked.subtable), Some(subtable));
             self.order.remove(old);
         }
         if let Some(highest) = highest {
-            let before = |ranked: &Ranked| {
-                (u16::MAX - ranked.highest, ranked.subtable) < (u16::MAX - highest, subtable)
-            };
-            self.order.insert(self.order.partition_point(before), Ranked { highest, subtable });
+            let new = place(&self.order, highest);
+            self.order.insert(new, Ranked { highest, subtable });
         }
     }
 

@@ -50,7 +50,9 @@ pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;
 pub use normal::{Arrival, NormalNote, Resolved, resolve};
 pub use options::{OPTION_SPACE, OptionsError, OptionsMod, TunnelOption, TunnelOptions};
-pub use pipeline::{FlowPort, LAYOUT, MAX_RULES, Pipeline, RULE_MEMORY, TABLES, Touched, VISIBLE_TABLES};
+pub use pipeline::{
+    FlowPort, LAYOUT, MAX_MASKS, MAX_RULES, Pipeline, RULE_MEMORY, TABLES, Touched, VISIBLE_TABLES,
+};
 pub use program::{Megaflow, Op, Program, SetBits};
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};

@@ -170,6 +170,83 @@ fn controllers_are_told_once_how_full_a_table_is() {
     assert!(silent);
 }
 
+/// A rule of table 1 with a mask of its own.
+fn masked(number: usize) -> Mod {
+    let mask = u128::from(u32::try_from(number + 1).unwrap());
+    let mut matching = Match::ANY;
+    matching.put(Field::Reg1, mask, mask);
+    Mod::Flow(Box::new(FlowMod::add(1, 1, matching, Instructions::apply(Vec::new()))))
+}
+
+/// A look-up goes through all masks of a table. They are bounded, and a packet is charged for them.
+#[test]
+fn masks_of_a_table_are_bounded_and_charged() {
+    use switch::flow::MAX_MASKS;
+    let mut pipeline = Pipeline::new();
+    let rules: Vec<Mod> = (0..MAX_MASKS).map(masked).collect();
+    pipeline.modify(&rules, 0).unwrap();
+    assert_eq!(pipeline.modify(&[masked(MAX_MASKS)], 0), Err((0, FlowError::TableFull)));
+    // Of a mask that is there, there may be more, and where one has gone another one may come.
+    let Mod::Flow(again) = masked(0) else { unreachable!() };
+    let more = FlowMod { priority: 2, ..*again };
+    pipeline.modify(&[Mod::Flow(Box::new(more))], 0).unwrap();
+    let Mod::Flow(last) = masked(MAX_MASKS - 1) else { unreachable!() };
+    pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(1, last.matching)))], 0).unwrap();
+    pipeline.modify(&[masked(MAX_MASKS)], 0).unwrap();
+    // Some packets may go through the table, and none as often as through a small one.
+    let fate = |pipeline: &mut Pipeline, times: usize| {
+        let actions = vec![Action::Resubmit { port: None, table: Some(1) }; times];
+        let first = FlowMod::add(0, 1, Match::ANY, Instructions::apply(actions));
+        pipeline.modify(&[Mod::Flow(Box::new(first))], 0).unwrap();
+        let fate = pipeline.translate(Asked { flow: &Flow::default(), frame: None, trace: true });
+        format!("{:?}", fate.trace).contains("too much is to be done")
+    };
+    assert_eq!([100, 1000].map(|times| fate(&mut pipeline, times)), [false, true]);
+}
+
+/// Rules whose time is over together are taken out over several turns.
+#[test]
+fn rules_expire_in_turns() {
+    let mut pipeline = Pipeline::new();
+    let short = |number: u32| {
+        let Mod::Flow(mut change) = rule(number, 0) else { unreachable!() };
+        change.hard_timeout = 1;
+        Mod::Flow(change)
+    };
+    pipeline.modify(&(0..50_000).map(short).collect::<Vec<_>>(), 0).unwrap();
+    let turns = (0..9).take_while(|_| pipeline.expire(2_000_000_000)).count();
+    assert_eq!((turns, pipeline.rule_count()), (2, 0));
+}
+
+/// A refused batch that has used the places of the rules that it took out, and given them back in another order, is undone in time: the
+/// places are not looked for among the free ones.
+#[test]
+fn a_batch_that_has_used_places_anew_is_undone() {
+    const RULES: u32 = 60_000;
+    let mut pipeline = Pipeline::new();
+    pipeline.modify(&(0..RULES).map(|number| rule(number, 1)).collect::<Vec<_>>(), 0).unwrap();
+    let before = left(&pipeline);
+    let delete = |table| Mod::Flow(Box::new(FlowMod::delete(table, Match::ANY)));
+    let other = |number: u32| {
+        let Mod::Flow(mut change) = rule(number, 2) else { unreachable!() };
+        change.table = 1 + u8::try_from(number / 1000).unwrap();
+        Mod::Flow(change)
+    };
+    let mut batch = vec![delete(0)];
+    batch.extend((0..RULES).map(other));
+    batch.extend((1..=60).map(delete));
+    // None may go back.
+    let back = Instructions { goto: Some(0), ..Instructions::default() };
+    batch.push(Mod::Flow(Box::new(FlowMod::add(1, 1, Match::ANY, back))));
+    let refused = pipeline.modify(&batch, 0).unwrap_err();
+    assert_eq!((refused.0, pipeline.rule_count()), (batch.len() - 1, RULES as usize), "{refused:?}");
+    assert_eq!(left(&pipeline), before);
+    // Places are used anew, each once.
+    pipeline.modify(&[delete(0)], 0).unwrap();
+    pipeline.modify(&(0..RULES).map(|number| rule(number, 3)).collect::<Vec<_>>(), 0).unwrap();
+    assert_eq!((pipeline.rule_count(), left(&pipeline)), (RULES as usize, vec![3; RULES as usize]));
+}
+
 /// Settings are nothing to packets: what is cached stays, and what is kept is told that there is something new.
 #[test]
 fn settings_change_the_version_and_no_flow() {
@@ -327,6 +404,7 @@ fn the_work_of_a_batch_is_bounded() {
         Mod::Flow(Box::new(delete))
     };
     let many = vec![delete(15); 100_000];
+    #[allow(clippy::disallowed_methods, reason = "bounds by far what would take minutes")]
     let begin = Instant::now();
     let refused = pipeline.modify(&many, 0);
     assert_eq!(refused, Err((switch::flow::BATCH_WORK / 20_000, FlowError::TooMuchWork)));

@@ -279,6 +279,19 @@ impl Decider {
         is_done
     }
 
+    /// Takes out further rules whose time is over, of which there were too many for one turn.
+    pub(super) fn expire(&mut self, now: u64) {
+        self.expiring = false;
+        for bridge in self.bridges().into_values() {
+            let events = {
+                let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
+                self.expiring |= pipeline.expire(now);
+                pipeline.take_events()
+            };
+            bridge.tables.publish(events);
+        }
+    }
+
     /// Twice a second: rules whose time is over, and what meters have counted.
     pub(super) fn tick(&mut self, now: u64) {
         let bridges = self.bridges();
@@ -297,7 +310,7 @@ impl Decider {
                 }
                 let number = bridge.tables.number();
                 self.meters.retain(|(own, id), _| *own != number || pipeline.meter(*id).is_some());
-                pipeline.expire(now);
+                self.expiring |= pipeline.expire(now);
                 pipeline.take_events()
             };
             bridge.tables.publish(events);

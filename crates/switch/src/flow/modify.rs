@@ -10,12 +10,15 @@ use super::message::{
     Removed,
 };
 use super::pipeline::{
-    GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES, is_selected,
+    GroupState, MAX_GROUPS, MAX_MASKS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES,
+    is_selected,
 };
 use super::rule::{Rule, RuleRef};
 use super::work::numbers_of;
 use super::{Action, Instructions, Match};
 
+/// Rules whose time is over that are taken out at once.
+pub const EXPIRED_AT_ONCE: usize = 20_000;
 /// Buckets of a group at most.
 const MAX_BUCKETS: usize = 4096;
 /// Bands of a meter at most.
@@ -304,6 +307,9 @@ impl Pipeline {
         {
             return Err(FlowError::Overlap);
         }
+        if old.is_none() && table.classifier.masks() >= MAX_MASKS && !table.classifier.has_mask(&mask.0) {
+            return Err(FlowError::TableFull);
+        }
         if old.is_none() && table.classifier.len() >= table.limit() as usize {
             let victim = if table.evicts() { self.victim(change.table, change.importance) } else { None };
             let victim = victim.ok_or(FlowError::TableFull)?;
@@ -405,14 +411,18 @@ impl Pipeline {
     }
 
     /// Takes out the rules whose time is over.
-    pub fn expire(&mut self, now_ns: u64) {
-        let over: Vec<(RuleRef, Removed)> =
-            self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?))).collect();
+    ///
+    /// Returns whether there are more of them: at most [`EXPIRED_AT_ONCE`] are taken out, so that packets do not wait for long.
+    pub fn expire(&mut self, now_ns: u64) -> bool {
+        let over = self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?)));
+        let over: Vec<(RuleRef, Removed)> = over.take(EXPIRED_AT_ONCE).collect();
+        let has_more = over.len() == EXPIRED_AT_ONCE;
         for (at, why) in over {
             self.remove_rule(at, why, now_ns);
         }
         self.drop_orphans(now_ns);
         self.tell_vacancies();
+        has_more
     }
 
     /// Gives a rule the counts (packets, octets) and times (added, changed, used; nanoseconds) that it had in a predecessor process.

@@ -26,6 +26,10 @@ use super::{FLOW_WORDS, Field, Flow, Match, STAGES, TunnelOptions};
 pub const TABLES: usize = 255;
 /// Tables that can hold rules: 0 to 253. Controllers are told of these alone. Table 254, in which Open vSwitch keeps rules of its own, is empty.
 pub const VISIBLE_TABLES: u8 = 254;
+/// Masks of a table at most: a look-up goes through all of them, and may go through them for each table that a packet comes to.
+pub const MAX_MASKS: usize = 16_384;
+/// Masks whose look-up counts as one action of a packet.
+const MASKS_OF_WORK: usize = 64;
 /// Rules that a table holds unless told otherwise.
 pub const MAX_RULES: u32 = 1_000_000;
 /// Octets of memory that the rules and groups of a bridge take at most, unless told otherwise. A million usual rules take about 1 GiB.
@@ -523,10 +527,16 @@ impl Pipeline {
         most: u32,
     ) -> (Option<RuleRef>, u32) {
         let Some(table) = self.tables.get(usize::from(table)) else { return (None, 0) };
-        if table.conjunctive == 0 {
-            return (table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule), 0);
+        // What a look-up costs grows with the masks.
+        let work = u32::try_from(table.classifier.masks() / MASKS_OF_WORK).unwrap_or(u32::MAX);
+        if work > most {
+            return (None, work);
         }
-        super::conjunction::look_up(self, table, flow, wild, most)
+        if table.conjunctive == 0 {
+            return (table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule), work);
+        }
+        let (found, more) = super::conjunction::look_up(self, table, flow, wild, most - work);
+        (found, work.saturating_add(more))
     }
 }
 

@@ -103,11 +103,13 @@ struct Place {
     /// The version of the tables at which its rule last came, changed or went.
     changed: u64,
     rule: Option<Box<Rule>>,
+    /// Whether it stands among the free places.
+    is_listed: bool,
 }
 
 impl Default for Place {
     fn default() -> Place {
-        Place { generation: 0, before: NONE, after: NONE, changed: 0, rule: None }
+        Place { generation: 0, before: NONE, after: NONE, changed: 0, rule: None, is_listed: false }
     }
 }
 
@@ -126,13 +128,15 @@ struct Chain {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rules {
     places: Vec<Place>,
+    /// Free places, each once. One to which a rule was put back stands here still, and is passed over.
     free: Vec<u32>,
+    count: usize,
     chains: HashMap<ChainKey, Chain>,
 }
 
 impl Rules {
     pub fn insert(&mut self, rule: Rule) -> RuleRef {
-        let index = self.free.pop().unwrap_or_else(|| {
+        let index = self.take_free().unwrap_or_else(|| {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
         });
@@ -140,8 +144,20 @@ impl Rules {
         let place = &mut self.places[index as usize];
         place.rule = Some(Box::new(rule));
         let generation = place.generation;
+        self.count += 1;
         self.chain(key, index);
         RuleRef { index, generation }
+    }
+
+    fn take_free(&mut self) -> Option<u32> {
+        while let Some(index) = self.free.pop() {
+            let place = &mut self.places[index as usize];
+            place.is_listed = false;
+            if place.rule.is_none() {
+                return Some(index);
+            }
+        }
+        None
     }
 
     pub fn remove(&mut self, at: RuleRef) -> Option<Rule> {
@@ -151,7 +167,10 @@ impl Rules {
         }
         let rule = place.rule.take()?;
         place.generation = place.generation.wrapping_add(1);
-        self.free.push(at.index);
+        self.count -= 1;
+        if !std::mem::replace(&mut place.is_listed, true) {
+            self.free.push(at.index);
+        }
         self.unchain((rule.table, rule.cookie), at.index);
         Some(*rule)
     }
@@ -160,11 +179,8 @@ impl Rules {
     pub fn restore(&mut self, at: RuleRef, rule: Rule) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             let key = (rule.table, rule.cookie);
+            self.count += usize::from(place.rule.is_none());
             (place.generation, place.rule) = (at.generation, Some(Box::new(rule)));
-            // Steps are taken back in reverse, so it is at the end.
-            if let Some(place) = self.free.iter().rposition(|free| *free == at.index) {
-                self.free.remove(place);
-            }
             self.chain(key, at.index);
         }
     }
@@ -252,7 +268,7 @@ impl Rules {
     }
 
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.count
     }
 
     /// Number of places, which a walk over all rules looks at.
