@@ -299,6 +299,11 @@ impl Hub {
         Arc::clone(&self.changes).acquire_owned().await.ok()
     }
 
+    /// The turn of a change that takes a while, unless another one has it.
+    pub fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.changes).try_acquire_owned().ok()
+    }
+
     /// Makes changes: at once, or where they hold nobody up.
     pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
         let changes = match self.datapath.modify_soon(changes, origin) {

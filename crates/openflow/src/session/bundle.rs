@@ -253,8 +253,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             // Bundles of other bridges may take long: other changes of this bridge have their turns meanwhile, and no more than one bundle
             // of a bridge takes a place from other bridges'. The semaphores are not closed.
             let own = Arc::clone(&self.hub.commits).acquire_owned().await;
-            let memory = COMMITS.acquire().await;
-            let turn = self.hub.turn().await;
+            // Neither the bridge's turn nor a place of the process is held while the other one is waited for.
+            let (turn, memory) = loop {
+                let turn = self.hub.turn().await;
+                if let Ok(place) = COMMITS.try_acquire() {
+                    break (turn, place);
+                }
+                drop(turn);
+                let Ok(place) = COMMITS.acquire().await else { continue };
+                if let Some(turn) = self.hub.try_turn() {
+                    break (Some(turn), place);
+                }
+            };
             let commit = move || {
                 // Kept until the changes are made, also where the session ends meanwhile.
                 let _kept = (turn, memory, own);
