@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use packet::MacAddr;
@@ -74,6 +75,21 @@ pub struct Feed {
 enum Key {
     Four(u32, state::Prefix<Ipv4Addr>),
     Six(u32, state::Prefix<Ipv6Addr>),
+}
+
+/// Routes of a table and family that are tried one after the other, and find no room, before those of the next one are.
+const TRIES: usize = 16;
+
+impl Key {
+    /// The key before those of the next table, or family.
+    fn next_table(self) -> Option<Key> {
+        let four = |table| Key::Four(table, state::Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 });
+        let six = |table| Key::Six(table, state::Prefix { address: Ipv6Addr::UNSPECIFIED, length: 0 });
+        match self {
+            Key::Four(table, _) => Some(table.checked_add(1).map_or_else(|| six(0), four)),
+            Key::Six(table, _) => table.checked_add(1).map(six),
+        }
+    }
 }
 
 impl Key {
@@ -279,18 +295,33 @@ impl Feed {
                 }
             }
         }
-        while let Some(key) = self.waiting.pop_first() {
-            if self.bring(mirror, key).is_err() {
-                self.waiting.insert(key);
-                break;
-            }
-            self.outcome.found.push(key.table_prefix());
-        }
+        self.bring_waiting(mirror);
         for id in gone {
             self.fibs.values_mut().for_each(|fib| fib.define(id, None, &mut self.adjacencies));
         }
         self.refused += u64::try_from(errors.len()).unwrap_or(u64::MAX);
         errors
+    }
+
+    /// Brings what waits for room, as far as there is some: each table and family has its own room, and what stands first there may need
+    /// more than what follows.
+    fn bring_waiting(&mut self, mirror: &Mirror) {
+        let (mut from, mut refused) = (Bound::Unbounded, 0);
+        while let Some(key) = self.waiting.range((from, Bound::Unbounded)).next().copied() {
+            from = Bound::Excluded(key);
+            if self.bring(mirror, key).is_ok() {
+                self.waiting.remove(&key);
+                self.outcome.found.push(key.table_prefix());
+                refused = 0;
+                continue;
+            }
+            refused += 1;
+            if refused >= TRIES {
+                refused = 0;
+                let Some(next) = key.next_table() else { break };
+                from = Bound::Included(next);
+            }
+        }
     }
 
     /// Whether a table has a route for just this prefix.
