@@ -147,17 +147,29 @@ impl Parked {
 /// How long a transmit ring may stand still before progress is told without it. Packets for a device that takes none for so long may be
 /// overtaken; those for all other devices do not wait for it.
 const STUCK_NS: u64 = 100_000_000;
+/// How long what stands in a transmit ring is waited for at most, though the kernel takes some of it now and then: whoever is sent to may
+/// take a packet at a time, and others' progress does not wait for that.
+const SLOW_NS: u64 = 500_000_000;
 
 /// What stands in a queue's transmit ring when progress is to be told, and has to leave first.
 #[derive(Debug, Default)]
 pub struct Unsent {
     /// What was put into the ring up to this descriptor is waited for.
     until: Option<u32>,
+    /// When the waiting began.
+    begin_ns: Option<u64>,
     /// The descriptors that the kernel had taken at the last look, and since when that is so.
     taken: u32,
     since_ns: Option<u64>,
     /// The kernel has taken none for too long, and is not waited for until it takes one.
     is_stuck: bool,
+    /// The kernel was too slow, and is not waited for until it has taken what stood in the ring then.
+    slow_until: Option<u32>,
+}
+
+/// Whether a number that wraps has come to another one.
+fn has_come(to: u32, number: u32) -> bool {
+    number.wrapping_sub(to) <= u32::MAX / 2
 }
 
 impl Unsent {
@@ -165,8 +177,11 @@ impl Unsent {
     fn begin(&mut self, queue: &mut dyn Queue) {
         let progress = queue.transmit_progress().filter(|ring| ring.given != ring.taken);
         self.is_stuck &= progress.is_some_and(|ring| ring.taken == self.taken);
-        self.until = progress.map(|ring| ring.given).filter(|_| !self.is_stuck);
-        self.since_ns = None;
+        let slow = self.slow_until.zip(progress);
+        self.slow_until = slow.and_then(|(until, ring)| (!has_come(until, ring.taken)).then_some(until));
+        let is_waited_for = !self.is_stuck && self.slow_until.is_none();
+        self.until = progress.map(|ring| ring.given).filter(|_| is_waited_for);
+        (self.begin_ns, self.since_ns) = (None, None);
     }
 
     /// Returns whether all of that has left, or does not leave in time.
@@ -176,19 +191,23 @@ impl Unsent {
             self.until = None;
             return true;
         };
-        // Numbers wrap.
-        if ring.taken.wrapping_sub(until) <= u32::MAX / 2 {
+        if has_come(until, ring.taken) {
             self.until = None;
             return true;
         }
         let now = now_ns();
+        let begin = *self.begin_ns.get_or_insert(now);
         let since = self.since_ns.filter(|_| ring.taken == self.taken).unwrap_or(now);
         (self.taken, self.since_ns) = (ring.taken, Some(since));
         self.is_stuck = now.saturating_sub(since) >= STUCK_NS;
-        if self.is_stuck {
+        if now.saturating_sub(begin) >= SLOW_NS {
+            self.slow_until = Some(ring.given);
+        }
+        let is_given_up = self.is_stuck || self.slow_until.is_some();
+        if is_given_up {
             self.until = None;
         }
-        self.is_stuck
+        is_given_up
     }
 }
 
@@ -342,6 +361,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "the time that is tested")]
     fn a_ring_that_never_empties_does_not_keep_progress_back() {
         let wakers = [Arc::new(Waker::new().unwrap())];
         let mut mine = mesh(&wakers).pop().unwrap();
@@ -382,6 +402,21 @@ mod tests {
         assert_eq!(receive(&mut queues, 13), 12);
         set(12, 12);
         assert_eq!(receive(&mut queues, 13), 13);
+        // The kernel takes one now and then, which would take for ever: that is not waited for either, until what stood there is gone.
+        set(1000, 12);
+        let (begin, mut taken) = (std::time::Instant::now(), 12);
+        while receive(&mut queues, 14) < 14 {
+            assert!(begin.elapsed().as_secs() < 30);
+            taken = 12 + u32::try_from(begin.elapsed().as_millis() / 20).unwrap();
+            set(1000, taken);
+        }
+        assert!(begin.elapsed().as_nanos() >= u128::from(SLOW_NS) && taken < 1000);
+        set(1500, taken + 1);
+        assert_eq!(receive(&mut queues, 15), 15, "nobody waits for it again");
+        set(1500, 1000);
+        assert_eq!(receive(&mut queues, 16), 15, "it is as others are");
+        set(1500, 1500);
+        assert_eq!(receive(&mut queues, 16), 16);
     }
 
     #[test]
