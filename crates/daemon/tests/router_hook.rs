@@ -291,6 +291,24 @@ fn no_packet_overtakes_another_when_a_flow_changes_to_the_hook() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
+/// A port that goes from a bridge to a router by one change is answered in its hook as any other.
+#[test]
+fn ports_that_a_bridge_had_are_answered_in_the_hook() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(2);
+    let bridged = rig.configuration("");
+    rig.start(&bridged);
+    eventually("the bridge's stage", PATIENCE, || {
+        let shortcut = rig.port("h1")["shortcut"].clone();
+        if shortcut == "answers for known stations" { Ok(()) } else { Err(shortcut.to_string()) }
+    })
+    .unwrap();
+    let routed = rig.write("routed.toml", &configuration(&rig, "", ""));
+    rig.ok(&["apply", routed.to_str().unwrap()]);
+    rig.until_reachable(1, 2);
+    until(&rig, "10.8.2.2", true);
+}
+
 #[test]
 fn a_pinned_hook_routes_on_without_its_daemon() {
     require!("ip", "ping", "ethtool");

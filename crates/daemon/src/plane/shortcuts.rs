@@ -225,8 +225,12 @@ impl Shortcuts {
             if hook.has_flows() {
                 hook.set_flows(None)?;
             }
+            // The hook of a port that a router has now is told by `follow_routers`, and is not to be left without again.
+            let is_routed = hook.route_orders().is_some();
             if self.ports.contains_key(name) {
-                tell(engine, running, None);
+                if !is_routed {
+                    tell(engine, running, None);
+                }
                 self.leave(name, true);
             }
             return Ok(());

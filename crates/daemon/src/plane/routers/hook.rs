@@ -182,10 +182,10 @@ impl Hook {
             seed: wanted.seed,
         };
         let stage = wanted.tagged(RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer));
-        // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only.
-        let Some(attached) = port.hook.as_ref().filter(|hook| hook.mode() == xdp::Mode::Native) else {
-            return stage;
-        };
+        // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only. What one worker gives another to do is
+        // not waited for where a port is spread.
+        let attached = port.hook.as_ref().filter(|hook| hook.mode() == xdp::Mode::Native);
+        let Some(attached) = attached.filter(|_| port.spread.is_none()) else { return stage };
         stage.clone().in_order(attached).unwrap_or_else(|error| {
             tracing::warn!(port = %name, %error, "frames of a flow that changes to its hook may overtake others");
             stage
