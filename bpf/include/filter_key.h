@@ -226,6 +226,29 @@ TRIVIUM_INLINE int key_ipv6(struct frame *frame, struct filter_key *key)
 	return 1;
 }
 
+/* EtherTypes are above, lengths (IEEE 802.3) are below. */
+#define FILTER_LEAST_TYPE 0x0600
+
+/* What stands behind a length where a packet has its EtherType there (IEEE 802.2, RFC 1042). */
+struct filter_snap {
+	__u8 sap[2];
+	__u8 control;
+	__u8 oui[3];
+	__be16 ethertype;
+} __attribute__((packed));
+
+/* Whether IP or a tag stands behind a length. Linux does not read it; other receivers do. */
+TRIVIUM_INLINE int is_snap_ip(struct frame *frame, __be16 length)
+{
+	struct filter_snap *snap = frame->at;
+
+	if (bpf_ntohs(length) >= FILTER_LEAST_TYPE || (void *)(snap + 1) > frame->end)
+		return 0;
+	return snap->sap[0] == 0xaa && snap->sap[1] == 0xaa &&
+	       (snap->ethertype == bpf_htons(ETH_P_IP) || snap->ethertype == bpf_htons(ETH_P_IPV6) ||
+		is_vlan(snap->ethertype));
+}
+
 TRIVIUM_INLINE void key_network(struct frame *frame, struct filter_key *key, __be16 ethertype)
 {
 	__u32 at = frame_offset(frame);
@@ -238,6 +261,8 @@ TRIVIUM_INLINE void key_network(struct frame *frame, struct filter_key *key, __b
 		key->family = FILTER_IPV6;
 		readable = key_ipv6(frame, key);
 	} else {
+		if (is_snap_ip(frame, ethertype))
+			key->fragment = FILTER_UNREADABLE;
 		return;
 	}
 	key->base[FILTER_BASE_NETWORK] = at;

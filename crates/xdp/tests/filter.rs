@@ -397,6 +397,15 @@ fn closed() -> Vec<(&'static str, Vec<Rule>)> {
     ]
 }
 
+/// A frame with a length and a SNAP header (RFC 1042) in front of its EtherType, or of another one.
+fn behind_snap(frame: &[u8], tags: usize, ethertype: Option<u16>) -> Vec<u8> {
+    let at = 12 + 4 * tags;
+    let length = u16::try_from(frame.len() - at + 6).unwrap();
+    let kept = u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let snap = [&[0xaa, 0xaa, 3, 0, 0, 0][..], &ethertype.unwrap_or(kept).to_be_bytes()].concat();
+    [&frame[..at], &length.to_be_bytes(), &snap, &frame[at + 2..]].concat()
+}
+
 /// Whatever stands in front of a datagram or a SYN: what rules drop does not reach the kernel's service, though without them most of it
 /// does. The hook and workers agree on every frame.
 #[test]
@@ -430,6 +439,7 @@ fn what_rules_drop_never_reaches_a_service() {
 
     let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
     let mut port = loaded.attach(services.near, AttachMode::Native, None).unwrap();
+    let mut told_apart = false;
     for (name, rules) in closed() {
         let set = |unreadable| Compiled::new(&RuleSet { rules: rules.clone(), unreadable }).unwrap();
         let filter = Filter::new(&set(Unreadable::Drop), FilterSizes::default(), None).unwrap();
@@ -450,7 +460,22 @@ fn what_rules_drop_never_reaches_a_service() {
             let look = Look { now: Moment::now(), worker: 0, dry: false };
             assert_eq!(see(&hook, frame), judge(&worker, frame, frame.len(), look), "{name}: {frame:02x?}");
         }
+        // IP behind a length and a SNAP header is as unreadable as behind too many tags. Other protocols are what they are.
+        for tags in [0, 1, 3] {
+            let segment = Segment { v6: tags == 3, tcp: false, port: OPEN, number: 1 };
+            let unreadable = stacks::plain(services.mac, segment, 17, 0);
+            let snap =
+                |ethertype| behind_snap(&stacks::plain(services.mac, segment, tags, 0), tags, ethertype);
+            for (frame, like) in [(snap(None), &unreadable), (snap(Some(0x809b)), &snap(Some(0x8137)))] {
+                let look = Look { now: Moment::now(), worker: 0, dry: false };
+                let judged = judge(&worker, &frame, frame.len(), look);
+                assert_eq!(judged, judge(&worker, like, like.len(), look), "{name}: {frame:02x?}");
+                assert_eq!(see(&hook, &frame), judged, "{name}: {frame:02x?}");
+            }
+            told_apart |= see(&hook, &snap(None)) != see(&hook, &snap(Some(0x809b)));
+        }
     }
+    assert!(told_apart);
     // Whoever wants them has them.
     let (_, rules) = closed().swap_remove(0);
     let lax = Compiled::new(&RuleSet { rules, unreadable: Unreadable::Pass }).unwrap();

@@ -127,7 +127,12 @@ impl Key {
         let is_readable = match ethertype {
             0x0800 => key.ipv4(head, at, asked),
             0x86dd => key.ipv6(head, at, asked),
-            _ => return key,
+            length => {
+                if is_snap_ip(head, at, length) {
+                    key.fragment = UNREADABLE;
+                }
+                return key;
+            }
         };
         key.base[NETWORK] = Some(at);
         if !is_readable {
@@ -298,6 +303,13 @@ impl Key {
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
     let bytes = bytes.get(at..at + 2)?;
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+}
+
+/// Whether IP or a tag stands behind a length (IEEE 802.2, RFC 1042). Linux does not read it; other receivers do.
+fn is_snap_ip(head: &[u8], at: usize, length: u16) -> bool {
+    const LEAST_TYPE: u16 = 0x0600;
+    let inner = word(head, at + 6).filter(|_| length < LEAST_TYPE && word(head, at) == Some(0xaaaa));
+    inner.is_some_and(|inner| matches!(inner, 0x0800 | 0x86dd) || is_tag(inner))
 }
 
 fn is_tag(ethertype: u16) -> bool {
