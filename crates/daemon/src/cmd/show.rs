@@ -177,7 +177,7 @@ fn beginning(reason: &str) -> &str {
 fn note(port: &PortState, whole: bool) -> String {
     let mut notes: Vec<String> = port.trouble.iter().cloned().collect();
     for reason in &port.reasons {
-        let zero_copy = reason.starts_with("the driver refuses") && reason.contains("zero");
+        let zero_copy = reason.starts_with("the driver ") && reason.contains("zero copy");
         let short = match (whole, zero_copy) {
             (true, _) => reason.as_str(),
             (false, true) => "no zero copy",
@@ -435,8 +435,8 @@ mod tests {
     #[test]
     fn notes_are_short_where_there_are_many_ports() {
         let lines = [
-            "the driver refuses zero copy with multi-buffer (Operation not supported (os error 95))",
-            "the driver refuses zero copy without multi-buffer (Operation not supported (os error 95))",
+            "the driver has no zero copy",
+            "the driver refuses zero copy with several buffers a packet (Operation not supported (os error 95))",
             "the driver refused native: Operation not supported (os error 95): too large",
         ];
         let port = serde_json::json!({

@@ -1,8 +1,11 @@
 //! Making an AF_XDP socket: umem registration, rings, options, and binding in the best mode that the device has.
 //!
-//! Modes are tried on fresh sockets from best to worst (zero copy before copy, several buffers a packet before one) and
-//! each refusal is kept as a sentence for `show ports` and `doctor`. All of this is control: it may block.
+//! Modes are tried on fresh sockets from best to worst (zero copy before copy, several buffers a packet before one), and each refusal is kept
+//! as a sentence for `show ports` and `doctor`. Sockets are fresh since a refused bind leaves `XDP_UMEM_SG_FLAG` on the memory of its socket
+//! (`xp_assign_dev`), by which drivers would get shorter buffers. Zero copy is not tried where the driver says that it has none: for each
+//! attempt the kernel pins all frames and makes its tables of them anew. All of this is control: it may block.
 #![allow(unsafe_code, reason = "maps the rings; see the SAFETY comments")]
+#![allow(clippy::disallowed_methods, reason = "for control threads, when a queue is opened")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +17,7 @@ use super::ring::{Consumer, Producer, Shared};
 use super::rings::Rings;
 use super::{AfXdpCause, AfXdpConfig, AfXdpError, BusyPoll, ZeroCopy};
 use crate::memory::{FrameMemory, HugePages, MemoryConfig};
+use crate::netdev;
 use crate::sys;
 
 /// What one packet in a frame of 2048 bytes is charged, with its skb (the kernel doubles the number that it is given).
@@ -56,11 +60,18 @@ impl Mode {
 pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Result<Bound, AfXdpError> {
     let mut reasons = Vec::new();
     let mut last = AfXdpCause::NoMode;
-    // A socket whose mode was refused is as it was: the memory, all of whose pages the kernel pins, is registered once.
-    let fd = prepare(config, memory).map_err(|cause| config.error(cause))?;
+    let lacks_zero_copy = config.zero_copy == ZeroCopy::Auto && !may_have_zero_copy(device.ifindex);
+    if lacks_zero_copy {
+        reasons.push("the driver has no zero copy".to_owned());
+    }
     for mode in modes(config, device, memory) {
-        match bind(fd.as_fd(), config, device, mode) {
-            Ok(()) => {
+        if lacks_zero_copy && mode.zero_copy {
+            continue;
+        }
+        let bound =
+            prepare(config, memory).and_then(|fd| bind(fd.as_fd(), config, device, mode).map(|()| fd));
+        match bound {
+            Ok(fd) => {
                 let options: libc::xdp_options = sys::get_option(
                     fd.as_fd(),
                     libc::SOL_XDP,
@@ -79,6 +90,12 @@ pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) 
         }
     }
     Err(config.error(last))
+}
+
+/// Whether the driver of a device may have zero copy: true where the kernel does not tell.
+fn may_have_zero_copy(ifindex: u32) -> bool {
+    let features = netdev::xdp_features_of(ifindex).ok().flatten();
+    features.is_none_or(|bits| bits & netdev::XSK_ZERO_COPY != 0)
 }
 
 fn modes(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Vec<Mode> {
