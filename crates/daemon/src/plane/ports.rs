@@ -65,6 +65,8 @@ pub struct Running {
     pub not_before: Option<Instant>,
     /// How often it could not be opened again, one attempt after the other.
     pub refusals: u32,
+    /// When it was opened again last.
+    pub reopened: Option<Instant>,
     /// Whether it goes on with a hook of a process before us.
     pub adopted: bool,
     /// Whether its hook drops everything until it has the port's filter.
@@ -143,6 +145,7 @@ impl Running {
             trouble: None,
             not_before: None,
             refusals: 0,
+            reopened: None,
             adopted: opened.adopted,
             is_locked: opened.is_locked,
             hooks_lost: 0,
@@ -173,6 +176,7 @@ impl Running {
             trouble: Some(trouble),
             not_before: None,
             refusals: 0,
+            reopened: None,
             adopted: false,
             is_locked: false,
             hooks_lost: 0,

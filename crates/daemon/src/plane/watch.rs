@@ -2,7 +2,7 @@
 //! busy the workers were.
 
 use std::any::Any;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::PlaneError;
 use engine::Engine;
@@ -23,6 +23,11 @@ use super::user;
 /// The least time between two attempts to open a port again. It doubles with each attempt that fails, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_millis(1_600);
+/// A port that was open for less than [`SETTLED`] before its device went again comes back no sooner than [`RESTLESS`] after it came back last.
+/// That doubles with each time, up to [`RESTLESS_MOST`].
+const SETTLED: Duration = Duration::from_secs(10);
+const RESTLESS: Duration = Duration::from_secs(1);
+const RESTLESS_MOST: Duration = Duration::from_secs(8);
 
 /// The part of its time that a worker without rest spends on packets.
 const FULL: f64 = 0.98;
@@ -239,7 +244,14 @@ fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     match opened {
         Ok(fresh) => {
             tracing::info!(port = %name, "the port is open again");
-            *running = Running { hooks_lost: running.hooks_lost, ..fresh };
+            let is_restless = running.reopened.is_some_and(|at| at.elapsed() < SETTLED);
+            let refusals = if is_restless { running.refusals } else { 0 };
+            let reopened = Some(Instant::now());
+            *running = Running { hooks_lost: running.hooks_lost, reopened, refusals, ..fresh };
+            if is_restless {
+                // Whoever deletes and makes its device in a loop would keep the daemon busy with it.
+                running.refused(RESTLESS, RESTLESS_MOST);
+            }
             true
         }
         Err(error) => {
