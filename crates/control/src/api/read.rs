@@ -39,7 +39,7 @@ pub(super) async fn list<T: Serialize>(
     if let Some(answer) = &context.answer {
         answer.reserve_list(limit).await?;
     }
-    let text = ask(context, move |plane| Ok::<_, ApiError>(json(&question(plane)?)?)).await??;
+    let text = ask(context, move |plane| json(&question(plane)?)).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 

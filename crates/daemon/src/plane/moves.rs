@@ -83,7 +83,7 @@ impl Seen {
             (moves.saturating_mul(1000) / milliseconds, name.clone())
         };
         let mut most: Vec<(u64, PortName)> = self.counts.iter().map(since).collect();
-        most.sort_by(|one, other| other.0.cmp(&one.0));
+        most.sort_by_key(|one| std::cmp::Reverse(one.0));
         let [(first, one), (second, other), ..] = most.as_slice() else { return None };
         // Stations that all come to one port have moved there once.
         if *second < MANY / 2 || first + second < MANY {

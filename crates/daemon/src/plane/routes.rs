@@ -145,13 +145,10 @@ pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntr
 }
 
 /// The entries of the first keys, and the last of them where there may be more.
-fn slice<'m, A: Ip>(
+fn slice<'m, A: Ip + 'm>(
     mirror: &Mirror,
     all: impl Iterator<Item = (&'m RouteKey<A>, &'m Paths)>,
-) -> (Vec<RouteEntry>, Option<RouteKey<A>>)
-where
-    A: 'm,
-{
+) -> (Vec<RouteEntry>, Option<RouteKey<A>>) {
     let (mut entries, mut last) = (Vec::new(), None);
     for (count, (key, paths)) in (1..).zip(all.take(SLICE)) {
         entries.extend(paths.all().iter().filter_map(|path| route(mirror, key, path)));

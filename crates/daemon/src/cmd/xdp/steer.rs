@@ -128,6 +128,23 @@ fn folded(buckets: &[SteerTarget]) -> Vec<String> {
         .collect()
 }
 
+/// The steering that is named, or the only one.
+async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
+    if let Some(name) = named {
+        return Ok(name.clone());
+    }
+    let steers: Vec<SteerState> = client.get("/v1/steers").await?;
+    let names: Vec<&str> = steers.iter().map(|steer| steer.name.as_str()).collect();
+    match names.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(Failure::new("steer", "there is no steering", "add [steer.NAME] to the configuration")),
+        several => {
+            let cause = format!("there are several: {}", several.join(", "));
+            Err(Failure::new("steer", cause, "name one with --steer"))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,22 +161,5 @@ mod tests {
         let mut other = vec![worker; 8];
         other[2] = kernel;
         assert_eq!(folded(&other), ["0-1: worker", "2: kernel", "3-7: worker"]);
-    }
-}
-
-/// The steering that is named, or the only one.
-async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
-    if let Some(name) = named {
-        return Ok(name.clone());
-    }
-    let steers: Vec<SteerState> = client.get("/v1/steers").await?;
-    let names: Vec<&str> = steers.iter().map(|steer| steer.name.as_str()).collect();
-    match names.as_slice() {
-        [only] => Ok((*only).to_owned()),
-        [] => Err(Failure::new("steer", "there is no steering", "add [steer.NAME] to the configuration")),
-        several => {
-            let cause = format!("there are several: {}", several.join(", "));
-            Err(Failure::new("steer", cause, "name one with --steer"))
-        }
     }
 }
