@@ -309,6 +309,18 @@ pub trait Datapath: Send + Sync + 'static {
     /// [`FlowError`], and nothing is sent.
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError>;
 
+    /// As [`Datapath::packet_out`], where nobody has to be waited for; else nothing is sent.
+    ///
+    /// # Errors
+    /// The packet and its reservation, which are to be given where they hold nobody up.
+    fn packet_out_soon(
+        &self,
+        packet: PacketOut,
+        reservation: Reservation,
+    ) -> Result<Result<(), FlowError>, Box<(PacketOut, Reservation)>> {
+        Ok(self.packet_out(packet, reservation))
+    }
+
     /// Drops the packets of a session that are not decided yet, with their reservations, and returns how many these were: the session has
     /// ended.
     fn session_ended(&self, _session: u64) -> usize {

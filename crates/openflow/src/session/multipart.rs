@@ -119,7 +119,7 @@ pub(super) fn within(filter: &FlowFilter, flow: &FlowStats, before: Option<&Inst
 }
 
 /// Calls something that takes a while where that holds nobody up.
-async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(call).await {
         Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 let filter = flow::get_filter(body, version)?;
                 self.aggregate(xid, kind, filter).await
             }
-            (3, _) => self.tables(xid, kind),
+            (3, _) => self.tables(xid, kind).await,
             (4, _) => self.port_stats(xid, kind, body),
             (5, _) => self.queue_stats(xid, kind, body),
             (13, _) => self.port_descs(xid, kind, body),
@@ -197,7 +197,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (9 | 10, _) => self.meters(xid, kind, body).await,
             (11, _) => self.meter_features(xid, kind),
             (TABLE_FEATURES, _) => self.table_features(xid, kind, body, more).await,
-            (14, Version::V14 | Version::V15) => self.table_descs(xid, kind),
+            (14, Version::V14 | Version::V15) => self.table_descs(xid, kind).await,
             (15, Version::V14 | Version::V15) => self.queue_descs(xid, kind, body),
             (16, Version::V14 | Version::V15) => self.monitor(xid, kind, body).await,
             _ => Err(Error::BadMultipart.into()),
@@ -292,17 +292,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
-        let datapath = Arc::clone(&self.hub.datapath);
-        let mut parts = self.parts(xid, kind);
-        let (version, tables) = (self.version, datapath.features().tables);
-        for stats in datapath.tables() {
+    async fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
+        let (version, datapath) = (self.version, Arc::clone(&self.hub.datapath));
+        // Who holds the tables for long holds up this session alone.
+        let look = move || {
             // From OpenFlow 1.3 on a table's name and configuration are asked for by themselves.
-            let config = match version {
-                Version::V10 | Version::V11 | Version::V12 => datapath.table_config(stats.table),
+            let config = |table| match version {
+                Version::V10 | Version::V11 | Version::V12 => datapath.table_config(table),
                 _ => None,
-            }
-            .unwrap_or_default();
+            };
+            let all = datapath.tables().into_iter().map(|stats| (config(stats.table), stats));
+            (all.collect::<Vec<_>>(), datapath.features().tables)
+        };
+        let (all, tables) = apart(look).await;
+        let mut parts = self.parts(xid, kind);
+        for (config, stats) in all {
+            let config = config.unwrap_or_default();
             // As Open vSwitch: a table has no name unless it was given one.
             parts.add(&mut self.out, |out| {
                 table::put_stats(out, version, &stats, &config.name, (config.miss, tables));
@@ -456,8 +461,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 _ => Error::FeaturesPermission,
             })?;
         }
-        let tables = self.hub.datapath.features().tables;
-        let configs: Vec<_> = (0..tables).filter_map(|table| self.hub.datapath.table_config(table)).collect();
+        let datapath = Arc::clone(&self.hub.datapath);
+        let tables = datapath.features().tables;
+        let look = move || (0..tables).filter_map(|table| datapath.table_config(table)).collect::<Vec<_>>();
+        let configs = apart(look).await;
         let version = self.version;
         let configs = Box::new(std::iter::once(configs));
         self.many(xid, kind, configs, |out, config| table::put_features(out, version, config, tables))
@@ -465,13 +472,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn table_descs(&mut self, xid: u32, kind: Kind) -> Answer {
+    async fn table_descs(&mut self, xid: u32, kind: Kind) -> Answer {
         let datapath = Arc::clone(&self.hub.datapath);
+        let look = move || {
+            let all = datapath.tables().into_iter();
+            all.filter_map(|stats| Some((datapath.table_config(stats.table)?, stats.active)))
+                .collect::<Vec<_>>()
+        };
+        let all = apart(look).await;
         let mut parts = self.parts(xid, kind);
-        for stats in datapath.tables() {
-            if let Some(config) = datapath.table_config(stats.table) {
-                parts.add(&mut self.out, |out| table::put_desc(out, &config, stats.active));
-            }
+        for (config, active) in all {
+            parts.add(&mut self.out, |out| table::put_desc(out, &config, active));
         }
         parts.end(&mut self.out);
         Ok(())

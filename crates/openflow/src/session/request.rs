@@ -5,6 +5,7 @@ use std::sync::Arc;
 use switch::flow::{Mod, Origin, PacketOut, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::multipart::apart;
 use super::notice::Async;
 use super::{Answer, Refused, Session};
 use crate::datapath::{Datapath, Fragments};
@@ -268,7 +269,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
         };
         if let Some(reservation) = reservation {
-            self.hub.datapath.packet_out(packet, reservation).map_err(Error::from)?;
+            let sent = match self.hub.datapath.packet_out_soon(packet, reservation) {
+                Ok(sent) => sent,
+                // Who holds the tables for long holds up this session alone.
+                Err(kept) => {
+                    let (packet, reservation) = *kept;
+                    let datapath = Arc::clone(&self.hub.datapath);
+                    apart(move || datapath.packet_out(packet, reservation)).await
+                }
+            };
+            sent.map_err(Error::from)?;
         }
         Ok(())
     }

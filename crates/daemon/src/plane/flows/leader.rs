@@ -448,6 +448,20 @@ impl Datapath for Leader {
         Ok(())
     }
 
+    fn packet_out_soon(
+        &self,
+        packet: PacketOut,
+        reservation: Reservation,
+    ) -> Result<Result<(), FlowError>, Box<(PacketOut, Reservation)>> {
+        let Some(checked) = self.tables.try_lock().map(|pipeline| pipeline.check_packet_out(&packet)) else {
+            return Err(Box::new((packet, reservation)));
+        };
+        if checked.is_ok() {
+            self.tables.packet_out(reservation.session(), packet, reservation);
+        }
+        Ok(checked)
+    }
+
     fn session_ended(&self, session: u64) -> usize {
         self.tables.drop_packet_outs(session)
     }
