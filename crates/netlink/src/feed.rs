@@ -289,6 +289,7 @@ impl Feed {
                 Ok(()) if has_waited => self.outcome.found.push(key.table_prefix()),
                 Ok(()) => {}
                 Err(error) => {
+                    self.leave_to_kernel(mirror, key);
                     self.outcome.refused.push(key.table_prefix());
                     self.waiting.insert(key);
                     errors.push(error);
@@ -321,6 +322,27 @@ impl Feed {
                 let Some(next) = key.next_table() else { break };
                 from = Bound::Included(next);
             }
+        }
+    }
+
+    /// Has the kernel forward what a prefix says of which a table still has the way that it had before, and no room for the one that it has
+    /// now: the old way may lead to nobody any more.
+    fn leave_to_kernel(&mut self, mirror: &Mirror, key: Key) {
+        if !self.has(key) {
+            return;
+        }
+        let kernel = match key {
+            Key::Four(table, prefix) => {
+                let (fib, adjacencies) = self.fib(mirror, table);
+                fib.set4(four(prefix), &Path::Local, adjacencies)
+            }
+            Key::Six(table, prefix) => {
+                let (fib, adjacencies) = self.fib(mirror, table);
+                fib.set6(six(prefix), &Path::Local, adjacencies)
+            }
+        };
+        if let Err(error) = kernel {
+            tracing::warn!(?key, %error, "a changed route goes on by its old way");
         }
     }
 

@@ -12,7 +12,7 @@ use super::{BadMessage, Cause, Decoder};
 use crate::decode::{Event, Object};
 use crate::feed::{Feed, Limits};
 use crate::mirror::{Change, Mirror};
-use crate::state::{Hop, Kind, Link, Path, Prefix};
+use crate::state::{Hop, Kind, Link, Path, Prefix, RouteKey};
 
 const BGP: u8 = 186;
 const LINK: u32 = 3;
@@ -451,6 +451,32 @@ fn a_route_that_gets_room_later_is_answered_anew() {
     site.says([withdraw(prefix("10.2.0.0/16"), BGP)]);
     tell(&mut site);
     assert_eq!(site.answered(), [answer(3, None), answer(2, None)]);
+}
+
+/// A route that changes and finds no path for its new way is the kernel's meanwhile, and goes nowhere by its old one. One that waits keeps no
+/// route of another family out.
+#[test]
+fn a_changed_route_without_room_is_the_kernels() {
+    let mut site = Site::new(10);
+    let limits = Limits { words: 1 << 21, routes: 10, paths: 2, neighbours: 16 };
+    let mut feed = Feed::new(&Domain::new(), limits, 1);
+    let bytes = frame([announce(prefix("192.0.2.254/32"), BGP, &via("192.0.2.1"))]);
+    let Object::Route4(key, path) = read(&bytes).unwrap().remove(0).object else { unreachable!() };
+    let (key, path) = (RouteKey { table: 255, ..key }, Path { kind: Kind::Local, protocol: 2, ..path });
+    site.kernel(false, Object::Route4(key, path));
+    let route = |to: &str, gateway: &str| announce(prefix(to), BGP, &via(gateway));
+    site.says([route("10.1.0.0/16", "192.0.2.1"), route("10.2.0.0/16", "192.0.2.1")]);
+    let mut tell = |site: &mut Site| {
+        feed.apply(&site.mirror, &site.changes);
+        site.changes.clear();
+        let main = feed.table(254).unwrap();
+        ["10.1.0.1", "10.2.0.1"].map(|to| main.why(ip(to)).map(|(.., path)| *path == router::Path::Local))
+    };
+    assert_eq!(tell(&mut site), [Some(false), Some(false)]);
+    site.says([route("10.1.0.0/16", "192.0.2.2")]);
+    assert_eq!(tell(&mut site), [Some(true), Some(false)]);
+    site.says([withdraw(prefix("10.2.0.0/16"), BGP)]);
+    assert_eq!(tell(&mut site), [Some(false), None]);
 }
 
 /// What a client may say.
