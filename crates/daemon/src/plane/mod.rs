@@ -22,6 +22,7 @@ mod lowest_mtu;
 mod moves;
 mod observe;
 mod open;
+mod parallel;
 pub mod pins;
 mod ports;
 mod routers;

@@ -25,6 +25,7 @@ use xdp::{Attached, Features};
 
 use super::bridges::{self, Bridges};
 use super::device::{self, inside, object, place};
+use super::parallel;
 use super::ports::{Ports, Running};
 
 /// Looks at everything anew once in so many seconds: the hook takes a station out by itself when its address turns up elsewhere.
@@ -50,6 +51,17 @@ pub struct Shortcuts {
     /// Captures and traces that want to see every packet.
     watchers: u32,
     seconds: u32,
+}
+
+/// Why the stages of all ports are brought up to date.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Occasion {
+    /// The daemon starts: no worker forwards traffic yet.
+    Start,
+    /// The configuration has changed. Ports may have other workers than before.
+    Change,
+    /// The periodic poll.
+    Poll,
 }
 
 /// What a port's stage is specialised by.
@@ -103,6 +115,15 @@ struct Shortcut {
     seen: Vec<Seen>,
 }
 
+/// A stage on its way into a port's hook.
+struct Entering<'s> {
+    name: &'s PortName,
+    running: &'s mut Running,
+    bridge: &'s BridgeName,
+    kind: Kind,
+    stage: Stage,
+}
+
 impl Shortcut {
     /// Returns whether the port still has the hook that the stage was put on. One that was opened anew has another, and maybe another
     /// device: the kernel has then emptied the place by which hooks send to it.
@@ -153,7 +174,7 @@ impl Shortcuts {
         }
     }
 
-    /// Gives every port's hook the stage that its bridge wants, and takes others off. With `anew`, workers may be others.
+    /// Gives the hook of every port the stage that its bridge wants, and takes other stages off.
     pub fn ensure(
         &mut self,
         engine: &Engine,
@@ -161,8 +182,9 @@ impl Shortcuts {
         ports: &mut Ports,
         bridges: &Bridges,
         table: Option<&FlowTable>,
-        anew: bool,
+        occasion: Occasion,
     ) {
+        let anew = occasion != Occasion::Poll;
         self.bridges.retain(|name, _| bridges.contains_key(name));
         self.past.retain(|name, _| ports.contains_key(name));
         let lost = |name: &&PortName| ports.get(*name).is_none_or(|running| running.hook.is_none());
@@ -170,10 +192,32 @@ impl Shortcuts {
             self.leave(&name, ports.contains_key(&name));
         }
         self.follow_routers(engine, ports, anew);
-        for (name, running) in ports {
-            if let Err(error) = self.ensure_port(engine, config, name, running, bridges, table) {
-                tracing::warn!(port = %name, %error, "its bridge does not answer in the driver hook");
+        let warn = |name: &PortName, error: &xdp::Error| {
+            tracing::warn!(port = %name, %error, "its bridge does not answer in the driver hook");
+        };
+        let mut entering = Vec::new();
+        for (name, running) in &mut *ports {
+            match self.ensure_port(engine, config, name, running, bridges, table) {
+                Ok(Some((bridge, kind, stage))) => {
+                    entering.push(Entering { name, running, bridge, kind, stage });
+                }
+                Ok(None) => {}
+                Err(error) => warn(name, &error),
             }
+        }
+        // Of what follows the kernel's check of a program takes most.
+        let entered = parallel::each(occasion == Occasion::Start, entering, |entering| {
+            let put = entering.running.hook.as_mut().map_or(Ok(()), |hook| entering.stage.put_on(hook));
+            (entering, put)
+        });
+        let mut features = NamespaceFeatures::default();
+        for (entering, put) in entered {
+            match put {
+                Ok(()) => self.enter(engine, entering, &mut features),
+                Err(error) => warn(entering.name, &error),
+            }
+        }
+        for (name, running) in ports {
             if let Some(shortcut) = self.ports.get(name).filter(|_| anew) {
                 tell(engine, running, Some(shortcut.stage.orders()));
                 shortcut.stage.orders().set_bypass(self.watchers > 0);
@@ -207,17 +251,18 @@ impl Shortcuts {
         }
     }
 
-    fn ensure_port(
+    /// Takes a port's stage off where none is wanted, or returns the one that it is to have instead of what it has.
+    fn ensure_port<'s>(
         &mut self,
         engine: &Engine,
-        config: &Config,
+        config: &'s Config,
         name: &PortName,
         running: &mut Running,
-        bridges: &Bridges,
+        bridges: &'s Bridges,
         table: Option<&FlowTable>,
-    ) -> Result<(), xdp::Error> {
+    ) -> Result<Option<(&'s BridgeName, Kind, Stage)>, xdp::Error> {
         let wanted = wanted(config, name, running, bridges, table);
-        let Some(hook) = &mut running.hook else { return Ok(()) };
+        let Some(hook) = &mut running.hook else { return Ok(None) };
         let Some((bridge_name, bridge, kind)) = wanted else {
             if hook.has_bridge() {
                 hook.set_bridge(None)?;
@@ -233,13 +278,13 @@ impl Shortcuts {
                 }
                 self.leave(name, true);
             }
-            return Ok(());
+            return Ok(None);
         };
         let known = self.ports.get(name);
         if known.is_some_and(|known| {
             known.config == kind && known.bridge == *bridge_name && known.stage.is_on(hook)
         }) {
-            return Ok(());
+            return Ok(None);
         }
         self.leave(name, true);
         if self.devices.is_none() {
@@ -252,23 +297,29 @@ impl Shortcuts {
             bridge.tables().set_shortcut(offload.shortcut());
             self.bridges.insert(bridge_name.clone(), offload);
         }
-        let (Some(devices), offload) = (&self.devices, self.bridges.get_mut(bridge_name)) else {
-            return Ok(());
+        let (Some(devices), offload) = (&self.devices, self.bridges.get(bridge_name)) else {
+            return Ok(None);
         };
         devices.clear(running.id.0)?;
-        let stage = match (&kind, &offload, table) {
+        let stage = match (&kind, offload, table) {
             (Kind::Stations(port), Some(offload), _) => {
                 Stage::Stations(BridgeStage::new(port, hook, offload.table(), devices)?)
             }
             (Kind::Flows(port, known), offload, Some(table)) => {
-                let stations = known.as_ref().zip(offload.as_ref().map(|offload| offload.table()));
+                let stations = known.as_ref().zip(offload.map(BridgeOffload::table));
                 Stage::Flows(FlowStage::new(port, hook, table, devices, stations)?, table.clone())
             }
-            _ => return Ok(()),
+            _ => return Ok(None),
         };
         stage.orders().set_now(seconds());
         stage.orders().set_bypass(self.watchers > 0);
-        stage.put_on(hook)?;
+        Ok(Some((bridge_name, kind, stage)))
+    }
+
+    /// Notes the stage that a port's hook has got, and lets other hooks send to its device.
+    fn enter(&mut self, engine: &Engine, entering: Entering<'_>, features: &mut NamespaceFeatures) {
+        let Entering { name, running, bridge, kind, stage } = entering;
+        let Some(devices) = &self.devices else { return };
         let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
         let index = running.device.as_ref().map_or(0, |device| device.ifindex);
         let set = inside(&object(name), namespace.as_ref(), || Ok(devices.set(running.id.0, index)));
@@ -278,21 +329,21 @@ impl Shortcuts {
         }
         let orders = Arc::clone(stage.orders());
         if let Stage::Flows(_, table) = &stage {
+            let asks = matches!(kind, Kind::Flows(_, Some(_)));
             table.set_served(running.id.0, true, asks);
         }
         let shortcut = Shortcut {
-            bridge: bridge_name.clone(),
+            bridge: bridge.clone(),
             id: running.id,
             config: kind,
             stage,
-            transmits: reachable && NamespaceFeatures::default().transmits(name, running),
+            transmits: reachable && features.transmits(name, running),
             reached: None,
             seen: Vec::new(),
         };
         self.ports.insert(name.clone(), shortcut);
-        offload.into_iter().for_each(BridgeOffload::doubt);
+        self.bridges.get_mut(bridge).into_iter().for_each(BridgeOffload::doubt);
         tell(engine, running, Some(&orders));
-        Ok(())
     }
 
     /// Forgets a port's stage, but not what it has carried where the port `stays`.
@@ -332,7 +383,7 @@ impl Shortcuts {
             ports.get(name).is_some_and(|running| !shortcut.is_on(running))
         };
         if second || self.ports.iter().any(is_stale) {
-            self.ensure(engine, config, ports, bridges, table, false);
+            self.ensure(engine, config, ports, bridges, table, Occasion::Poll);
         }
         if let Some(table) = table {
             table.renew(monotonic().ns.saturating_add(LEASE_NS));

@@ -6,7 +6,8 @@
 //! cannot fail: they are one snapshot, published at the end. Ports that stay as they are are not touched.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
@@ -28,10 +29,11 @@ use super::foreign::Former;
 use super::ids::Names;
 use super::moves::Moves;
 use super::open::{self, Footprint, Opened, Wanted};
+use super::parallel;
 use super::ports::{self, Ports, Running, publish};
 use super::routers::{self, Routers};
 use super::routing;
-use super::shortcuts::Shortcuts;
+use super::shortcuts::{Occasion, Shortcuts};
 use super::steers::{self, Steers};
 use super::user;
 
@@ -152,7 +154,8 @@ impl Site {
             Err(_) => self.undo(engine, done, starting),
         }
         let table = self.flows.table();
-        self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, table, true);
+        let occasion = if starting { Occasion::Start } else { Occasion::Change };
+        self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, table, occasion);
         // At once: whoever is killed now leaves hooks behind that know what they knew.
         self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, table, false);
         routing::ensure(&mut self.ports);
@@ -175,27 +178,20 @@ impl Site {
         let mut notes = Vec::new();
         self.filters.change(prepared.filters, &mut self.ports, &mut done.filters)?;
         self.steers.change(prepared.steers, &mut self.ports, &mut done.steers)?;
-        let mut busy_wait = BUSY_WAIT;
-        for name in self.early(steps, new) {
-            let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
-            let opened = match new.ports.get(name).and_then(absent) {
-                Some(why) => Err(why),
-                None => match open_one(engine, name, new, None, busy_wait) {
-                    // One port that cannot be opened, which a tenant can bring about, does not keep all others from starting.
-                    Err(error) if starting && error.kind == FailureKind::Unready => {
-                        busy_wait = Duration::ZERO;
-                        Err(error.cause)
-                    }
-                    other => Ok(other?),
-                },
-            };
-            match opened {
-                Ok((wanted, opened)) => done.early.push((name.clone(), wanted, opened)),
-                Err(why) => {
-                    done.came.push(name.clone());
-                    notes.push(self.wait_for_device(name, new, why)?);
+        let names = self.early(steps, new).into_iter().cloned().collect();
+        let mut failed = None;
+        for (name, result) in open_all(engine, names, new, starting) {
+            match result {
+                Ok(Ok((wanted, opened))) => done.early.push((name, wanted, opened)),
+                Ok(Err(why)) => {
+                    notes.push(self.wait_for_device(&name, new, why)?);
+                    done.came.push(name);
                 }
+                Err(error) => failed = failed.or(Some(error)),
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         self.drain(engine, &steps.remove, &mut done.gone);
         for gone in done.gone.iter().filter(|gone| is_made_anew(gone, new)) {
@@ -205,9 +201,11 @@ impl Site {
             done.came.push(name.clone());
             notes.extend(self.install(engine, &name, wanted, opened, None)?);
         }
+        let deadline = Instant::now() + BUSY_WAIT;
         for name in steps.add.iter().filter(|name| !done.came.contains(name)).cloned().collect::<Vec<_>>() {
+            let busy_wait = deadline.saturating_duration_since(Instant::now());
             let (wanted, opened) =
-                open_one(engine, &name, new, former_of(&done.gone, &name, new), BUSY_WAIT)?;
+                open_one(engine, &name, new, former_of(&done.gone, &name, new), busy_wait)?;
             done.came.push(name.clone());
             let user = of_name(&mut done.gone, &name).and_then(|gone| gone.user.take());
             notes.extend(self.install(engine, &name, wanted, opened, user)?);
@@ -281,8 +279,9 @@ impl Site {
         }
         self.filters.restore(filters, &mut self.ports);
         self.steers.restore(steers, &mut self.ports);
+        let deadline = Instant::now() + BUSY_WAIT;
         for gone in gone {
-            self.bring_back(engine, gone);
+            self.bring_back(engine, gone, deadline.saturating_duration_since(Instant::now()));
         }
         let old = self.config.clone();
         for name in &changed {
@@ -304,9 +303,9 @@ impl Site {
     }
 
     /// Opens a port again that was taken out; one that cannot be opened waits for its device.
-    fn bring_back(&mut self, engine: &Engine, gone: Gone) {
+    fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
         let Gone { name, wanted, footprint, mut user } = gone;
-        let opened = open::open(&name, &wanted, &footprint, BUSY_WAIT, &mut engine.pool());
+        let opened = open::open(&name, &wanted, &footprint, busy_wait, &mut engine.pool());
         let installed =
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
         let Err(error) = installed else { return };
@@ -566,6 +565,44 @@ fn open_one(
     let known = Footprint { former, ..Footprint::default() };
     let opened = open::open(name, &wanted, &known, busy_wait, &mut engine.pool())?;
     Ok((wanted, opened))
+}
+
+/// A port that was opened, or why it waits for its device.
+type OpenedOrWaits = Result<(Wanted, Opened), String>;
+
+/// Opens ports; several at a time while the daemon is `starting`. Ports whose device is missing wait for the device then. After the first port
+/// that cannot be opened no other one is begun; the results are those of the ports that were begun.
+fn open_all(
+    engine: &Engine,
+    names: Vec<PortName>,
+    new: &Config,
+    starting: bool,
+) -> Vec<(PortName, Result<OpenedOrWaits, PlaneError>)> {
+    // Queues that are not free yet are waited for together.
+    let deadline = Instant::now() + BUSY_WAIT;
+    let has_failed = AtomicBool::new(false);
+    let open = |name: PortName| {
+        if has_failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
+        let result = match new.ports.get(&name).and_then(absent) {
+            Some(why) => Ok(Err(why)),
+            None => {
+                let busy_wait = deadline.saturating_duration_since(Instant::now());
+                match open_one(engine, &name, new, None, busy_wait) {
+                    // One port that cannot be opened, which a tenant can bring about, does not keep all others from starting.
+                    Err(error) if starting && error.kind == FailureKind::Unready => Ok(Err(error.cause)),
+                    other => other.map(Ok),
+                }
+            }
+        };
+        if result.is_err() {
+            has_failed.store(true, Ordering::Relaxed);
+        }
+        Some((name, result))
+    };
+    parallel::each(starting, names, open).into_iter().flatten().collect()
 }
 
 fn of_name<'g>(gone: &'g mut [Gone], name: &PortName) -> Option<&'g mut Gone> {
