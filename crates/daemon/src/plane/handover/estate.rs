@@ -15,9 +15,7 @@ use engine::worker::monotonic;
 use engine::{Engine, EngineConfig};
 use model::{Config, FilterName, Namespace, PortName};
 use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
-use port::af_xdp::{
-    AfXdpConfig, AfXdpHandOver, AfXdpQueue, BUSY_WAIT, BusyPoll, ZeroCopy, doubles, free_frames,
-};
+use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
 use port::link;
 use port::quarantine::{HOLD, HeldFrames};
 use port::tap::{TapHandOver, TapQueue};
@@ -466,7 +464,8 @@ fn resume(
     }
     let opened = opened.map_or_else(
         || {
-            let mut opened = open::open(name, &wanted, &footprint(&letter), BUSY_WAIT, pool)?;
+            // No traffic flows meanwhile: a queue that is not free is not waited for here.
+            let mut opened = open::open(name, &wanted, &footprint(&letter), Duration::ZERO, pool)?;
             match site.filters.equip_anew(name, &wanted, &mut opened, &site.ports) {
                 Ok(()) => Ok(opened),
                 Err(error) => {
