@@ -12,7 +12,7 @@ use port::netlink::{Netlink, Request};
 use port::netns::{Netns, within_optional};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::decode::{self, Event, decode};
+use crate::decode::{self, Event, Object, decode};
 use crate::error::NetlinkError;
 use crate::fpm::{self, Answer, Fpm, FpmListener, FpmStatus, Server, Table, locked};
 use crate::mirror::{Change, Mirror};
@@ -227,6 +227,7 @@ impl Follower {
             told,
             waiting: vec![],
             sessions,
+            leaving: HashSet::new(),
         };
         // What comes meanwhile waits in the socket.
         applier.resync_patiently()?;
@@ -413,6 +414,8 @@ struct Applier<F> {
     /// Who waits for which fence.
     waiting: Vec<(u64, Sender<()>)>,
     sessions: Option<Sessions>,
+    /// Next-hop objects that have gone one after the other, and are still in the mirror.
+    leaving: HashSet<u32>,
 }
 
 impl Sessions {
@@ -463,9 +466,7 @@ impl Sessions {
             }
             fpm::Said::Events(events) => {
                 let count = events.len();
-                for event in events {
-                    self.table.apply(mirror, event, changes, &mut self.answers);
-                }
+                self.table.apply_all(mirror, events, changes, &mut self.answers);
                 let _ = self.permits.try_recv();
                 return count;
             }
@@ -513,6 +514,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         let mut next = Some(first);
         let mut done = 0;
         while let Some(item) = next {
+            if !matches!(item, Item::Datagram(_)) {
+                self.let_next_hops_go(changes);
+            }
             match item {
                 Item::Datagram(bytes) => self.apply(&bytes, changes),
                 Item::Fpm(said) => done += self.announced(said, changes),
@@ -549,10 +553,23 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         for message in port::netlink::messages(bytes) {
             if let Some(event) = decode(message.kind, message.flags, message.payload) {
                 self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
-                if !self.is_told_apart(&event) {
+                if self.is_told_apart(&event) {
+                    continue;
+                }
+                if let (true, Object::NextHop(id, _)) = (event.gone, &event.object) {
+                    self.leaving.insert(*id);
+                } else {
+                    self.let_next_hops_go(changes);
                     self.mirror.apply(event, changes);
                 }
             }
+        }
+    }
+
+    /// Takes out the next-hop objects that have gone one after the other.
+    fn let_next_hops_go(&mut self, changes: &mut Vec<Change>) {
+        if !self.leaving.is_empty() {
+            self.mirror.next_hops_gone(std::mem::take(&mut self.leaving), changes);
         }
     }
 
@@ -567,6 +584,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 
     fn tell(&mut self, changes: &mut Vec<Change>) {
+        self.let_next_hops_go(changes);
         let mut room = FibOutcome::default();
         if !changes.is_empty() {
             room = (self.told)(&self.mirror, changes);
@@ -706,6 +724,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
                 Err(RecvTimeoutError::Timeout) if !self.shared.end.load(Ordering::Acquire) => continue,
                 Err(_) => return Ok(false),
             };
+            if !matches!(item, Item::Datagram(_)) {
+                self.let_next_hops_go(&mut changes);
+            }
             match item {
                 Item::Datagram(bytes) => self.apply(&bytes, &mut changes),
                 Item::Fpm(said) => drop(self.announced(said, &mut changes)),

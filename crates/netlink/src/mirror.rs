@@ -1,6 +1,6 @@
 //! The state itself, and what a message of the kernel does to it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::decode::{Event, Object};
 use crate::fpm::is_frrs;
 use crate::routes::{Paths, Routes};
 use crate::state::{
-    Address, Hop, Kind, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule, Settings, SettingsKey,
+    Address, Family, Hop, Kind, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule, Settings,
+    SettingsKey,
 };
 
 const RT_SCOPE_HOST: u8 = 254;
@@ -126,7 +127,7 @@ impl Mirror {
                     changes.push(Change::Neighbour(key));
                 }
             }
-            Object::NextHop(id, _) if gone => self.next_hop_gone(id, changes),
+            Object::NextHop(id, _) if gone => self.next_hops_gone(HashSet::from([id]), changes),
             Object::NextHop(id, next) => {
                 if self.next_hops.get(&id) != Some(&next) {
                     self.next_hops.insert(id, next);
@@ -324,17 +325,27 @@ impl Mirror {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Paths through a device, each with the same but for whether its ways out over it are dead.
-    fn with_dead(&mut self, index: u32, dead: bool) -> Vec<(Arc<Path>, Arc<Path>)> {
-        let through = |path: &&Arc<Path>| path.hops.iter().any(|hop| hop.link == index && hop.dead != dead);
-        let concerned: Vec<_> = self.paths.iter().filter(through).cloned().collect();
-        let changed = concerned.into_iter().map(|path| {
+    /// Paths in use through a device that are `concerned`, each with the same but for whether its ways out over it are dead.
+    fn with_dead(
+        &mut self,
+        index: u32,
+        dead: bool,
+        concerned: impl Fn(&Path) -> bool,
+    ) -> HashMap<Arc<Path>, Arc<Path>> {
+        let through = |path: &Path| path.hops.iter().any(|hop| hop.link == index && hop.dead != dead);
+        let all = self.used().filter(|path| through(path) && concerned(path)).cloned().collect::<Vec<_>>();
+        let changed = all.into_iter().map(|path| {
             let mut other = (*path).clone();
             other.hops.iter_mut().filter(|hop| hop.link == index).for_each(|hop| hop.dead = dead);
             other.hops.sort_unstable();
             (path, known(&mut self.paths, &Arc::new(other)))
         });
         changed.collect()
+    }
+
+    /// Paths that routes have.
+    fn used(&self) -> impl Iterator<Item = &Arc<Path>> {
+        self.paths.iter().filter(|path| Arc::strong_count(path) > 1)
     }
 
     /// A device is down, or (`all`) has lost its last IPv4 address. The kernel flushes IPv4 routes silently (`fib_sync_down_dev()`) whose ways
@@ -383,10 +394,8 @@ impl Mirror {
         concerned: impl Fn(&Path) -> bool,
         changes: &mut Vec<Change>,
     ) {
-        for (path, marked) in self.with_dead(index, dead) {
-            let other = |old: &Path| (*old == *path && concerned(old)).then(|| Arc::clone(&marked));
-            changes.extend(self.routes4.rewrite(other).into_iter().map(Change::Route4));
-        }
+        let list = self.with_dead(index, dead, concerned);
+        replace(&mut self.routes4, &list, Change::Route4, changes);
     }
 
     /// The same of IPv6.
@@ -397,21 +406,16 @@ impl Mirror {
         concerned: impl Fn(&Path) -> bool,
         changes: &mut Vec<Change>,
     ) {
-        for (path, marked) in self.with_dead(index, dead) {
-            let other = |old: &Path| (*old == *path && concerned(old)).then(|| Arc::clone(&marked));
-            changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
-        }
+        let list = self.with_dead(index, dead, concerned);
+        replace(&mut self.routes6, &list, Change::Route6, changes);
     }
 
     /// Next-hop objects go silently, too, with their device or its carrier.
     fn flush_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         let through =
             |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index) && !self.spares(next.protocol);
-        let lost: Vec<u32> =
-            self.next_hops.iter().filter(|(_, next)| through(next)).map(|(id, _)| *id).collect();
-        for id in lost {
-            self.next_hop_gone(id, changes);
-        }
+        let lost = self.next_hops.iter().filter(|(_, next)| through(next)).map(|(id, _)| *id).collect();
+        self.next_hops_gone(lost, changes);
     }
 
     /// Those that FPM has told live and die with it.
@@ -430,25 +434,29 @@ impl Mirror {
         }
     }
 
-    /// A next-hop object has gone: groups lose a member, or go with their last one, and routes go with what they used.
-    pub(crate) fn next_hop_gone(&mut self, id: u32, changes: &mut Vec<Change>) {
-        if self.next_hops.remove(&id).is_some() {
-            changes.push(Change::NextHop(id));
-        }
-        let member = |next: &NextHop| next.group.iter().any(|member| member.id == id);
-        let groups: Vec<u32> =
-            self.next_hops.iter().filter(|(_, next)| member(next)).map(|(group, _)| *group).collect();
-        for group in groups {
-            let Some(next) = self.next_hops.get_mut(&group) else { continue };
-            next.group.retain(|member| member.id != id);
-            if next.group.is_empty() {
-                self.next_hop_gone(group, changes);
-            } else {
-                changes.push(Change::NextHop(group));
+    /// Next-hop objects have gone: groups lose members, or go with their last one, and routes go with what they used. All routes are looked
+    /// at once, however many objects go.
+    pub(crate) fn next_hops_gone(&mut self, mut gone: HashSet<u32>, changes: &mut Vec<Change>) {
+        loop {
+            let mut emptied = Vec::new();
+            for (id, next) in self.next_hops.iter_mut().filter(|(id, _)| !gone.contains(id)) {
+                let before = next.group.len();
+                next.group.retain(|member| !gone.contains(&member.id));
+                match (next.group.len(), before) {
+                    (now, before) if now == before => {}
+                    (0, _) => emptied.push(*id),
+                    _ => changes.push(Change::NextHop(*id)),
+                }
             }
+            if emptied.is_empty() {
+                break;
+            }
+            gone.extend(emptied);
         }
-        let stays = |path: &Path| path.next_hop != Some(id);
-        if self.paths.iter().all(|path| stays(path)) {
+        let were_there = gone.iter().filter(|id| self.next_hops.remove(id).is_some());
+        changes.extend(were_there.map(|id| Change::NextHop(*id)));
+        let stays = |path: &Path| path.next_hop.is_none_or(|id| !gone.contains(&id));
+        if self.used().all(|path| stays(path)) {
             return;
         }
         changes.extend(self.routes4.retain(|_, path| stays(path)).into_iter().map(Change::Route4));
@@ -467,7 +475,7 @@ impl Mirror {
                     return;
                 }
                 let prefers = |path: &Path| path.source == Some(address.local);
-                if self.paths.iter().any(|path| prefers(path)) {
+                if self.used().any(|path| prefers(path)) {
                     let apart = self.told_apart;
                     let keep = |key: &RouteKey<_>, path: &Path| {
                         key.table != RT_TABLE_MAIN || !prefers(path) || apart && is_frrs(path.protocol)
@@ -480,13 +488,12 @@ impl Mirror {
                     let here = path.hops.iter().any(|hop| hop.link == address.link);
                     path.source == Some(address.local) && here
                 };
-                let concerned: Vec<_> = self.paths.iter().filter(|path| prefers(path)).cloned().collect();
-                for path in concerned {
+                let concerned: Vec<_> = self.used().filter(|path| prefers(path)).cloned().collect();
+                let without = concerned.into_iter().map(|path| {
                     let without = Path { source: None, ..(*path).clone() };
-                    let without = known(&mut self.paths, &Arc::new(without));
-                    let other = |old: &Path| (*old == *path).then(|| Arc::clone(&without));
-                    changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
-                }
+                    (path, known(&mut self.paths, &Arc::new(without)))
+                });
+                replace(&mut self.routes6, &without.collect(), Change::Route6, changes);
             }
         }
     }
@@ -528,6 +535,18 @@ impl Mirror {
             Change::Rules => self.rules.clone_from(&other.rules),
             Change::Settings(key) => copy(&mut self.settings, &other.settings, key),
         }
+    }
+}
+
+/// Puts other paths into routes in place of those in a list, and adds what has changed.
+fn replace<A: Family>(
+    routes: &mut Routes<A>,
+    list: &HashMap<Arc<Path>, Arc<Path>>,
+    change: impl Fn(RouteKey<A>) -> Change,
+    changes: &mut Vec<Change>,
+) {
+    if !list.is_empty() {
+        changes.extend(routes.rewrite(|path| list.get(path).cloned()).into_iter().map(change));
     }
 }
 

@@ -162,10 +162,35 @@ impl Table {
         let swept = (changes.len() - before) as u64;
         let own: HashSet<u32> = self.ids.values().copied().collect();
         let old = |(id, next): &(&u32, &NextHop)| is_frrs(next.protocol) && !own.contains(*id);
-        let old: Vec<u32> = mirror.next_hops.iter().filter(old).map(|(id, _)| *id).collect();
-        old.into_iter().for_each(|id| mirror.next_hop_gone(id, changes));
+        let old = mirror.next_hops.iter().filter(old).map(|(id, _)| *id).collect();
+        mirror.next_hops_gone(old, changes);
         self.swept += swept;
         swept
+    }
+
+    /// What messages say in turn. Next-hop objects that go one after the other go together.
+    pub(crate) fn apply_all(
+        &mut self,
+        mirror: &mut Mirror,
+        events: Vec<Event>,
+        changes: &mut Vec<Change>,
+        answers: &mut Vec<Answer>,
+    ) {
+        let mut gone = HashSet::new();
+        for event in events {
+            match event {
+                Event { gone: true, object: Object::NextHop(id, _), .. } => gone.extend(self.ids.remove(&id)),
+                event => {
+                    if !gone.is_empty() {
+                        mirror.next_hops_gone(std::mem::take(&mut gone), changes);
+                    }
+                    self.apply(mirror, event, changes, answers);
+                }
+            }
+        }
+        if !gone.is_empty() {
+            mirror.next_hops_gone(gone, changes);
+        }
     }
 
     /// What a message says.
@@ -179,9 +204,7 @@ impl Table {
         let Event { gone, object, .. } = event;
         match object {
             Object::NextHop(id, _) if gone => {
-                if let Some(own) = self.ids.remove(&id) {
-                    mirror.next_hop_gone(own, changes);
-                }
+                mirror.next_hops_gone(self.ids.remove(&id).into_iter().collect(), changes);
             }
             Object::NextHop(id, next) => self.next_hop(mirror, id, next, changes),
             Object::Route4(key, path) => self.route(mirror, gone, key, path, changes, answers),

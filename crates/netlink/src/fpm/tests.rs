@@ -72,6 +72,12 @@ impl Site {
         site
     }
 
+    /// Says all in one piece.
+    fn says_at_once(&mut self, all: impl IntoIterator<Item = Message>) {
+        let events = all.into_iter().flat_map(|message| read(&frame([message])).unwrap()).collect();
+        self.table.apply_all(&mut self.mirror, events, &mut self.changes, &mut self.answers);
+    }
+
     fn says(&mut self, all: impl IntoIterator<Item = Message>) {
         for message in all {
             for event in read(&frame([message])).unwrap() {
@@ -287,6 +293,32 @@ fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
     );
     site.says([next_hop_gone(9)]);
     assert_eq!(site.routes().len(), 2, "a route goes with what it leads to");
+}
+
+/// Next-hop objects that go in one piece leave what they leave when they go one by one: groups without them, and no route through them. One
+/// that comes anew in between is another.
+#[test]
+fn next_hops_that_go_together_go_as_one_by_one() {
+    let route = |number: u32, id| {
+        announce(prefix(&format!("10.{}.{}.0/24", number / 256, number % 256)), BGP, &Target::Object(id))
+    };
+    let objects = (1..=40).map(|id| next_hop(id, ip(&format!("192.0.2.{id}")), LINK));
+    let groups = (0..20).map(|number| group(100 + number, &[(1 + number, 1), (2 + 2 * number, 1)]));
+    let routes = (0..400)
+        .map(|number| route(number, if number % 3 == 0 { 100 + number % 20 } else { 1 + number % 40 }));
+    let begun: Vec<Message> = objects.chain(groups).chain(routes).collect();
+    let gone = |ids: std::ops::Range<u32>| ids.map(next_hop_gone);
+    let anew = [next_hop(5, ip("192.0.2.99"), LINK), route(1_000, 5)];
+    let end: Vec<Message> = gone(3..9).chain(anew).chain(gone(7..12)).chain(gone(103..104)).collect();
+    let mut sites = [Site::new(1000), Site::new(1000)];
+    sites.iter_mut().for_each(|site| site.says_at_once(begun.clone()));
+    let before = sites[0].routes().len();
+    let [whole, single] = &mut sites;
+    whole.says_at_once(end.clone());
+    single.says(end);
+    assert_eq!(whole.routes(), single.routes());
+    assert!(whole.routes().len() < before && whole.routes().contains(&"10.3.232.0/24 192.0.2.99".to_owned()));
+    assert_eq!(whole.mirror.differences(&single.mirror), []);
 }
 
 #[test]
