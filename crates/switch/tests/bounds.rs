@@ -458,13 +458,13 @@ fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
     }
     let few = group(5_000, 1..11);
     let work = pipeline.work_of(std::slice::from_ref(&few));
-    assert!((10_000..11_000).contains(&work), "{work}");
+    assert!((160_000..176_000).contains(&work), "each group that is met counts as 16 rules: {work}");
     pipeline.modify(&[few], 0).unwrap();
     // Through one group that leads to them.
     let above = pipeline.work_of(&[group(5_001, 5_000..5_001)]);
-    assert!(above > 10_000, "{above}");
+    assert!(above > 160_000, "{above}");
     let remove = Mod::Group(GroupMod::RemoveBuckets(5_000, switch::flow::BucketPlace::First));
-    assert!(pipeline.work_of(&[remove]) >= 10_000);
+    assert!(pipeline.work_of(&[remove]) >= 160_000);
     // More than a million.
     let refused = pipeline.modify(&[group(5_002, 1..1_101)], 0);
     assert_eq!(refused, Err((0, FlowError::GroupLoop)));

@@ -14,7 +14,7 @@ use super::pipeline::{
     is_selected,
 };
 use super::rule::{Rule, RuleRef};
-use super::work::numbers_of;
+use super::work::{WORK_OF_GROUP, numbers_of};
 use super::{Action, Instructions, Match};
 
 /// Rules whose time is over that are taken out at once.
@@ -728,7 +728,7 @@ impl Pipeline {
         let next = reached(group);
         let mut walk = Walk { first: group.id, heights: HashMap::new(), left: MAX_REACHED };
         let checked = next.iter().try_for_each(|next| self.height(*next, 1, &mut walk).map(drop));
-        batch.work(MAX_REACHED - walk.left)?;
+        batch.work((MAX_REACHED - walk.left) * WORK_OF_GROUP)?;
         checked?;
         Ok(next)
     }

@@ -9,6 +9,8 @@ use super::pipeline::{Pipeline, TABLES};
 
 /// Groups that a group leads to, itself or by others, which are not counted any further.
 const MANY_REACHED: usize = 1 << 14;
+/// What a group that is met on the way from another counts in the estimate: it is found by its number, and noted, while rules stand in a row.
+pub(super) const WORK_OF_GROUP: usize = 16;
 /// What a packet-out counts in the estimate of what a batch looks at: as many rules as one packet may meet.
 const WORK_OF_PACKET: usize = 4096;
 
@@ -92,22 +94,22 @@ impl Pipeline {
         }
     }
 
-    /// How many groups are looked at to find those that some lead to, if these are not many.
+    /// What it takes to look at all groups that some lead to, if these are not many.
     fn reach(&self, from: &[u32]) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
-        let mut work = from.len();
+        let mut met = from.len();
         while let Some(id) = next.pop() {
             if seen.insert(id)
                 && let Some(state) = self.groups.get(&id)
             {
-                work += 1 + state.reached.len();
-                if work > MANY_REACHED {
+                met += 1 + state.reached.len();
+                if met > MANY_REACHED {
                     break;
                 }
                 next.extend_from_slice(&state.reached);
             }
         }
-        work
+        met * WORK_OF_GROUP
     }
 }
 
