@@ -24,7 +24,7 @@ use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
 use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
 use crate::stage::{
-    CLONE_BUDGET, PuntRing, Tools, execute, flows, own, parse, patch, receive, room, route, spread, transmit,
+    PuntRing, Tools, execute, flows, own, parse, patch, receive, room, route, spread, transmit,
 };
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
@@ -145,7 +145,7 @@ impl Worker {
         let mut packets = 0;
         if tools.flows.as_ref().is_some_and(|flows| flows.has_pending()) {
             let mut exits = Exits { queues, local, links, collected: None };
-            tools.clones_left = CLONE_BUDGET;
+            tools.begin_burst();
             packets += flows::answers(forwarding, now, &mut exits, tools);
             transmit::run(forwarding, &mut exits, tools, &mut NoRecord);
             if !tools.patched.is_empty() {
@@ -175,7 +175,7 @@ impl Worker {
             }
             count(tools, Stage::Receive, n, begin);
             links.begin_own();
-            tools.clones_left = CLONE_BUDGET;
+            tools.begin_burst();
             if !view.accepts() {
                 refuse(port, DropReason::PortDown, burst, tools);
                 continue;
@@ -614,7 +614,7 @@ fn handed_over(
     }
     let n = burst.len();
     if let Some((port, seen)) = arrived {
-        tools.clones_left = CLONE_BUDGET;
+        tools.begin_burst();
         match forwarding.port(port) {
             Some(view) if view.accepts() => {
                 let source = Source { forwarding, port, view, queue: None, seen, origin: None, reader };

@@ -11,6 +11,7 @@ use common::{Rig, frame, transparent};
 use engine::{EngineConfig, PortView, Room};
 use packet::record::Step;
 use packet::{DropReason, PortId, QueueId, VlanId, WorkerId};
+use port::packet::{Flags, Gso, Offload};
 use port::ring::{self, RingQueue};
 use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
 use proptest::prelude::*;
@@ -31,6 +32,44 @@ fn learns_and_forwards() {
     assert_eq!(rig.outputs(), [(PortId(1), frame(1, 2, 1))]);
     rig.assert_accounted();
     assert_eq!(rig.totals()[0].copies, 1);
+}
+
+/// Packets that are divided into a segment for each octet take no more than a burst's budget of segments. A guest chooses the segment size.
+#[test]
+fn segments_of_a_burst_have_a_budget() {
+    let mut rig = Rig::new(&transparent(2));
+    rig.send(1, &frame(2, 1, 0));
+    rig.round();
+    rig.outputs();
+    let mut large = frame(1, 2, 0);
+    large.resize(42 + 1000, 7);
+    large[16..18].copy_from_slice(&1028_u16.to_be_bytes());
+    large[38..40].copy_from_slice(&1008_u16.to_be_bytes());
+    let mut flags = Flags::default();
+    flags.insert(Flags::PARTIAL_CHECKSUM);
+    flags.insert(Flags::SEGMENT);
+    let offload = Offload { flags, gso: Gso::Udp, gso_size: 1, csum_start: 34, csum_offset: 6 };
+    let mut batch = Batch::new();
+    for _ in 0..64 {
+        let mut packet = rig.pool.alloc_copy(&large).unwrap();
+        packet.set_offload(rig.pool.memory(), offload);
+        batch.push(packet);
+    }
+    let before = rig.totals()[0].copies;
+    assert_eq!(rig.far[0].transmit(&mut rig.pool, &mut batch), 64);
+    rig.round();
+    let made = rig.totals()[0].copies - before;
+    assert!((15_000..=u64::from(engine::stage::SEGMENT_BUDGET)).contains(&made), "{made} segments");
+    assert_eq!(rig.dropped()[DropReason::CloneBudget.index()], 64 - 16);
+    rig.assert_accounted();
+    // The next burst has its own budget.
+    rig.outputs();
+    let mut packet = rig.pool.alloc_copy(&large).unwrap();
+    packet.set_offload(rig.pool.memory(), Offload { gso_size: 500, ..offload });
+    batch.push(packet);
+    assert_eq!(rig.far[0].transmit(&mut rig.pool, &mut batch), 1);
+    rig.round();
+    assert_eq!(rig.outputs().len(), 2);
 }
 
 #[test]

@@ -220,6 +220,44 @@ fn packet_outs_are_decided_in_budgets_and_in_turn() {
     switch.rig.assert_accounted();
 }
 
+/// Packets that the slow path releases share one budget of copies in each round of a worker, so that other ports of the worker are served
+/// between them.
+#[test]
+fn released_packets_share_a_budget_of_copies_in_each_round() {
+    const OUTPUTS: usize = 1_000;
+    let mut switch = Switch::new(3);
+    let waiting = Arc::new(());
+    for _ in 0..200 {
+        let packet = PacketOut {
+            in_port: 1,
+            metadata: Match::ANY,
+            actions: vec![out(2); OUTPUTS],
+            frame: frame(1, 2, 3),
+            resumes: None,
+        };
+        switch.tables.packet_out(0, packet, Arc::clone(&waiting));
+    }
+    for _ in 0..100 {
+        switch.decider.round();
+    }
+    let copies = |switch: &Switch| switch.rig.totals().iter().map(|totals| totals.copies).sum::<u64>();
+    let most = u64::from(engine::stage::CLONE_BUDGET) + 2 * OUTPUTS as u64;
+    let mut rounds = 0;
+    while Arc::strong_count(&waiting) > 1 || rounds < 10 {
+        let before = copies(&switch);
+        switch.rig.round();
+        let made = copies(&switch) - before;
+        assert!(made <= most, "{made} copies in one round");
+        switch.decider.round();
+        switch.rig.outputs();
+        rounds += 1;
+    }
+    switch.settle();
+    assert!(copies(&switch) >= 200 * (OUTPUTS as u64 - 1), "all packets have left");
+    switch.rig.outputs();
+    switch.rig.assert_accounted();
+}
+
 /// A worker that takes no answers does not block the slow path, and the end of the engine waits for no packet-outs.
 #[test]
 fn the_slow_path_goes_on_and_ends_while_a_worker_takes_nothing() {

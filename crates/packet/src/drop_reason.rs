@@ -148,7 +148,7 @@ drop_reasons! {
     NoFrame = 50, "no-frame",
         "The frame memory is exhausted; raise `frames` in the configuration or look for a port whose ring stays full.";
     CloneBudget = 51, "clone-budget",
-        "Copies for a flood or mirror exceeded the burst's budget; look for a broadcast storm or reduce mirrors.";
+        "Copies for a flood or mirror, or segments of large packets, exceeded the burst's budget; look for a broadcast storm or reduce mirrors.";
     Draining = 52, "draining",
         "The port or process is being shut down and no longer accepts packets; nothing to do.";
 

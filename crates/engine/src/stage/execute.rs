@@ -135,7 +135,9 @@ fn flood<R: Recorder>(
 
 /// A copy within the burst's budget.
 pub(crate) fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
-    tools.clones_left = tools.clones_left.checked_sub(1).ok_or(DropReason::CloneBudget)?;
+    // A packet of many frames takes the frames of many: it counts by the quarter of them.
+    let cost = u32::from(packet.segments().div_ceil(4).max(1));
+    tools.clones_left = tools.clones_left.checked_sub(cost).ok_or(DropReason::CloneBudget)?;
     tools.pool.copy(packet)
 }
 

@@ -20,7 +20,7 @@ use switch::{Decision, Now};
 use crate::burst::Burst;
 use crate::flows::{Answer, BEYOND, CachedFlow, Compiled, FlowBridge, Kind, Told, Upcall, WorkerFlows};
 use crate::stage::transmit::Exits;
-use crate::stage::{Tools, execute};
+use crate::stage::{CLONE_BUDGET, Tools, execute};
 use crate::state::Forwarding;
 
 /// Packets of one flow that wait behind its first.
@@ -409,16 +409,17 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
         flows.rounds = 0;
         flows.cache.rerank();
     }
-    let mut packets = 0;
+    let (mut packets, mut copies) = (0, 0);
     for _ in 0..ANSWERS {
-        if flows.rings.told.free() < 2 {
+        // Packets that the slow path releases share one burst's budget of copies, but for the last of them.
+        if flows.rings.told.free() < 2 || copies >= CLONE_BUDGET {
             break;
         }
         let Some(answer) = flows.rings.answers.pop() else { break };
         match answer {
             Answer::Release { bridge, port, packet, key, compiled } => {
                 packets += 1;
-                tools.clones_left = crate::stage::CLONE_BUDGET;
+                tools.clones_left = CLONE_BUDGET;
                 if key.is_none() {
                     // A controller's: it has come in by no port.
                     tools.counters.port(port).copies.add(1);
@@ -440,6 +441,7 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
                     }
                     packets += follow(forwarding, &identity(&key), now, &mut flows, exits, tools);
                 }
+                copies += CLONE_BUDGET - tools.clones_left;
             }
             Answer::Install(mut install) => {
                 let (key, mask) = (install.key.words(), install.mask.words());

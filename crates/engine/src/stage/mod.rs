@@ -31,6 +31,10 @@ pub use punt::{Punt, PuntRing};
 /// Most copies that floods of one burst may make; further outputs are dropped as `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 
+/// Most segments into which the packets of one burst are divided in software; further packets that need it are dropped as `clone-budget`.
+/// Sixty-four packets of 64 KiB at the segment size of Ethernet are some 3,000 segments.
+pub const SEGMENT_BUDGET: u32 = 16_384;
+
 /// One worker's private tools: what stages need besides the burst and the snapshot.
 pub struct Tools {
     /// This worker.
@@ -57,6 +61,8 @@ pub struct Tools {
     pub queue: Option<usize>,
     /// Copies that this burst may still make.
     pub clones_left: u32,
+    /// Segments that this burst may still be divided into.
+    pub segments_left: u32,
     /// What the burst in hand has sent to patch ports, with the ports where it arrives.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
     /// The burst in hand has arrived by a patch port.
@@ -84,11 +90,17 @@ impl Tools {
             stories: Vec::new(),
             queue: None,
             clones_left: CLONE_BUDGET,
+            segments_left: SEGMENT_BUDGET,
             patched: VecDeque::new(),
             is_patched: false,
             outputs: Box::default(),
             capture_drops: false,
         }
+    }
+
+    /// Gives the next burst its budgets of copies and segments.
+    pub fn begin_burst(&mut self) {
+        (self.clones_left, self.segments_left) = (CLONE_BUDGET, SEGMENT_BUDGET);
     }
 
     /// Ends a packet here: counted on `port`, by which it has arrived, shown to a capture of drops, its frame freed.

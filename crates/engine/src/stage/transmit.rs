@@ -176,7 +176,18 @@ fn complete<R: Recorder>(
             tools.drop_at_output(packet, out, DropReason::MtuExceeded);
             continue;
         }
-        if batch.remaining_capacity() < offload::segment_count(&packet, pool.memory()) && !batch.is_empty() {
+        let segments = offload::segment_count(&packet, pool.memory());
+        let needs_flush = batch.remaining_capacity() < segments && !batch.is_empty();
+        if segments > 1 {
+            let Some(left) = tools.segments_left.checked_sub(u32::try_from(segments).unwrap_or(u32::MAX))
+            else {
+                recorder.step(0, Step::Dropped(DropReason::CloneBudget));
+                tools.drop_at_output(packet, out, DropReason::CloneBudget);
+                continue;
+            };
+            tools.segments_left = left;
+        }
+        if needs_flush {
             flush(tools, recorder);
         }
         let Tools { pool, outbox, .. } = tools;
