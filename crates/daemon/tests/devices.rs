@@ -295,6 +295,29 @@ fn a_port_that_cannot_be_opened_is_tried_a_few_times_a_second() {
     assert!(told < 150, "{told} notifications in two seconds");
 }
 
+/// The owner of a namespace makes a device with as many queues as the kernel allows. Each queue would take frames from the other ports.
+#[test]
+fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(3);
+    rig.start(&rig.configuration("persist = false"));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let (hub, mac) = (rig.lab.hub().clone(), rig.hosts[2].mac().unwrap());
+    hub.run(["ip", "link", "del", "dev", "h3"]).unwrap();
+    let many = "ip link add h3 numrxqueues 1024 numtxqueues 1024 type veth peer name far && \
+                ethtool -L h3 rx 1024 tx 1024 2>/dev/null; ip -d link show h3";
+    hub.run(["sh", "-c", many]).unwrap();
+    rig.port_until("h3", "refused", |port| {
+        port["trouble"].as_str().is_some_and(|why| why.contains("1024 receive queues"))
+    });
+    rig.until_reachable(1, 2);
+    hub.run(["ip", "link", "del", "dev", "h3"]).unwrap();
+    rig.hosts[2].plug_again(&hub, &mac, &[]).unwrap();
+    rig.pin_neighbours();
+    rig.until_reachable(1, 3);
+}
+
 /// A container's first packets come right behind the change of its link.
 #[test]
 fn no_packet_is_lost_when_a_link_comes_up() {

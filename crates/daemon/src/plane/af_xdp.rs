@@ -26,6 +26,9 @@ const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 /// Packets that one busy poll takes at most.
 const BUSY_POLL_BUDGET: u32 = 64;
 
+/// Number of queues that `queues = "all"` serves on a machine with few CPUs.
+const LEAST_MOST_QUEUES: u16 = 16;
+
 /// What is to be opened.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -146,6 +149,22 @@ fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, P
 /// The queues to serve, in order.
 fn queues(request: &Request<'_>, info: &LinkInfo) -> Result<Vec<u16>, PlaneError> {
     let there = device_queues(info);
+    if matches!(request.options.queues, Queues::All) && there > most_queues() {
+        return Err(PlaneError {
+            kind: control::FailureKind::Invalid,
+            object: object(request.name),
+            cause: format!(
+                "device {} has {there} receive queues, and `queues = \"all\"` serves at most {} on this machine: each queue takes frames \
+                 from the other ports",
+                info.name,
+                most_queues()
+            ),
+            fix: format!(
+                "set `queues = {there}`, or give it fewer with `ethtool -L {} combined N`",
+                info.name
+            ),
+        });
+    }
     let wanted: Vec<u16> = match &request.options.queues {
         Queues::All => (0..there).collect(),
         Queues::First(count) => (0..*count).collect(),
@@ -160,6 +179,13 @@ fn queues(request: &Request<'_>, info: &LinkInfo) -> Result<Vec<u16>, PlaneError
             fix: format!("ask for fewer, or give it more with `ethtool -L {} combined N`", info.name),
         }),
     }
+}
+
+/// Returns how many queues `queues = "all"` serves: two for each CPU, and no fewer than [`LEAST_MOST_QUEUES`]. Drivers give a device one queue
+/// for each CPU. Whoever makes a virtual device chooses the number, up to 4096.
+fn most_queues() -> u16 {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(2 * cpus).unwrap_or(u16::MAX).max(LEAST_MOST_QUEUES)
 }
 
 /// Receive queues in use; what the device was made with where its driver does not tell.
