@@ -157,6 +157,25 @@ fn one_queue_is_spread_over_workers_in_order() {
     assert!(taken > 0, "{workers}");
 }
 
+/// A port that waits for its device when the daemon starts is spread once the device is there.
+#[test]
+fn a_port_that_has_waited_for_its_device_is_spread() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let hub = rig.lab.hub().clone();
+    hub.run(["ip", "link", "set", "dev", "h1", "down"]).unwrap();
+    hub.run(["ip", "link", "set", "dev", "h1", "name", "later"]).unwrap();
+    let configuration =
+        format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false\nspread = true"));
+    rig.start(&configuration);
+    rig.port_until("h1", "waiting", |port| port["trouble"].is_string());
+    hub.run(["ip", "link", "set", "dev", "later", "name", "h1"]).unwrap();
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let answer = rig.put("/v1/rss/h1", "{\"buckets\":[1]}");
+    assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+}
+
 /// The workers of ports change under a flow, at its way in and at its way out, spread and not.
 #[test]
 fn ports_change_their_workers_without_loss() {

@@ -282,7 +282,8 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
         opened.notes.push(user::give(name, opened.hook.as_mut(), user));
     }
     let mut fresh = Running::install(engine, name, id, wanted, opened)?;
-    fresh.spread = spread;
+    // A port that has waited for its device since the start is spread as its configuration has it.
+    fresh.spread = spread.or(fresh.spread);
     Ok(fresh)
 }
 

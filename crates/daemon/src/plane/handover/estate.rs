@@ -462,10 +462,11 @@ fn resume(
     if workers.is_empty() {
         workers.push(WorkerId(0));
     }
+    let footprint = footprint(&letter);
     let opened = opened.map_or_else(
         || {
             // No traffic flows meanwhile: a queue that is not free is not waited for here.
-            let mut opened = open::open(name, &wanted, &footprint(&letter), Duration::ZERO, pool)?;
+            let mut opened = open::open(name, &wanted, &footprint, Duration::ZERO, pool)?;
             match site.filters.equip_anew(name, &wanted, &mut opened, &site.ports) {
                 Ok(()) => Ok(opened),
                 Err(error) => {
@@ -484,7 +485,7 @@ fn resume(
         }
         Err(error) => {
             tracing::warn!(port = %name, %error, "it waits for its device");
-            (Running::waiting(id, wanted, error.cause), Vec::new())
+            (Running { spread, footprint, ..Running::waiting(id, wanted, error.cause) }, Vec::new())
         }
     })
 }
