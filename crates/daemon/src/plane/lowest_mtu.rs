@@ -56,7 +56,7 @@ fn behind(site: &Site) -> Vec<(PortName, u32)> {
     for bridge in site.config.bridges.values() {
         let members = || bridge.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?)));
         let others = members().filter(|(_, running)| !follows(running));
-        let lowest = others.filter_map(|(_, running)| Some(running.device.as_ref()?.mtu)).min();
+        let lowest = others.filter_map(|(_, running)| least_of(running)).min();
         let lowest = lowest.unwrap_or(ETHERNET_MTU);
         for (name, running) in members().filter(|(_, running)| follows(running)) {
             let Some(device) = &running.device else { continue };
@@ -71,6 +71,16 @@ fn behind(site: &Site) -> Vec<(PortName, u32)> {
         }
     }
     behind
+}
+
+/// Returns the MTU of a member that internal ports follow.
+///
+/// The owner of a namespace changes the MTU of the devices there at will, so a device in a namespace counts with no less than what IPv6
+/// needs, unless the configuration itself gives the port a smaller MTU.
+fn least_of(running: &Running) -> Option<u32> {
+    let device = running.device.as_ref()?;
+    let least = running.wanted.mtu().map_or(IPV6_MTU, |mtu| mtu.min(IPV6_MTU));
+    Some(if device.namespace.is_some() { device.mtu.max(least) } else { device.mtu })
 }
 
 /// Whether a port's MTU is that of its bridge.
