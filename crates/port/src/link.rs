@@ -2,6 +2,7 @@
 //! See [`crate::netns::within`] for other namespaces, [`crate::ethtool`] for drivers and offloads.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
 
 use packet::MacAddr;
 
@@ -175,15 +176,24 @@ pub fn by_index(ifindex: u32) -> Result<LinkInfo, LinkError> {
 
 /// Listings that changes may interrupt one after the other.
 const LISTINGS: usize = 32;
+/// Number of interrupted listings after which [`LISTING_TIME`] counts.
+const LEAST_LISTINGS: usize = 3;
+/// Time for all listings together: a namespace with thousands of devices that change all the time is given up.
+const LISTING_TIME: Duration = Duration::from_millis(300);
 
 /// All devices of this namespace.
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses.
+#[allow(clippy::disallowed_methods, reason = "for control threads")]
 pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
     let list = || {
         let mut netlink = Netlink::open()?;
-        for _ in 0..LISTINGS {
+        let begin = Instant::now();
+        for attempt in 0..LISTINGS {
+            if attempt >= LEAST_LISTINGS && begin.elapsed() > LISTING_TIME {
+                break;
+            }
             let mut found = Vec::new();
             let request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_DUMP, &header(0, 0, 0));
             let whole =

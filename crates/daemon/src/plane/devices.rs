@@ -18,6 +18,8 @@ use super::device::place;
 
 /// How often a namespace's devices are listed anew, in case a notification was missed.
 const LISTING: Duration = Duration::from_secs(30);
+/// Times as long as a listing takes that pass before the next one of the namespace.
+const LISTING_SHARE: u32 = 10;
 
 /// Subscriptions by the file of the namespace; the empty path is the daemon's own namespace.
 pub struct DeviceWatches {
@@ -35,6 +37,22 @@ struct Watched {
     /// Whether the log says that the kernel gives no answer.
     is_silent: bool,
     listed: Instant,
+    /// No listing begins before this time.
+    not_before: Instant,
+}
+
+impl Watched {
+    /// Returns whether the devices may be listed now.
+    fn may_list(&self) -> bool {
+        Instant::now() >= self.not_before
+    }
+
+    /// Notes that a listing has begun at `begin` and has ended now. Listings take a tenth of the time at most, since the site is locked
+    /// meanwhile and the owner of a namespace with thousands of devices can make the kernel ask for one all the time.
+    fn has_listed(&mut self, begin: Instant) {
+        let now = Instant::now();
+        self.not_before = now + LISTING_SHARE * now.duration_since(begin);
+    }
 }
 
 enum State {
@@ -80,6 +98,7 @@ impl DeviceWatches {
                 state: State::Unknown,
                 is_silent: false,
                 listed: now,
+                not_before: now,
             });
             watched.read(self.epoll.as_deref(), now);
         }
@@ -110,11 +129,13 @@ impl Watched {
         {
             let read = watch.poll().map(drop);
             let list = read.is_err() || watch.needs_resync() || now.duration_since(self.listed) >= LISTING;
-            if !list {
+            if !list || now < self.not_before {
                 return;
             }
             self.listed = now;
+            let begin = Instant::now();
             let listed = inside(self.namespace.as_ref(), || watch.resync().map(drop));
+            self.has_listed(begin);
             match (read, listed) {
                 (Ok(()), Ok(Ok(()))) => return,
                 (read, listed) => {
@@ -129,8 +150,15 @@ impl Watched {
                 }
             }
         }
+        if !self.may_list() {
+            self.state = State::Unknown;
+            return;
+        }
         (self.identity, self.listed) = (identity, now);
-        self.state = match inside(self.namespace.as_ref(), LinkWatch::open) {
+        let begin = Instant::now();
+        let opened = inside(self.namespace.as_ref(), LinkWatch::open);
+        self.has_listed(begin);
+        self.state = match opened {
             Ok(Ok(watch)) => {
                 let data = epoll::EventData::new_u64(0);
                 // Without its readiness the looks that come four times a second read it.
