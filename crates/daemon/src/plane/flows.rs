@@ -100,7 +100,29 @@ impl Held {
         let held = self.0.iter().find(|(_, tables)| !tables.is_free_by(deadline));
         held.map_or(Ok(()), |(name, _)| Err(name))
     }
+
+    /// Checks that the rules of all bridges fit into a message of so many octets. The estimate counts 300 octets for each rule, and twice
+    /// what actions take: they travel as hexadecimal digits.
+    ///
+    /// # Errors
+    /// The bridge that takes most, and the octets that all bridges take.
+    pub fn fit(&self, most: usize) -> Result<(), (&BridgeName, usize)> {
+        let estimate = |tables: &FlowTables| {
+            let pipeline = tables.lock();
+            let (rules, memory) = (pipeline.rule_count(), pipeline.rule_memory());
+            300 * rules + 2 * memory.saturating_sub(RULE_OCTETS * rules)
+        };
+        let estimates: Vec<_> = self.0.iter().map(|(name, tables)| (estimate(tables), name)).collect();
+        let all: usize = estimates.iter().map(|(octets, _)| octets).sum();
+        match estimates.into_iter().max() {
+            Some((_, name)) if all > most => Err((name, all)),
+            _ => Ok(()),
+        }
+    }
 }
+
+/// Octets of memory that a rule with an output takes: its hexadecimal form is part of the 300 octets that each rule counts.
+const RULE_OCTETS: usize = 1_500;
 
 /// A decider at work.
 struct Deciding {
@@ -643,5 +665,27 @@ mod tests {
         assert_eq!(held.wait(soon()).map_err(BridgeName::as_str), Err("br1"));
         drop(rules);
         assert!(held.wait(soon()).is_ok());
+    }
+
+    /// Rules that do not fit into the messages of a hand-over are found before anything stops.
+    #[test]
+    fn rules_are_compared_with_what_a_hand_over_carries() {
+        use switch::flow::{Action, FlowMod, Instructions, Match, Mod};
+        let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
+        let named = |name: &str| (name.parse::<BridgeName>().unwrap(), tables());
+        let held = Held(vec![named("br0"), named("br1")]);
+        let rule = |number: u16, note: usize| {
+            let actions = vec![Action::Note(vec![0; note])];
+            Mod::Flow(Box::new(FlowMod::add(0, number, Match::ANY, Instructions::apply(actions))))
+        };
+        let add = |at: usize, mods: &[Mod]| {
+            held.0[at].1.change(|pipeline| pipeline.modify(mods, 0)).unwrap();
+        };
+        add(0, &(0..100).map(|number| rule(number, 8)).collect::<Vec<_>>());
+        assert_eq!(held.fit(100_000), Ok(()), "small rules take 300 octets each");
+        add(1, &[rule(1, 60_000)]);
+        let (bridge, octets) = held.fit(100_000).unwrap_err();
+        assert_eq!(bridge.as_str(), "br1");
+        assert!((120_000..200_000).contains(&octets), "{octets}");
     }
 }

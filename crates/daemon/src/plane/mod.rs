@@ -329,6 +329,7 @@ impl DataPlane {
         // Before anything stops: rules that a change holds are waited for, and the upgrade is refused if that takes too long.
         let held = locked(&self.site).flows.held();
         held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
+        held.fit(handover::LIMIT).map_err(|(bridge, octets)| many_rules(bridge.as_str(), octets))?;
         // What it writes after this moment would come behind the successor's.
         let keeper = locked(&self.keeper).take();
         self.handing_over.within(RESUME);
@@ -598,6 +599,19 @@ fn busy_rules(bridge: &str) -> PlaneError {
         object: format!("bridge.{bridge}"),
         cause: format!("its rules are held by a change for longer than {RULES:?}"),
         fix: "the running daemon goes on; try again when the change is made".to_owned(),
+    }
+}
+
+fn many_rules(bridge: &str, octets: usize) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Failed,
+        object: format!("bridge.{bridge}"),
+        cause: format!(
+            "the rules of all bridges, most of them of this one, take about {} MiB in a hand-over, which carries {} MiB",
+            octets >> 20,
+            handover::LIMIT >> 20
+        ),
+        fix: "the running daemon goes on; limit the rules (`flow_limit` of the bridge's tables), or restart with `--restore`".to_owned(),
     }
 }
 

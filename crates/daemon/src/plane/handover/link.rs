@@ -17,8 +17,8 @@ use super::HandoverError;
 
 /// Descriptors that travel with one byte; the kernel takes 253 at most.
 const TOGETHER: usize = 64;
-/// Longest letter, in bytes.
-const LIMIT: usize = 256 << 20;
+/// Longest message, in bytes. [`super::super::flows::Held::fit`] compares the rules with it before anything stops.
+pub const LIMIT: usize = 2 << 30;
 /// Most descriptors of one letter.
 const DESCRIPTORS: usize = 65_536;
 

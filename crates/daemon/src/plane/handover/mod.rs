@@ -44,6 +44,7 @@ mod link;
 pub mod progress;
 pub mod take;
 
+pub use link::LIMIT;
 use link::Link;
 
 /// Version of what is sent; a successor that does not know it refuses.
