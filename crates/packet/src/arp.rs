@@ -1,6 +1,7 @@
-//! Address resolution for IPv4 over Ethernet (RFC 826; announcements and probes RFC 5227).
+//! Address resolution for IPv4 over Ethernet (RFC 826, announcements and probes RFC 5227).
 //!
-//! Read where a bridge or router answers or learns from ARP, and written by an interface without a kernel device.
+//! Bridges and routers parse ARP to learn from it and to answer it. Interfaces without a kernel device send
+//! it.
 
 use std::net::Ipv4Addr;
 
@@ -11,36 +12,36 @@ use crate::error::{split_header, write_header};
 use crate::numbers::ethertype;
 use crate::{BuildError, DropReason, HeaderError, MacAddr};
 
-/// Operation of a request.
+/// Operation of an ARP request.
 pub const REQUEST: u16 = 1;
-/// Operation of a reply.
+/// Operation of an ARP reply.
 pub const REPLY: u16 = 2;
 
 const ETHERNET: u16 = 1;
 
-/// The message as it lies in the frame: 28 bytes.
+/// ARP message as laid out in the frame, 28 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Hardware address space; 1 is Ethernet.
+    /// Hardware address space. 1 is Ethernet.
     pub hardware: U16,
     /// Protocol address space, an EtherType.
     pub protocol: U16,
-    /// Length of a hardware address.
+    /// Length of a hardware address in octets.
     pub hardware_len: u8,
-    /// Length of a protocol address.
+    /// Length of a protocol address in octets.
     pub protocol_len: u8,
-    /// [`REQUEST`], [`REPLY`], or RARP's 3 and 4.
+    /// Operation: [`REQUEST`], [`REPLY`], or 3 and 4 for RARP.
     pub operation: U16,
-    /// Sender's hardware address.
+    /// Hardware address of the sender.
     pub sender_mac: MacAddr,
-    /// Sender's protocol address.
+    /// Protocol address of the sender.
     pub sender_ip: [u8; 4],
-    /// Target's hardware address.
+    /// Hardware address of the target.
     pub target_mac: MacAddr,
-    /// Target's protocol address.
+    /// Protocol address of the target.
     pub target_ip: [u8; 4],
 }
 
@@ -51,10 +52,10 @@ pub struct Arp<'a> {
 }
 
 impl<'a> Arp<'a> {
-    /// Checks that the message is whole and speaks of IPv4 over Ethernet; padding may follow it.
+    /// Checks that the message is complete and is for IPv4 over Ethernet. Padding may follow the message.
     ///
     /// # Errors
-    /// [`DropReason::ArpTruncated`], [`DropReason::ArpBadField`].
+    /// Returns [`DropReason::ArpTruncated`] or [`DropReason::ArpBadField`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(bytes, DropReason::ArpTruncated)?;
         let fields = [
@@ -71,32 +72,32 @@ impl<'a> Arp<'a> {
         Ok(Arp { header })
     }
 
-    /// The operation: [`REQUEST`], [`REPLY`] or another.
+    /// Returns the operation: [`REQUEST`], [`REPLY`] or another.
     pub fn operation(&self) -> u16 {
         self.header.operation.get()
     }
 
-    /// Sender's Ethernet address.
+    /// Returns the Ethernet address of the sender.
     pub fn sender_mac(&self) -> MacAddr {
         self.header.sender_mac
     }
 
-    /// Sender's IPv4 address; 0.0.0.0 in a probe.
+    /// Returns the IPv4 address of the sender. 0.0.0.0 in a probe.
     pub fn sender_ip(&self) -> Ipv4Addr {
         self.header.sender_ip.into()
     }
 
-    /// Target's Ethernet address; zero in a request.
+    /// Returns the Ethernet address of the target. Zero in a request.
     pub fn target_mac(&self) -> MacAddr {
         self.header.target_mac
     }
 
-    /// Target's IPv4 address.
+    /// Returns the IPv4 address of the target.
     pub fn target_ip(&self) -> Ipv4Addr {
         self.header.target_ip.into()
     }
 
-    /// Whether the sender announces its own address (sender and target address are equal).
+    /// Returns whether the message is a gratuitous ARP, in which sender and target address are equal.
     pub fn is_gratuitous(&self) -> bool {
         self.header.sender_ip == self.header.target_ip
     }
@@ -105,28 +106,28 @@ impl<'a> Arp<'a> {
 /// An ARP message to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArpRepr {
-    /// [`REQUEST`], [`REPLY`] or another.
+    /// Operation of the message: [`REQUEST`], [`REPLY`] or another.
     pub operation: u16,
-    /// Sender's Ethernet address.
+    /// Ethernet address of the sender.
     pub sender_mac: MacAddr,
-    /// Sender's IPv4 address.
+    /// IPv4 address of the sender.
     pub sender_ip: Ipv4Addr,
-    /// Target's Ethernet address.
+    /// Ethernet address of the target.
     pub target_mac: MacAddr,
-    /// Target's IPv4 address.
+    /// IPv4 address of the target.
     pub target_ip: Ipv4Addr,
 }
 
 impl ArpRepr {
-    /// Bytes that [`ArpRepr::emit`] writes.
+    /// Number of bytes that [`ArpRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// A question for the owner of `target_ip`.
+    /// Returns a request for the MAC address of `target_ip`.
     pub fn request(sender_mac: MacAddr, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) -> ArpRepr {
         ArpRepr { operation: REQUEST, sender_mac, sender_ip, target_mac: MacAddr::ZERO, target_ip }
     }
 
-    /// The answer to `request` by the owner of `mac`.
+    /// Returns the reply to `request` with the MAC address `mac`.
     pub fn reply_to(request: &Arp<'_>, mac: MacAddr) -> ArpRepr {
         ArpRepr {
             operation: REPLY,
@@ -137,7 +138,7 @@ impl ArpRepr {
         }
     }
 
-    /// The representation of a parsed message.
+    /// Returns the representation of a parsed message.
     pub fn parse(view: &Arp<'_>) -> ArpRepr {
         ArpRepr {
             operation: view.operation(),
@@ -148,10 +149,10 @@ impl ArpRepr {
         }
     }
 
-    /// Writes the message and gives the bytes behind it.
+    /// Writes the message and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let header = Header {
             hardware: ETHERNET.into(),

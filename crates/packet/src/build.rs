@@ -1,10 +1,11 @@
-//! Whole packets from a chain of words, with every length, type and checksum filled in.
+//! Builds complete packets from a chain of calls. Lengths, types and checksums are filled in.
 //!
-//! Used by tests and benches, by packet specs ([`crate::spec`]), and by stages that answer a packet; they can also
-//! use the single representations, which are gathered here.
+//! Tests, benchmarks, packet specs ([`crate::spec`]) and stages that answer a packet use the builder. The
+//! single header representations are re-exported here.
 //!
-//! The type of the builder follows the chain, so that only what makes sense can be said next: `ttl` exists behind
-//! `ipv4`, `flags` behind `tcp`. A builder holds no heap memory; [`PacketBuilder::build_into`] allocates nothing.
+//! The type of the builder follows the chain, so that only calls that fit the last header are available:
+//! `ttl` after `ipv4`, `flags` after `tcp`. A builder holds no heap memory, and [`PacketBuilder::build_into`]
+//! allocates nothing.
 //!
 //! ```
 //! use packet::build::PacketBuilder;
@@ -45,10 +46,11 @@ pub use crate::vxlan::VxlanRepr;
 
 use crate::MacAddr;
 
-/// Most headers in one packet: enough for VXLAN with tags inside and outside.
+/// Maximum number of headers in one packet. Enough for VXLAN with tags inside and outside.
 pub const MAX_LAYERS: usize = 12;
 
-/// One header of the packet. Types, lengths and checksums that follow from the others are filled in on writing.
+/// One header of the packet. Types, lengths and checksums that depend on other headers are filled in when the
+/// packet is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Layer {
     Eth(EthRepr),
@@ -56,7 +58,7 @@ pub(crate) enum Layer {
     Arp(ArpRepr),
     Ipv4(Ipv4Repr),
     Ipv6(Ipv6Repr),
-    /// A hop-by-hop header with the router alert that MLD needs (RFC 2711).
+    /// Hop-by-hop header with the router alert that MLD needs (RFC 2711).
     RouterAlert,
     Fragment(FragmentRepr),
     Tcp(TcpRepr),
@@ -70,29 +72,29 @@ pub(crate) enum Layer {
     Vxlan(VxlanRepr),
 }
 
-/// Positions in the chain, as type parameters of [`PacketBuilder`].
+/// Positions in the chain, used as type parameters of [`PacketBuilder`].
 pub mod at {
-    /// Behind Ethernet or a VLAN tag.
+    /// Position after an Ethernet header or VLAN tag.
     #[derive(Clone, Copy, Debug)]
     pub struct L2;
-    /// Behind an IPv4 header.
+    /// Position after an IPv4 header.
     #[derive(Clone, Copy, Debug)]
     pub struct Ipv4;
-    /// Behind an IPv6 header or extension header.
+    /// Position after an IPv6 header or extension header.
     #[derive(Clone, Copy, Debug)]
     pub struct Ipv6;
-    /// Behind a TCP header.
+    /// Position after a TCP header.
     #[derive(Clone, Copy, Debug)]
     pub struct Tcp;
-    /// Behind a UDP header.
+    /// Position after a UDP header.
     #[derive(Clone, Copy, Debug)]
     pub struct Udp;
-    /// Where only a payload can follow.
+    /// Position where only a payload can follow.
     #[derive(Clone, Copy, Debug)]
     pub struct End;
 }
 
-/// A packet in the making. See the [module](self).
+/// A packet under construction. See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub struct PacketBuilder<'p, At = at::End> {
     layers: [Option<Layer>; MAX_LAYERS],
@@ -103,7 +105,7 @@ pub struct PacketBuilder<'p, At = at::End> {
 }
 
 impl PacketBuilder<'static, at::L2> {
-    /// Starts with an Ethernet header; the EtherType follows from what comes next.
+    /// Starts a packet with an Ethernet header. The EtherType is set from the next header.
     pub fn eth(src: MacAddr, dst: MacAddr) -> PacketBuilder<'static, at::L2> {
         let empty: PacketBuilder<'static, at::L2> =
             PacketBuilder { layers: [None; MAX_LAYERS], count: 0, payload: &[], pad_to: 0, at: PhantomData };
@@ -112,7 +114,7 @@ impl PacketBuilder<'static, at::L2> {
 }
 
 impl<'p, At> PacketBuilder<'p, At> {
-    /// The bytes behind the last header.
+    /// Sets the bytes after the last header.
     pub fn payload<'q>(self, payload: &'q [u8]) -> PacketBuilder<'q, At> {
         PacketBuilder {
             layers: self.layers,
@@ -123,25 +125,26 @@ impl<'p, At> PacketBuilder<'p, At> {
         }
     }
 
-    /// Pads the frame with zeros behind the packet to this length; 60 is the shortest on the wire.
+    /// Pads the frame with zeros after the packet to this length in bytes. The minimum on the wire is 60.
     pub fn pad_to(mut self, frame_len: usize) -> Self {
         self.pad_to = frame_len;
         self
     }
 
-    /// The frame's length in bytes.
+    /// Returns the length of the frame in bytes.
     pub fn frame_len(&self) -> usize {
         (self.headers_len() + self.payload.len()).max(self.pad_to)
     }
 
-    /// The frame. Lengths above 65,535 appear in headers as 65,535.
+    /// Builds the frame in a new vector. Lengths above 65,535 appear in headers as 65,535.
     pub fn build(&self) -> Vec<u8> {
         let mut frame = vec![0; self.frame_len()];
         self.build_into(&mut frame);
         frame
     }
 
-    /// Writes the frame at the start of `buffer` and gives its length; if the buffer is shorter, writes nothing.
+    /// Writes the frame at the start of `buffer` and returns the frame's length. Writes nothing if `buffer`
+    /// is shorter than the frame.
     pub fn build_into(&self, buffer: &mut [u8]) -> usize {
         let len = self.frame_len();
         if let Some(frame) = buffer.get_mut(..len) {
@@ -150,12 +153,12 @@ impl<'p, At> PacketBuilder<'p, At> {
         len
     }
 
-    /// The header bytes of all layers.
+    /// Returns the total length of all headers in bytes.
     pub(crate) fn headers_len(&self) -> usize {
         self.layers.iter().flatten().map(Layer::len).sum()
     }
 
-    /// The same chain at another position.
+    /// Returns this chain with another position type.
     pub(crate) fn retag<Next>(self) -> PacketBuilder<'p, Next> {
         PacketBuilder {
             layers: self.layers,
@@ -166,7 +169,8 @@ impl<'p, At> PacketBuilder<'p, At> {
         }
     }
 
-    /// Adds a header. Those beyond [`MAX_LAYERS`] are left out; the chain's types allow that many only by nesting.
+    /// Adds a header. A header beyond [`MAX_LAYERS`] is left out. The types of the chain reach that number
+    /// only by nesting.
     pub(crate) fn push<Next>(mut self, layer: Layer) -> PacketBuilder<'p, Next> {
         if let Some(place) = self.layers.get_mut(self.count) {
             *place = Some(layer);

@@ -1,19 +1,22 @@
-//! The Internet checksum (RFC 1071), its pseudo-headers, its incremental update (RFC 1624), and SCTP's CRC32c.
+//! The Internet checksum (RFC 1071), its pseudo-headers, its incremental update (RFC 1624), and the CRC32c of
+//! SCTP.
 //!
-//! Stands where packets are rewritten (router, NAT), built, or completed in software for a port without offload.
+//! These functions are used where packets are rewritten (router, NAT), built, or completed in software for a
+//! port without checksum offload.
 //!
-//! Sums are kept as `u32` partial sums of 16-bit words in the order of the wire, not yet complemented; they add up
-//! in any order. [`fold`] brings one to 16 bits, [`finish`] gives the value that goes into a header.
+//! Sums are `u32` partial sums of 16-bit words in network byte order, not complemented. Partial sums may be
+//! added in any order. [`fold`] reduces a partial sum to 16 bits, and [`finish`] returns the value that goes
+//! into a header.
 //!
-//! Invariant: updating incrementally gives what summing anew gives (held by a property test), except that a sum of
-//! zero may appear as 0x0000 or 0xffff, which are the same number in one's complement.
+//! Invariant: an incremental update yields the checksum that a full computation yields (checked by a property
+//! test). A sum of zero may appear as 0x0000 or 0xffff, which are equal in one's complement.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The partial sum of `bytes`; an odd last byte counts as if a zero byte followed it.
+/// Returns the partial sum of `bytes`. An odd last byte counts as if a zero byte followed it.
 ///
-/// Partial sums may be added (`sum(a) + sum(b)`) where `a` has an even length: the result is below 2^16, so that
-/// 65,536 of them fit without overflow.
+/// Partial sums may be added (`sum(a) + sum(b)`) where `a` has an even length. A result is below 2^16, so
+/// 65,536 results can be added without overflow.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u32 {
     let mut lanes = [0u64; 4];
@@ -28,7 +31,7 @@ pub fn sum(bytes: &[u8]) -> u32 {
     for word in &mut words {
         total += halves(word);
     }
-    // Pieces of 4, 2 and 1: copying the rest into a zeroed word would cost a call.
+    // The remainder is read in pieces of 4, 2 and 1 bytes. Copying it into a zeroed word would cost a call.
     let mut rest = words.remainder();
     if let Some((word, after)) = rest.split_first_chunk::<4>() {
         total += u64::from(u32::from_le_bytes(*word));
@@ -44,7 +47,8 @@ pub fn sum(bytes: &[u8]) -> u32 {
     u32::from(fold_wide(total).swap_bytes())
 }
 
-/// A word's two 32-bit halves added: their sum leaves room for 2^31 more before a lane overflows.
+/// Returns the sum of the two 32-bit halves of a word. A `u64` holds the sum of 2^31 results without
+/// overflow.
 #[inline(always)]
 fn halves(word: &[u8]) -> u64 {
     let word = word.first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_le_bytes(*bytes));
@@ -60,7 +64,7 @@ fn fold_wide(total: u64) -> u16 {
     u16::try_from(total).unwrap_or(u16::MAX)
 }
 
-/// A partial sum as 16 bits with the carries added back; not complemented.
+/// Reduces a partial sum to 16 bits by adding back the carries. The result is not complemented.
 #[inline]
 pub const fn fold(partial: u32) -> u16 {
     let once = (partial & 0xffff) + (partial >> 16);
@@ -68,13 +72,14 @@ pub const fn fold(partial: u32) -> u16 {
     low16(twice)
 }
 
-/// The checksum field's value for a partial sum: folded and complemented.
+/// Returns the checksum field value for a partial sum: folded and complemented.
 #[inline]
 pub const fn finish(partial: u32) -> u16 {
     !fold(partial)
 }
 
-/// The value for a UDP checksum field, where 0 means "none": a computed 0 is sent as 0xffff (RFC 768).
+/// Returns the UDP checksum field value for a partial sum. A computed 0 becomes 0xffff, because 0 means "no
+/// checksum" (RFC 768).
 #[inline]
 pub const fn finish_udp(partial: u32) -> u16 {
     match finish(partial) {
@@ -83,35 +88,39 @@ pub const fn finish_udp(partial: u32) -> u16 {
     }
 }
 
-/// The checksum of an IPv4 header (or any message without pseudo-header) whose checksum field is zero.
+/// Returns the checksum of an IPv4 header (or of any message without pseudo-header) whose checksum field is
+/// zero.
 ///
-/// Over a header that carries its checksum, the result is 0 exactly if that checksum is right.
+/// Over a header that includes its checksum, the result is 0 if and only if the checksum is correct.
 #[inline]
 pub fn ipv4_header(header: &[u8]) -> u16 {
     finish(sum(header))
 }
 
-/// The partial sum of the IPv4 pseudo-header (RFC 9293 section 3.1); `len`: octets of L4 header and payload.
+/// Returns the partial sum of the IPv4 pseudo-header (RFC 9293 section 3.1). `len` is the length of L4 header
+/// and payload in octets.
 #[inline]
 pub fn l4_pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, len: u16) -> u32 {
     let (src, dst) = (u32::from(src), u32::from(dst));
     (src >> 16) + (src & 0xffff) + (dst >> 16) + (dst & 0xffff) + u32::from(proto) + u32::from(len)
 }
 
-/// The partial sum of the IPv6 pseudo-header (RFC 8200 section 8.1); `len`: octets of L4 header and payload.
+/// Returns the partial sum of the IPv6 pseudo-header (RFC 8200 section 8.1). `len` is the length of L4 header
+/// and payload in octets.
 #[inline]
 pub fn l4_pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, len: u32) -> u32 {
     let addresses = sum(&src.octets()) + sum(&dst.octets());
     addresses + u32::from(proto) + (len >> 16) + (len & 0xffff)
 }
 
-/// The new checksum after a 16-bit field, at an even offset, went from `old` to `new` (RFC 1624 equation 3).
+/// Returns the checksum after a 16-bit field at an even offset changed from `old` to `new` (RFC 1624 equation
+/// 3).
 #[inline]
 pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     finish(!checksum as u32 + !old as u32 + new as u32)
 }
 
-/// The new checksum after a 32-bit field, at an even offset, went from `old` to `new`.
+/// Returns the checksum after a 32-bit field at an even offset changed from `old` to `new`.
 #[inline]
 pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     let old = !old;
@@ -119,23 +128,25 @@ pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     finish(!checksum as u32 + old + (new >> 16) + (new & 0xffff))
 }
 
-/// The new checksum after bytes at an even offset went from `old` to `new`; both of the same even length.
+/// Returns the checksum after bytes at an even offset changed from `old` to `new`. Both slices have the same
+/// even length.
 #[inline]
 pub fn update_bytes(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     finish(u32::from(!checksum) + u32::from(!fold(sum(old))) + sum(new))
 }
 
-/// Computes the checksum of a whole message and stores it at `at`, counting the field itself as zero.
+/// Computes the checksum of a complete message and stores it at offset `at`. The checksum field counts as
+/// zero.
 ///
-/// `pseudo_sum` is the IP header's pseudo-header sum (0 for ICMP and IGMP). For UDP use
-/// [`udp::fill_checksum`](crate::udp::fill_checksum). Does nothing if the message has no such field.
+/// `pseudo_sum` is the pseudo-header sum of the IP header (0 for ICMP and IGMP). For UDP use
+/// [`udp::fill_checksum`](crate::udp::fill_checksum). Does nothing if the message ends before the field.
 pub fn fill(message: &mut [u8], at: usize, pseudo_sum: u32) {
     store(message, at, 0);
     let value = finish(pseudo_sum + sum(message));
     store(message, at, value);
 }
 
-/// Stores a checksum at `at`, if the message reaches that far.
+/// Stores a checksum at offset `at`. Does nothing if the message ends before the field.
 #[inline]
 pub fn store(message: &mut [u8], at: usize, value: u16) {
     if let Some(place) = message.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) {
@@ -143,12 +154,14 @@ pub fn store(message: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// CRC32c (Castagnoli) as SCTP uses it (RFC 9260 appendix A), in software, eight bytes a step.
+/// Returns the CRC32c (Castagnoli) of `bytes` as used by SCTP (RFC 9260 appendix A). Software implementation,
+/// eight bytes a step.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !crc32c_continue(u32::MAX, bytes)
 }
 
-/// Continues a CRC32c over the next bytes; start with `u32::MAX` and complement the last result.
+/// Continues a CRC32c over further bytes. The first `state` is `u32::MAX`, and the last result must be
+/// complemented.
 pub fn crc32c_continue(state: u32, bytes: &[u8]) -> u32 {
     let mut state = state;
     let mut words = bytes.chunks_exact(8);
@@ -169,7 +182,7 @@ pub fn crc32c_continue(state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// Table `n` holds the effect of a byte that `n` bytes follow.
+/// CRC32c tables. Table `n` holds the effect of a byte that is followed by `n` bytes.
 static CRC_TABLES: [[u32; 256]; 8] = crc_tables();
 
 const fn crc_tables() -> [[u32; 256]; 8] {
@@ -211,7 +224,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// RFC 1071 section 4.1, word by word.
+    /// Reference implementation of RFC 1071 section 4.1, word by word.
     fn naive(bytes: &[u8]) -> u16 {
         let mut total = 0u64;
         for pair in bytes.chunks(2) {
@@ -234,7 +247,7 @@ mod tests {
         !crc
     }
 
-    /// 0x0000 and 0xffff are both zero in one's complement.
+    /// Returns whether two checksums are equal. 0x0000 and 0xffff are both zero in one's complement.
     fn same(a: u16, b: u16) -> bool {
         a == b || (a == 0 && b == 0xffff) || (a == 0xffff && b == 0)
     }

@@ -1,11 +1,12 @@
-//! Why a packet was dropped: one counter, one stable number and one sentence for each reason.
+//! Reasons for dropping a packet, each with one counter, one stable number and one sentence of explanation.
 //!
-//! Every packet leaves the data path by a transmit, a punt to the kernel, or one of these. The numbers appear in
-//! captures, counters and metrics, so a reason keeps its number for ever: new ones are appended, none is reused.
+//! Every packet leaves the data path by transmission, by a punt to the kernel, or for one of these reasons.
+//! The numbers appear in captures, counters and metrics, so numbers are stable: reasons are only appended,
+//! and numbers are not reused.
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal, $explain:literal;)+) => {
-        /// Why a packet was dropped. The number is stable and indexes counters.
+        /// Reason for dropping a packet. The number is stable and indexes counters.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum DropReason {
@@ -13,19 +14,19 @@ macro_rules! drop_reasons {
         }
 
         impl DropReason {
-            /// Every reason, in the order of the numbers: `ALL[r as usize] == r`.
+            /// All reasons in the order of their numbers: `ALL[r as usize] == r`.
             pub const ALL: [DropReason; DropReason::COUNT] = [$(DropReason::$variant,)+];
-            /// How many reasons there are; numbers are 0..COUNT.
+            /// Number of reasons. Reason numbers are 0..COUNT.
             pub const COUNT: usize = [$($id,)+].len();
 
-            /// The stable name, in kebab case, for counters, metrics and captures.
+            /// Returns the stable name in kebab case, for counters, metrics and captures.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(DropReason::$variant => $name,)+
                 }
             }
 
-            /// One sentence: the cause and the next step.
+            /// Returns one sentence with the cause and the next step.
             pub const fn explain(self) -> &'static str {
                 match self {
                     $(DropReason::$variant => $explain,)+
@@ -36,7 +37,8 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    // Headers. A bridge forwards frames whose upper layers are broken; only what must read them drops for these.
+    // Headers. A bridge forwards frames with malformed upper layers. Only stages that must read those layers
+    // drop for them.
     EthTruncated = 0, "eth-truncated",
         "The frame is shorter than an Ethernet header (14 bytes); look for a broken sender or a driver that truncates.";
     VlanTruncated = 1, "vlan-truncated",
@@ -140,7 +142,7 @@ drop_reasons! {
     TagOverflow = 47, "tag-overflow",
         "There is no room to add a VLAN tag to the frame; enlarge the frame size of the port's memory.";
 
-    // The engine's own limits.
+    // Limits of the engine.
     WorkerRingFull = 48, "worker-ring-full",
         "The ring to the worker that owns the packet's output or flow is full; that worker is overloaded, so spread its ports or queues.";
     WorkerGone = 49, "worker-gone",
@@ -160,7 +162,7 @@ drop_reasons! {
     RxBadOffload = 55, "rx-bad-offload",
         "The peer's offload metadata contradicts the frame (header offsets or segment size); the tenant is broken or hostile.";
 
-    // Headers inside or beside the common ones.
+    // Encapsulated and additional headers.
     VxlanTruncated = 56, "vxlan-truncated",
         "The packet ends inside its VXLAN header or the frame that it carries; look for a path MTU that cuts tunnels.";
     VxlanBadHeader = 57, "vxlan-bad-header",
@@ -214,18 +216,18 @@ drop_reasons! {
 }
 
 impl DropReason {
-    /// The reason with this number.
+    /// Returns the reason with this number.
     #[inline]
     pub const fn from_u8(id: u8) -> Option<DropReason> {
         if (id as usize) < Self::COUNT { Some(Self::ALL[id as usize]) } else { None }
     }
 
-    /// The reason with this stable name.
+    /// Returns the reason with this stable name.
     pub fn from_name(name: &str) -> Option<DropReason> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 
-    /// The number as an index into per-reason counters.
+    /// Returns the number as an index into per-reason counters.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
@@ -268,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Numbers are on disk (captures) and in dashboards; a change here is a break.
+    /// Checks numbers that appear on disk (captures) and in dashboards. A change of a number breaks both.
     #[test]
     fn numbers_are_stable() {
         assert_eq!(DropReason::EthTruncated as u8, 0);

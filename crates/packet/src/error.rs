@@ -1,34 +1,34 @@
-//! What a checked view says when bytes are not the header that they should be.
+//! Errors of parsing headers and of writing packets.
 
 use crate::DropReason;
 
-/// Why bytes are not a sound header. [`HeaderError::reason`] is the drop reason that a stage counts for it.
+/// Error of a header that is not valid. [`HeaderError::reason`] returns the drop reason to count for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HeaderError {
-    /// The bytes end inside the header, or inside what the header promises.
+    /// The bytes end inside the header, or before the length that the header announces.
     #[error("{reason}: {need} bytes are needed and {have} are there")]
     Truncated {
-        /// What to count.
+        /// Drop reason to count for the error.
         reason: DropReason,
-        /// Bytes needed, as far as was known when parsing stopped.
+        /// Number of bytes needed, as far as known when parsing stopped.
         need: usize,
-        /// Bytes there.
+        /// Number of bytes available.
         have: usize,
     },
-    /// A field has a value that the protocol forbids.
+    /// A header field has a value that the protocol forbids.
     #[error("{reason}: field `{field}` is {value}")]
     BadField {
-        /// What to count.
+        /// Drop reason to count for the error.
         reason: DropReason,
-        /// The field, as its RFC calls it.
+        /// Name of the field in its RFC.
         field: &'static str,
-        /// The value found.
+        /// Value of the field.
         value: u32,
     },
 }
 
 impl HeaderError {
-    /// The drop reason of a stage that cannot go on for this error.
+    /// Returns the drop reason of a stage that drops a packet because of this error.
     #[inline]
     pub const fn reason(self) -> DropReason {
         match self {
@@ -42,7 +42,7 @@ impl HeaderError {
     }
 }
 
-/// The header at the start of `bytes` and what follows it.
+/// Returns the header at the start of `bytes` and the bytes after it.
 #[inline]
 pub(crate) fn split_header<H>(bytes: &[u8], reason: DropReason) -> Result<(&H, &[u8]), HeaderError>
 where
@@ -55,26 +55,26 @@ where
     })
 }
 
-/// The first `len` bytes, which a header promises to be there.
+/// Returns the first `len` bytes, a length that a header announces.
 #[inline]
 pub(crate) fn promised(bytes: &[u8], len: usize, reason: DropReason) -> Result<&[u8], HeaderError> {
     bytes.get(..len).ok_or(HeaderError::Truncated { reason, need: len, have: bytes.len() })
 }
 
-/// Why a header or packet could not be written.
+/// Error of writing a header or packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The buffer is shorter than what is to be written.
+    /// The buffer is shorter than the header or packet.
     #[error("the buffer has {have} bytes and {need} are needed; pass a larger one")]
     BufferTooSmall {
-        /// Bytes needed.
+        /// Number of bytes needed.
         need: usize,
-        /// Bytes there.
+        /// Number of bytes available.
         have: usize,
     },
 }
 
-/// Writes `header` at the start of `bytes` and gives what follows it.
+/// Writes `header` at the start of `bytes` and returns the bytes after it.
 #[inline]
 pub(crate) fn write_header<'b, H>(bytes: &'b mut [u8], header: &H) -> Result<&'b mut [u8], BuildError>
 where

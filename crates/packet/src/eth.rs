@@ -1,7 +1,7 @@
-//! Ethernet II and 802.3 headers (IEEE 802.3 clause 3): the outermost view of every frame.
+//! Ethernet II and IEEE 802.3 headers (IEEE 802.3 clause 3), the outermost header of every frame.
 //!
-//! A frame here is what the driver gives: from the destination address to the last payload byte, without preamble
-//! and frame check sequence.
+//! A frame reaches from the destination address to the last payload byte, as drivers deliver it. Preamble and
+//! frame check sequence are not part of it.
 
 use zerocopy::byteorder::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,24 +10,24 @@ use crate::error::{split_header, write_header};
 use crate::numbers::ethertype;
 use crate::{BuildError, DropReason, HeaderError, MacAddr};
 
-/// The shortest frame on the wire, without frame check sequence; shorter ones are padded.
+/// Minimum length of a frame on the wire without frame check sequence, in bytes. Shorter frames are padded.
 pub const MIN_FRAME: usize = 60;
 
-/// The header as it lies in the frame: 14 bytes.
+/// Ethernet header as laid out in the frame, 14 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Destination address.
+    /// Destination MAC address.
     pub dst: MacAddr,
-    /// Source address.
+    /// Source MAC address.
     pub src: MacAddr,
-    /// EtherType, or a length if below 0x0600.
+    /// EtherType, or a payload length if the value is below 0x0600.
     pub ethertype: U16,
 }
 
-/// A frame whose Ethernet header is whole.
+/// A frame whose Ethernet header is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Eth<'a> {
     header: &'a Header,
@@ -35,36 +35,38 @@ pub struct Eth<'a> {
 }
 
 impl<'a> Eth<'a> {
-    /// Checks that the header is there.
+    /// Checks that the Ethernet header is complete.
     ///
     /// # Errors
-    /// [`DropReason::EthTruncated`].
+    /// Returns [`DropReason::EthTruncated`].
     pub fn parse(frame: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, payload) = split_header(frame, DropReason::EthTruncated)?;
         Ok(Eth { header, payload })
     }
 
-    /// Destination address.
+    /// Returns the destination MAC address.
     pub fn dst(&self) -> MacAddr {
         self.header.dst
     }
 
-    /// Source address.
+    /// Returns the source MAC address.
     pub fn src(&self) -> MacAddr {
         self.header.src
     }
 
-    /// The field after the addresses: an EtherType (a VLAN tag's included), or a length below 0x0600.
+    /// Returns the field after the addresses: an EtherType (VLAN tag identifiers included), or a length below
+    /// 0x0600.
     pub fn ethertype(&self) -> u16 {
         self.header.ethertype.get()
     }
 
-    /// Whether the frame has a length instead of an EtherType, and an LLC header behind it (STP, IS-IS).
+    /// Returns whether the frame carries a length instead of an EtherType. An LLC header follows (STP,
+    /// IS-IS).
     pub fn is_llc(&self) -> bool {
         self.ethertype() < ethertype::MIN
     }
 
-    /// What follows the header, padding included.
+    /// Returns the bytes after the header, padding included.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -73,27 +75,27 @@ impl<'a> Eth<'a> {
 /// An Ethernet header to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EthRepr {
-    /// Destination address.
+    /// Destination MAC address.
     pub dst: MacAddr,
-    /// Source address.
+    /// Source MAC address.
     pub src: MacAddr,
-    /// EtherType of what follows.
+    /// EtherType of the payload.
     pub ethertype: u16,
 }
 
 impl EthRepr {
-    /// Bytes that [`EthRepr::emit`] writes.
+    /// Number of bytes that [`EthRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Eth<'_>) -> EthRepr {
         EthRepr { dst: view.dst(), src: view.src(), ethertype: view.ethertype() }
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         write_header(bytes, &Header { dst: self.dst, src: self.src, ethertype: self.ethertype.into() })
     }

@@ -1,6 +1,7 @@
-//! Filters over flow keys, in the words of packet specs: what `trace` and `capture` pick packets by.
+//! Filters over flow keys, in the syntax of packet specs. `trace` and `capture` select packets by them.
 //!
-//! A filter is read once and then costs one masked comparison of the key per packet. All of its items must hold.
+//! A filter is parsed once. Matching a packet then takes one masked comparison of its key. All items of the
+//! filter must match.
 //!
 //! ```
 //! use packet::filter::Filter;
@@ -17,7 +18,7 @@ use crate::words::{Field, Item, L3Word, Shorthand, items, prefix_v4, prefix_v6};
 pub use crate::words::{HexFault, TextError};
 use crate::{FlowKey, L3Kind, MacAddr, PortId};
 
-/// A condition on flow keys. The default holds for every packet.
+/// A condition on flow keys. The default filter matches every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     value: FlowKey,
@@ -25,25 +26,28 @@ pub struct Filter {
     upper: UpperNeed,
 }
 
-/// What a port or type condition says of the protocol, where the text leaves it open.
+/// Condition on the protocol that follows from a port or ICMP type item when the filter does not set the
+/// protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum UpperNeed {
     #[default]
     Nothing,
-    /// TCP, UDP or SCTP, in a packet that is not a later fragment.
+    /// The packet is TCP, UDP or SCTP and not a later fragment.
     Ports,
-    /// ICMP or ICMPv6.
+    /// The packet is ICMP or ICMPv6 and not a later fragment.
     Icmp,
 }
 
 impl Filter {
-    /// Reads a filter: `field=value` and words, separated by commas; the empty text holds for every packet.
+    /// Parses a filter: `field=value` items and words, separated by commas. The empty text matches every
+    /// packet.
     ///
-    /// Addresses take a mask or prefix length (`ip_src=10.0.0.0/8`, `eth_dst=01:00:00:00:00:00/01:00:00:00:00:00`),
-    /// ports a mask (`dst_port=0x1000/0xf000`). `tcp`, `udp` and `sctp` hold for both IP versions.
+    /// Addresses take a mask or prefix length (`ip_src=10.0.0.0/8`,
+    /// `eth_dst=01:00:00:00:00:00/01:00:00:00:00:00`), ports take a mask (`dst_port=0x1000/0xf000`). `tcp`,
+    /// `udp` and `sctp` match both IP versions.
     ///
     /// # Errors
-    /// [`TextError`], which names the field, the cause and the way out.
+    /// Returns a [`TextError`] that names the field, the cause and the remedy.
     pub fn parse(text: &str) -> Result<Filter, TextError> {
         let mut filter = Filter::default();
         let mut seen: Vec<Field> = Vec::new();
@@ -62,7 +66,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Whether the packet with this (fully extracted) key is meant.
+    /// Returns whether the filter matches a key, which must be fully extracted.
     #[inline]
     pub fn matches(&self, key: &FlowKey) -> bool {
         key.matches(&self.value, &self.mask) && self.upper_matches(key)
@@ -289,7 +293,7 @@ impl Filter {
         Ok(())
     }
 
-    /// The packet must be IP of either version.
+    /// Restricts the filter to IP packets of either version.
     fn need_ip(&mut self, field: Field) -> Result<(), TextError> {
         if self.value.l3_kind() == L3Kind::Arp {
             return Err(field.conflict("ARP does not have it", "leave out the ARP fields or this one"));
@@ -336,6 +340,6 @@ impl Filter {
     }
 }
 
-/// The bit of [`L3Kind`] that both IP versions have and no other kind.
+/// Bit of [`L3Kind`] that is set for both IP versions and for no other kind.
 const IS_IP: u8 = 1;
 const WHOLE_KIND: u8 = 0xff;

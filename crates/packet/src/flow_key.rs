@@ -1,8 +1,8 @@
-//! The flow key: what look-ups, hashes and matches see of a packet, in one cache line.
+//! The flow key: the 64 bytes of a packet that look-ups, hashes and matches read.
 //!
-//! First thing made of a received frame ([`FlowKey::extract`]), and the only thing that the flow caches read. The
-//! fields stand in the order metadata, L2, L3, L4, so that a classifier which looks at the key in stages reads it
-//! front to back, as eight words ([`FlowKey::words`]):
+//! [`FlowKey::extract`] builds the key first for every received frame, and the flow caches read nothing else.
+//! The fields are ordered as metadata, L2, L3, L4. A classifier that reads the key in stages reads it front
+//! to back, as eight words ([`FlowKey::words`]):
 //!
 //! ```text
 //!  word 0  in_port, L2 flags, L3 kind, outer TCI, inner TCI     word 3,4  IP source (or ARP sender)
@@ -10,9 +10,9 @@
 //!  word 2  source MAC (rest), EtherType, protocol, fragment     word 7    L4 ports, TCP flags, TOS, TTL
 //! ```
 //!
-//! Invariants: fields that a packet lacks are zero; multi-byte fields are in the order of the wire; the bytes of two
-//! equal keys are equal (there is no padding). Where a header is broken, the fields from there on are zero and
-//! [`Layers::malformed`] says why.
+//! Invariants: fields that a packet lacks are zero. Multi-byte fields are in network byte order. The key has
+//! no padding, so equal keys have equal bytes. If a header is malformed, the fields from that header on are
+//! zero and [`Layers::malformed`] reports the reason.
 
 mod extract;
 mod fields;
@@ -26,36 +26,39 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use layers::Layers;
 
-/// The light form of the key: only metadata and L2 filled, by [`FlowKey::extract_l2`].
+/// A flow key of which only metadata and L2 are filled, by [`FlowKey::extract_l2`].
 ///
-/// The same type, because a bridge that needs no more and a bridge with flows share their stages. After `extract_l2`
-/// the words from L3 on hold whatever the memory held before: read only the accessors up to
-/// [`FlowKey::eth_type`].
+/// This alias names the type of the full key, because bridges with and without flow tables share their
+/// stages. After `extract_l2` the words from L3 on hold stale memory. Only the accessors up to
+/// [`FlowKey::eth_type`] are valid.
 pub type L2Key = FlowKey;
 
-/// The bit of a key's TCI that says that the tag is there (its place on the wire is the drop-eligible bit).
+/// Bit of a TCI in the flow key that marks the tag as present. On the wire its position is the drop eligible
+/// indicator.
 pub const TAG_PRESENT: u16 = 0x1000;
 
-/// The frame is a fragment: bit of [`FlowKey::fragment_bits`].
+/// Bit of [`FlowKey::fragment_bits`]: the packet is a fragment.
 pub const FRAGMENT_ANY: u8 = 1;
-/// The frame is a fragment other than the first, so it has no L4 header: bit of [`FlowKey::fragment_bits`].
+/// Bit of [`FlowKey::fragment_bits`]: the packet is a fragment other than the first and has no L4 header.
 pub const FRAGMENT_LATER: u8 = 2;
 
 const OUTER_IS_SERVICE: u8 = 1;
 const INNER_IS_SERVICE: u8 = 2;
 
-/// What the words 3 to 6 of a key hold. Bit 0 means "IP", so that a mask can ask for either version.
+/// Kind of network header that words 3 to 6 of a key describe. Bit 0 means "IP", so that a mask can match
+/// either version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum L3Kind {
-    /// No network header that we know, or a broken one.
+    /// No known network header, or a malformed one.
     #[default]
     None = 0,
-    /// IPv4 addresses in the first four octets of each field.
+    /// IPv4. The address is in the first four octets of each address field.
     Ipv4 = 1,
-    /// IPv6 addresses.
+    /// IPv6. The addresses fill the address fields.
     Ipv6 = 3,
-    /// ARP (or RARP): sender and target protocol address; the protocol field is the operation.
+    /// ARP or RARP. The address fields hold the sender and target protocol addresses, the protocol field
+    /// holds the operation.
     Arp = 2,
 }
 
@@ -84,7 +87,7 @@ pub struct FlowKey {
 const _: () = assert!(size_of::<FlowKey>() == 64 && align_of::<FlowKey>() == 64);
 
 impl FlowKey {
-    /// The key of no packet: all zero.
+    /// The all-zero key.
     pub const ZERO: FlowKey = FlowKey {
         in_port: little_endian::U16::ZERO,
         l2_flags: 0,
@@ -104,26 +107,26 @@ impl FlowKey {
         ttl: 0,
     };
 
-    /// The key as eight words in the order of memory, for hashing, masking and comparing.
+    /// Returns the key as eight words in memory order, for hashing, masking and comparing.
     #[inline]
     pub fn words(&self) -> &[u64; 8] {
         zerocopy::transmute_ref!(self)
     }
 
-    /// The key with these words; the inverse of [`FlowKey::words`].
+    /// Returns the key that consists of these words. This is the inverse of [`FlowKey::words`].
     #[inline]
     pub fn from_words(words: [u64; 8]) -> FlowKey {
         zerocopy::transmute!(words)
     }
 
-    /// The key with every bit cleared that `mask` does not have.
+    /// Returns the key with every bit cleared that is not set in `mask`.
     #[inline]
     pub fn masked(&self, mask: &FlowKey) -> FlowKey {
         let (own, kept) = (self.words(), mask.words());
         FlowKey::from_words(std::array::from_fn(|word| own[word] & kept[word]))
     }
 
-    /// Whether the key equals `value` in every bit that `mask` has.
+    /// Returns whether the key equals `value` in every bit that is set in `mask`.
     #[inline]
     pub fn matches(&self, value: &FlowKey, mask: &FlowKey) -> bool {
         let (own, wanted, kept) = (self.words(), value.words(), mask.words());

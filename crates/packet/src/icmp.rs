@@ -1,4 +1,4 @@
-//! ICMP for IPv4 (RFC 792; path MTU RFC 1191).
+//! ICMP for IPv4 (RFC 792, path MTU discovery RFC 1191).
 
 use std::net::Ipv4Addr;
 
@@ -8,47 +8,47 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError, checksum};
 
-/// Length of the header.
+/// Length of the ICMP header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_AT: usize = 2;
 
-/// Message types.
+/// ICMP message types.
 pub mod kind {
-    /// Answer to an echo.
+    /// Type of an echo reply.
     pub const ECHO_REPLY: u8 = 0;
-    /// Destination unreachable.
+    /// Type of destination unreachable.
     pub const UNREACHABLE: u8 = 3;
-    /// Redirect.
+    /// Type of a redirect.
     pub const REDIRECT: u8 = 5;
-    /// Echo.
+    /// Type of an echo request.
     pub const ECHO: u8 = 8;
-    /// Time exceeded.
+    /// Type of time exceeded.
     pub const TIME_EXCEEDED: u8 = 11;
-    /// Parameter problem.
+    /// Type of parameter problem.
     pub const PARAMETER_PROBLEM: u8 = 12;
 }
 
-/// Code of [`kind::UNREACHABLE`]: the packet is too long and must not be fragmented.
+/// Code of [`kind::UNREACHABLE`]: the packet exceeds the MTU and must not be fragmented.
 pub const FRAGMENTATION_NEEDED: u8 = 4;
 
-/// The header as it lies in the packet: 8 bytes.
+/// ICMP header as laid out in the packet, 8 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Message type, see [`kind`].
+    /// ICMP message type. See [`kind`].
     pub kind: u8,
-    /// Code within the type.
+    /// ICMP code, whose meaning depends on the type.
     pub code: u8,
     /// Checksum over the whole message.
     pub checksum: U16,
-    /// Four bytes whose meaning depends on the type.
+    /// Bytes 4 to 7 of the message, whose meaning depends on the type.
     pub rest: [u8; 4],
 }
 
-/// An ICMP message whose header is whole.
+/// An ICMP message whose header is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Icmp<'a> {
     header: &'a Header,
@@ -56,100 +56,103 @@ pub struct Icmp<'a> {
 }
 
 impl<'a> Icmp<'a> {
-    /// Checks that the header is there; `message` is the IP packet's payload.
+    /// Checks that the header is complete. `message` is the payload of the IP packet.
     ///
     /// # Errors
-    /// [`DropReason::IcmpTruncated`].
+    /// Returns [`DropReason::IcmpTruncated`].
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _) = split_header(message, DropReason::IcmpTruncated)?;
         Ok(Icmp { header, message })
     }
 
-    /// Message type, see [`kind`].
+    /// Returns the ICMP message type. See [`kind`].
     pub fn kind(&self) -> u8 {
         self.header.kind
     }
 
-    /// Code within the type.
+    /// Returns the ICMP code, whose meaning depends on the type.
     pub fn code(&self) -> u8 {
         self.header.code
     }
 
-    /// Whether the checksum is right.
+    /// Returns whether the checksum is correct.
     pub fn checksum_ok(&self) -> bool {
         checksum::finish(checksum::sum(self.message)) == 0
     }
 
-    /// Identifier and sequence number of an echo or its reply.
+    /// Returns the identifier and sequence number of an echo request or reply.
     pub fn echo(&self) -> Option<(u16, u16)> {
         let [a, b, c, d] = self.header.rest;
         matches!(self.kind(), kind::ECHO | kind::ECHO_REPLY)
             .then_some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
-    /// The next hop's MTU in bytes, if the message says "fragmentation needed"; 0 from very old routers.
+    /// Returns the MTU of the next hop in bytes if the message is "fragmentation needed". 0 from routers
+    /// older than RFC 1191.
     pub fn next_hop_mtu(&self) -> Option<u16> {
         let [_, _, high, low] = self.header.rest;
         (self.kind() == kind::UNREACHABLE && self.code() == FRAGMENTATION_NEEDED)
             .then_some(u16::from_be_bytes([high, low]))
     }
 
-    /// The better gateway, if the message is a redirect.
+    /// Returns the better gateway if the message is a redirect.
     pub fn gateway(&self) -> Option<Ipv4Addr> {
         (self.kind() == kind::REDIRECT).then_some(self.header.rest.into())
     }
 
-    /// Whether the message is an error, which carries the start of the packet that caused it and is never answered.
+    /// Returns whether the message is an error. An error carries the start of the packet that caused it and
+    /// is never answered.
     pub fn is_error(&self) -> bool {
         use kind::{PARAMETER_PROBLEM, REDIRECT, TIME_EXCEEDED, UNREACHABLE};
         matches!(self.kind(), UNREACHABLE | 4 | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
     }
 
-    /// What follows the header: echo data, or the start of the packet that caused an error.
+    /// Returns the bytes after the header: echo data, or the start of the packet that caused an error.
     pub fn payload(&self) -> &'a [u8] {
         self.message.get(LEN..).unwrap_or_default()
     }
 }
 
-/// An ICMP header to be written. The checksum is left zero; [`checksum::fill`] completes it.
+/// An ICMP header to be written. [`IcmpRepr::emit`] leaves the checksum zero and [`checksum::fill`] completes
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IcmpRepr {
-    /// Message type, see [`kind`].
+    /// ICMP message type. See [`kind`].
     pub kind: u8,
-    /// Code within the type.
+    /// ICMP code, whose meaning depends on the type.
     pub code: u8,
-    /// Four bytes whose meaning depends on the type.
+    /// Bytes 4 to 7 of the message, whose meaning depends on the type.
     pub rest: [u8; 4],
 }
 
 impl IcmpRepr {
-    /// Bytes that [`IcmpRepr::emit`] writes.
+    /// Number of bytes that [`IcmpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// An echo.
+    /// Returns an echo request.
     pub fn echo(id: u16, seq: u16) -> IcmpRepr {
         IcmpRepr { kind: kind::ECHO, code: 0, rest: echo_rest(id, seq) }
     }
 
-    /// The answer to an echo.
+    /// Returns an echo reply.
     pub fn echo_reply(id: u16, seq: u16) -> IcmpRepr {
         IcmpRepr { kind: kind::ECHO_REPLY, code: 0, rest: echo_rest(id, seq) }
     }
 
-    /// The packet cannot be forwarded without fragmentation over a link of this MTU.
+    /// Returns a "fragmentation needed" error for a link of this MTU, in bytes.
     pub fn fragmentation_needed(mtu: u16) -> IcmpRepr {
         IcmpRepr { kind: kind::UNREACHABLE, code: FRAGMENTATION_NEEDED, rest: echo_rest(0, mtu) }
     }
 
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Icmp<'_>) -> IcmpRepr {
         IcmpRepr { kind: view.kind(), code: view.code(), rest: view.header.rest }
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         write_header(
             bytes,

@@ -8,52 +8,52 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{promised, split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError, MacAddr, checksum};
 
-/// Length of the fixed header.
+/// Length of the fixed ICMPv6 header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_AT: usize = 2;
 
-/// Message types.
+/// ICMPv6 message types.
 pub mod kind {
-    /// Destination unreachable.
+    /// Type of destination unreachable.
     pub const UNREACHABLE: u8 = 1;
-    /// Packet too big.
+    /// Type of packet too big.
     pub const TOO_BIG: u8 = 2;
-    /// Time exceeded.
+    /// Type of time exceeded.
     pub const TIME_EXCEEDED: u8 = 3;
-    /// Parameter problem.
+    /// Type of parameter problem.
     pub const PARAMETER_PROBLEM: u8 = 4;
-    /// Echo request.
+    /// Type of an echo request.
     pub const ECHO: u8 = 128;
-    /// Echo reply.
+    /// Type of an echo reply.
     pub const ECHO_REPLY: u8 = 129;
-    /// Router solicitation.
+    /// Type of a router solicitation.
     pub const ROUTER_SOLICIT: u8 = 133;
-    /// Router advertisement.
+    /// Type of a router advertisement.
     pub const ROUTER_ADVERT: u8 = 134;
-    /// Neighbour solicitation.
+    /// Type of a neighbour solicitation.
     pub const NEIGHBOUR_SOLICIT: u8 = 135;
-    /// Neighbour advertisement.
+    /// Type of a neighbour advertisement.
     pub const NEIGHBOUR_ADVERT: u8 = 136;
-    /// Redirect.
+    /// Type of a redirect.
     pub const REDIRECT: u8 = 137;
 }
 
-/// The fixed header as it lies in the packet: 4 bytes.
+/// Fixed ICMPv6 header as laid out in the packet, 4 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Message type, see [`kind`].
+    /// ICMPv6 message type. See [`kind`].
     pub kind: u8,
-    /// Code within the type.
+    /// ICMPv6 code, whose meaning depends on the type.
     pub code: u8,
     /// Checksum over pseudo-header and message.
     pub checksum: U16,
 }
 
-/// An ICMPv6 message whose fixed header is whole.
+/// An ICMPv6 message whose fixed header is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Icmpv6<'a> {
     header: &'a Header,
@@ -61,57 +61,58 @@ pub struct Icmpv6<'a> {
 }
 
 impl<'a> Icmpv6<'a> {
-    /// Checks that the fixed header is there; `message` is what follows the IPv6 headers.
+    /// Checks that the fixed header is complete. `message` is the data after the IPv6 headers.
     ///
     /// # Errors
-    /// [`DropReason::Icmpv6Truncated`].
+    /// Returns [`DropReason::Icmpv6Truncated`].
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _) = split_header(message, DropReason::Icmpv6Truncated)?;
         Ok(Icmpv6 { header, message })
     }
 
-    /// Message type, see [`kind`].
+    /// Returns the ICMPv6 message type. See [`kind`].
     pub fn kind(&self) -> u8 {
         self.header.kind
     }
 
-    /// Code within the type.
+    /// Returns the ICMPv6 code, whose meaning depends on the type.
     pub fn code(&self) -> u8 {
         self.header.code
     }
 
-    /// Whether the checksum is right, given the IPv6 header's pseudo-header sum.
+    /// Returns whether the checksum is correct, given the pseudo-header sum of the IPv6 header.
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.message)) == 0
     }
 
-    /// What follows the fixed header.
+    /// Returns the bytes after the fixed header.
     pub fn body(&self) -> &'a [u8] {
         self.message.get(LEN..).unwrap_or_default()
     }
 
-    /// Whether the message is an error, which carries the start of the packet that caused it and is never answered.
+    /// Returns whether the message is an error. An error carries the start of the packet that caused it and
+    /// is never answered.
     pub fn is_error(&self) -> bool {
         self.kind() < 128
     }
 
-    /// Identifier and sequence number of an echo request or reply.
+    /// Returns the identifier and sequence number of an echo request or reply.
     pub fn echo(&self) -> Option<(u16, u16)> {
         let (&[a, b, c, d], _) = self.body().split_first_chunk()?;
         matches!(self.kind(), kind::ECHO | kind::ECHO_REPLY)
             .then_some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
-    /// The link's MTU, if the message says "packet too big".
+    /// Returns the MTU of the link in bytes if the message is a "packet too big".
     pub fn mtu(&self) -> Option<u32> {
         let mtu = self.body().first_chunk()?;
         (self.kind() == kind::TOO_BIG).then_some(u32::from_be_bytes(*mtu))
     }
 
-    /// The neighbour discovery message, if it is one.
+    /// Returns the neighbour discovery message, or `None` for other types.
     ///
     /// # Errors
-    /// [`DropReason::Icmpv6Truncated`] if it ends early.
+    /// Returns [`DropReason::Icmpv6Truncated`] if the message ends early.
     pub fn neighbour_discovery(&self) -> Option<Result<Nd<'a>, HeaderError>> {
         let fixed = match self.kind() {
             kind::ROUTER_SOLICIT => 4,
@@ -129,7 +130,7 @@ impl<'a> Icmpv6<'a> {
     }
 }
 
-/// A neighbour discovery message whose fixed part is whole.
+/// A neighbour discovery message whose fixed part is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Nd<'a> {
     kind: u8,
@@ -138,28 +139,29 @@ pub struct Nd<'a> {
 }
 
 impl<'a> Nd<'a> {
-    /// Message type, see [`kind`].
+    /// Returns the ICMPv6 message type. See [`kind`].
     pub fn kind(&self) -> u8 {
         self.kind
     }
 
-    /// The address asked for, advertised, or redirected to; `None` in router messages.
+    /// Returns the target address of a neighbour solicitation, neighbour advertisement or redirect. `None` in
+    /// router messages.
     pub fn target(&self) -> Option<Ipv6Addr> {
         self.fixed.get(4..)?.first_chunk().filter(|_| self.kind >= kind::NEIGHBOUR_SOLICIT).map(address)
     }
 
-    /// The address that is redirected, in a redirect.
+    /// Returns the destination address of a redirect. `None` in other messages.
     pub fn destination(&self) -> Option<Ipv6Addr> {
         self.fixed.get(20..)?.first_chunk().map(address)
     }
 
-    /// Router, solicited and override flags of an advertisement, in this order.
+    /// Returns the router, solicited and override flags of an advertisement, in this order.
     pub fn advert_flags(&self) -> (bool, bool, bool) {
         let flags = if self.kind == kind::NEIGHBOUR_ADVERT { self.fixed[0] } else { 0 };
         (flags & 0x80 != 0, flags & 0x40 != 0, flags & 0x20 != 0)
     }
 
-    /// The options.
+    /// Returns an iterator over the options of the message.
     pub fn options(&self) -> NdOptions<'a> {
         NdOptions { rest: self.options }
     }
@@ -172,19 +174,20 @@ fn address(octets: &[u8; 16]) -> Ipv6Addr {
 /// One neighbour discovery option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NdOption<'a> {
-    /// The sender's link-layer address.
+    /// Link-layer address of the sender.
     SourceLink(MacAddr),
-    /// The target's link-layer address.
+    /// Link-layer address of the target.
     TargetLink(MacAddr),
-    /// A prefix: address, length, flags (0x80 on-link, 0x40 autonomous).
+    /// Prefix information: prefix, prefix length, flags (0x80 on-link, 0x40 autonomous).
     Prefix(Ipv6Addr, u8, u8),
-    /// The link's MTU.
+    /// MTU of the link in bytes.
     Mtu(u32),
-    /// Any other: type and the bytes behind the length.
+    /// Another option: type and the bytes after the length.
     Other(u8, &'a [u8]),
 }
 
-/// Iterates over neighbour discovery options; a bad length ends it with one error.
+/// Iterator over neighbour discovery options. An option with a bad length yields one error and ends the
+/// iteration.
 #[derive(Clone, Debug)]
 pub struct NdOptions<'a> {
     rest: &'a [u8],
@@ -217,47 +220,48 @@ impl<'a> Iterator for NdOptions<'a> {
     }
 }
 
-/// An ICMPv6 message's first eight bytes to be written. The checksum is left zero; [`checksum::fill`] completes it.
+/// First eight bytes of an ICMPv6 message to be written. [`Icmpv6Repr::emit`] leaves the checksum zero and
+/// [`checksum::fill`] completes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Icmpv6Repr {
-    /// Message type, see [`kind`].
+    /// ICMPv6 message type. See [`kind`].
     pub kind: u8,
-    /// Code within the type.
+    /// ICMPv6 code, whose meaning depends on the type.
     pub code: u8,
-    /// The first four bytes of the body.
+    /// First four bytes of the body.
     pub rest: [u8; 4],
 }
 
 impl Icmpv6Repr {
-    /// Bytes that [`Icmpv6Repr::emit`] writes.
+    /// Number of bytes that [`Icmpv6Repr::emit`] writes.
     pub const LEN: usize = 8;
 
-    /// An echo request.
+    /// Returns an echo request.
     pub fn echo(id: u16, seq: u16) -> Icmpv6Repr {
         Icmpv6Repr { kind: kind::ECHO, ..Icmpv6Repr::echo_reply(id, seq) }
     }
 
-    /// An echo reply.
+    /// Returns an echo reply.
     pub fn echo_reply(id: u16, seq: u16) -> Icmpv6Repr {
         let ([a, b], [c, d]) = (id.to_be_bytes(), seq.to_be_bytes());
         Icmpv6Repr { kind: kind::ECHO_REPLY, code: 0, rest: [a, b, c, d] }
     }
 
-    /// The packet is longer than a link's MTU.
+    /// Returns a "packet too big" message for a link of this MTU, in bytes.
     pub fn too_big(mtu: u32) -> Icmpv6Repr {
         Icmpv6Repr { kind: kind::TOO_BIG, code: 0, rest: mtu.to_be_bytes() }
     }
 
-    /// The representation of a parsed message.
+    /// Returns the representation of a parsed message.
     pub fn parse(view: &Icmpv6<'_>) -> Icmpv6Repr {
         let rest = view.body().first_chunk().copied().unwrap_or_default();
         Icmpv6Repr { kind: view.kind(), code: view.code(), rest }
     }
 
-    /// Writes the eight bytes and gives those behind them.
+    /// Writes the eight bytes and returns the bytes after them.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         if bytes.len() < Self::LEN {
             return Err(BuildError::BufferTooSmall { need: Self::LEN, have: bytes.len() });
@@ -270,24 +274,24 @@ impl Icmpv6Repr {
 /// A neighbour solicitation or advertisement to be written with its link-layer address option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeighbourRepr {
-    /// [`kind::NEIGHBOUR_SOLICIT`] or [`kind::NEIGHBOUR_ADVERT`].
+    /// Message type: [`kind::NEIGHBOUR_SOLICIT`] or [`kind::NEIGHBOUR_ADVERT`].
     pub kind: u8,
     /// Flags of an advertisement: 0x80 router, 0x40 solicited, 0x20 override.
     pub flags: u8,
-    /// The address asked for or advertised.
+    /// Target address that is solicited or advertised.
     pub target: Ipv6Addr,
-    /// The source (solicitation) or target (advertisement) link-layer address.
+    /// Source link-layer address of a solicitation, or target link-layer address of an advertisement.
     pub link: MacAddr,
 }
 
 impl NeighbourRepr {
-    /// Bytes that [`NeighbourRepr::emit`] writes.
+    /// Number of bytes that [`NeighbourRepr::emit`] writes.
     pub const LEN: usize = 32;
 
-    /// Writes the message without checksum and gives the bytes behind it.
+    /// Writes the message without checksum and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         if bytes.len() < Self::LEN {
             return Err(BuildError::BufferTooSmall { need: Self::LEN, have: bytes.len() });

@@ -1,7 +1,8 @@
-//! The small identities that every floor speaks: ports, queues, workers, bridges and VLANs.
+//! Identifiers that all crates use: ports, queues, workers, bridges and VLANs.
 //!
-//! They are plain numbers wrapped so that a queue cannot be passed where a port is meant. Numbers are handed out by
-//! the control plane; `model` maps them to names. VLAN identifiers follow IEEE 802.1Q clause 9.6.
+//! The identifiers are wrapped numbers, so that a queue cannot be passed where a port is expected. The
+//! control plane assigns the numbers, and `model` maps them to names. VLAN identifiers follow IEEE 802.1Q
+//! clause 9.6.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -15,7 +16,7 @@ macro_rules! id {
         pub struct $name(pub u16);
 
         impl $name {
-            /// The number as an index into a table with one place per identity.
+            /// Returns the number as an index into a table with one entry per identifier.
             #[inline]
             pub const fn index(self) -> usize {
                 self.0 as usize
@@ -51,82 +52,84 @@ macro_rules! id {
 }
 
 id! {
-    /// A port of the data plane, whatever its kind. Numbers are dense, so that they can index tables.
+    /// Identifier of a data plane port of any kind. Numbers are dense, so that they can index tables.
     PortId
 }
 id! {
-    /// A receive and transmit queue of one port.
+    /// Identifier of a receive and transmit queue pair of one port.
     QueueId
 }
 id! {
-    /// A data-path thread.
+    /// Identifier of a worker, a data path thread.
     WorkerId
 }
 id! {
-    /// A bridge (switch instance).
+    /// Identifier of a bridge (switch instance).
     BridgeId
 }
 
-/// A VLAN identifier: 1..=4094, or [`VlanId::NONE`] (0) where no VLAN domain is meant.
+/// A VLAN identifier: 1..=4094, or [`VlanId::NONE`] (0) for no VLAN domain.
 ///
-/// On the wire VID 0 is a priority tag (it names no VLAN) and 4095 is reserved, so neither can be configured.
+/// On the wire, VID 0 is a priority tag (it names no VLAN) and 4095 is reserved, so neither can be
+/// configured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// No VLAN domain: untagged and priority-tagged traffic, and bridges that do not look at VLANs.
+    /// No VLAN domain: untagged and priority-tagged traffic, and bridges that ignore VLANs.
     pub const NONE: VlanId = VlanId(0);
-    /// The smallest identifier that can be configured.
+    /// Smallest VLAN identifier that can be configured.
     pub const MIN: VlanId = VlanId(1);
-    /// The largest identifier that can be configured.
+    /// Largest VLAN identifier that can be configured.
     pub const MAX: VlanId = VlanId(4094);
 
-    /// The VLAN with this identifier; `None` unless it is 1..=4094.
+    /// Returns the VLAN with this identifier. `None` unless `vid` is in 1..=4094.
     #[inline]
     pub const fn new(vid: u16) -> Option<VlanId> {
         if vid >= 1 && vid <= 4094 { Some(VlanId(vid)) } else { None }
     }
 
-    /// The VLAN that the twelve VID bits of a tag name: [`VlanId::NONE`] for a priority tag, `None` for 4095.
+    /// Returns the VLAN of a tag's twelve VID bits: [`VlanId::NONE`] for a priority tag, `None` for 4095.
     #[inline]
     pub const fn from_tag(tci: u16) -> Option<VlanId> {
         let vid = tci & 0x0fff;
         if vid == 0x0fff { None } else { Some(VlanId(vid)) }
     }
 
-    /// The identifier, 0..=4094.
+    /// Returns the identifier, 0..=4094.
     #[inline]
     pub const fn get(self) -> u16 {
         self.0
     }
 
-    /// The identifier as an index into a table of 4,096 places.
+    /// Returns the identifier as an index into a table of 4,096 entries.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Whether this names no VLAN domain.
+    /// Returns whether this is [`VlanId::NONE`].
     #[inline]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 }
 
-/// The tags of the frames of one VLAN on a port: one (IEEE 802.1Q), or a customer's behind a provider's ("QinQ", IEEE 802.1ad).
+/// VLAN tags of the frames of one VLAN on a port: one tag (IEEE 802.1Q), or a customer tag inside a service
+/// tag ("QinQ", IEEE 802.1ad).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VlanTags {
-    /// The only one, or the provider's.
+    /// VLAN of the only tag or of the service tag.
     pub outer: VlanId,
-    /// The customer's, of IEEE 802.1Q.
+    /// VLAN of the inner customer tag (IEEE 802.1Q), if there is one.
     pub inner: Option<VlanId>,
-    /// Whether the outer one is a service tag (EtherType 0x88a8).
+    /// Whether the outer tag is a service tag (TPID 0x88a8).
     pub service: bool,
 }
 
 impl VlanTags {
-    /// One tag of IEEE 802.1Q.
+    /// Returns the tags of a frame with one IEEE 802.1Q tag.
     pub const fn one(vlan: VlanId) -> VlanTags {
         VlanTags { outer: vlan, inner: None, service: false }
     }

@@ -1,4 +1,4 @@
-//! IGMP, all three versions (RFC 1112 appendix I, RFC 2236, RFC 3376): what a snooping bridge learns from for IPv4.
+//! IGMP versions 1 to 3 (RFC 1112 appendix I, RFC 2236, RFC 3376). IGMP snooping learns IPv4 groups from it.
 
 use std::net::Ipv4Addr;
 
@@ -8,34 +8,35 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{promised, split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError, checksum};
 
-/// Length of the shortest message.
+/// Length of the shortest IGMP message, in bytes.
 pub const MIN_LEN: usize = size_of::<Header>();
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_AT: usize = 2;
 
-/// Message types.
+/// IGMP message types.
 pub mod kind {
-    /// Membership query, all versions.
+    /// Type of a membership query (all versions).
     pub const QUERY: u8 = 0x11;
-    /// Membership report of version 1.
+    /// Type of a version 1 membership report.
     pub const REPORT_V1: u8 = 0x12;
-    /// Membership report of version 2.
+    /// Type of a version 2 membership report.
     pub const REPORT_V2: u8 = 0x16;
-    /// Leave group, version 2.
+    /// Type of a version 2 leave group message.
     pub const LEAVE: u8 = 0x17;
-    /// Membership report of version 3.
+    /// Type of a version 3 membership report.
     pub const REPORT_V3: u8 = 0x22;
 }
 
-/// The first eight bytes of every message. In a version 3 report the group field holds the number of records.
+/// First eight bytes of every IGMP message. In a version 3 report the group field holds the number of
+/// records.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Message type, see [`kind`].
+    /// IGMP message type. See [`kind`].
     pub kind: u8,
-    /// Maximum response time code of a query.
+    /// Maximum response code of a query. See [`decode_time`] for version 3.
     pub max_resp: u8,
     /// Checksum over the whole message.
     pub checksum: U16,
@@ -43,51 +44,52 @@ pub struct Header {
     pub group: [u8; 4],
 }
 
-/// What an IGMP message says.
+/// A parsed IGMP message.
 #[derive(Clone, Debug)]
 pub enum Igmp<'a> {
-    /// A router asks who listens.
+    /// Membership query of a router.
     Query(Query<'a>),
-    /// A host listens to the group (version 1 or 2).
+    /// Membership report of a host (version 1 or 2).
     Report {
-        /// 1 or 2.
+        /// IGMP version of the report, 1 or 2.
         version: u8,
-        /// The group.
+        /// Address of the multicast group.
         group: Ipv4Addr,
     },
-    /// A host has left the group (version 2).
+    /// Leave group message of a host (version 2).
     Leave {
-        /// The group.
+        /// Address of the multicast group.
         group: Ipv4Addr,
     },
-    /// A host tells its filters (version 3).
+    /// Membership report of a host with its source filters (version 3).
     ReportV3(Records<'a>),
-    /// A type that is none of these.
+    /// Message of another type. The field is the type number.
     Other(u8),
 }
 
 /// A membership query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query<'a> {
-    /// 1, 2 or 3, by length and response time (RFC 3376 section 7.1).
+    /// IGMP version of the query (1, 2 or 3), derived from length and response time (RFC 3376 section 7.1).
     pub version: u8,
-    /// Longest time to wait with the answer, in tenths of a second; 100 for version 1.
+    /// Maximum time before a host reports, in tenths of a second. 100 for version 1.
     pub max_resp: u32,
-    /// The group asked for; 0.0.0.0 in a general query.
+    /// Group that is queried. 0.0.0.0 in a general query.
     pub group: Ipv4Addr,
-    /// Version 3: routers shall not refresh their timers.
+    /// Suppress Router-Side Processing flag (version 3): routers must not update their timers.
     pub suppress: bool,
-    /// Version 3: the querier's interval in seconds.
+    /// Query interval of the querier in seconds (version 3).
     pub interval: u32,
-    /// Version 3: the sources asked for.
+    /// Sources that are queried (version 3).
     pub sources: &'a [[u8; 4]],
 }
 
 impl<'a> Igmp<'a> {
-    /// Checks lengths and counts; `message` is the IP packet's payload. The checksum is left to [`checksum_ok`].
+    /// Checks the lengths and counts of a message. `message` is the payload of the IP packet. The checksum is
+    /// not verified. See [`checksum_ok`].
     ///
     /// # Errors
-    /// [`DropReason::IgmpTruncated`], [`DropReason::MulticastControlBad`].
+    /// Returns [`DropReason::IgmpTruncated`] or [`DropReason::MulticastControlBad`].
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, rest): (&Header, _) = split_header(message, DropReason::IgmpTruncated)?;
         let group = header.group.into();
@@ -105,7 +107,7 @@ impl<'a> Igmp<'a> {
     }
 }
 
-/// Whether the message's checksum is right.
+/// Returns whether the checksum of the message is correct.
 pub fn checksum_ok(message: &[u8]) -> bool {
     checksum::finish(checksum::sum(message)) == 0
 }
@@ -150,32 +152,34 @@ fn too_many(count: usize) -> HeaderError {
     )
 }
 
-/// The value of a response time or interval code: linear below 128, else mantissa and exponent (RFC 3376 section 4.1.1).
+/// Decodes a response time or interval code: linear below 128, else mantissa and exponent (RFC 3376 section
+/// 4.1.1).
 pub fn decode_time(code: u8) -> u32 {
     let code = u32::from(code);
     if code < 128 { code } else { (code & 0x0f | 0x10) << ((code >> 4 & 7) + 3) }
 }
 
-/// What a group record of a version 3 report does (RFC 3376 section 4.2.12); the same numbers in MLDv2.
+/// Type of a group record in a version 3 report (RFC 3376 section 4.2.12). MLDv2 uses identical numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// Listens to these sources.
+    /// MODE_IS_INCLUDE: the host receives only the listed sources.
     IsInclude = 1,
-    /// Listens to all but these sources.
+    /// MODE_IS_EXCLUDE: the host receives all sources except the listed ones.
     IsExclude = 2,
-    /// Changed to listening to these sources; with none, it has left.
+    /// CHANGE_TO_INCLUDE_MODE: the host changed to receive only the listed sources. An empty list means that
+    /// the host left the group.
     ToInclude = 3,
-    /// Changed to listening to all but these sources.
+    /// CHANGE_TO_EXCLUDE_MODE: the host changed to receive all sources except the listed ones.
     ToExclude = 4,
-    /// Listens to these sources too.
+    /// ALLOW_NEW_SOURCES: the host additionally receives the listed sources.
     Allow = 5,
-    /// Listens no longer to these sources.
+    /// BLOCK_OLD_SOURCES: the host no longer receives the listed sources.
     Block = 6,
 }
 
 impl RecordKind {
-    /// The kind with this number; unknown ones are ignored by receivers.
+    /// Returns the record type with this number. Receivers ignore records of unknown types.
     pub const fn from_u8(number: u8) -> Option<RecordKind> {
         Some(match number {
             1 => RecordKind::IsInclude,
@@ -189,18 +193,19 @@ impl RecordKind {
     }
 }
 
-/// One group record.
+/// One group record of a version 3 report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// What it does; `None` for a number that is not assigned.
+    /// Type of the record. `None` for a number that is not assigned.
     pub kind: Option<RecordKind>,
-    /// The group.
+    /// Address of the multicast group.
     pub group: Ipv4Addr,
-    /// The sources.
+    /// Source addresses of the record.
     pub sources: &'a [[u8; 4]],
 }
 
-/// Iterates over the group records that a version 3 report announces; ends early with one error.
+/// Iterator over the group records of a version 3 report. A malformed record yields one error and ends the
+/// iteration.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     left: u16,
@@ -239,33 +244,34 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The first eight bytes of a message to be written. The checksum is left zero; [`checksum::fill`] completes it.
+/// First eight bytes of an IGMP message to be written. [`IgmpRepr::emit`] leaves the checksum zero and
+/// [`checksum::fill`] completes it.
 ///
-/// A version 3 report's records follow as payload; its group field is then the number of records.
+/// The records of a version 3 report follow as payload. The group field then holds the number of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IgmpRepr {
-    /// Message type, see [`kind`].
+    /// IGMP message type. See [`kind`].
     pub kind: u8,
-    /// Maximum response time code of a query, in tenths of a second below 128.
+    /// Maximum response code of a query, in tenths of a second below 128.
     pub max_resp: u8,
-    /// The group.
+    /// Address of the multicast group.
     pub group: Ipv4Addr,
 }
 
 impl IgmpRepr {
-    /// Bytes that [`IgmpRepr::emit`] writes.
+    /// Number of bytes that [`IgmpRepr::emit`] writes.
     pub const LEN: usize = MIN_LEN;
 
-    /// The first bytes of a version 3 report of this many records.
+    /// Returns the first bytes of a version 3 report with this number of records.
     pub fn report_v3(records: u16) -> IgmpRepr {
         let [high, low] = records.to_be_bytes();
         IgmpRepr { kind: kind::REPORT_V3, max_resp: 0, group: Ipv4Addr::new(0, 0, high, low) }
     }
 
-    /// Writes the message and gives the bytes behind it.
+    /// Writes the message and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let group = self.group.octets();
         write_header(bytes, &Header { kind: self.kind, max_resp: self.max_resp, checksum: U16::ZERO, group })

@@ -1,24 +1,25 @@
-//! The list form that IPv4 and TCP options share: kind, length, data, with one-byte kinds 0 (end) and 1 (padding).
+//! Option lists of IPv4 and TCP: kind, length, data, with one-byte kinds 0 (end of list) and 1 (padding).
 
 use crate::{DropReason, HeaderError};
 
-/// One option with a length: its kind and the bytes behind the length.
+/// One option with a length octet: its kind and the bytes after the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawOption<'a> {
-    /// The kind octet (IPv4: with the copied flag and class bits).
+    /// Kind octet of the option. For IPv4 with the copied flag and class bits.
     pub kind: u8,
-    /// The octets behind the length octet.
+    /// Octets after the length octet.
     pub data: &'a [u8],
 }
 
-/// Walks an option list; padding is skipped, the end option ends it, a bad length ends it with one error.
+/// Iterator over an option list. Padding is skipped. The end option ends the iteration, and a bad length
+/// yields one error and ends it.
 #[derive(Clone, Debug)]
 pub struct RawOptions<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> RawOptions<'a> {
-    /// The options in these bytes (those between the fixed header and the payload).
+    /// Returns an iterator over the options in `bytes`, the octets between the fixed header and the payload.
     pub fn new(bytes: &'a [u8]) -> RawOptions<'a> {
         RawOptions { rest: bytes }
     }

@@ -1,6 +1,7 @@
-//! IPv4 headers with options and fragments (RFC 791; DSCP RFC 2474, ECN RFC 3168).
+//! IPv4 headers with options and fragments (RFC 791, DSCP RFC 2474, ECN RFC 3168).
 //!
-//! Read where a packet is routed, punted or answered; the flow key has what look-ups need.
+//! Stages use this view where a packet is routed, punted or answered. The flow key holds the fields that
+//! look-ups need.
 
 use std::net::Ipv4Addr;
 
@@ -11,15 +12,15 @@ use crate::error::{promised, split_header, write_header};
 pub use crate::ip_options::{RawOption, RawOptions};
 use crate::{BuildError, DropReason, HeaderError, checksum};
 
-/// Length of the header without options.
+/// Length of the IPv4 header without options, in bytes.
 pub const MIN_LEN: usize = size_of::<Header>();
-/// Most bytes of options.
+/// Maximum length of the options, in bytes.
 pub const MAX_OPTIONS: usize = 40;
 
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 
-/// The fixed part as it lies in the packet: 20 bytes.
+/// Fixed part of the IPv4 header as laid out in the packet, 20 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -29,25 +30,25 @@ pub struct Header {
     pub version_ihl: u8,
     /// DSCP (6 bits) and ECN (2 bits).
     pub tos: u8,
-    /// Octets of header and payload.
+    /// Length of header and payload in octets.
     pub total_len: U16,
-    /// Identification, which the fragments of a packet share.
+    /// Identification, which is common to all fragments of a packet.
     pub id: U16,
-    /// Reserved, don't fragment, more fragments (a bit each), offset in units of 8 octets (13 bits).
+    /// Flags reserved, don't fragment, more fragments (1 bit each) and offset in units of 8 octets (13 bits).
     pub fragment: U16,
-    /// Time to live.
+    /// IPv4 time to live, in hops.
     pub ttl: u8,
-    /// Protocol of the payload.
+    /// IP protocol number of the payload.
     pub proto: u8,
-    /// Header checksum.
+    /// Checksum over the header.
     pub checksum: U16,
-    /// Source address.
+    /// IPv4 source address.
     pub src: [u8; 4],
-    /// Destination address.
+    /// IPv4 destination address.
     pub dst: [u8; 4],
 }
 
-/// An IPv4 packet whose header and lengths are sound. The checksum is not yet verified.
+/// An IPv4 packet whose header and lengths are valid. The checksum is not verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<'a> {
     header: &'a Header,
@@ -56,10 +57,10 @@ pub struct Ipv4<'a> {
 }
 
 impl<'a> Ipv4<'a> {
-    /// Checks version and lengths as Linux does on receipt; padding behind the packet is cut off.
+    /// Checks version and lengths like Linux on receipt (`ip_rcv`). Padding after the packet is cut off.
     ///
     /// # Errors
-    /// [`DropReason::Ipv4Truncated`], [`DropReason::Ipv4BadHeader`], [`DropReason::Ipv4BadLength`].
+    /// Returns [`DropReason::Ipv4Truncated`], [`DropReason::Ipv4BadHeader`] or [`DropReason::Ipv4BadLength`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(bytes, DropReason::Ipv4Truncated)?;
         let (version, words) = (header.version_ihl >> 4, header.version_ihl & 0x0f);
@@ -78,131 +79,131 @@ impl<'a> Ipv4<'a> {
         Ok(Ipv4 { header, header_bytes, payload })
     }
 
-    /// The fixed part.
+    /// Returns the fixed part of the header.
     pub fn header(&self) -> &'a Header {
         self.header
     }
 
-    /// Header length in bytes, 20..=60.
+    /// Returns the length of the header in bytes, 20..=60.
     pub fn header_len(&self) -> usize {
         self.header_bytes.len()
     }
 
-    /// Octets of header and payload.
+    /// Returns the length of header and payload in octets.
     pub fn total_len(&self) -> u16 {
         self.header.total_len.get()
     }
 
-    /// DSCP and ECN.
+    /// Returns the type of service octet: DSCP (6 bits) and ECN (2 bits).
     pub fn tos(&self) -> u8 {
         self.header.tos
     }
 
-    /// Identification.
+    /// Returns the identification field of the IPv4 header.
     pub fn id(&self) -> u16 {
         self.header.id.get()
     }
 
-    /// Whether routers must not fragment the packet.
+    /// Returns whether routers must not fragment the packet.
     pub fn dont_fragment(&self) -> bool {
         self.header.fragment.get() & DONT_FRAGMENT != 0
     }
 
-    /// Whether further fragments follow.
+    /// Returns whether further fragments follow.
     pub fn more_fragments(&self) -> bool {
         self.header.fragment.get() & MORE_FRAGMENTS != 0
     }
 
-    /// Where this fragment's payload stands in the whole, in octets.
+    /// Returns the offset of this fragment's payload in the original packet, in octets.
     pub fn fragment_offset(&self) -> usize {
         usize::from(self.header.fragment.get() & 0x1fff) * 8
     }
 
-    /// Whether the packet is a fragment, first or later.
+    /// Returns whether the packet is a fragment, first or later.
     pub fn is_fragment(&self) -> bool {
         self.more_fragments() || self.fragment_offset() != 0
     }
 
-    /// Time to live.
+    /// Returns the IPv4 time to live, in hops.
     pub fn ttl(&self) -> u8 {
         self.header.ttl
     }
 
-    /// Protocol of the payload.
+    /// Returns the IP protocol number of the payload.
     pub fn proto(&self) -> u8 {
         self.header.proto
     }
 
-    /// The checksum field.
+    /// Returns the checksum field.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Whether the header checksum is right.
+    /// Returns whether the header checksum is correct.
     pub fn checksum_ok(&self) -> bool {
         checksum::ipv4_header(self.header_bytes) == 0
     }
 
-    /// Source address.
+    /// Returns the IPv4 source address.
     pub fn src(&self) -> Ipv4Addr {
         self.header.src.into()
     }
 
-    /// Destination address.
+    /// Returns the IPv4 destination address.
     pub fn dst(&self) -> Ipv4Addr {
         self.header.dst.into()
     }
 
-    /// The option bytes, padding included.
+    /// Returns the option bytes, padding included.
     pub fn option_bytes(&self) -> &'a [u8] {
         self.header_bytes.get(MIN_LEN..).unwrap_or_default()
     }
 
-    /// The options.
+    /// Returns an iterator over the IPv4 options.
     pub fn options(&self) -> RawOptions<'a> {
         RawOptions::new(self.option_bytes())
     }
 
-    /// What the packet carries, without padding.
+    /// Returns the payload without padding.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// The pseudo-header sum for the payload as one L4 packet.
+    /// Returns the pseudo-header sum for the payload as one L4 packet.
     pub fn pseudo_sum(&self) -> u32 {
         let len = u16::try_from(self.payload.len()).unwrap_or(u16::MAX);
         checksum::l4_pseudo_v4(self.src(), self.dst(), self.proto(), len)
     }
 }
 
-/// An IPv4 header to be written; its checksum is computed.
+/// An IPv4 header to be written. [`Ipv4Repr::emit`] computes its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv4Repr {
-    /// Source address.
+    /// IPv4 source address.
     pub src: Ipv4Addr,
-    /// Destination address.
+    /// IPv4 destination address.
     pub dst: Ipv4Addr,
-    /// Protocol of the payload.
+    /// IP protocol number of the payload.
     pub proto: u8,
-    /// DSCP and ECN.
+    /// Type of service octet: DSCP (6 bits) and ECN (2 bits).
     pub tos: u8,
-    /// Time to live.
+    /// IPv4 time to live, in hops.
     pub ttl: u8,
-    /// Identification.
+    /// Identification field of the IPv4 header.
     pub id: u16,
-    /// Routers must not fragment the packet.
+    /// Whether routers must not fragment the packet.
     pub dont_fragment: bool,
-    /// Further fragments follow.
+    /// Whether further fragments follow.
     pub more_fragments: bool,
-    /// Where this fragment's payload stands in the whole: octets, a multiple of 8.
+    /// Offset of this fragment's payload in the original packet, in octets, a multiple of 8.
     pub fragment_offset: u16,
-    /// Options.
+    /// IPv4 options.
     pub options: Options,
-    /// Octets behind the header.
+    /// Length of the payload after the header, in octets.
     pub payload_len: u16,
 }
 
-/// Up to 40 bytes of options, padded with end-of-list to a multiple of four.
+/// Up to 40 bytes of IPv4 or TCP options, padded with end-of-list to a multiple of four.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     bytes: [u8; MAX_OPTIONS],
@@ -216,10 +217,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// No options.
+    /// The empty option list.
     pub const NONE: Options = Options { bytes: [0; MAX_OPTIONS], len: 0 };
 
-    /// These bytes as options; `None` if there are more than 40.
+    /// Returns these bytes as options. `None` if there are more than 40.
     pub fn new(bytes: &[u8]) -> Option<Options> {
         let mut options = Options::NONE;
         options.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -227,7 +228,7 @@ impl Options {
         Some(options)
     }
 
-    /// The bytes with their padding: a multiple of four.
+    /// Returns the option bytes with their padding, a multiple of four.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
@@ -252,7 +253,7 @@ impl Default for Ipv4Repr {
 }
 
 impl Ipv4Repr {
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Ipv4<'_>) -> Ipv4Repr {
         Ipv4Repr {
             src: view.src(),
@@ -269,15 +270,15 @@ impl Ipv4Repr {
         }
     }
 
-    /// Bytes that [`Ipv4Repr::emit`] writes.
+    /// Returns the number of bytes that [`Ipv4Repr::emit`] writes.
     pub fn header_len(&self) -> usize {
         MIN_LEN + self.options.as_bytes().len()
     }
 
-    /// Writes the header with its checksum and gives the bytes behind it.
+    /// Writes the header with its checksum and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let (options, header_len) = (self.options.as_bytes(), self.header_len());
         if bytes.len() < header_len {

@@ -1,6 +1,7 @@
 //! IPv6 headers (RFC 8200). Extension headers are in [`crate::ipv6_ext`].
 //!
-//! Read where a packet is routed, punted or answered; the flow key has what look-ups need.
+//! Stages use this view where a packet is routed, punted or answered. The flow key holds the fields that
+//! look-ups need.
 
 use std::net::Ipv6Addr;
 
@@ -12,30 +13,30 @@ use crate::ipv6_ext::{Extensions, Upper};
 use crate::numbers::ip_proto;
 use crate::{BuildError, DropReason, HeaderError};
 
-/// Length of the fixed header.
+/// Length of the fixed IPv6 header, in bytes.
 pub const LEN: usize = size_of::<Header>();
 
-/// The fixed header as it lies in the packet: 40 bytes.
+/// Fixed IPv6 header as laid out in the packet, 40 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Version (4 bits), traffic class (8), flow label (20).
+    /// Version (4 bits), traffic class (8 bits), flow label (20 bits).
     pub version_class_label: U32,
-    /// Octets behind this header, extension headers included.
+    /// Length of the data after this header in octets, extension headers included.
     pub payload_len: U16,
-    /// Protocol of what follows.
+    /// Protocol number of the header that follows.
     pub next_header: u8,
-    /// Hop limit.
+    /// IPv6 hop limit.
     pub hop_limit: u8,
-    /// Source address.
+    /// IPv6 source address.
     pub src: [u8; 16],
-    /// Destination address.
+    /// IPv6 destination address.
     pub dst: [u8; 16],
 }
 
-/// An IPv6 packet whose fixed header and length are sound.
+/// An IPv6 packet whose fixed header and length are valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6<'a> {
     header: &'a Header,
@@ -43,12 +44,13 @@ pub struct Ipv6<'a> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// Checks version and length as Linux does on receipt; padding behind the packet is cut off.
+    /// Checks version and length like Linux on receipt (`ip6_rcv`). Padding after the packet is cut off.
     ///
-    /// A payload length of 0 with hop-by-hop options is taken for a jumbogram (RFC 2675) that fills the frame.
+    /// A payload length of 0 with hop-by-hop options is treated as a jumbogram (RFC 2675) that fills the
+    /// frame.
     ///
     /// # Errors
-    /// [`DropReason::Ipv6Truncated`], [`DropReason::Ipv6BadHeader`], [`DropReason::Ipv6BadLength`].
+    /// Returns [`DropReason::Ipv6Truncated`], [`DropReason::Ipv6BadHeader`] or [`DropReason::Ipv6BadLength`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, rest): (&Header, _) = split_header(bytes, DropReason::Ipv6Truncated)?;
         let version = header.version_class_label.get() >> 28;
@@ -61,61 +63,61 @@ impl<'a> Ipv6<'a> {
         Ok(Ipv6 { header, payload })
     }
 
-    /// The fixed header.
+    /// Returns the fixed header.
     pub fn header(&self) -> &'a Header {
         self.header
     }
 
-    /// DSCP and ECN.
+    /// Returns the traffic class octet: DSCP (6 bits) and ECN (2 bits).
     pub fn traffic_class(&self) -> u8 {
         let [high, low, ..] = *self.header.version_class_label.as_bytes() else { return 0 };
         high << 4 | low >> 4
     }
 
-    /// Flow label, 20 bits.
+    /// Returns the IPv6 flow label, 20 bits.
     pub fn flow_label(&self) -> u32 {
         self.header.version_class_label.get() & 0x000f_ffff
     }
 
-    /// The protocol that directly follows, which may be an extension header.
+    /// Returns the protocol number of the header that directly follows, which may be an extension header.
     pub fn next_header(&self) -> u8 {
         self.header.next_header
     }
 
-    /// Hop limit.
+    /// Returns the IPv6 hop limit.
     pub fn hop_limit(&self) -> u8 {
         self.header.hop_limit
     }
 
-    /// Source address.
+    /// Returns the IPv6 source address.
     pub fn src(&self) -> Ipv6Addr {
         self.header.src.into()
     }
 
-    /// Destination address.
+    /// Returns the IPv6 destination address.
     pub fn dst(&self) -> Ipv6Addr {
         self.header.dst.into()
     }
 
-    /// What follows the fixed header, extension headers included, without padding.
+    /// Returns the bytes after the fixed header, extension headers included, without padding.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// The extension headers.
+    /// Returns an iterator over the extension headers.
     pub fn extensions(&self) -> Extensions<'a> {
         Extensions::new(self.next_header(), self.payload)
     }
 
-    /// The protocol above IP and its bytes, behind all extension headers.
+    /// Returns the upper-layer protocol and its bytes, after all extension headers.
     ///
     /// # Errors
-    /// [`DropReason::Ipv6ExtTruncated`], [`DropReason::Ipv6ExtTooMany`].
+    /// Returns [`DropReason::Ipv6ExtTruncated`] or [`DropReason::Ipv6ExtTooMany`].
     pub fn upper(&self) -> Result<Upper<'a>, HeaderError> {
         self.extensions().upper()
     }
 
-    /// The pseudo-header sum for an L4 packet of `len` octets.
+    /// Returns the pseudo-header sum for an L4 packet of `len` octets.
     pub fn pseudo_sum(&self, proto: u8, len: usize) -> u32 {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         crate::checksum::l4_pseudo_v6(self.src(), self.dst(), proto, len)
@@ -125,19 +127,19 @@ impl<'a> Ipv6<'a> {
 /// An IPv6 header to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv6Repr {
-    /// Source address.
+    /// IPv6 source address.
     pub src: Ipv6Addr,
-    /// Destination address.
+    /// IPv6 destination address.
     pub dst: Ipv6Addr,
-    /// DSCP and ECN.
+    /// Traffic class octet: DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
-    /// Flow label, 20 bits.
+    /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
-    /// Protocol of what follows.
+    /// Protocol number of the header that follows.
     pub next_header: u8,
-    /// Hop limit.
+    /// IPv6 hop limit.
     pub hop_limit: u8,
-    /// Octets behind this header.
+    /// Length of the data after this header, in octets.
     pub payload_len: u16,
 }
 
@@ -156,7 +158,7 @@ impl Default for Ipv6Repr {
 }
 
 impl Ipv6Repr {
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Ipv6<'_>) -> Ipv6Repr {
         Ipv6Repr {
             src: view.src(),
@@ -169,10 +171,10 @@ impl Ipv6Repr {
         }
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let label = self.flow_label & 0x000f_ffff;
         let header = Header {

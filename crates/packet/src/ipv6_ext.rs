@@ -1,4 +1,4 @@
-//! IPv6 extension headers (RFC 8200 section 4; AH RFC 4302): a bounded walk to the protocol above IP.
+//! IPv6 extension headers (RFC 8200 section 4, AH RFC 4302): a bounded walk to the upper-layer protocol.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,10 +7,11 @@ use crate::error::{promised, write_header};
 use crate::numbers::ip_proto;
 use crate::{BuildError, DropReason, HeaderError};
 
-/// Most extension headers that are walked; more than that is no real traffic.
+/// Maximum number of extension headers that are walked. Legitimate traffic has fewer.
 pub const MAX_EXTENSIONS: usize = 8;
 
-/// Whether this protocol number is an extension header that is walked. ESP hides what follows it and so ends the walk.
+/// Returns whether a protocol number is an extension header that is walked. ESP encrypts the following
+/// headers and so ends the walk.
 pub const fn is_extension(next_header: u8) -> bool {
     matches!(
         next_header,
@@ -18,34 +19,34 @@ pub const fn is_extension(next_header: u8) -> bool {
     )
 }
 
-/// The fragment header as it lies in the packet: 8 bytes (RFC 8200 section 4.5).
+/// Fragment header as laid out in the packet, 8 bytes (RFC 8200 section 4.5).
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct FragmentHeader {
-    /// Protocol of what follows.
+    /// Protocol number of the header that follows.
     pub next_header: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u8,
-    /// Offset in units of 8 octets (13 bits), reserved (2), more fragments (1).
+    /// Fragment offset in units of 8 octets (13 bits), reserved (2 bits), more fragments (1 bit).
     pub offset_more: U16,
-    /// Identification, which the fragments of a packet share.
+    /// Identification, which is common to all fragments of a packet.
     pub id: U32,
 }
 
 impl FragmentHeader {
-    /// Where this fragment's payload stands in the whole, in octets.
+    /// Returns the offset of this fragment's payload in the original packet, in octets.
     pub fn offset(&self) -> u16 {
         self.offset_more.get() & 0xfff8
     }
 
-    /// Whether further fragments follow.
+    /// Returns whether further fragments follow.
     pub fn more(&self) -> bool {
         self.offset_more.get() & 1 != 0
     }
 
-    /// Whether the header makes the packet a fragment; a lone one does not (RFC 6946).
+    /// Returns whether the header marks a fragment. An atomic fragment (RFC 6946) is not a fragment.
     pub fn is_fragment(&self) -> bool {
         self.more() || self.offset() != 0
     }
@@ -54,21 +55,22 @@ impl FragmentHeader {
 /// One extension header: its protocol number and all its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extension<'a> {
-    /// The number that announced it.
+    /// Protocol number of this extension header, from the next-header field before it.
     pub kind: u8,
-    /// The header, its next-header octet first.
+    /// Bytes of the header. The first is its own next-header field.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Extension<'a> {
-    /// The fragment header, if it is one.
+    /// Returns the fragment header if this extension is one.
     pub fn fragment(&self) -> Option<&'a FragmentHeader> {
         let header = FragmentHeader::ref_from_bytes(self.bytes).ok()?;
         if self.kind == ip_proto::FRAGMENT { Some(header) } else { None }
     }
 }
 
-/// Walks extension headers; ends at the upper protocol, behind a later fragment's header, or with one error.
+/// Iterator over extension headers. Ends at the upper-layer protocol, after the header of a later fragment,
+/// or after one error.
 #[derive(Clone, Debug)]
 pub struct Extensions<'a> {
     next_header: u8,
@@ -77,27 +79,28 @@ pub struct Extensions<'a> {
     done: bool,
 }
 
-/// What the extension headers lead to.
+/// Upper-layer data that the extension headers lead to.
 #[derive(Clone, Copy, Debug)]
 pub struct Upper<'a> {
-    /// The protocol above IP.
+    /// Upper-layer protocol number.
     pub proto: u8,
-    /// Its bytes; for a later fragment, a piece from its middle.
+    /// Upper-layer bytes. For a later fragment, a part of the upper-layer data.
     pub payload: &'a [u8],
-    /// The fragment header, if the packet is a fragment.
+    /// Fragment header, if the packet is a fragment.
     pub fragment: Option<&'a FragmentHeader>,
 }
 
 impl<'a> Extensions<'a> {
-    /// The extension headers in `bytes`, of which the first is announced by `next_header`.
+    /// Returns an iterator over the extension headers in `bytes`. `next_header` is the protocol number of the
+    /// first.
     pub fn new(next_header: u8, bytes: &'a [u8]) -> Extensions<'a> {
         Extensions { next_header, rest: bytes, left: MAX_EXTENSIONS, done: false }
     }
 
-    /// Walks the rest of the headers.
+    /// Walks the remaining headers and returns the upper-layer protocol and its data.
     ///
     /// # Errors
-    /// [`DropReason::Ipv6ExtTruncated`], [`DropReason::Ipv6ExtTooMany`].
+    /// Returns [`DropReason::Ipv6ExtTruncated`] or [`DropReason::Ipv6ExtTooMany`].
     pub fn upper(mut self) -> Result<Upper<'a>, HeaderError> {
         let mut fragment = None;
         for extension in self.by_ref() {
@@ -143,21 +146,21 @@ impl<'a> Iterator for Extensions<'a> {
 /// A fragment header to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FragmentRepr {
-    /// Protocol of what follows.
+    /// Protocol number of the header that follows.
     pub next_header: u8,
-    /// Where this fragment's payload stands in the whole: octets, a multiple of 8.
+    /// Offset of this fragment's payload in the original packet, in octets, a multiple of 8.
     pub offset: u16,
-    /// Further fragments follow.
+    /// Whether further fragments follow.
     pub more: bool,
-    /// Identification.
+    /// Identification of the original packet.
     pub id: u32,
 }
 
 impl FragmentRepr {
-    /// Bytes that [`FragmentRepr::emit`] writes.
+    /// Number of bytes that [`FragmentRepr::emit`] writes.
     pub const LEN: usize = size_of::<FragmentHeader>();
 
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(header: &FragmentHeader) -> FragmentRepr {
         FragmentRepr {
             next_header: header.next_header,
@@ -167,10 +170,10 @@ impl FragmentRepr {
         }
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let header = FragmentHeader {
             next_header: self.next_header,

@@ -1,8 +1,7 @@
-//! Headers as checked views, packet building, checksums, the flow key and drop reasons.
+//! Checked header views, packet building, checksums, the flow key and drop reasons.
 //!
-//! The lowest floor: it knows bytes, not ports' memory, tables or threads. Everything that a packet meets afterwards
-//! speaks in the values that are defined here.
-//!
+//! This crate is the lowest layer. It works on bytes and has no access to port memory, tables or threads. All
+//! other crates use the types that are defined here.
 //! ```text
 //!  frame bytes --FlowKey::extract--> FlowKey (64 B) + Layers (8 B)    the data path's form: look-up, hash, match
 //!       |                                 or DropReason                (only when the L2 header is broken)
@@ -21,7 +20,8 @@
 //! # Ok::<(), spec::TextError>(())
 //! ```
 //!
-//! Invariants: nothing here panics on any input; nothing on the path of a packet allocates, locks or reads a clock.
+//! Invariants: no function of this crate panics on any input. No function on the data path allocates, locks
+//! or reads a clock.
 
 mod drop_reason;
 mod error;

@@ -1,11 +1,11 @@
-//! Ethernet addresses (IEEE 802 EUI-48) as plain values: keys of MAC tables, fields of flow keys, words of a text.
+//! Ethernet addresses (IEEE 802 EUI-48) as plain values, used in MAC tables, flow keys and packet specs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A 48-bit Ethernet address in the order of the wire.
+/// A 48-bit Ethernet address in network byte order.
 #[derive(
     Clone,
     Copy,
@@ -24,84 +24,88 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[repr(transparent)]
 pub struct MacAddr(pub [u8; 6]);
 
-/// Why a text is not an Ethernet address.
+/// Errors of parsing an Ethernet address from text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MacParseError {
-    /// Not six groups separated by colons (or all by hyphens).
+    /// The text is not six groups separated by colons or by hyphens. The field is the number of groups found.
     #[error(
         "an Ethernet address has six groups of two hex digits, such as 02:00:00:00:00:01; found {0} groups"
     )]
     Groups(usize),
-    /// A group that is not one or two hex digits; groups count from 1.
+    /// A group is not one or two hex digits. The field is the group's position, which counts from 1.
     #[error("group {0} of the Ethernet address is not one or two hex digits (such as 0a)")]
     Digits(usize),
 }
 
 impl MacAddr {
-    /// ff:ff:ff:ff:ff:ff
+    /// The broadcast address ff:ff:ff:ff:ff:ff.
     pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
-    /// 00:00:00:00:00:00, never a valid station address.
+    /// The zero address 00:00:00:00:00:00, which is never a valid station address.
     pub const ZERO: MacAddr = MacAddr([0; 6]);
 
-    /// The address as a number: the wire's first octet is the most significant of the low 48 bits.
+    /// Returns the address as a number. The first octet on the wire is the most significant of the low 48
+    /// bits.
     #[inline]
     pub const fn as_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// The address with this number; the high 16 bits are ignored.
+    /// Returns the address for a number. The high 16 bits of the number are ignored.
     #[inline]
     pub const fn from_u64(number: u64) -> MacAddr {
         let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// The address as the first six octets of a little-endian word, in the order of the wire: two such addresses are compared, or
-    /// written into a frame, at once.
+    /// Returns the address as the first six octets of a little-endian word, in wire order.
+    ///
+    /// The word allows comparing two addresses, or writing an address into a frame, in one operation.
     #[inline]
     pub const fn to_wire_word(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
     }
 
-    /// A group address: multicast, or broadcast.
+    /// Returns whether the address is a group address (multicast or broadcast).
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1
     }
 
-    /// ff:ff:ff:ff:ff:ff
+    /// Returns whether the address is ff:ff:ff:ff:ff:ff.
     #[inline]
     pub const fn is_broadcast(self) -> bool {
         self.as_u64() == Self::BROADCAST.as_u64()
     }
 
-    /// 01:80:c2:00:00:00 to 0f: addresses that a bridge never forwards (IEEE 802.1D table 7-10, 802.1Q table 8-1).
+    /// Returns whether the address is in 01:80:c2:00:00:00 to 01:80:c2:00:00:0f.
+    ///
+    /// Bridges never forward these addresses (IEEE 802.1D table 7-10, 802.1Q table 8-1).
     #[inline]
     pub const fn is_reserved_group(self) -> bool {
         self.as_u64() & !0xf == 0x0180_c200_0000
     }
 
-    /// 00:00:00:00:00:00
+    /// Returns whether the address is 00:00:00:00:00:00.
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.as_u64() == 0
     }
 
-    /// Assigned by whoever runs the network rather than by a manufacturer.
+    /// Returns whether the address is locally administered (U/L bit set).
     #[inline]
     pub const fn is_local(self) -> bool {
         self.0[0] & 2 == 2
     }
 
-    /// The group address of an IPv4 multicast group (RFC 1112 section 6.4).
+    /// Returns the group MAC address of an IPv4 multicast group (RFC 1112 section 6.4).
     pub const fn for_ipv4_multicast(group: std::net::Ipv4Addr) -> MacAddr {
         let [_, b, c, d] = group.octets();
         MacAddr([0x01, 0x00, 0x5e, b & 0x7f, c, d])
     }
 
-    /// The group address of an IPv6 multicast group (RFC 2464 section 7).
+    /// Returns the group MAC address of an IPv6 multicast group (RFC 2464 section 7).
     pub const fn for_ipv6_multicast(group: std::net::Ipv6Addr) -> MacAddr {
         let octets = group.octets();
         MacAddr([0x33, 0x33, octets[12], octets[13], octets[14], octets[15]])

@@ -1,7 +1,7 @@
-//! Multicast listener discovery (RFC 2710, version 2 RFC 3810): what a snooping bridge learns from for IPv6.
+//! Multicast listener discovery (RFC 2710, version 2 RFC 3810). MLD snooping learns IPv6 groups from it.
 //!
-//! MLD is ICMPv6 behind a hop-by-hop header with hop limit 1 from a link-local source; those conditions are the
-//! reader's to check on the IPv6 header, the message's own lengths and counts are checked here.
+//! MLD is ICMPv6 after a hop-by-hop header, with hop limit 1 and a link-local source address. The caller has
+//! to check these conditions on the IPv6 header. This module checks the lengths and counts of the message.
 
 use std::net::Ipv6Addr;
 
@@ -13,81 +13,82 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{promised, split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError};
 
-/// Message types, as ICMPv6 types.
+/// MLD message types, which are ICMPv6 types.
 pub mod kind {
-    /// Listener query, both versions.
+    /// Type of a listener query (both versions).
     pub const QUERY: u8 = 130;
-    /// Listener report of version 1.
+    /// Type of a version 1 listener report.
     pub const REPORT: u8 = 131;
-    /// Listener done, version 1.
+    /// Type of a version 1 listener done message.
     pub const DONE: u8 = 132;
-    /// Listener report of version 2.
+    /// Type of a version 2 listener report.
     pub const REPORT_V2: u8 = 143;
 }
 
-/// The message of version 1 and the start of a version 2 query: 24 bytes.
+/// A version 1 message, which is also the start of a version 2 query, 24 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Message type, see [`kind`].
+    /// MLD message type. See [`kind`].
     pub kind: u8,
-    /// Zero.
+    /// ICMPv6 code, zero.
     pub code: u8,
     /// Checksum over pseudo-header and message.
     pub checksum: U16,
-    /// Maximum response delay (milliseconds) or code.
+    /// Maximum response delay in milliseconds, or its code in version 2.
     pub max_resp: U16,
-    /// Reserved.
+    /// Reserved field.
     pub reserved: U16,
     /// Group address.
     pub group: [u8; 16],
 }
 
-/// What an MLD message says.
+/// A parsed MLD message.
 #[derive(Clone, Debug)]
 pub enum Mld<'a> {
-    /// A router asks who listens.
+    /// Listener query of a router.
     Query(Query<'a>),
-    /// A host listens to the group (version 1).
+    /// Listener report of a host (version 1).
     Report {
-        /// The group.
+        /// Address of the multicast group.
         group: Ipv6Addr,
     },
-    /// A host has left the group (version 1).
+    /// Listener done message of a host (version 1).
     Done {
-        /// The group.
+        /// Address of the multicast group.
         group: Ipv6Addr,
     },
-    /// A host tells its filters (version 2).
+    /// Listener report of a host with its source filters (version 2).
     ReportV2(Records<'a>),
-    /// Another ICMPv6 type.
+    /// Message of another ICMPv6 type. The field is the type number.
     Other(u8),
 }
 
-/// A listener query.
+/// An MLD listener query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query<'a> {
-    /// 1 or 2, by length (RFC 3810 section 8.1).
+    /// MLD version of the query (1 or 2), derived from the length (RFC 3810 section 8.1).
     pub version: u8,
-    /// Longest time to wait with the answer, in milliseconds.
+    /// Maximum time before a listener reports, in milliseconds.
     pub max_resp: u32,
-    /// The group asked for; `::` in a general query.
+    /// Group that is queried. `::` in a general query.
     pub group: Ipv6Addr,
-    /// Version 2: routers shall not refresh their timers.
+    /// Suppress Router-Side Processing flag (version 2): routers must not update their timers.
     pub suppress: bool,
-    /// Version 2: the querier's interval in seconds.
+    /// Query interval of the querier in seconds (version 2).
     pub interval: u32,
-    /// Version 2: the sources asked for.
+    /// Sources that are queried (version 2).
     pub sources: &'a [[u8; 16]],
 }
 
 impl<'a> Mld<'a> {
-    /// Checks lengths and counts; `message` is the whole ICMPv6 message, whose checksum [`crate::icmpv6`] verifies.
+    /// Checks the lengths and counts of a message. `message` is the complete ICMPv6 message, whose checksum
+    /// [`crate::icmpv6`] verifies.
     ///
     /// # Errors
-    /// [`DropReason::Icmpv6Truncated`], [`DropReason::MulticastControlBad`].
+    /// Returns [`DropReason::Icmpv6Truncated`] or [`DropReason::MulticastControlBad`].
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let first = promised(message, 8, DropReason::Icmpv6Truncated)?;
         if first[0] == kind::REPORT_V2 {
@@ -136,24 +137,26 @@ fn too_many(count: usize) -> HeaderError {
     )
 }
 
-/// The value of a response delay code: linear below 32,768, else mantissa and exponent (RFC 3810 section 5.1.3).
+/// Decodes a response delay code to milliseconds: linear below 32,768, else mantissa and exponent (RFC 3810
+/// section 5.1.3).
 pub fn decode_delay(code: u16) -> u32 {
     let code = u32::from(code);
     if code < 0x8000 { code } else { (code & 0x0fff | 0x1000) << ((code >> 12 & 7) + 3) }
 }
 
-/// One address record.
+/// One address record of a version 2 report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// What it does; `None` for a number that is not assigned.
+    /// Type of the record. `None` for a number that is not assigned.
     pub kind: Option<RecordKind>,
-    /// The group.
+    /// Address of the multicast group.
     pub group: Ipv6Addr,
-    /// The sources.
+    /// Source addresses of the record.
     pub sources: &'a [[u8; 16]],
 }
 
-/// Iterates over the address records that a version 2 report announces; ends early with one error.
+/// Iterator over the address records of a version 2 report. A malformed record yields one error and ends the
+/// iteration.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     left: u16,
@@ -189,25 +192,26 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// A message of version 1 to be written. The checksum is left zero; [`crate::checksum::fill`] completes it.
+/// An MLDv1 message to be written. [`MldRepr::emit`] leaves the checksum zero and [`crate::checksum::fill`]
+/// completes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MldRepr {
-    /// [`kind::QUERY`], [`kind::REPORT`] or [`kind::DONE`].
+    /// Message type: [`kind::QUERY`], [`kind::REPORT`] or [`kind::DONE`].
     pub kind: u8,
-    /// Maximum response delay in milliseconds, of a query.
+    /// Maximum response delay of a query in milliseconds.
     pub max_resp: u16,
-    /// The group.
+    /// Address of the multicast group.
     pub group: Ipv6Addr,
 }
 
 impl MldRepr {
-    /// Bytes that [`MldRepr::emit`] writes.
+    /// Number of bytes that [`MldRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Writes the message and gives the bytes behind it.
+    /// Writes the message and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let header = Header {
             kind: self.kind,

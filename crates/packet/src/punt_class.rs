@@ -1,13 +1,14 @@
-//! Classes of packets that a router gives to the kernel: each has its own limit, so that a flood of one starves no other.
+//! Classes of packets that a router punts to the kernel. Each class has its own limit, so that a flood of one
+//! class does not starve another.
 //!
-//! What the kernel or its daemons are spoken to by has a class for each protocol; everything else has one for each reason why a router does not
-//! send it on itself.
+//! Protocols of the kernel and of its routing daemons have a class each. Other packets have a class for each
+//! reason why the router does not forward them itself.
 
 use crate::{FlowKey, L3Kind, PortId, ethertype, ip_proto};
 
 macro_rules! classes {
     ($($variant:ident = $name:literal, $explain:literal;)+) => {
-        /// A class of packets that are given to the kernel, or whose senders are told.
+        /// Class of packets that are punted to the kernel, or that are answered with an ICMP error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum PuntClass {
@@ -15,12 +16,12 @@ macro_rules! classes {
         }
 
         impl PuntClass {
-            /// All classes, in the order of their numbers.
+            /// All classes in the order of their numbers.
             pub const ALL: [PuntClass; PuntClass::COUNT] = [$(PuntClass::$variant,)+];
-            /// How many classes there are.
+            /// Number of classes.
             pub const COUNT: usize = [$($name,)+].len();
 
-            /// The stable name, in kebab case.
+            /// Returns the stable name in kebab case.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -65,12 +66,15 @@ classes! {
     Errors = "errors", "Not given to the kernel: ICMP errors that workers make themselves.";
 }
 
-/// Destination and source SAP of IS-IS, and LLC's unnumbered information (ISO 10589, 9.1; IEEE 802.2).
+/// Destination and source SAP of IS-IS, and LLC unnumbered information (ISO 10589 section 9.1, IEEE 802.2).
 const LLC_ISIS: [u8; 3] = [0xfe, 0xfe, 0x03];
 
 impl PuntClass {
-    /// The class of the protocol that a frame belongs to, be it broken or not; `None`: it has none of its own. `head` is the frame's first
-    /// octets, `len` its whole length. Later fragments of what is known by its ports have none.
+    /// Returns the class of the protocol that a frame belongs to, even if the frame is malformed. `None` if
+    /// the protocol has no class of its own.
+    ///
+    /// `head` holds the first octets of the frame, and `len` is the length of the whole frame. Later
+    /// fragments of protocols that are recognised by port have no class.
     #[must_use]
     pub fn of_protocol(head: &[u8], len: usize) -> Option<PuntClass> {
         let mut key = FlowKey::ZERO;
@@ -165,7 +169,7 @@ mod tests {
         assert_eq!(PuntClass::of_protocol(&[], 0), None);
     }
 
-    /// A fragment of the middle has octets where ports would stand.
+    /// A later fragment holds payload octets at the position of the ports.
     #[test]
     fn a_later_fragment_is_of_no_port() {
         let mut frame = spec::parse("ip_dst=10.0.0.1,udp,dst_port=3784").unwrap();

@@ -1,237 +1,242 @@
-//! What a packet meets on its way, told to whoever asked: `explain` and `trace` run the data path's own code with a
-//! [`Recorder`]; without one ([`NoRecord`]) the calls vanish at compile time.
+//! Recording of packet processing. `explain` and `trace` run the data path's code with a [`Recorder`].
+//! Without recording ([`NoRecord`]) the calls compile to nothing.
 //!
-//! A recorder is told positions in the burst, so that stages stay functions over bursts. With [`Recorder::DRY`] a stage
-//! decides but leaves no mark: nothing learned, no token taken, nothing counted.
+//! Stages pass the packet's position in the burst to the recorder, so that stages remain functions over
+//! bursts. With [`Recorder::DRY`] a stage decides but changes no state: it learns nothing, takes no token and
+//! counts nothing.
 
 use std::net::IpAddr;
 
 use crate::{BridgeId, DropReason, MacAddr, PortId, QueueId, WorkerId};
 
-/// How a frame's VLAN was found on arrival.
+/// Origin of a frame's VLAN on ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanSource {
     /// The bridge port is an access port.
     Access,
-    /// The frame's own tag.
+    /// The VLAN tag of the frame.
     Tag,
-    /// Untagged (or priority-tagged) on a trunk with a native VLAN.
+    /// The native VLAN of a trunk, for an untagged or priority-tagged frame.
     Native,
-    /// The bridge does not separate VLANs on this port.
+    /// None. The bridge does not separate VLANs on this port.
     None,
 }
 
-/// What is done to the outer VLAN tag on the way out.
+/// Change of the outer VLAN tag on egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TagChange {
-    /// Nothing.
+    /// Leaves the tags as they are.
     #[default]
     Keep,
-    /// The tag is removed.
+    /// Removes the outer tag.
     Pop,
-    /// An 802.1Q tag with this VLAN id is added.
+    /// Adds an 802.1Q tag with this VLAN identifier.
     Push(u16),
-    /// A service tag (802.1ad) with this VLAN id is added.
+    /// Adds a service tag (802.1ad) with this VLAN identifier.
     PushService(u16),
-    /// The id of the tag is replaced (a priority tag gets its VLAN).
+    /// Replaces the VLAN identifier of the outer tag. Used to assign a VLAN to a priority-tagged frame.
     Set(u16),
 }
 
 /// Class of a frame that goes to more than one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FloodClass {
-    /// Destination ff:ff:ff:ff:ff:ff.
+    /// The destination is ff:ff:ff:ff:ff:ff.
     Broadcast,
-    /// Another group address.
+    /// The destination is another group address.
     Multicast,
-    /// A unicast address that is not in the MAC table.
+    /// The destination is a unicast address that is not in the MAC table.
     Unknown,
 }
 
-/// Where a route leads to the source of a packet.
+/// Result of a route look-up for the source address of a packet (reverse path check).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WayBack {
-    /// Nowhere.
+    /// No route leads to the source.
     None,
-    /// Out of this port.
+    /// The route leaves by this port.
     Port(PortId),
-    /// Out of a device that is no port of the router's.
+    /// The route leaves by a device that is not a port of the router.
     Elsewhere,
 }
 
-/// One thing that happened to a packet.
+/// One step in the processing of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
-    /// It came out of this queue.
+    /// The packet was received on this queue.
     Received {
-        /// Port.
+        /// Receiving port.
         port: PortId,
-        /// Queue of the port.
+        /// Receive queue of the port.
         queue: QueueId,
-        /// Bytes.
+        /// Length of the frame in bytes.
         len: u32,
     },
-    /// Its headers were read; the flow key follows in the recorder's own copy.
+    /// The headers of the packet were parsed. The recorder keeps its own copy of the flow key.
     Parsed {
-        /// Offset of the network header, 0 if none.
+        /// Offset of the network header in bytes, 0 if there is none.
         l3: u16,
-        /// Offset of the transport header, 0 if none.
+        /// Offset of the transport header in bytes, 0 if there is none.
         l4: u16,
-        /// What is wrong behind the Ethernet header, if anything (a bridge forwards such frames).
+        /// Reason why a header after the Ethernet header is malformed, if one is. A bridge forwards such
+        /// frames.
         malformed: Option<DropReason>,
     },
-    /// The port is a member of this bridge.
+    /// The receiving port is a member of this bridge.
     Bridge(BridgeId),
-    /// Its VLAN on this bridge.
+    /// The packet was assigned to a VLAN of the bridge.
     Vlan {
-        /// VLAN id, 0 when the bridge port separates none.
+        /// VLAN identifier, 0 when the bridge port does not separate VLANs.
         vid: u16,
-        /// Where the id comes from.
+        /// Origin of the VLAN identifier.
         source: VlanSource,
     },
-    /// The source address was (or, in a dry run, would be) learned here.
+    /// The source address was learned on this port, or would be in a dry run.
     Learned {
-        /// Source address.
+        /// Source address that was learned.
         mac: MacAddr,
-        /// The port it was on before, if it moved.
+        /// Previous port of the address, if the address moved.
         from: Option<PortId>,
     },
-    /// The source address was known here already.
+    /// The source address was already known on this port.
     SourceKnown {
-        /// Source address.
+        /// Source address of the packet.
         mac: MacAddr,
-        /// Whether the entry is static.
+        /// Whether the MAC table entry is static.
         is_static: bool,
     },
-    /// The source address was not learned, and why.
+    /// The source address was not learned.
     NotLearned {
-        /// Source address.
+        /// Source address of the packet.
         mac: MacAddr,
         /// Reason in words.
         why: &'static str,
     },
-    /// The destination is in the MAC table.
+    /// The destination address was found in the MAC table.
     Found {
-        /// Destination address.
+        /// Destination address of the packet.
         mac: MacAddr,
-        /// Port it is on.
+        /// Port of the MAC table entry.
         port: PortId,
-        /// Seconds since it was last seen.
+        /// Age of the MAC table entry in seconds since the address was last seen.
         age: u16,
-        /// Whether the entry is static.
+        /// Whether the MAC table entry is static.
         is_static: bool,
     },
-    /// It goes to several ports.
+    /// The packet is flooded to several ports.
     Flood {
-        /// Why.
+        /// Class of the flooded frame.
         class: FloodClass,
     },
-    /// Snooping restricts the group to its listeners and the multicast routers.
+    /// Multicast snooping restricts the packet to the group's listeners and the multicast routers.
     Snooped {
-        /// Number of ports.
+        /// Number of output ports.
         ports: u16,
     },
-    /// A copy goes to the snooper (IGMP, MLD).
+    /// A copy of the packet was sent to multicast snooping (IGMP, MLD).
     Punted,
-    /// It leaves by this port.
+    /// The packet is output on this port.
     Output {
-        /// Port.
+        /// Output port.
         port: PortId,
-        /// Change of the outer tag.
+        /// Change of the outer VLAN tag.
         tag: TagChange,
     },
-    /// A port that a flood leaves out, and why.
+    /// A flood leaves out this port.
     NotTo {
-        /// Port.
+        /// Port that is left out.
         port: PortId,
-        /// Reason.
+        /// Reason why the port is left out.
         reason: DropReason,
     },
-    /// The steering table of its port names this worker.
+    /// The software RSS table of the receiving port selected this worker.
     Spread {
         /// Bucket of the symmetric hash.
         bucket: u16,
-        /// Worker.
+        /// Worker that processes the packet.
         worker: WorkerId,
     },
-    /// An OpenFlow rule matches it.
+    /// The packet matched an OpenFlow rule.
     Rule {
-        /// Table.
+        /// Table of the rule.
         table: u8,
-        /// Priority.
+        /// Priority of the rule.
         priority: u16,
-        /// Cookie.
+        /// Cookie of the rule.
         cookie: u64,
     },
-    /// No rule of this OpenFlow table matches it.
+    /// The packet matched no rule of this OpenFlow table.
     NoRule {
-        /// Table.
+        /// Table that was searched.
         table: u8,
     },
-    /// A cached flow says what becomes of it.
+    /// A cached flow supplied the actions of the packet.
     FlowHit,
-    /// No cached flow matches it: the decider looks into the tables.
+    /// No cached flow matched the packet. The slow path looks it up in the tables.
     Upcall,
-    /// A copy goes (would go) to controllers.
+    /// A copy of the packet was sent to the controllers, or would be in a dry run.
     ToController,
-    /// A route leads there, and the next hop's address is known: addresses, hop count and checksum are (would be) written anew.
+    /// A route was found and the MAC address of the next hop is known. Addresses, hop count and checksum were
+    /// rewritten, or would be in a dry run.
     Routed {
-        /// The port that it leaves by.
+        /// Output port of the route.
         port: PortId,
-        /// The next hop's address.
+        /// MAC address of the next hop.
         to: MacAddr,
     },
-    /// The way back to its source is none that its interface accepts packets from.
+    /// The reverse path check failed: no route to the source leads to an interface that accepts packets from
+    /// it.
     ReversePath {
-        /// The port that it came in by.
+        /// Port that received the packet.
         from: PortId,
-        /// Its source.
+        /// Source address of the packet.
         source: IpAddr,
-        /// Where a route leads to the source.
+        /// Result of the route look-up for the source.
         back: WayBack,
     },
-    /// It is (would be) given to the kernel.
+    /// The packet was punted to the kernel, or would be in a dry run.
     ToKernel {
         /// Reason in words.
         why: &'static str,
     },
-    /// It goes no further; its sender is (would be) told by an ICMP error, which goes on in its place.
+    /// The packet was consumed, and an ICMP error to its sender continues in its place. In a dry run the
+    /// error would be sent.
     Told {
         /// Reason in words, without a full stop.
         why: &'static str,
-        /// Whose the error is.
+        /// Source address of the ICMP error.
         from: IpAddr,
     },
-    /// The L4 checksum that its sender had left open was (would be) completed.
+    /// The L4 checksum that the sender left incomplete was completed, or would be in a dry run.
     ChecksumCompleted,
-    /// It was (would be) cut into this many segments of the port's size.
+    /// The packet was cut into segments of the port's size, or would be in a dry run.
     Segmented {
-        /// Segments.
+        /// Number of segments.
         segments: u16,
     },
-    /// It was (would be) given to this transmit queue.
+    /// The packet was handed to this transmit queue, or would be in a dry run.
     Transmitted {
-        /// Port.
+        /// Transmitting port.
         port: PortId,
-        /// Queue.
+        /// Transmit queue of the port.
         queue: QueueId,
     },
-    /// It ended here.
+    /// The packet was dropped for this reason.
     Dropped(DropReason),
 }
 
-/// Listens to the stages. Two implementations besides [`NoRecord`] live in `engine`: explain's and trace's.
+/// Receiver of processing steps. `engine` implements it for explain and trace, besides [`NoRecord`] here.
 pub trait Recorder {
-    /// Whether anybody listens; stages skip the preparation of steps otherwise.
+    /// Whether the recorder uses the steps. Stages skip the preparation of steps otherwise.
     const ACTIVE: bool;
-    /// Whether this is a dry run: decide, but leave no mark on shared state.
+    /// Whether this is a dry run, in which stages decide without changing shared state.
     const DRY: bool;
-    /// Something happened to the packet at `index` of the burst.
+    /// Records a step of the packet at position `index` of the burst.
     fn step(&mut self, index: usize, step: Step);
 }
 
-/// Nobody listens.
+/// A recorder that ignores all steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecord;
 
@@ -242,7 +247,7 @@ impl Recorder for NoRecord {
     fn step(&mut self, _index: usize, _step: Step) {}
 }
 
-/// Collects every step of a one-packet burst: what `explain` uses and tests read.
+/// A recorder that collects every step of a one-packet burst. `explain` and tests use it.
 #[derive(Clone, Debug, Default)]
 pub struct Steps<const DRY: bool>(pub Vec<Step>);
 

@@ -1,4 +1,4 @@
-//! SCTP common headers and chunks (RFC 9260 section 3). The checksum is CRC32c over the whole packet.
+//! SCTP common headers and chunks (RFC 9260 section 3). The SCTP checksum is a CRC32c over the whole packet.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::byteorder::little_endian;
@@ -8,28 +8,28 @@ use crate::checksum::{crc32c, crc32c_continue};
 use crate::error::{promised, split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError};
 
-/// Length of the common header.
+/// Length of the SCTP common header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_AT: usize = 8;
 
-/// The common header as it lies in the packet: 12 bytes.
+/// SCTP common header as laid out in the packet, 12 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Source port.
+    /// SCTP source port.
     pub src_port: U16,
-    /// Destination port.
+    /// SCTP destination port.
     pub dst_port: U16,
-    /// Verification tag.
+    /// SCTP verification tag.
     pub tag: U32,
-    /// CRC32c over header and chunks with this field zero; low octet first (RFC 9260 appendix A).
+    /// CRC32c over header and chunks with this field zero, low octet first (RFC 9260 appendix A).
     pub checksum: little_endian::U32,
 }
 
-/// An SCTP packet whose common header is whole.
+/// An SCTP packet whose common header is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Sctp<'a> {
     header: &'a Header,
@@ -37,58 +37,58 @@ pub struct Sctp<'a> {
 }
 
 impl<'a> Sctp<'a> {
-    /// Checks that the common header is there; `packet` is the IP packet's payload.
+    /// Checks that the common header is complete. `packet` is the payload of the IP packet.
     ///
     /// # Errors
-    /// [`DropReason::SctpTruncated`].
+    /// Returns [`DropReason::SctpTruncated`].
     pub fn parse(packet: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _) = split_header(packet, DropReason::SctpTruncated)?;
         Ok(Sctp { header, packet })
     }
 
-    /// Source port.
+    /// Returns the SCTP source port.
     pub fn src_port(&self) -> u16 {
         self.header.src_port.get()
     }
 
-    /// Destination port.
+    /// Returns the SCTP destination port.
     pub fn dst_port(&self) -> u16 {
         self.header.dst_port.get()
     }
 
-    /// Verification tag.
+    /// Returns the SCTP verification tag.
     pub fn tag(&self) -> u32 {
         self.header.tag.get()
     }
 
-    /// Whether the CRC32c is right.
+    /// Returns whether the CRC32c is correct.
     pub fn checksum_ok(&self) -> bool {
         self.header.checksum.get() == packet_crc(self.packet)
     }
 
-    /// The bytes behind the common header.
+    /// Returns the bytes after the common header.
     pub fn payload(&self) -> &'a [u8] {
         self.packet.get(LEN..).unwrap_or_default()
     }
 
-    /// The chunks.
+    /// Returns an iterator over the chunks of the packet.
     pub fn chunks(&self) -> Chunks<'a> {
         Chunks { rest: self.payload() }
     }
 }
 
-/// One chunk.
+/// One SCTP chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunk<'a> {
-    /// Chunk type.
+    /// Type of the chunk.
     pub kind: u8,
-    /// Chunk flags.
+    /// Flags of the chunk.
     pub flags: u8,
-    /// The value, without padding.
+    /// Value of the chunk without padding.
     pub value: &'a [u8],
 }
 
-/// Iterates over chunks; a bad length ends it with one error.
+/// Iterator over SCTP chunks. A chunk with a bad length yields one error and ends the iteration.
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     rest: &'a [u8],
@@ -119,30 +119,31 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-/// A common header to be written. The checksum is left zero; [`fill_checksum`] completes it.
+/// An SCTP common header to be written. [`SctpRepr::emit`] leaves the checksum zero and [`fill_checksum`]
+/// completes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SctpRepr {
-    /// Source port.
+    /// SCTP source port.
     pub src_port: u16,
-    /// Destination port.
+    /// SCTP destination port.
     pub dst_port: u16,
-    /// Verification tag.
+    /// SCTP verification tag.
     pub tag: u32,
 }
 
 impl SctpRepr {
-    /// Bytes that [`SctpRepr::emit`] writes.
+    /// Number of bytes that [`SctpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Sctp<'_>) -> SctpRepr {
         SctpRepr { src_port: view.src_port(), dst_port: view.dst_port(), tag: view.tag() }
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let header = Header {
             src_port: self.src_port.into(),
@@ -154,7 +155,7 @@ impl SctpRepr {
     }
 }
 
-/// Computes the CRC32c of a whole packet and stores it. Does nothing if there is no whole header.
+/// Computes the CRC32c of a complete SCTP packet and stores it. Does nothing if there is no complete header.
 pub fn fill_checksum(packet: &mut [u8]) {
     let crc = packet_crc(packet);
     if let Ok((header, _)) = Header::mut_from_prefix(packet) {
@@ -162,7 +163,7 @@ pub fn fill_checksum(packet: &mut [u8]) {
     }
 }
 
-/// The CRC over the packet as if its checksum field were zero.
+/// Returns the CRC32c over the packet, computed as if its checksum field were zero.
 fn packet_crc(packet: &[u8]) -> u32 {
     let (Some(before), Some(after)) = (packet.get(..CHECKSUM_AT), packet.get(LEN..)) else {
         return crc32c(packet);

@@ -1,9 +1,10 @@
-//! Packets from text: what `trivium explain` and tests are told a packet by.
+//! Packet specs: packets described by text, for `trivium explain` and tests.
 //!
-//! `eth_src=02:00:00:00:00:0a,ip_dst=10.0.0.2,udp,dst_port=53,len=100`, or raw bytes as `hex:0200...`. The names of
-//! Open vSwitch are understood too (`dl_src`, `nw_dst`, `tp_dst`, ...). What is not said gets a sensible value:
+//! `eth_src=02:00:00:00:00:0a,ip_dst=10.0.0.2,udp,dst_port=53,len=100`, or raw bytes as `hex:0200...`. Open
+//! vSwitch field names are accepted too (`dl_src`, `nw_dst`, `tp_dst`). Fields that the text does not set
+//! have these defaults:
 //!
-//! | field | without it |
+//! | field | default |
 //! |---|---|
 //! | `eth_src` | 02:00:00:00:00:01 |
 //! | `eth_dst` | the group's address if `ip_dst` is one, broadcast for an ARP request, else 02:00:00:00:00:02 |
@@ -13,7 +14,7 @@
 //! | `tcp_flags` | syn |
 //! | `ttl` | 64 |
 //! | `len` | the headers, padded to 60 |
-//! | anything above Ethernet | EtherType 0x88b5 (local experiment, IEEE 802) |
+//! | all fields above Ethernet | EtherType 0x88b5 (local experiment, IEEE 802) |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,16 +24,16 @@ use crate::words::{Field, Item, L3Word, Shorthand, items};
 pub use crate::words::{HexFault, TextError};
 use crate::{MacAddr, arp, eth, icmpv6, igmp};
 
-/// EtherType for local experiments (IEEE 802 clause 9.2.4), of frames about whose payload nothing is said.
+/// EtherType for local experiments (IEEE 802 clause 9.2.4), used for frames whose payload is not specified.
 const EXPERIMENT: u16 = 0x88b5;
 
-/// Protocol for experiments (RFC 3692), of IPv4 packets about whose payload nothing is said.
+/// Protocol number for experiments (RFC 3692), used for IPv4 packets whose payload is not specified.
 const EXPERIMENT_PROTO: u8 = 253;
 
-/// Reads a packet spec and builds the frame (without FCS).
+/// Parses a packet spec and builds the frame without FCS.
 ///
 /// # Errors
-/// [`TextError`], which names the field, the cause and the way out.
+/// Returns a [`TextError`] that names the field, the cause and the remedy.
 pub fn parse(text: &str) -> Result<Vec<u8>, TextError> {
     if let Some(digits) = text.trim().strip_prefix("hex:") {
         return parse_hex(digits);
@@ -75,7 +76,7 @@ fn parse_hex(text: &str) -> Result<Vec<u8>, TextError> {
     }
 }
 
-/// What a text has said so far.
+/// Fields that the parsed part of a text has set.
 #[derive(Default)]
 struct Spec {
     eth_src: Option<MacAddr>,
@@ -233,12 +234,12 @@ impl Spec {
         let Some(behind) = len.checked_sub(headers) else {
             return Err(TextError::TooShort { len, need: headers });
         };
-        // Nothing is behind an ARP message but padding.
+        // An ARP message is followed by padding only.
         let payload = vec![0; if self.l3 == Some(L3Word::Arp) { 0 } else { behind }];
         Ok(frame.payload(&payload).pad_to(len).build())
     }
 
-    /// Draws the conclusions that need the whole text: which network header, and what does not fit it.
+    /// Derives values and checks conflicts that depend on the whole text, such as the kind of network header.
     fn settle(&mut self) -> Result<(), TextError> {
         if self.pcp.is_some() || self.inner_vlan.is_some() || self.service {
             self.vlan = self.vlan.or(Some(0));

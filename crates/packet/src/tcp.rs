@@ -1,6 +1,7 @@
-//! TCP headers and options (RFC 9293; options RFC 7323, RFC 2018).
+//! TCP headers and options (RFC 9293, options RFC 7323 and RFC 2018).
 //!
-//! Read by connection tracking, by segmentation in software and by `explain`; the flow key has ports and flags.
+//! Connection tracking, software segmentation and `explain` use these views. The flow key holds only ports
+//! and flags.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,56 +11,56 @@ use crate::ip_options::RawOptions;
 use crate::ipv4::Options;
 use crate::{BuildError, DropReason, HeaderError, checksum};
 
-/// Length of the header without options.
+/// Length of the TCP header without options, in bytes.
 pub const MIN_LEN: usize = size_of::<Header>();
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_AT: usize = 16;
 
-/// Bits of the flags field.
+/// Flag bits of the TCP header.
 pub mod flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: u16 = 0x001;
     /// Synchronise sequence numbers.
     pub const SYN: u16 = 0x002;
     /// Reset the connection.
     pub const RST: u16 = 0x004;
-    /// Push.
+    /// Push function.
     pub const PSH: u16 = 0x008;
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: u16 = 0x010;
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: u16 = 0x020;
-    /// ECN echo, RFC 3168.
+    /// ECN echo (RFC 3168).
     pub const ECE: u16 = 0x040;
-    /// Congestion window reduced, RFC 3168.
+    /// Congestion window reduced (RFC 3168).
     pub const CWR: u16 = 0x080;
 }
 
-/// The fixed part as it lies in the packet: 20 bytes.
+/// Fixed part of the TCP header as laid out in the packet, 20 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Source port.
+    /// TCP source port.
     pub src_port: U16,
-    /// Destination port.
+    /// TCP destination port.
     pub dst_port: U16,
-    /// Sequence number.
+    /// TCP sequence number.
     pub seq: U32,
-    /// Acknowledgement number.
+    /// TCP acknowledgement number.
     pub ack: U32,
     /// Header length in 32-bit words (4 bits), reserved and [`flags`] (12 bits).
     pub offset_flags: U16,
-    /// Receive window, not yet scaled.
+    /// Receive window before scaling (RFC 7323).
     pub window: U16,
     /// Checksum over pseudo-header, header and payload.
     pub checksum: U16,
-    /// Urgent pointer.
+    /// TCP urgent pointer.
     pub urgent: U16,
 }
 
-/// A TCP segment whose header is whole.
+/// A TCP segment whose header is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp<'a> {
     header: &'a Header,
@@ -68,10 +69,10 @@ pub struct Tcp<'a> {
 }
 
 impl<'a> Tcp<'a> {
-    /// Checks the header's length; `segment` is the IP packet's payload.
+    /// Checks the TCP header and its length. `segment` is the payload of the IP packet.
     ///
     /// # Errors
-    /// [`DropReason::TcpTruncated`], [`DropReason::TcpBadHeader`].
+    /// Returns [`DropReason::TcpTruncated`] or [`DropReason::TcpBadHeader`].
     pub fn parse(segment: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(segment, DropReason::TcpTruncated)?;
         let words = header.offset_flags.get() >> 12;
@@ -83,67 +84,67 @@ impl<'a> Tcp<'a> {
         Ok(Tcp { header, segment, header_len })
     }
 
-    /// Source port.
+    /// Returns the TCP source port.
     pub fn src_port(&self) -> u16 {
         self.header.src_port.get()
     }
 
-    /// Destination port.
+    /// Returns the TCP destination port.
     pub fn dst_port(&self) -> u16 {
         self.header.dst_port.get()
     }
 
-    /// Sequence number.
+    /// Returns the TCP sequence number.
     pub fn seq(&self) -> u32 {
         self.header.seq.get()
     }
 
-    /// Acknowledgement number.
+    /// Returns the TCP acknowledgement number.
     pub fn ack(&self) -> u32 {
         self.header.ack.get()
     }
 
-    /// The twelve bits after the data offset: reserved bits and [`flags`].
+    /// Returns the twelve bits after the data offset: reserved bits and [`flags`].
     pub fn flags(&self) -> u16 {
         self.header.offset_flags.get() & 0x0fff
     }
 
-    /// Receive window, not yet scaled.
+    /// Returns the receive window before scaling (RFC 7323).
     pub fn window(&self) -> u16 {
         self.header.window.get()
     }
 
-    /// Urgent pointer.
+    /// Returns the TCP urgent pointer.
     pub fn urgent(&self) -> u16 {
         self.header.urgent.get()
     }
 
-    /// The checksum field.
+    /// Returns the checksum field.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Whether the checksum is right, given the IP header's pseudo-header sum.
+    /// Returns whether the checksum is correct, given the pseudo-header sum of the IP header.
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.segment)) == 0
     }
 
-    /// Header length in bytes, 20..=60.
+    /// Returns the length of the header in bytes, 20..=60.
     pub fn header_len(&self) -> usize {
         self.header_len
     }
 
-    /// The option bytes, padding included.
+    /// Returns the option bytes, padding included.
     pub fn option_bytes(&self) -> &'a [u8] {
         self.segment.get(MIN_LEN..self.header_len).unwrap_or_default()
     }
 
-    /// The options.
+    /// Returns an iterator over the TCP options.
     pub fn options(&self) -> TcpOptions<'a> {
         TcpOptions(RawOptions::new(self.option_bytes()))
     }
 
-    /// The data.
+    /// Returns the payload of the segment.
     pub fn payload(&self) -> &'a [u8] {
         self.segment.get(self.header_len..).unwrap_or_default()
     }
@@ -152,21 +153,21 @@ impl<'a> Tcp<'a> {
 /// One TCP option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpOption<'a> {
-    /// Maximum segment size in octets.
+    /// Maximum segment size (MSS) in octets.
     MaxSegmentSize(u16),
-    /// Shift count of the window.
+    /// Shift count of the receive window.
     WindowScale(u8),
-    /// Selective acknowledgements may be sent.
+    /// The sender accepts selective acknowledgements.
     SackPermitted,
     /// Selectively acknowledged blocks: pairs of 32-bit sequence numbers.
     Sack(&'a [[u8; 8]]),
-    /// Timestamp value and echo reply.
+    /// Timestamp value and timestamp echo reply.
     Timestamps(u32, u32),
-    /// Any other, or a known kind of unexpected length.
+    /// Another option, or a known kind with an unexpected length: kind and data.
     Other(u8, &'a [u8]),
 }
 
-/// Iterates over TCP options; a bad length ends it with one error.
+/// Iterator over TCP options. An option with a bad length yields one error and ends the iteration.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a>(RawOptions<'a>);
 
@@ -191,29 +192,30 @@ impl<'a> Iterator for TcpOptions<'a> {
     }
 }
 
-/// A TCP header to be written. The checksum is left zero; [`checksum::fill`] completes it.
+/// A TCP header to be written. [`TcpRepr::emit`] leaves the checksum zero and [`checksum::fill`] completes
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpRepr {
-    /// Source port.
+    /// TCP source port.
     pub src_port: u16,
-    /// Destination port.
+    /// TCP destination port.
     pub dst_port: u16,
-    /// Sequence number.
+    /// TCP sequence number.
     pub seq: u32,
-    /// Acknowledgement number.
+    /// TCP acknowledgement number.
     pub ack: u32,
-    /// Bits of [`flags`], 12 bits.
+    /// TCP flags, 12 bits. See [`flags`].
     pub flags: u16,
     /// Receive window.
     pub window: u16,
-    /// Urgent pointer.
+    /// TCP urgent pointer.
     pub urgent: u16,
-    /// Options.
+    /// TCP options.
     pub options: Options,
 }
 
 impl TcpRepr {
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Tcp<'_>) -> TcpRepr {
         TcpRepr {
             src_port: view.src_port(),
@@ -227,15 +229,15 @@ impl TcpRepr {
         }
     }
 
-    /// Bytes that [`TcpRepr::emit`] writes.
+    /// Returns the number of bytes that [`TcpRepr::emit`] writes.
     pub fn header_len(&self) -> usize {
         MIN_LEN + self.options.as_bytes().len()
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let (options, header_len) = (self.options.as_bytes(), self.header_len());
         if bytes.len() < header_len {

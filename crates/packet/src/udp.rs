@@ -1,4 +1,4 @@
-//! UDP headers (RFC 768; over IPv6 RFC 8200 section 8.1).
+//! UDP headers (RFC 768, and RFC 8200 section 8.1 for UDP over IPv6).
 
 use zerocopy::byteorder::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,28 +6,28 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{promised, split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError, checksum};
 
-/// Length of the header.
+/// Length of the UDP header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_AT: usize = 6;
 
-/// The header as it lies in the packet: 8 bytes.
+/// UDP header as laid out in the packet, 8 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Source port.
+    /// UDP source port.
     pub src_port: U16,
-    /// Destination port.
+    /// UDP destination port.
     pub dst_port: U16,
-    /// Octets of header and payload; 0 in a jumbogram (RFC 2675).
+    /// Length of header and payload in octets. 0 in a jumbogram (RFC 2675).
     pub len: U16,
-    /// Checksum over pseudo-header, header and payload; 0 means none (IPv4 only).
+    /// Checksum over pseudo-header, header and payload. 0 means that there is no checksum (IPv4 only).
     pub checksum: U16,
 }
 
-/// A UDP datagram whose header and length are sound.
+/// A UDP datagram whose header and length are valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Udp<'a> {
     header: &'a Header,
@@ -35,10 +35,11 @@ pub struct Udp<'a> {
 }
 
 impl<'a> Udp<'a> {
-    /// Checks header and length; `bytes` is the IP packet's payload, of which more than the length is ignored.
+    /// Checks the UDP header and its length field. `bytes` is the payload of the IP packet. Bytes past the
+    /// UDP length are ignored.
     ///
     /// # Errors
-    /// [`DropReason::UdpTruncated`], [`DropReason::UdpBadLength`].
+    /// Returns [`DropReason::UdpTruncated`] or [`DropReason::UdpBadLength`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(bytes, DropReason::UdpTruncated)?;
         let datagram = match header.len.get() {
@@ -51,55 +52,56 @@ impl<'a> Udp<'a> {
         Ok(Udp { header, datagram })
     }
 
-    /// Source port.
+    /// Returns the UDP source port.
     pub fn src_port(&self) -> u16 {
         self.header.src_port.get()
     }
 
-    /// Destination port.
+    /// Returns the UDP destination port.
     pub fn dst_port(&self) -> u16 {
         self.header.dst_port.get()
     }
 
-    /// The length field.
+    /// Returns the length field of the header, in octets.
     pub fn len_field(&self) -> u16 {
         self.header.len.get()
     }
 
-    /// The checksum field; 0 means none.
+    /// Returns the checksum field. 0 means that there is no checksum.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Whether the checksum is right or absent, given the IP header's pseudo-header sum.
+    /// Returns whether the checksum is correct or absent, given the pseudo-header sum of the IP header.
     ///
-    /// Over IPv6 an absent checksum is an error, which the caller judges (RFC 6935 allows it for tunnels).
+    /// Over IPv6 an absent checksum is an error that the caller has to check (RFC 6935 allows it for
+    /// tunnels).
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         self.checksum() == 0 || checksum::finish(pseudo_sum + checksum::sum(self.datagram)) == 0
     }
 
-    /// The data.
+    /// Returns the payload of the datagram.
     pub fn payload(&self) -> &'a [u8] {
         self.datagram.get(LEN..).unwrap_or_default()
     }
 }
 
-/// A UDP header to be written. The checksum is left zero; [`fill_checksum`] completes it.
+/// A UDP header to be written. [`UdpRepr::emit`] leaves the checksum zero and [`fill_checksum`] completes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UdpRepr {
-    /// Source port.
+    /// UDP source port.
     pub src_port: u16,
-    /// Destination port.
+    /// UDP destination port.
     pub dst_port: u16,
-    /// Octets behind the header.
+    /// Length of the payload after the header, in octets.
     pub payload_len: u16,
 }
 
 impl UdpRepr {
-    /// Bytes that [`UdpRepr::emit`] writes.
+    /// Number of bytes that [`UdpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Udp<'_>) -> UdpRepr {
         UdpRepr {
             src_port: view.src_port(),
@@ -108,10 +110,10 @@ impl UdpRepr {
         }
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         let header = Header {
             src_port: self.src_port.into(),
@@ -123,9 +125,10 @@ impl UdpRepr {
     }
 }
 
-/// Computes the checksum of a whole datagram and stores it; a computed 0 is stored as 0xffff.
+/// Computes the checksum of a complete UDP datagram and stores it. A computed 0 is stored as 0xffff (RFC
+/// 768).
 ///
-/// Does nothing if there is no whole header.
+/// Does nothing if the datagram is shorter than a UDP header.
 pub fn fill_checksum(datagram: &mut [u8], pseudo_sum: u32) {
     let Ok((header, _)) = Header::mut_from_prefix(datagram) else { return };
     header.checksum = U16::ZERO;

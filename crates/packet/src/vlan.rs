@@ -1,7 +1,7 @@
 //! VLAN tags: 802.1Q customer tags and 802.1ad service tags (IEEE 802.1Q clause 9).
 //!
-//! A tag is seen here as the four bytes behind a tag protocol identifier: control information and the next type.
-//! The identifier itself is the `ethertype` of the header before it.
+//! This module treats a tag as the four bytes after a tag protocol identifier (TPID): tag control information
+//! and the next type field. The TPID itself is the `ethertype` of the preceding header.
 
 use zerocopy::byteorder::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,24 +11,25 @@ use crate::eth::Eth;
 use crate::numbers::ethertype;
 use crate::{BuildError, DropReason, HeaderError};
 
-/// The tag behind its protocol identifier: 4 bytes.
+/// VLAN tag after its tag protocol identifier, 4 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// Priority (3 bits), drop eligible (1), VLAN identifier (12).
+    /// Tag control information: priority (3 bits), drop eligible indicator (1 bit), VLAN identifier (12
+    /// bits).
     pub tci: U16,
-    /// EtherType of what follows, another tag's identifier, or a length.
+    /// EtherType of the payload, identifier of another tag, or a length.
     pub ethertype: U16,
 }
 
-/// Whether this type field announces a VLAN tag.
+/// Returns whether a type field announces a VLAN tag.
 pub const fn is_tag(type_field: u16) -> bool {
     type_field == ethertype::VLAN || type_field == ethertype::SERVICE_VLAN
 }
 
-/// One tag that is whole.
+/// A complete VLAN tag.
 #[derive(Clone, Copy, Debug)]
 pub struct Vlan<'a> {
     header: &'a Header,
@@ -36,47 +37,48 @@ pub struct Vlan<'a> {
 }
 
 impl<'a> Vlan<'a> {
-    /// Checks that the tag is there; `bytes` begin behind the tag protocol identifier.
+    /// Checks that the tag is complete. `bytes` begin after the tag protocol identifier.
     ///
     /// # Errors
-    /// [`DropReason::VlanTruncated`].
+    /// Returns [`DropReason::VlanTruncated`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, payload) = split_header(bytes, DropReason::VlanTruncated)?;
         Ok(Vlan { header, payload })
     }
 
-    /// All sixteen bits of control information.
+    /// Returns the tag control information, 16 bits.
     pub fn tci(&self) -> u16 {
         self.header.tci.get()
     }
 
-    /// VLAN identifier, 0 (priority tag) to 4095 (reserved).
+    /// Returns the VLAN identifier, 0 (priority tag) to 4095 (reserved).
     pub fn vid(&self) -> u16 {
         self.tci() & 0x0fff
     }
 
-    /// Priority code point, 0..=7.
+    /// Returns the priority code point, 0..=7.
     pub fn pcp(&self) -> u8 {
         self.header.tci.as_bytes()[0] >> 5
     }
 
-    /// Drop eligible indicator.
+    /// Returns the drop eligible indicator.
     pub fn dei(&self) -> bool {
         self.tci() & 0x1000 != 0
     }
 
-    /// The next type field.
+    /// Returns the type field after the tag.
     pub fn ethertype(&self) -> u16 {
         self.header.ethertype.get()
     }
 
-    /// What follows the tag.
+    /// Returns the bytes after the tag.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// The tags of a frame from the outside in; ends at the first type that is no tag, or with one error.
+/// Iterator over the tags of a frame from the outside in. Ends at the first type that is not a tag, or after
+/// one error.
 #[derive(Clone, Debug)]
 pub struct Tags<'a> {
     type_field: u16,
@@ -84,24 +86,24 @@ pub struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// The tags of this frame.
+    /// Returns an iterator over the tags of a frame.
     pub fn of(frame: &Eth<'a>) -> Tags<'a> {
         Tags { type_field: frame.ethertype(), rest: frame.payload() }
     }
 
-    /// The type field behind the tags taken so far.
+    /// Returns the type field after the tags that the iterator has yielded.
     pub fn ethertype(&self) -> u16 {
         self.type_field
     }
 
-    /// The bytes behind the tags taken so far.
+    /// Returns the bytes after the tags that the iterator has yielded.
     pub fn payload(&self) -> &'a [u8] {
         self.rest
     }
 }
 
 impl<'a> Iterator for Tags<'a> {
-    /// The tag protocol identifier and the tag.
+    /// Tag protocol identifier and tag.
     type Item = Result<(u16, Vlan<'a>), HeaderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -122,37 +124,37 @@ impl<'a> Iterator for Tags<'a> {
     }
 }
 
-/// A tag to be written behind its protocol identifier.
+/// A VLAN tag to be written after its tag protocol identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VlanRepr {
-    /// VLAN identifier, 12 bits.
+    /// VLAN identifier of the tag, 12 bits.
     pub vid: u16,
-    /// Priority code point, 3 bits.
+    /// Priority code point (PCP) of the tag, 3 bits.
     pub pcp: u8,
-    /// Drop eligible indicator.
+    /// Drop eligible indicator (DEI) of the tag.
     pub dei: bool,
-    /// EtherType of what follows.
+    /// EtherType of the payload.
     pub ethertype: u16,
 }
 
 impl VlanRepr {
-    /// Bytes that [`VlanRepr::emit`] writes.
+    /// Number of bytes that [`VlanRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// The representation of a parsed tag.
+    /// Returns the representation of a parsed tag.
     pub fn parse(view: &Vlan<'_>) -> VlanRepr {
         VlanRepr { vid: view.vid(), pcp: view.pcp(), dei: view.dei(), ethertype: view.ethertype() }
     }
 
-    /// The control information.
+    /// Returns the tag control information.
     pub fn tci(&self) -> u16 {
         u16::from(self.pcp & 7) << 13 | u16::from(self.dei) << 12 | (self.vid & 0x0fff)
     }
 
-    /// Writes the tag and gives the bytes behind it.
+    /// Writes the tag and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         write_header(bytes, &Header { tci: self.tci().into(), ethertype: self.ethertype.into() })
     }

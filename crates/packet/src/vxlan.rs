@@ -6,24 +6,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError};
 
-/// The UDP port that IANA assigned.
+/// UDP destination port of VXLAN that IANA assigned.
 pub const PORT: u16 = 4789;
-/// Length of the header.
+/// Length of the VXLAN header, in bytes.
 pub const LEN: usize = size_of::<Header>();
 
 const HAS_VNI: u8 = 0x08;
 
-/// The header as it lies in the packet: 8 bytes.
+/// VXLAN header as laid out in the packet, 8 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    /// 0x08: the network identifier is valid.
+    /// Flags. 0x08 means that the network identifier is valid.
     pub flags: u8,
-    /// Reserved.
+    /// Reserved octets.
     pub reserved: [u8; 3],
-    /// Network identifier (24 bits) and 8 reserved bits.
+    /// VXLAN network identifier (24 bits) and 8 reserved bits.
     pub vni: U32,
 }
 
@@ -35,10 +35,11 @@ pub struct Vxlan<'a> {
 }
 
 impl<'a> Vxlan<'a> {
-    /// Checks the header; `bytes` is the UDP datagram's payload. Reserved bits are ignored, as the RFC asks.
+    /// Checks the VXLAN header. `bytes` is the payload of the UDP datagram. Reserved bits are ignored, as RFC
+    /// 7348 requires.
     ///
     /// # Errors
-    /// [`DropReason::VxlanTruncated`], [`DropReason::VxlanBadHeader`].
+    /// Returns [`DropReason::VxlanTruncated`] or [`DropReason::VxlanBadHeader`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, frame): (&Header, _) = split_header(bytes, DropReason::VxlanTruncated)?;
         if header.flags & HAS_VNI == 0 {
@@ -47,12 +48,12 @@ impl<'a> Vxlan<'a> {
         Ok(Vxlan { header, frame })
     }
 
-    /// VXLAN network identifier, 24 bits.
+    /// Returns the VXLAN network identifier, 24 bits.
     pub fn vni(&self) -> u32 {
         self.header.vni.get() >> 8
     }
 
-    /// The Ethernet frame inside.
+    /// Returns the encapsulated Ethernet frame.
     pub fn payload(&self) -> &'a [u8] {
         self.frame
     }
@@ -66,18 +67,18 @@ pub struct VxlanRepr {
 }
 
 impl VxlanRepr {
-    /// Bytes that [`VxlanRepr::emit`] writes.
+    /// Number of bytes that [`VxlanRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// The representation of a parsed header.
+    /// Returns the representation of a parsed header.
     pub fn parse(view: &Vxlan<'_>) -> VxlanRepr {
         VxlanRepr { vni: view.vni() }
     }
 
-    /// Writes the header and gives the bytes behind it.
+    /// Writes the header and returns the bytes after it.
     ///
     /// # Errors
-    /// [`BuildError::BufferTooSmall`].
+    /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
     pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
         write_header(bytes, &Header { flags: HAS_VNI, reserved: [0; 3], vni: (self.vni << 8).into() })
     }

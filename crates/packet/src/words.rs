@@ -1,79 +1,79 @@
-//! The words that packet specs and filters share: field names with their aliases, and how values are read.
+//! Syntax that packet specs and filters share: field names with their aliases, and value parsers.
 //!
-//! A text is a list of `field=value` and bare words, separated by commas. Every field also answers to the name that
-//! Open vSwitch gives it, so that `nw_dst=10.0.0.2,tp_dst=80,tcp` works as it does in `ovs-ofctl`.
+//! A text is a list of `field=value` items and bare words, separated by commas. Every field also has its Open
+//! vSwitch name, so that `nw_dst=10.0.0.2,tp_dst=80,tcp` works as in `ovs-ofctl`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::numbers::{ethertype, ip_proto};
 use crate::{MacAddr, tcp};
 
-/// What is wrong with a packet spec or filter. Every message names the field, the cause and the way out.
+/// Error of a packet spec or filter. Every message names the field, the cause and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TextError {
-    /// No such field or word.
+    /// The text contains an unknown field or word.
     #[error("`{word}` is not a known field; known are: {}", known_names())]
     Unknown {
-        /// What was written.
+        /// The unknown word.
         word: String,
     },
-    /// A field without a value.
+    /// A field has no value.
     #[error("field `{field}` has no value; write `{field}=...` ({expected})")]
     NoValue {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What its value looks like.
+        /// Description of valid values.
         expected: &'static str,
     },
-    /// A value that cannot be read.
+    /// A field's value cannot be parsed.
     #[error("field `{field}`: `{value}` cannot be read; it takes {expected}")]
     BadValue {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What was written.
+        /// The invalid value.
         value: String,
-        /// What its value looks like.
+        /// Description of valid values.
         expected: &'static str,
     },
-    /// A field given twice.
+    /// A field occurs twice.
     #[error("field `{field}` is given twice; keep one of them")]
     Repeated {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A field that does not fit the others.
+    /// A field contradicts other fields.
     #[error("field `{field}` does not fit the rest: {cause}; {fix}")]
     Conflict {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Why.
+        /// Cause of the conflict.
         cause: &'static str,
-        /// What to do.
+        /// Remedy for the conflict.
         fix: &'static str,
     },
-    /// A length that the packet cannot have.
+    /// The `len` field is less than the length of the packet's headers.
     #[error("field `len`: {len} bytes are too few for the packet's headers; write at least len={need}")]
     TooShort {
-        /// The length asked for.
+        /// Requested length in bytes.
         len: usize,
-        /// The length of the headers.
+        /// Length of the headers in bytes.
         need: usize,
     },
-    /// Hex text that is not bytes.
+    /// The hex text does not describe bytes.
     #[error("`hex:` takes an even number of hex digits (spaces and colons may separate them); {0}")]
     Hex(HexFault),
 }
 
-/// What is wrong with hex text.
+/// Error of a hex text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HexFault {
-    /// A character that is no hex digit; positions count from 1 behind `hex:`.
+    /// A character is not a hex digit. The field is its position, which counts from 1 after `hex:`.
     #[error("character {0} is not a hex digit")]
     Digit(usize),
-    /// A digit without a second one.
+    /// The number of digits is odd.
     #[error("the last byte lacks a digit")]
     Odd,
-    /// Nothing there.
+    /// The text has no digits.
     #[error("none is there")]
     Empty,
 }
@@ -146,7 +146,7 @@ pub(crate) struct Shorthand {
     pub(crate) proto: Option<u8>,
 }
 
-/// The network header that a text asks for.
+/// Network header that a text selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum L3Word {
     Ipv4,
@@ -175,14 +175,14 @@ impl Shorthand {
     }
 }
 
-/// One item of a text.
+/// One item of a packet spec or filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item<'t> {
     Field(Field, &'t str),
     Word(Shorthand),
 }
 
-/// The items of a text; empty ones (two commas in a row) are skipped.
+/// Splits a text into its items. Empty items (two commas in a row) are skipped.
 pub(crate) fn items(text: &str) -> impl Iterator<Item = Result<Item<'_>, TextError>> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(|item| {
         let (name, value) = match item.split_once('=') {
@@ -212,7 +212,7 @@ impl Field {
         TextError::Conflict { field: self.name(), cause, fix }
     }
 
-    /// A number in decimal or, after `0x`, in hex.
+    /// Parses a number in decimal or, after `0x`, in hex.
     pub(crate) fn number(self, value: &str, max: u16) -> Result<u16, TextError> {
         read_number(value).filter(|number| *number <= max).ok_or_else(|| self.bad(value))
     }
@@ -242,7 +242,7 @@ impl Field {
         }
     }
 
-    /// A protocol by number or name.
+    /// Parses a protocol number or name.
     pub(crate) fn proto(self, value: &str) -> Result<u8, TextError> {
         match Shorthand::from_word(value).and_then(|word| word.proto) {
             Some(proto) => Ok(proto),
@@ -250,7 +250,7 @@ impl Field {
         }
     }
 
-    /// A VLAN identifier; `None` for untagged.
+    /// Parses a VLAN identifier. `None` means untagged.
     pub(crate) fn vlan(self, value: &str) -> Result<Option<u16>, TextError> {
         match value {
             "none" | "untagged" | "0xffff" | "65535" => Ok(None),
@@ -266,7 +266,8 @@ impl Field {
         }
     }
 
-    /// TCP flags as value and mask: `0x12`, `0x12/0x3f`, `syn+ack` (these set, others any), `+syn-ack`.
+    /// Parses TCP flags as value and mask: `0x12`, `0x12/0x3f`, `syn+ack` (both set, others ignored),
+    /// `+syn-ack`.
     pub(crate) fn tcp_flags(self, value: &str) -> Result<(u16, u16), TextError> {
         if value.starts_with(|first: char| first.is_ascii_digit()) {
             return match value.split_once('/') {
@@ -308,16 +309,16 @@ fn read_number(text: &str) -> Option<u16> {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // The standard parser takes a sign, which no field has.
+    // `from_str_radix` accepts a sign, which no field has.
     if digits.starts_with('+') { None } else { u16::from_str_radix(digits, radix).ok() }
 }
 
-/// The mask of an address's first `bits` bits.
+/// Returns the IPv4 mask of the first `bits` bits. `None` above 32.
 pub(crate) fn prefix_v4(bits: u32) -> Option<Ipv4Addr> {
     (bits <= 32).then(|| u32::MAX.checked_shl(32 - bits).unwrap_or(0).into())
 }
 
-/// The mask of an address's first `bits` bits.
+/// Returns the IPv6 mask of the first `bits` bits. `None` above 128.
 pub(crate) fn prefix_v6(bits: u32) -> Option<Ipv6Addr> {
     (bits <= 128).then(|| u128::MAX.checked_shl(128 - bits).unwrap_or(0).into())
 }

@@ -1,4 +1,4 @@
-//! What can be said at each position of the chain.
+//! Methods of the packet builder at each position of the chain.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,17 +7,17 @@ use super::{NeighbourRepr, Options, PacketBuilder, SctpRepr, TcpRepr, UdpRepr, V
 use crate::{MacAddr, icmpv6, tcp};
 
 impl<'p> PacketBuilder<'p, at::L2> {
-    /// A customer tag (0x8100) with this VLAN identifier.
+    /// Adds a customer tag (0x8100) with this VLAN identifier.
     pub fn vlan(self, vid: u16) -> Self {
         self.push(Layer::Vlan(VlanRepr { vid, ..VlanRepr::default() }, false))
     }
 
-    /// A service tag (0x88a8) with this VLAN identifier.
+    /// Adds a service tag (0x88a8) with this VLAN identifier.
     pub fn service_vlan(self, vid: u16) -> Self {
         self.push(Layer::Vlan(VlanRepr { vid, ..VlanRepr::default() }, true))
     }
 
-    /// The priority of the tag just added, 0..=7; nothing without a tag.
+    /// Sets the priority of the last tag, 0..=7. Does nothing if the last header is not a tag.
     pub fn pcp(mut self, pcp: u8) -> Self {
         if let Some(Layer::Vlan(tag, _)) = self.last() {
             tag.pcp = pcp;
@@ -25,7 +25,7 @@ impl<'p> PacketBuilder<'p, at::L2> {
         self
     }
 
-    /// The type field of the header just added, where what follows does not say it.
+    /// Sets the type field of the last header, for a payload whose type the builder does not know.
     pub fn ethertype(mut self, ethertype: u16) -> PacketBuilder<'p, at::End> {
         match self.last() {
             Some(Layer::Eth(eth)) => eth.ethertype = ethertype,
@@ -35,12 +35,12 @@ impl<'p> PacketBuilder<'p, at::L2> {
         self.retag()
     }
 
-    /// An ARP message.
+    /// Adds an ARP message.
     pub fn arp(self, message: ArpRepr) -> PacketBuilder<'p, at::End> {
         self.push(Layer::Arp(message))
     }
 
-    /// An IPv4 header with TTL 64; the protocol follows from what comes next.
+    /// Adds an IPv4 header with TTL 64. The protocol is set from the next header.
     pub fn ipv4(self, src: impl Into<Ipv4Addr>, dst: impl Into<Ipv4Addr>) -> PacketBuilder<'p, at::Ipv4> {
         self.push(Layer::Ipv4(Ipv4Repr {
             src: src.into(),
@@ -50,14 +50,14 @@ impl<'p> PacketBuilder<'p, at::L2> {
         }))
     }
 
-    /// An IPv6 header with hop limit 64; the next header follows from what comes next.
+    /// Adds an IPv6 header with hop limit 64. The next header field is set from the next header.
     pub fn ipv6(self, src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>) -> PacketBuilder<'p, at::Ipv6> {
         let (src, dst) = (src.into(), dst.into());
         self.push(Layer::Ipv6(Ipv6Repr { src, dst, next_header: UNSET, ..Ipv6Repr::default() }))
     }
 }
 
-/// Protocol 255 is reserved, and stands here for "as the next layer says".
+/// Placeholder for a protocol number that is set from the next layer. Protocol 255 is reserved by IANA.
 pub(super) const UNSET: u8 = 255;
 
 impl<'p> PacketBuilder<'p, at::Ipv4> {
@@ -68,17 +68,17 @@ impl<'p> PacketBuilder<'p, at::Ipv4> {
         self
     }
 
-    /// Time to live.
+    /// Sets the IPv4 time to live.
     pub fn ttl(self, ttl: u8) -> Self {
         self.ip(|ip| ip.ttl = ttl)
     }
 
-    /// DSCP and ECN.
+    /// Sets the type of service octet (DSCP and ECN).
     pub fn tos(self, tos: u8) -> Self {
         self.ip(|ip| ip.tos = tos)
     }
 
-    /// Identification.
+    /// Sets the IPv4 identification field.
     pub fn id(self, id: u16) -> Self {
         self.ip(|ip| ip.id = id)
     }
@@ -88,29 +88,30 @@ impl<'p> PacketBuilder<'p, at::Ipv4> {
         self.ip(|ip| ip.dont_fragment = true)
     }
 
-    /// Makes the packet a fragment: `offset` in octets (a multiple of 8), and whether more follow.
+    /// Makes the packet a fragment. `offset` is in octets, a multiple of 8. `more` marks that further
+    /// fragments follow.
     ///
-    /// Behind an offset other than 0 no L4 header belongs; use [`PacketBuilder::proto`] and a payload.
+    /// No L4 header belongs after an offset other than 0. Use [`PacketBuilder::proto`] and a payload.
     pub fn fragment(self, offset: u16, more: bool) -> Self {
         self.ip(|ip| (ip.fragment_offset, ip.more_fragments) = (offset, more))
     }
 
-    /// Options; more than 40 bytes are left out.
+    /// Sets the IPv4 options. More than 40 bytes are left out.
     pub fn options(self, bytes: &[u8]) -> Self {
         self.ip(|ip| ip.options = Options::new(bytes).unwrap_or_default())
     }
 
-    /// A payload of this protocol without a header of its own here.
+    /// Sets the protocol number of a payload for which the builder adds no header.
     pub fn proto(self, proto: u8) -> PacketBuilder<'p, at::End> {
         self.ip(|ip| ip.proto = proto).retag()
     }
 
-    /// An ICMP message.
+    /// Adds an ICMP message.
     pub fn icmp(self, message: IcmpRepr) -> PacketBuilder<'p, at::End> {
         self.push(Layer::Icmp(message))
     }
 
-    /// An IGMP message.
+    /// Adds an IGMP message.
     pub fn igmp(self, message: IgmpRepr) -> PacketBuilder<'p, at::End> {
         self.push(Layer::Igmp(message))
     }
@@ -127,32 +128,33 @@ impl<'p> PacketBuilder<'p, at::Ipv6> {
         self
     }
 
-    /// Hop limit.
+    /// Sets the IPv6 hop limit.
     pub fn ttl(self, hop_limit: u8) -> Self {
         self.ip(|ip| ip.hop_limit = hop_limit)
     }
 
-    /// DSCP and ECN.
+    /// Sets the traffic class octet (DSCP and ECN).
     pub fn tos(self, traffic_class: u8) -> Self {
         self.ip(|ip| ip.traffic_class = traffic_class)
     }
 
-    /// Flow label, 20 bits.
+    /// Sets the IPv6 flow label, 20 bits.
     pub fn flow_label(self, label: u32) -> Self {
         self.ip(|ip| ip.flow_label = label)
     }
 
-    /// Hop-by-hop options with a router alert, as MLD has it.
+    /// Adds hop-by-hop options with a router alert, as used by MLD.
     pub fn router_alert(self) -> Self {
         self.push(Layer::RouterAlert)
     }
 
-    /// A fragment header: `offset` in octets (a multiple of 8), and whether more follow.
+    /// Adds a fragment header. `offset` is in octets, a multiple of 8. `more` marks that further fragments
+    /// follow.
     pub fn fragment(self, offset: u16, more: bool, id: u32) -> Self {
         self.push(Layer::Fragment(FragmentRepr { next_header: UNSET, offset, more, id }))
     }
 
-    /// A payload of this protocol without a header of its own here.
+    /// Sets the protocol number of a payload for which the builder adds no header.
     pub fn proto(mut self, proto: u8) -> PacketBuilder<'p, at::End> {
         match self.last() {
             Some(Layer::Ipv6(ip)) => ip.next_header = proto,
@@ -162,45 +164,47 @@ impl<'p> PacketBuilder<'p, at::Ipv6> {
         self.retag()
     }
 
-    /// An ICMPv6 message of which the first eight bytes are given.
+    /// Adds the first eight bytes of an ICMPv6 message.
     pub fn icmpv6(self, message: Icmpv6Repr) -> PacketBuilder<'p, at::End> {
         self.push(Layer::Icmpv6(message))
     }
 
-    /// A solicitation for `target` by the owner of `link`; hop limit 255.
+    /// Adds a neighbour solicitation for `target` with source link-layer address `link`. Sets the hop limit
+    /// to 255.
     pub fn neighbour_solicit(self, target: Ipv6Addr, link: MacAddr) -> PacketBuilder<'p, at::End> {
         let message = NeighbourRepr { kind: icmpv6::kind::NEIGHBOUR_SOLICIT, flags: 0, target, link };
         self.ttl(255).push(Layer::Neighbour(message))
     }
 
-    /// An advertisement of `target` at `link`; flags 0x80 router, 0x40 solicited, 0x20 override; hop limit 255.
+    /// Adds a neighbour advertisement of `target` at `link` and sets the hop limit to 255. Flags: 0x80
+    /// router, 0x40 solicited, 0x20 override.
     pub fn neighbour_advert(self, flags: u8, target: Ipv6Addr, link: MacAddr) -> PacketBuilder<'p, at::End> {
         let message = NeighbourRepr { kind: icmpv6::kind::NEIGHBOUR_ADVERT, flags, target, link };
         self.ttl(255).push(Layer::Neighbour(message))
     }
 
-    /// An MLD message of version 1 behind a router alert; hop limit 1.
+    /// Adds an MLDv1 message after a router alert and sets the hop limit to 1.
     pub fn mld(self, message: MldRepr) -> PacketBuilder<'p, at::End> {
         self.ttl(1).router_alert().push(Layer::Mld(message))
     }
 }
 
-/// What both IP versions carry.
+/// Transport headers of both IP versions.
 macro_rules! transports {
     ($at:ty) => {
         impl<'p> PacketBuilder<'p, $at> {
-            /// A TCP header with the ACK flag.
+            /// Adds a TCP header with the ACK flag.
             pub fn tcp(self, src_port: u16, dst_port: u16) -> PacketBuilder<'p, at::Tcp> {
                 let (flags, window) = (tcp::flags::ACK, 65_535);
                 self.push(Layer::Tcp(TcpRepr { src_port, dst_port, flags, window, ..TcpRepr::default() }))
             }
 
-            /// A UDP header.
+            /// Adds a UDP header.
             pub fn udp(self, src_port: u16, dst_port: u16) -> PacketBuilder<'p, at::Udp> {
                 self.push(Layer::Udp(UdpRepr { src_port, dst_port, payload_len: 0 }))
             }
 
-            /// An SCTP common header; chunks are the payload.
+            /// Adds an SCTP common header. Chunks are set as payload.
             pub fn sctp(self, src_port: u16, dst_port: u16) -> PacketBuilder<'p, at::End> {
                 self.push(Layer::Sctp(SctpRepr { src_port, dst_port, tag: 0 }))
             }
@@ -219,34 +223,34 @@ impl PacketBuilder<'_, at::Tcp> {
         self
     }
 
-    /// Flags, as in [`tcp::flags`].
+    /// Sets the TCP flags. See [`tcp::flags`].
     pub fn flags(self, flags: u16) -> Self {
         self.header(|tcp| tcp.flags = flags)
     }
 
-    /// Sequence number.
+    /// Sets the TCP sequence number.
     pub fn seq(self, seq: u32) -> Self {
         self.header(|tcp| tcp.seq = seq)
     }
 
-    /// Acknowledgement number.
+    /// Sets the TCP acknowledgement number.
     pub fn ack(self, ack: u32) -> Self {
         self.header(|tcp| tcp.ack = ack)
     }
 
-    /// Receive window.
+    /// Sets the TCP receive window.
     pub fn window(self, window: u16) -> Self {
         self.header(|tcp| tcp.window = window)
     }
 
-    /// Options; more than 40 bytes are left out.
+    /// Sets the TCP options. More than 40 bytes are left out.
     pub fn options(self, bytes: &[u8]) -> Self {
         self.header(|tcp| tcp.options = Options::new(bytes).unwrap_or_default())
     }
 }
 
 impl<'p> PacketBuilder<'p, at::Udp> {
-    /// A VXLAN header and the Ethernet header of the frame inside.
+    /// Adds a VXLAN header and the Ethernet header of the encapsulated frame.
     pub fn vxlan(self, vni: u32, src: MacAddr, dst: MacAddr) -> PacketBuilder<'p, at::L2> {
         let inside: PacketBuilder<'p, at::L2> = self.push(Layer::Vxlan(VxlanRepr { vni }));
         inside.push(Layer::Eth(super::EthRepr { dst, src, ethertype: 0 }))

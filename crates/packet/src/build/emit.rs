@@ -1,4 +1,4 @@
-//! Writing the chain: headers from the outside in, then checksums from the inside out.
+//! Writes the header chain: headers from the outside in, then checksums from the inside out.
 
 use super::chain::UNSET;
 use super::{ArpRepr, EthRepr, FragmentRepr, IcmpRepr, Icmpv6Repr, IgmpRepr, Layer, MldRepr, NeighbourRepr};
@@ -6,7 +6,8 @@ use super::{PacketBuilder, SctpRepr, UdpRepr, VlanRepr, VxlanRepr};
 use crate::numbers::{ethertype, ip_proto};
 use crate::{checksum, icmp, icmpv6, igmp, ipv6, sctp, tcp, udp};
 
-/// Hop-by-hop header: router alert for MLD (RFC 2711), padded to eight bytes. The first byte is the next header.
+/// Hop-by-hop header with the router alert of MLD (RFC 2711), padded to eight bytes. The first byte is the
+/// next header.
 const ROUTER_ALERT: [u8; 8] = [0, 0, 5, 2, 0, 0, 1, 0];
 
 impl Layer {
@@ -31,7 +32,7 @@ impl Layer {
         }
     }
 
-    /// The type field that announces this layer behind Ethernet or a tag.
+    /// Returns the type field that announces this layer after Ethernet or a tag.
     fn ethertype(&self) -> u16 {
         match self {
             Layer::Vlan(_, true) => ethertype::SERVICE_VLAN,
@@ -43,7 +44,7 @@ impl Layer {
         }
     }
 
-    /// The protocol number that announces this layer behind IP.
+    /// Returns the protocol number that announces this layer after IP.
     fn proto(&self) -> u8 {
         match self {
             Layer::RouterAlert => ip_proto::HOP_BY_HOP,
@@ -60,7 +61,7 @@ impl Layer {
 }
 
 impl<At> PacketBuilder<'_, At> {
-    /// `frame` has exactly the frame's length.
+    /// Writes the frame. The length of `frame` equals the frame's length.
     pub(super) fn write(&self, frame: &mut [u8]) {
         let packet_len = self.headers_len() + self.payload.len();
         let (packet, padding) = frame.split_at_mut(packet_len);
@@ -86,7 +87,8 @@ impl<At> PacketBuilder<'_, At> {
         self.layers.get(place)?.as_ref()
     }
 
-    /// `bytes`: from this header to the packet's end. They are long enough, so that no `emit` fails.
+    /// Writes one header. `bytes` reach from this header to the end of the packet and are long enough for
+    /// every `emit`.
     fn write_header(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         let behind = u16::try_from(bytes.len() - layer.len()).unwrap_or(u16::MAX);
         let next = self.layer(place + 1);
@@ -129,9 +131,11 @@ impl<At> PacketBuilder<'_, At> {
         debug_assert!(written.is_ok(), "the frame is as long as its headers");
     }
 
-    /// `bytes`: from this header to the packet's end, all inner headers complete.
+    /// Writes the checksum of one header. `bytes` reach from this header to the end of the packet, and all
+    /// inner headers are complete.
     ///
-    /// A first fragment's checksum covers a datagram of which the rest is elsewhere; it is computed over what is here.
+    /// The checksum of a first fragment covers a datagram whose remainder is in other fragments. It is
+    /// computed over the bytes of this fragment only.
     fn write_checksum(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         match layer {
             Layer::Tcp(_) => {
@@ -148,7 +152,7 @@ impl<At> PacketBuilder<'_, At> {
         }
     }
 
-    /// The sum of the nearest IP header's pseudo-header for an L4 packet of `len` bytes.
+    /// Returns the pseudo-header sum of the nearest outer IP header for an L4 packet of `len` bytes.
     fn pseudo_sum(&self, place: usize, layer: &Layer, len: usize) -> u32 {
         let proto = layer.proto();
         let outside = self.layers.get(..place).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! From a frame's first bytes to its flow key: run once for every received packet.
+//! Extraction of the flow key from a frame, which runs once for every received packet.
 //!
-//! The common packet (TCP or UDP over plain IPv4) is answered after one bounds check from a fixed-size head; the key
-//! is put together as whole words and stored once. Everything else takes the longer way below it, which gives the
-//! same answer (tests hold the two against each other and against the views).
+//! A fast path handles the common packet (TCP or UDP over plain IPv4) after one bounds check of a fixed-size
+//! head. It builds the key as whole words and stores it once. A longer path handles all other packets. Both
+//! yield equal results, which tests check against each other and against the views.
 //!
-//! Lengths are judged as Linux does on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP packet
-//! (padding), never shorter.
+//! Lengths are checked like Linux on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP packet
+//! (padding) but not shorter.
 
 use super::l2::L2;
 use super::{FRAGMENT_ANY, FRAGMENT_LATER, FlowKey, L2Key, L3Kind, Layers};
@@ -16,15 +16,16 @@ use crate::{DropReason, PortId};
 const ETH_LEN: u16 = 14;
 
 impl FlowKey {
-    /// Fills the key from a frame and says where its headers are.
+    /// Fills the key from a frame and returns the offsets of its headers.
     ///
-    /// `frame` is the frame's first segment: all of it, or at least its first 128 bytes; `total_len` the length of
-    /// the whole frame over all segments (bytes, without FCS). Every field of `key` is written.
+    /// `frame` is the first segment of the frame: all of it, or at least its first 128 bytes. `total_len` is
+    /// the length of the whole frame over all segments in bytes, without FCS. Every field of `key` is
+    /// written.
     ///
     /// # Errors
-    /// Only a broken L2 header is an error: [`DropReason::EthTruncated`], [`DropReason::VlanTruncated`],
-    /// [`DropReason::VlanReservedId`]; the key's content is then unspecified. What is broken above L2 is told by
-    /// [`Layers::malformed`].
+    /// Returns [`DropReason::EthTruncated`], [`DropReason::VlanTruncated`] or [`DropReason::VlanReservedId`]
+    /// if the L2 header is malformed. The content of `key` is then unspecified. [`Layers::malformed`] reports
+    /// malformed headers above L2, which are not errors.
     #[inline(always)]
     pub fn extract(
         frame: &[u8],
@@ -43,13 +44,13 @@ impl FlowKey {
         extract_more(frame, total_len, in_port, key)
     }
 
-    /// Fills only metadata and L2 (up to [`FlowKey::eth_type`]); for bridges that need no more.
+    /// Fills only metadata and L2 (up to [`FlowKey::eth_type`]), for bridges without flow tables.
     ///
-    /// The other fields keep what they held: they are neither zeroed nor meaningful. In the returned [`Layers`]
-    /// only [`Layers::l2_len`] is set.
+    /// The other fields keep their previous content, which has no meaning. In the returned [`Layers`] only
+    /// [`Layers::l2_len`] is set.
     ///
     /// # Errors
-    /// As [`FlowKey::extract`].
+    /// Returns the errors of [`FlowKey::extract`].
     #[inline(always)]
     pub fn extract_l2(frame: &[u8], in_port: PortId, key: &mut L2Key) -> Result<Layers, DropReason> {
         let l2 = L2::read(frame, in_port)?;
@@ -59,7 +60,7 @@ impl FlowKey {
     }
 }
 
-/// What the key needs of a TCP or UDP packet without options, extension headers or fragmentation: words of the key
+/// Key fields of a TCP or UDP packet without options, extension headers or fragmentation, as words of the key
 /// in little-endian form.
 struct PlainIp {
     kind: L3Kind,
@@ -70,7 +71,8 @@ struct PlainIp {
 }
 
 impl PlainIp {
-    /// `header` begins with 0x45; `room` is what the frame has for the IP packet. `None`: not such a packet, or broken.
+    /// Parses an IPv4 packet. `header` begins with 0x45, and `room` is the space of the frame for the IP
+    /// packet in bytes. `None` if the packet is not plain TCP or UDP, or is malformed.
     #[inline(always)]
     fn v4(header: &[u8; 40], room: usize) -> Option<PlainIp> {
         let total = be16(header, 2);
@@ -95,7 +97,8 @@ impl PlainIp {
         })
     }
 
-    /// As [`PlainIp::v4`], for the 48 bytes that IPv6 and UDP have, and what else there is of the packet.
+    /// Parses an IPv6 packet like [`PlainIp::v4`]. `bytes` hold the whole packet, as far as the first segment
+    /// has it.
     #[inline(always)]
     fn v6(bytes: &[u8], room: usize) -> Option<PlainIp> {
         let header = bytes.first_chunk::<48>()?;
@@ -122,7 +125,7 @@ impl PlainIp {
         })
     }
 
-    /// The whole key, given its L2 words in little-endian form.
+    /// Returns the complete key, given its L2 words in little-endian form.
     #[inline(always)]
     fn key(&self, w0: u64, w1: u64, w2: u64) -> FlowKey {
         let ([w3, w4], [w5, w6]) = (self.src, self.dst);
@@ -132,20 +135,22 @@ impl PlainIp {
     }
 }
 
-/// The data offset's octet and the next one, as the key's word 7 has the flags.
+/// Returns the TCP flags at their position in word 7 of the key. `offset` is the octet of the data offset.
 #[inline(always)]
 fn tcp_flags(offset: u8, flags: u8) -> u64 {
     u64::from(u16::from_le_bytes([offset & 0x0f, flags])) << 32
 }
 
-/// TOS and TTL in the key's word 7.
+/// Returns TOS and TTL at their position in word 7 of the key.
 #[inline(always)]
 fn service(tos: u8, ttl: u8) -> u64 {
     u64::from(u16::from_le_bytes([tos, ttl])) << 48
 }
 
-/// Every packet that the head of [`FlowKey::extract`] does not answer. Frames with nothing behind addresses and EtherType that the key
-/// has fields for (LLC, LLDP, PPPoE, MPLS) are answered here, before registers have to be saved for those that have.
+/// Extracts every packet that the fast path of [`FlowKey::extract`] does not handle.
+///
+/// Untagged frames whose payload has no fields in the key (LLC, LLDP, PPPoE, MPLS) are handled here, before
+/// registers are saved for the other frames.
 #[inline(never)]
 fn extract_more(
     frame: &[u8],
@@ -162,7 +167,7 @@ fn extract_more(
     extract_any(frame, total_len, in_port, key)
 }
 
-/// What has tags, or an L3 header that the key has fields for.
+/// Extracts frames with VLAN tags, or with an L3 header that has fields in the key.
 #[inline(never)]
 fn extract_any(
     frame: &[u8],
@@ -194,25 +199,26 @@ fn extract_any(
     Ok(packet.read(l2.eth_type, key))
 }
 
-/// Whether the key has fields for what stands behind this EtherType: what [`L3Packet::read`] knows.
+/// Returns whether the key has fields for this EtherType, so that [`L3Packet::read`] parses its header.
 #[inline(always)]
 pub(super) fn is_read_on(eth_type: u16) -> bool {
     matches!(eth_type, ethertype::IPV4 | ethertype::IPV6 | ethertype::ARP | ethertype::RARP)
 }
 
-/// What stands behind the L2 header.
+/// The packet after the L2 header.
 #[derive(Clone, Copy)]
 struct L3Packet<'a> {
-    /// The part that the first segment holds.
+    /// Part of the packet in the first segment.
     bytes: &'a [u8],
-    /// How long it is over all segments, padding included.
+    /// Length of the packet over all segments in bytes, padding included.
     room: usize,
-    /// Where it begins in the frame.
+    /// Offset of the packet in the frame.
     offset: u16,
 }
 
 impl L3Packet<'_> {
-    /// Field by field, for what is not plain. Kept out of line, so that plain packets do not save its registers.
+    /// Parses a packet field by field, for packets that are not plain. Not inlined, so that plain packets do
+    /// not save its registers.
     #[inline(never)]
     fn read(self, eth_type: u16, key: &mut FlowKey) -> Layers {
         let mut layers = Layers::l2_only(self.offset);
@@ -270,7 +276,8 @@ impl L3Packet<'_> {
         if length > self.room {
             return Err(DropReason::Ipv6BadLength);
         }
-        // A jumbogram (RFC 2675) says 0 and means the rest of the frame; none is longer than a jumbo frame here.
+        // The payload length of a jumbogram (RFC 2675) is 0 and the packet fills the frame. Frames here are
+        // at most jumbo frames.
         let jumbo = payload == 0 && next == ip_proto::HOP_BY_HOP;
         let length = if jumbo { self.room } else { length };
         layers.set_l3(self.offset);
@@ -289,7 +296,8 @@ impl L3Packet<'_> {
         self.l4(offset, u16::try_from(length).unwrap_or(u16::MAX), key, layers)
     }
 
-    /// Walks the extension headers; gives the offset of what follows and leaves its protocol in the key.
+    /// Walks the extension headers, returns the offset of the header after them and stores its protocol in
+    /// the key.
     fn ipv6_extensions(
         &self,
         first: u8,
@@ -313,7 +321,7 @@ impl L3Packet<'_> {
             next = header[0];
             key.proto = next;
             offset += size;
-            // Offset 0 without "more" is a whole packet in a fragment's dress (RFC 6946).
+            // Offset 0 without "more fragments" is an atomic fragment, which is a complete packet (RFC 6946).
             if fragment != 0 {
                 mark_fragment(key, layers, fragment & 0xfff8 != 0);
             }
@@ -327,7 +335,7 @@ impl L3Packet<'_> {
     fn arp(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
         let fixed = self.bytes.first_chunk::<8>().ok_or(DropReason::ArpTruncated)?;
         if (be16(fixed, 0), be16(fixed, 2)) != (1, ethertype::IPV4) {
-            return Ok(()); // ARP for other networks: nothing that the key has fields for.
+            return Ok(()); // The key has no fields for ARP of other networks.
         }
         if fixed[4..6] != [6, 4] {
             return Err(DropReason::ArpBadField);
@@ -341,7 +349,8 @@ impl L3Packet<'_> {
         Ok(())
     }
 
-    /// `offset` and `length` count from the IP header; `length` is the IP packet's.
+    /// Parses the L4 header. `offset` and `length` count from the IP header. `length` is the length of the IP
+    /// packet.
     #[inline]
     fn l4(&self, offset: u16, length: u16, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
         if key.fragment & FRAGMENT_LATER != 0 {
@@ -398,7 +407,8 @@ fn set_type_and_code<const N: usize>(key: &mut FlowKey, header: &[u8; N]) {
     key.dst_port.set(u16::from(header[1]));
 }
 
-/// The key from words in little-endian form, whose low octet is the key's first on every machine.
+/// Returns the key from words in little-endian form, whose low octet is the first octet of the key on every
+/// machine.
 #[inline(always)]
 fn from_le_words(words: [u64; 8]) -> FlowKey {
     FlowKey::from_words(words.map(u64::to_le))

@@ -1,8 +1,10 @@
-//! The hash that spreads packets over workers: the same for both directions of a conversation.
+//! Symmetric flow hash that distributes packets over workers. Both directions of a conversation have equal
+//! hashes.
 //!
-//! Invariant (architecture, number 5): all packets of a flow hash alike. Fragments other than the first carry no
-//! ports, so no fragment's ports are hashed: a flow's fragments stay together, though not with its whole packets,
-//! which the invariant allows (it names fragments by addresses and protocol).
+//! Invariant (architecture, number 5): all packets of a flow have equal hashes. Fragments other than the
+//! first carry no ports, so ports of fragments are not hashed. The fragments of a flow stay together, but not
+//! with its unfragmented packets. The invariant allows this, because it identifies fragments by addresses and
+//! protocol.
 
 use super::{FRAGMENT_ANY, FlowKey, L3Kind};
 use crate::numbers::ip_proto;
@@ -13,37 +15,43 @@ const K1: u64 = 0xbb67_ae85_84ca_a73b;
 const K2: u64 = 0x3c6e_f372_fe94_f82b;
 
 impl FlowKey {
-    /// A hash of the conversation: swapping source and destination (addresses and ports) does not change it.
+    /// Returns a hash of the conversation. Swapping source and destination (addresses and ports) does not
+    /// change it.
     ///
-    /// IP: addresses and protocol, with the ports of TCP, UDP and SCTP unless the packet is a fragment. Everything
-    /// else (ARP included): the two MACs and the EtherType. Not seeded, so a sender who wants collisions can have
-    /// them; what is built on it must bound its buckets.
+    /// The hash covers these fields:
+    /// - IP: addresses and protocol, with the ports of TCP, UDP and SCTP unless the packet is a fragment.
+    /// - Other frames, ARP included: both MAC addresses and the EtherType.
+    ///
+    /// The hash is not seeded, so a sender can provoke collisions. Structures that use the hash must bound
+    /// their buckets.
     #[inline]
     pub fn hash_symmetric(&self) -> u32 {
         let word = |place: usize| u64::from_le(self.words()[place]);
         let (from, to) = match self.l3_kind() {
             L3Kind::Ipv4 | L3Kind::Ipv6 => {
                 let ports = self.hashed_ports();
-                // Word 4 and 6 are zero for IPv4. The product spreads the first address word, whose bits would
-                // otherwise meet those of the second; the ports come between the octets that usually differ.
+                // Words 4 and 6 are zero for IPv4. The product distributes the bits of the first address
+                // word, which would otherwise overlap with the second word. The ports are shifted between the
+                // octets that usually differ.
                 let from = word(3).wrapping_mul(K1) ^ word(4) ^ (ports & 0xffff) << 20;
                 let to = word(5).wrapping_mul(K1) ^ word(6) ^ (ports >> 16) << 20;
                 (from, to)
             }
             L3Kind::None | L3Kind::Arp => (self.eth_src().as_u64(), self.eth_dst().as_u64()),
         };
-        // EtherType and protocol stand side by side in word 2; the fragment bits above them are shifted out.
+        // EtherType and protocol are adjacent in word 2. The fragment bits above them are shifted out.
         let kind = word(2) >> 32 << 40;
-        // A product of the two ends is symmetric and, unlike a sum or xor, not blind to one end rising as the
-        // other falls. Folding brings its high half, which depends on all input bits, down to the low one.
+        // A product of the two ends is symmetric. Unlike a sum or xor, it does not cancel when one end rises
+        // as the other falls. Folding xors its high half, which depends on all input bits, into the low half.
         let ends = fold(from ^ kind ^ K0, to ^ kind ^ K0).wrapping_mul(K2);
         u32::try_from(ends >> 32).unwrap_or_default()
     }
 
-    /// Source port in the low 16 bits, destination port above it, in the order of the wire; 0 where they do not count.
+    /// Returns the source port in the low 16 bits and the destination port above it, in network byte order. 0
+    /// where ports do not count.
     ///
-    /// They do not in fragments, nor for ICMP and IGMP, whose type and code stand here and differ between the
-    /// directions. Other protocols than TCP, UDP and SCTP have zeros.
+    /// Ports do not count in fragments, nor for ICMP and IGMP, whose type and code differ between the
+    /// directions. Protocols other than TCP, UDP and SCTP have zeros in the key.
     #[inline]
     fn hashed_ports(&self) -> u64 {
         let ports = u64::from_le(self.words()[7]) & 0xffff_ffff;
@@ -52,7 +60,7 @@ impl FlowKey {
     }
 }
 
-/// The 128-bit product's halves, combined.
+/// Returns the xor of both halves of the 128-bit product.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
 fn fold(a: u64, b: u64) -> u64 {
@@ -76,7 +84,7 @@ mod tests {
         key
     }
 
-    /// Largest deviation of a bucket's load from the mean, in standard deviations.
+    /// Returns the largest deviation of a bucket's load from the mean, in standard deviations.
     fn spread(keys: impl Iterator<Item = FlowKey>, bits: u32, high: bool) -> f64 {
         let mut loads = vec![0u32; 1 << bits];
         let mut count = 0u32;

@@ -8,22 +8,22 @@ use crate::{DropReason, PortId, VlanId};
 /// Both service access points of a SNAP header (IEEE 802).
 const SNAP: [u8; 2] = [0xaa, 0xaa];
 
-/// The L2 header as the key's first three words, in little-endian form.
+/// The L2 header as the first three words of the key, in little-endian form.
 ///
-/// Three fields rather than an array, so that they stay in registers: an array would go through the stack and be
-/// read back in wider pieces than it was written, which stalls the load.
+/// The words are three fields rather than an array, so that they stay in registers. An array would go through
+/// the stack and be read back in wider pieces than it was written, which stalls the load.
 #[derive(Clone, Copy)]
 pub(super) struct L2 {
     pub(super) w0: u64,
     pub(super) w1: u64,
     pub(super) w2: u64,
-    /// Behind tags and SNAP.
+    /// EtherType after tags and SNAP header.
     pub(super) eth_type: u16,
-    /// Where the payload begins: 14 to 30.
+    /// Offset of the L2 payload, 14 to 30 octets.
     pub(super) len: u16,
 }
 
-/// The tags as the upper part of the key's word 0.
+/// VLAN tags as the upper part of word 0 of the key.
 struct Tags {
     bits: u64,
     eth_type: u16,
@@ -44,7 +44,7 @@ impl L2 {
         Ok(L2::of(head, in_port, &tags))
     }
 
-    /// The header of a frame without tags that holds neither IP nor ARP; `None` for others.
+    /// Returns the L2 header of an untagged frame that carries neither IP nor ARP. `None` for other frames.
     #[inline(always)]
     pub(super) fn read_bare(head: &[u8; 22], in_port: PortId) -> Option<L2> {
         let mut eth_type = be16(head, 12);
@@ -65,7 +65,7 @@ impl L2 {
     fn of(head: &[u8; 14], in_port: PortId, tags: &Tags) -> L2 {
         let w2 = le32(head, 8) | u64::from(tags.eth_type.swap_bytes()) << 32;
         let w0 = u64::from(in_port.0) | tags.bits;
-        // One load: put together from bytes it comes apart again where a caller asks for the group bit.
+        // One load. A value built from bytes is split into bytes again where a caller tests the group bit.
         let w1 = head.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         L2 { w0, w1, w2, eth_type: tags.eth_type, len: tags.len }
     }
@@ -92,7 +92,7 @@ impl Tags {
     }
 }
 
-/// The TCI as the key has it, its first octet lowest.
+/// Returns the TCI as stored in the key, with its first octet lowest and [`TAG_PRESENT`] set.
 #[inline]
 fn present(tci: u16) -> u64 {
     u64::from((tci | TAG_PRESENT).swap_bytes())
@@ -103,7 +103,8 @@ fn is_tag(eth_type: u16) -> bool {
     eth_type == ethertype::VLAN || eth_type == ethertype::SERVICE_VLAN
 }
 
-/// A length stands where the EtherType should: looks for a SNAP header (RFC 1042) that has one.
+/// Parses a frame with a length field: returns the EtherType of a SNAP header (RFC 1042) if there is one,
+/// else [`ethertype::LLC`], and the L2 length.
 #[cold]
 fn read_llc(frame: &[u8], len: u16) -> (u16, u16) {
     let snap = frame.get(usize::from(len)..).and_then(<[u8]>::first_chunk::<8>);

@@ -1,4 +1,4 @@
-//! Where a packet's headers begin, and what stands out about them: the companion of the flow key.
+//! Header offsets and parse results of a packet, the companion of the flow key.
 
 use std::fmt;
 
@@ -16,13 +16,14 @@ const IPV6_EXTENSIONS: u64 = 8 << FLAGS;
 const MULTICAST_CONTROL: u64 = 16 << FLAGS;
 const HOP_BY_HOP: u64 = 32 << FLAGS;
 
-/// Header offsets and findings of one packet: 8 bytes beside the [`FlowKey`](super::FlowKey).
+/// Header offsets and parse results of one packet: 8 bytes beside the [`FlowKey`](super::FlowKey).
 ///
-/// Offsets count from the first octet of the frame. An offset is given only where the header there is whole and
-/// sound (L4: also where its protocol is one that we do not look into).
+/// Offsets count from the first octet of the frame. An offset is set only where the header at it is complete
+/// and valid. The L4 offset is also set for protocols that the parser does not read.
 ///
-/// One word rather than fields, so that it is made and returned in a register: L3 offset, L4 offset, L2 length
-/// (16 bits each), flags and the reason for "malformed" (8 bits each; 0, "eth-truncated", is never recorded here).
+/// The type is one word rather than several fields, so that it is built and returned in a register: L3
+/// offset, L4 offset, L2 length (16 bits each), flags and the reason for "malformed" (8 bits each). Reason 0,
+/// "eth-truncated", is never recorded here.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layers(u64);
 
@@ -83,69 +84,73 @@ impl Layers {
         usize::try_from(self.0 >> shift & 0xffff).unwrap_or_default()
     }
 
-    /// Octets of addresses, tags, EtherType and SNAP header together: where the L2 payload begins.
+    /// Returns the offset of the L2 payload: the length of addresses, tags, EtherType and SNAP header, in
+    /// octets.
     #[inline]
     pub fn l2_len(&self) -> usize {
         self.field(L2_LEN)
     }
 
-    /// Where the IPv4, IPv6 or ARP header begins.
+    /// Returns the offset of the IPv4, IPv6 or ARP header.
     #[inline]
     pub fn l3(&self) -> Option<usize> {
         Some(self.field(0)).filter(|offset| *offset != 0)
     }
 
-    /// Where the header above IP begins. `None` for fragments other than the first.
+    /// Returns the offset of the header above IP. `None` for fragments other than the first.
     #[inline]
     pub fn l4(&self) -> Option<usize> {
         Some(self.field(L4)).filter(|offset| *offset != 0)
     }
 
-    /// Whether the packet is an IP fragment, first or later.
+    /// Returns whether the packet is an IP fragment, first or later.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.0 & FRAGMENT != 0
     }
 
-    /// Whether the packet is an IP fragment other than the first.
+    /// Returns whether the packet is an IP fragment other than the first.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         self.0 & LATER_FRAGMENT != 0
     }
 
-    /// Whether the IPv4 header has options.
+    /// Returns whether the IPv4 header has options.
     #[inline]
     pub fn has_ipv4_options(&self) -> bool {
         self.0 & IPV4_OPTIONS != 0
     }
 
-    /// Whether there are IPv6 extension headers.
+    /// Returns whether the packet has IPv6 extension headers.
     #[inline]
     pub fn has_ipv6_extensions(&self) -> bool {
         self.0 & IPV6_EXTENSIONS != 0
     }
 
-    /// Whether the first IPv6 extension header is one that every router reads (RFC 8200, 4.3).
+    /// Returns whether the first IPv6 extension header is a hop-by-hop header, which every router reads (RFC
+    /// 8200 section 4.3).
     #[inline]
     pub fn has_hop_by_hop(&self) -> bool {
         self.0 & HOP_BY_HOP != 0
     }
 
-    /// Whether anything but 14 octets of Ethernet stands in front of the packet, anything is wrong with it, or it has something that
-    /// every router on its way reads.
+    /// Returns whether the packet needs more than the router's fast path handles. This holds if the L2 header
+    /// is not exactly 14 octets, a header is malformed, or the packet has IPv4 options or a hop-by-hop
+    /// header.
     #[inline]
     pub fn is_special(&self) -> bool {
         let looked_at = 0xffff << L2_LEN | IPV4_OPTIONS | HOP_BY_HOP | 0xff << MALFORMED;
         self.0 & looked_at != 14 << L2_LEN
     }
 
-    /// Whether the packet is IGMP or MLD, which a snooping bridge reads.
+    /// Returns whether the packet is IGMP or MLD, which multicast snooping reads.
     #[inline]
     pub fn is_multicast_control(&self) -> bool {
         self.0 & MULTICAST_CONTROL != 0
     }
 
-    /// What is wrong above L2, if anything. Parsing stopped there; a bridge forwards such a frame all the same.
+    /// Returns the reason why a header above L2 is malformed, if one is. Parsing stopped there. A bridge
+    /// forwards such frames.
     #[inline]
     pub fn malformed(&self) -> Option<DropReason> {
         match self.0 >> MALFORMED {

@@ -1,4 +1,4 @@
-//! A flow key as text, in the words that packet specs and filters read ([`crate::spec`], [`crate::filter`]).
+//! Text form of a flow key, in the syntax of packet specs and filters ([`crate::spec`], [`crate::filter`]).
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use super::{FlowKey, L3Kind};
 use crate::numbers::ip_proto;
 
 impl fmt::Display for FlowKey {
-    /// One line of `field=value`, only what the packet has: `in_port=1,eth_src=..,ip_dst=..,proto=udp,dst_port=53`.
+    /// Writes one line of `field=value` items with only the fields of the packet:
+    /// `in_port=1,eth_src=..,ip_dst=..,proto=udp,dst_port=53`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "in_port={},eth_src={},eth_dst={}", self.in_port(), self.eth_src(), self.eth_dst())?;
         if self.outer_tci() != 0 {
@@ -30,7 +31,7 @@ impl fmt::Display for FlowKey {
             f.write_str(if self.is_later_fragment() { ",frag=later" } else { ",frag=first" })?;
         }
         match self.proto() {
-            // Each ICMP belongs to its own IP version; over the other it is a number like any.
+            // ICMP belongs to IPv4 and ICMPv6 to IPv6. Over the other version the key holds no type and code.
             ip_proto::ICMP if self.l3_kind() == L3Kind::Ipv6 => Ok(()),
             ip_proto::ICMPV6 if self.l3_kind() == L3Kind::Ipv4 => Ok(()),
             _ if self.is_later_fragment() => Ok(()),
