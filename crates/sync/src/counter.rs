@@ -1,35 +1,35 @@
-//! Per-worker counters: written by one worker with plain loads and stores, summed by readers.
+//! Per-worker counters. One worker writes them with plain loads and stores, and readers sum them.
 //!
-//! Each worker has a row of its own on its own cache lines, so counting costs an L1 hit. A reader sees each counter
-//! whole, but not several at one instant. Invariant: one thread writes a row; a second writer would lose counts
-//! (never more than that).
+//! Each worker has its own row on its own cache lines, so counting costs an L1 hit. A reader sees each
+//! counter consistently, but not several counters at one instant. Invariant: one thread writes a row. A
+//! second writer would lose counts, but cause no other error.
 
 use crate::primitives::{AtomicU64, Ordering};
 
-/// A count with a single writer. Wraps at 2^64.
+/// A counter with a single writer. Wraps at 2^64.
 #[derive(Debug)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// A count of zero.
+    /// Returns a counter of zero.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n`: the owning worker only. No read-modify-write instruction.
+    /// Adds `n` without a read-modify-write instruction. For the owning worker only.
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Replaces the count: for gauges and for taking over a predecessor's counts; the owning worker only.
+    /// Sets the counter, for gauges and for counts taken over from a predecessor. For the owning worker only.
     #[inline(always)]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// The count, from any thread.
+    /// Returns the count. Any thread may call it.
     #[must_use]
     #[inline(always)]
     pub fn get(&self) -> u64 {
@@ -43,19 +43,19 @@ impl Default for Counter {
     }
 }
 
-/// A fixed set of counters of one writer, on cache lines of its own.
+/// A fixed set of counters with one writer, on their own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct CounterBlock<const N: usize>([Counter; N]);
 
 impl<const N: usize> CounterBlock<N> {
-    /// All zero.
+    /// Returns a block of zero counters.
     #[must_use]
     pub fn new() -> Self {
         Self(std::array::from_fn(|_| Counter::new()))
     }
 
-    /// Adds `n` to counter `index`; out of range counts nothing.
+    /// Adds `n` to counter `index`. Does nothing if `index` is out of range.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         if let Some(counter) = self.0.get(index) {
@@ -63,7 +63,7 @@ impl<const N: usize> CounterBlock<N> {
         }
     }
 
-    /// All counts, each read on its own.
+    /// Returns all counters. Each is read separately.
     #[must_use]
     pub fn read(&self) -> [u64; N] {
         std::array::from_fn(|index| self.0[index].get())
@@ -84,14 +84,14 @@ impl<const N: usize> std::ops::Index<usize> for CounterBlock<N> {
     }
 }
 
-/// Counters per line of [`CounterArray`].
+/// Number of counters per line of [`CounterArray`].
 const PER_LINE: usize = 16;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line([Counter; PER_LINE]);
 
-/// `workers` rows of `counters` counters each; rows share no cache line.
+/// An array of `workers` rows with `counters` counters each. Rows share no cache line.
 #[derive(Debug)]
 pub struct CounterArray {
     lines: Box<[Line]>,
@@ -100,7 +100,7 @@ pub struct CounterArray {
 }
 
 impl CounterArray {
-    /// All zero.
+    /// Returns an array of zero counters.
     #[must_use]
     pub fn new(workers: usize, counters: usize) -> Self {
         let lines_per_row = counters.div_ceil(PER_LINE);
@@ -108,44 +108,44 @@ impl CounterArray {
         Self { lines, lines_per_row, counters }
     }
 
-    /// The row that `worker` counts in; empty if out of range.
+    /// Returns the row of `worker`. Empty if `worker` is out of range.
     #[must_use]
     pub fn row(&self, worker: usize) -> Row<'_> {
         let start = worker * self.lines_per_row;
         Row(self.lines.get(start..start + self.lines_per_row).unwrap_or(&[]))
     }
 
-    /// Counters per row.
+    /// Returns the number of counters per row.
     #[must_use]
     pub fn counters(&self) -> usize {
         self.counters
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.lines.len().checked_div(self.lines_per_row).unwrap_or(0)
     }
 
-    /// The sum of counter `index` over all workers.
+    /// Returns the sum of counter `index` over all workers.
     #[must_use]
     pub fn sum(&self, index: usize) -> u64 {
         (0..self.workers()).fold(0u64, |sum, worker| sum.wrapping_add(self.row(worker).get(index)))
     }
 
-    /// The sums of all counters.
+    /// Returns the sums of all counters.
     #[must_use]
     pub fn sums(&self) -> Vec<u64> {
         (0..self.counters).map(|index| self.sum(index)).collect()
     }
 }
 
-/// One worker's counters in a [`CounterArray`].
+/// Counters of one worker in a [`CounterArray`].
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a>(&'a [Line]);
 
 impl Row<'_> {
-    /// Adds `n` to counter `index`: the owning worker only; out of range counts nothing.
+    /// Adds `n` to counter `index`. Does nothing if `index` is out of range. For the owning worker only.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         if let Some(counter) = self.counter(index) {
@@ -153,7 +153,7 @@ impl Row<'_> {
         }
     }
 
-    /// The count, from any thread; 0 if out of range.
+    /// Returns counter `index`, or 0 if `index` is out of range. Any thread may call it.
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> u64 {

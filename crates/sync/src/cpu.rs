@@ -1,45 +1,46 @@
-//! What only the CPU can do, behind safe functions: prefetch, time-stamp counter, CRC32C, pinning of threads.
+//! CPU-specific operations behind safe functions: prefetch, time-stamp counter, CRC32C, pinning of threads.
 //!
-//! Under miri and on architectures without these instructions each has a portable twin.
+//! Under miri and on architectures without these instructions, portable implementations are used.
 #![allow(unsafe_code, reason = "CPU intrinsics that the compiler cannot check")]
 
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Fetches the cache line of `value` for reading.
+/// Prefetches the cache line of `value` for reading.
 #[inline(always)]
 pub fn prefetch_read<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch accesses nothing and cannot fault; SSE is part of x86_64.
+        // SAFETY: A prefetch accesses nothing and cannot fault. SSE is part of x86_64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = value;
 }
 
-/// Fetches the cache line of `value` for writing.
+/// Prefetches the cache line of `value` for writing.
 #[inline(always)]
 pub fn prefetch_write<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        // SAFETY: a prefetch accesses nothing and cannot fault; the hint falls back to a read prefetch.
+        // SAFETY: A prefetch accesses nothing and cannot fault. The hint falls back to a read prefetch.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(value).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = value;
 }
 
-/// The time-stamp counter, in ticks of [`tsc_hz`]. Not serialising: neighbouring instructions may overlap it.
+/// Returns the time-stamp counter, in ticks of [`tsc_hz`]. The read is not serialising, so neighbouring
+/// instructions may overlap it.
 #[inline(always)]
 #[must_use]
 pub fn tsc() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // SAFETY: the instruction is part of x86_64 and Linux leaves it enabled.
+        // SAFETY: The instruction is part of x86_64, and Linux leaves it enabled.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -48,7 +49,8 @@ pub fn tsc() -> u64 {
     }
 }
 
-/// Ticks of [`tsc`] per second. Found once (CPUID, else 20 ms of measuring): call it first from a control thread.
+/// Returns the ticks of [`tsc`] per second. The first call determines the frequency (CPUID, else 20 ms of
+/// measuring), so make it from a control thread.
 #[must_use]
 pub fn tsc_hz() -> u64 {
     static HZ: OnceLock<u64> = OnceLock::new();
@@ -61,7 +63,7 @@ pub fn tsc_hz() -> u64 {
     })
 }
 
-/// What the CPU (leaf 0x15) or the hypervisor (leaf 0x40000010) says about its own frequency.
+/// Returns the frequency that the CPU (leaf 0x15) or the hypervisor (leaf 0x40000010) reports, if one does.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn tsc_hz_of_cpuid() -> Option<u64> {
     use std::arch::x86_64::__cpuid;
@@ -92,7 +94,8 @@ fn tsc_hz_measured() -> u64 {
     u64::try_from(hz).unwrap_or(u64::MAX).max(1)
 }
 
-/// Counter and monotonic time of one instant: of several attempts the one least disturbed by preemption.
+/// Returns counter and monotonic time of one instant. Of several attempts it takes the one least disturbed by
+/// preemption.
 fn both_clocks() -> (u64, u64) {
     let attempts = (0..16).map(|_| {
         let before = tsc();
@@ -109,8 +112,8 @@ fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + ns
 }
 
-/// Turns [`tsc`] readings into nanoseconds of `CLOCK_MONOTONIC` (as it was when the clock was made; later slewing is
-/// not followed). `Copy`: each worker keeps one.
+/// A clock that converts [`tsc`] readings to nanoseconds of `CLOCK_MONOTONIC`. The conversion is fixed when
+/// the clock is created and does not follow later slewing. The type is `Copy`, so each worker keeps one.
 #[derive(Debug, Clone, Copy)]
 pub struct TscClock {
     base_tsc: u64,
@@ -120,7 +123,7 @@ pub struct TscClock {
 }
 
 impl TscClock {
-    /// Calibrates by [`tsc_hz`]: control threads only, the first time.
+    /// Creates a clock that is calibrated by [`tsc_hz`]. The first call must be made from a control thread.
     #[must_use]
     pub fn new() -> Self {
         let scale = (1_000_000_000u128 << 32) / u128::from(tsc_hz());
@@ -128,14 +131,15 @@ impl TscClock {
         Self { base_tsc, base_ns, scale: u64::try_from(scale).unwrap_or(u64::MAX) }
     }
 
-    /// Nanoseconds now: once per burst.
+    /// Returns the current time in nanoseconds. Call it once per burst.
     #[inline]
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.ns_of(tsc())
     }
 
-    /// Nanoseconds at a reading of [`tsc`]; readings before the clock was made count as its making.
+    /// Returns the time in nanoseconds at a reading of [`tsc`]. Earlier readings than the creation of the
+    /// clock count as its creation.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "overflows 64 bits after 584 years of uptime")]
@@ -151,8 +155,8 @@ impl Default for TscClock {
     }
 }
 
-/// Continues the CRC32C (Castagnoli, RFC 3720 appendix B.4; without the inversions before and after) `crc` over the
-/// eight little-endian bytes of `value`.
+/// Continues a CRC32C (Castagnoli, RFC 3720 appendix B.4) over the eight little-endian bytes of `value`,
+/// without the inversions before and after.
 #[inline]
 #[must_use]
 pub fn crc32c_u64(crc: u32, value: u64) -> u32 {
@@ -193,7 +197,7 @@ static CRC32C_TABLE: [u32; 256] = {
     table
 };
 
-/// Tells the CPU that the caller spins.
+/// Executes the spin-loop hint of the CPU.
 #[inline(always)]
 pub fn pause() {
     std::hint::spin_loop();
@@ -202,7 +206,7 @@ pub fn pause() {
 /// Pins the calling thread to `core`.
 ///
 /// # Errors
-/// Of sched_setaffinity(2): no such core, or not allowed to this process.
+/// Returns the error of sched_setaffinity(2) if the core does not exist or is not allowed for this process.
 pub fn pin_current_thread(core: usize) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
     if core >= CpuSet::MAX_CPU {
@@ -213,16 +217,16 @@ pub fn pin_current_thread(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The core that the calling thread runs on now.
+/// Returns the core that the calling thread currently runs on.
 #[must_use]
 pub fn current_core() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// The cores that the calling thread may run on, in order.
+/// Returns the cores that the calling thread may run on, in order.
 ///
 /// # Errors
-/// Of sched_getaffinity(2).
+/// Returns the error of sched_getaffinity(2).
 pub fn allowed_cores() -> io::Result<Vec<usize>> {
     use rustix::thread::{CpuSet, sched_getaffinity};
     let set = sched_getaffinity(None)?;
@@ -235,7 +239,7 @@ mod tests {
 
     #[test]
     fn crc32c_matches_its_twin_and_the_standard() {
-        // RFC 3720 B.4: 32 bytes of zeroes give 0x8a9136aa.
+        // RFC 3720 B.4: 32 bytes of zeroes have the CRC 0x8a9136aa.
         let crc = |step: fn(u32, u64) -> u32| !(0..4).fold(!0, |crc, _| step(crc, 0));
         assert_eq!(crc(crc32c_u64), 0x8a91_36aa);
         assert_eq!(crc(crc32c_u64_portable), 0x8a91_36aa);

@@ -1,11 +1,12 @@
-//! Left-right: a table in two copies, for values that are changed often and are too big to copy at each change.
+//! Left-right: a table in two copies, for values that change often and are too large to copy at each change.
 //!
-//! Readers use the active copy; the writer applies its operations to the other, makes that one active, and applies
-//! them to the first at the next publication, once no reader can be left in it. A reader costs one acquire load and
-//! never waits; only the writer may (for a grace period of the [`Domain`]).
+//! Readers use the active copy. The writer applies its operations to the inactive copy and makes it active.
+//! At the next publication, when no reader can be in the other copy, it applies the operations there too. A
+//! reader costs one acquire load and never waits. Only the writer may wait, for a grace period of the
+//! [`Domain`].
 //!
-//! Invariants: the writer touches a copy mutably only when it is inactive and a grace period has passed since it was
-//! active; after each publication the inactive copy lags by exactly the operations in `applied_once`.
+//! Invariants: the writer mutates a copy only when the copy is inactive and a grace period has passed since
+//! it was active. After each publication the inactive copy lags by exactly the operations in `applied_once`.
 #![allow(
     unsafe_code,
     reason = "shares one of two cells while the other is written; protected by grace periods"
@@ -14,7 +15,7 @@
 use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use crate::qsbr::{Domain, Grace, Reader};
 
-/// The side that readers share.
+/// The side of a left-right pair that readers share.
 #[derive(Debug)]
 pub struct LeftRight<T> {
     copies: [UnsafeCell<T>; 2],
@@ -23,24 +24,24 @@ pub struct LeftRight<T> {
     domain: Arc<Domain>,
 }
 
-// SAFETY: owns the copies; they move with it.
+// SAFETY: The type owns the copies, which move with it.
 unsafe impl<T: Send> Send for LeftRight<T> {}
-// SAFETY: readers share the active copy (`T: Sync`); the writer, on another thread, mutates the inactive one
+// SAFETY: Readers share the active copy (`T: Sync`). The writer, on another thread, mutates the inactive copy
 // (`T: Send`), and grace periods keep the two apart.
 unsafe impl<T: Send + Sync> Sync for LeftRight<T> {}
 
 impl<T: Send + Sync + 'static> LeftRight<T> {
-    /// The published table, until the reader passes a quiescent point. Take it once per burst.
+    /// Returns the published table, valid until the reader passes a quiescent point. Call it once per burst.
     ///
     /// # Panics
-    /// When `reader` is offline or belongs to another domain (errors of the program).
+    /// When `reader` is offline or belongs to another domain (programming errors).
     #[inline]
     pub fn read<'a>(&'a self, reader: &'a Reader) -> &'a T {
         reader.check(&self.domain);
         let active = self.active.load(Ordering::Acquire);
-        // SAFETY: this copy was active when we looked; the writer mutates it only after a grace period that began
-        // after it was deactivated. The reader is online in that domain and borrowed for 'a, so it passes no quiescent
-        // point while the reference lives.
+        // SAFETY: This copy was active when it was loaded. The writer mutates it only after a grace period
+        // that began after it was deactivated. The reader is online in that domain and borrowed for 'a, so it
+        // passes no quiescent point while the reference lives.
         self.copies[active & 1].with(|copy| unsafe { &*copy })
     }
 }
@@ -50,18 +51,18 @@ impl<T: Send + Sync + 'static> LeftRight<T> {
 pub struct Writer<T, O> {
     shared: Arc<LeftRight<T>>,
     apply: fn(&mut T, &O),
-    /// Published, but only in the copy that is active now.
+    /// Operations that were published, but applied only to the active copy.
     applied_once: Vec<O>,
-    /// Not published yet.
+    /// Operations that are not yet published.
     pending: Vec<O>,
-    /// Over when no reader can be in the inactive copy any more.
+    /// Grace period after which no reader can be in the inactive copy.
     grace: Grace,
-    /// `apply` panicked: the inactive copy is in an unknown state.
+    /// Whether `apply` panicked, so that the inactive copy is in an unknown state.
     torn: bool,
 }
 
-/// Makes a left-right pair of `initial`. `apply` runs once on each copy per operation and must do the same to both: it
-/// may depend on nothing but its two arguments.
+/// Creates a left-right pair with the initial value `initial`. `apply` runs once on each copy per operation
+/// and must have an equal effect on both. It may depend only on its two arguments.
 pub fn left_right<T, O>(
     domain: &Arc<Domain>,
     initial: T,
@@ -92,17 +93,17 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
         self.pending.push(operation);
     }
 
-    /// The published table.
+    /// Returns the published table.
     #[must_use]
     pub fn read(&self) -> &T {
         let active = self.shared.active.load(Ordering::Relaxed);
-        // SAFETY: only this writer mutates copies or changes which is active, both through `&mut self`, and the
-        // reference borrows it.
+        // SAFETY: Only this writer mutates copies or changes the active index, both through `&mut self`, and
+        // the reference borrows it.
         self.shared.copies[active & 1].with(|copy| unsafe { &*copy })
     }
 
-    /// Publishes the pushed operations, all at once. Waits for a grace period only if none has passed since the last
-    /// publication. Control threads only; the caller's own readers must be offline.
+    /// Publishes all pushed operations together. Waits for a grace period only if none has passed since the
+    /// last publication. For control threads only. The caller's own readers must be offline.
     pub fn publish(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -111,8 +112,8 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
         let active = self.shared.active.load(Ordering::Relaxed) & 1;
         // If `apply` panics this stays set, and the next publication starts from a clone.
         let torn = std::mem::replace(&mut self.torn, true);
-        // SAFETY: we are the only writer, and not re-entered (`&mut self`); the copy is inactive, and the grace
-        // period since it was deactivated is over (waited for above), so no reader is in it.
+        // SAFETY: This thread is the only writer and is not re-entered (`&mut self`). The copy is inactive,
+        // and the grace period since it was deactivated is over (waited for above), so no reader is in it.
         self.shared.copies[1 - active].with_mut(|copy| unsafe { self.bring_up(&mut *copy, torn) });
         self.torn = false;
         self.applied_once.clear();

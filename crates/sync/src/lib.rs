@@ -1,12 +1,18 @@
-//! Everything through which control talks to workers and workers talk to each other.
+//! Communication between control threads and workers, and between workers.
 //!
-//! Floor 0: depends on no other crate of ours. On the packet's path a worker meets, in this order: one
-//! [`qsbr::Reader::quiescent`] per burst, [`snapshot`]/[`left_right`]/[`slots`] for the tables, [`mac_table`] for a
-//! bridge's stations, [`token_bucket`] for its limits, [`counter`] for what it saw, [`spsc`] for bursts that go to
-//! another worker and [`wake`] when that one sleeps. None of these locks, allocates, reads a clock or enters the
-//! kernel on the reader's side; what may block says so and belongs to control threads.
+//! This crate is the lowest layer and depends on no other crate of the project. On the data path a worker
+//! uses these modules:
+//! - [`qsbr::Reader::quiescent`], once per burst.
+//! - [`snapshot`], [`left_right`] and [`slots`] for the tables.
+//! - [`mac_table`] for the stations of a bridge.
+//! - [`token_bucket`] for rate limits.
+//! - [`counter`] for statistics.
+//! - [`spsc`] for bursts to another worker, and [`wake`] when that worker sleeps.
 //!
-//! Built with `--cfg loom`, the structures run on loom's atomics and `tests/loom.rs` model-checks them.
+//! Readers never lock, allocate, read a clock or enter the kernel. Functions that may block are for control
+//! threads, and their documentation states so.
+//!
+//! With `--cfg loom` the structures run on loom's atomics, and `tests/loom.rs` model-checks them.
 
 pub mod counter;
 pub mod cpu;

@@ -1,19 +1,19 @@
-//! Advice to the kernel about large tables: memory that is read at random should not also miss the TLB.
+//! Huge page advice for large tables, so that random reads do not also miss the TLB.
 //!
-//! Not on any packet's path: tables ask when they are made.
+//! Tables call these functions when they are created, not on the data path.
 #![allow(unsafe_code, reason = "madvise takes an address")]
 
-/// An empty vector with room for `len` elements. The kernel is asked for huge pages where that is much; where it has
-/// none, or will not, nothing else changes.
+/// Returns an empty vector with capacity for `len` elements. Large vectors get huge pages if the kernel has
+/// them. Otherwise the advice has no effect.
 pub(crate) fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
     let mut room = Vec::with_capacity(len);
-    // Before the first touch, which decides what kind of page there will be.
+    // Advise before the first touch, which decides the kind of page.
     advise_huge_pages(room.spare_capacity_mut());
     room
 }
 
-/// Asks the kernel for huge pages behind memory that nobody has touched yet, where that is much; where it has none, or will not,
-/// nothing changes.
+/// Advises the kernel to back untouched memory with huge pages. Applies to 2 MiB and more. The advice has no
+/// effect if the kernel has no huge pages or refuses.
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 pub fn advise_huge_pages<T>(room: &mut [T]) {
     use rustix::mm::{Advice, madvise};
@@ -23,16 +23,17 @@ pub fn advise_huge_pages<T>(room: &mut [T]) {
     if size_of_val(room) < HUGE_PAGE {
         return;
     }
-    // Whole pages. On the outer ones may lie a little of what others have allocated, which is none the worse for it.
+    // Advise whole pages. The outer pages may also hold other allocations, which does no harm.
     let start = room.as_mut_ptr().cast::<u8>();
     let before = start.addr() % PAGE;
     let len = (before + size_of_val(room)).next_multiple_of(PAGE);
     let start = start.wrapping_sub(before).cast();
-    // SAFETY: the advice changes what backs the pages, never what they hold, and reaches no page beyond those of `room`.
+    // SAFETY: The advice changes how the pages are backed, not their contents, and reaches no page beyond
+    // those of `room`.
     let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
 }
 
-/// Nothing to ask here.
+/// Does nothing on platforms without huge page advice.
 #[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
 pub fn advise_huge_pages<T>(_room: &mut [T]) {}
 
@@ -58,7 +59,7 @@ mod tests {
         room.resize(room.capacity(), 1);
         let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return };
         let middle = room[room.len() / 2..].as_ptr().addr();
-        // The mapping that holds the address, and what it says of its flags; kernels without huge pages say nothing.
+        // Finds the mapping that holds the address and its flags. Kernels without huge pages report no flag.
         let mut lines = maps.lines().skip_while(|line| {
             let bounds = line.split(' ').next().and_then(|range| range.split_once('-'));
             let bound = |text| usize::from_str_radix(text, 16);

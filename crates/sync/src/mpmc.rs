@@ -1,11 +1,13 @@
-//! Bounded multi-producer multi-consumer ring of small values: the depot through which workers balance free frames.
+//! Bounded multi-producer multi-consumer ring of small values, the depot through which workers balance free
+//! frames.
 //!
-//! Each place carries a sequence number that says whose turn it is (after D. Vyukov's bounded queue): `position` when
-//! free for the push at that position, `position + 1` when filled for the pop at it. A batch claims a run of places
-//! with one compare-and-swap. Never blocks: a thread that was preempted between claim and completion makes the others
-//! see the ring as shorter, not wait.
+//! Each place has a sequence number that determines whose turn it is (after D. Vyukov's bounded queue).
+//! `position` means free for the push at that position, `position + 1` means filled for the pop at that
+//! position. A batch claims a run of places with one compare-and-swap. The ring never blocks. If a thread is
+//! preempted between claim and completion, other threads see a shorter ring and do not wait.
 //!
-//! Invariant: only the thread that claimed a position touches its value, between its claim and its sequence store.
+//! Invariant: only the thread that claimed a position accesses its value, between its claim and its sequence
+//! store.
 #![allow(unsafe_code, reason = "hands places of one buffer from one thread to another")]
 
 use std::mem::MaybeUninit;
@@ -25,16 +27,16 @@ pub struct Ring<T> {
     places: Box<[Place<T>]>,
 }
 
-// SAFETY: values move between threads (`T: Send`); a place is touched by one thread at a time (module invariant).
+// SAFETY: Values move between threads (`T: Send`). One thread at a time accesses a place (module invariant).
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above.
+// SAFETY: As for `Send`.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T: Copy + Send> Ring<T> {
-    /// A ring for `capacity` values, rounded up to a power of two (at least 2).
+    /// Returns a ring for `capacity` values, rounded up to a power of two (at least 2).
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        // With one place, "free for the next push" and "filled for this pop" would be the same number.
+        // With one place, "free for the next push" and "filled for this pop" would have equal numbers.
         let capacity = capacity.max(2).next_power_of_two() as u64;
         let place = |position| Place {
             turn: AtomicU64::new(position),
@@ -51,19 +53,19 @@ impl<T: Copy + Send> Ring<T> {
     /// Pushes one value.
     ///
     /// # Errors
-    /// The value itself when the ring is full.
+    /// Returns the value when the ring is full.
     #[inline]
     pub fn push(&self, value: T) -> Result<(), T> {
         if self.push_slice(&[value]) == 1 { Ok(()) } else { Err(value) }
     }
 
-    /// Pushes the first of `values` as far as there is room. Returns how many.
+    /// Pushes as many leading values of `values` as fit. Returns the number of values pushed.
     #[inline]
     pub fn push_slice(&self, values: &[T]) -> usize {
         let (start, count) = self.claim(&self.tail, values.len(), 0);
         for (position, value) in (start..).zip(&values[..count]) {
             let place = self.place(position);
-            // SAFETY: we claimed the position, and its turn said free.
+            // SAFETY: This thread claimed the position, and its turn was "free".
             place.value.with_mut(|cell| unsafe { (*cell).write(*value) });
             place.turn.store(position + 1, Ordering::Release);
         }
@@ -77,7 +79,7 @@ impl<T: Copy + Send> Ring<T> {
         (count == 1).then(|| self.take(start))
     }
 
-    /// Pops into the front of `out`. Returns how many.
+    /// Pops values into the front of `out`. Returns the number of values popped.
     #[inline]
     pub fn pop_slice(&self, out: &mut [T]) -> usize {
         let (start, count) = self.claim(&self.head, out.len(), 1);
@@ -87,10 +89,11 @@ impl<T: Copy + Send> Ring<T> {
         count
     }
 
-    /// Pops up to `max` values into `take`. Returns how many.
+    /// Pops up to `max` values and passes each to `take`. Returns the number of values popped.
     #[inline]
     pub fn pop_burst(&self, max: usize, mut take: impl FnMut(T)) -> usize {
-        // A run at a time, copied out first: `take` may panic, and a claimed place must be completed.
+        // Each value is popped completely before the call, because `take` may panic and a claimed place must
+        // be completed.
         let mut popped = 0;
         while popped < max {
             let Some(value) = self.pop() else { break };
@@ -100,7 +103,7 @@ impl<T: Copy + Send> Ring<T> {
         popped
     }
 
-    /// Values in the ring, roughly when others push and pop meanwhile.
+    /// Returns the number of values in the ring. Approximate while other threads push and pop.
     #[must_use]
     pub fn len(&self) -> usize {
         let head = self.head.load(Ordering::Relaxed);
@@ -108,13 +111,13 @@ impl<T: Copy + Send> Ring<T> {
         size(tail.saturating_sub(head)).min(self.capacity())
     }
 
-    /// Whether nothing is in the ring, as [`Ring::len`] sees it.
+    /// Returns whether the ring is empty according to [`Ring::len`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Most values that the ring holds.
+    /// Returns the maximum number of values in the ring.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.places.len()
@@ -125,17 +128,19 @@ impl<T: Copy + Send> Ring<T> {
         &self.places[place(position, self.mask)]
     }
 
-    /// The caller claimed `position` for popping.
+    /// Takes the value at `position`, which the caller claimed for popping.
     #[inline(always)]
     fn take(&self, position: u64) -> T {
         let place = self.place(position);
-        // SAFETY: the claim saw the turn of a filled place (acquire), so the value is initialised and ours.
+        // SAFETY: The claim saw the turn of a filled place (acquire), so the value is initialised and belongs
+        // to this thread.
         let value = place.value.with_mut(|cell| unsafe { (*cell).assume_init_read() });
         place.turn.store(position + self.capacity() as u64, Ordering::Release);
         value
     }
 
-    /// Claims up to `wanted` positions from `cursor` whose turn is `position + offset`: 0 for pushing, 1 for popping.
+    /// Claims up to `wanted` positions from `cursor` whose turn is `position + offset`. `offset` is 0 for
+    /// pushing and 1 for popping.
     #[inline]
     fn claim(&self, cursor: &AtomicU64, wanted: usize, offset: u64) -> (u64, usize) {
         let wanted = wanted.min(self.capacity());
@@ -149,12 +154,14 @@ impl<T: Copy + Send> Ring<T> {
                 if now == start {
                     return (start, 0);
                 }
-                // Others moved on while we looked: the ring need not be full or empty.
+                // Other threads advanced the cursor during the scan, so the ring may be neither full nor
+                // empty.
                 start = now;
                 continue;
             }
             let end = start + count as u64;
-            // A place stays ready until its position is claimed, and positions are never reused: what we saw holds.
+            // A place stays ready until its position is claimed, and positions are never reused, so the scan
+            // remains valid.
             match cursor.compare_exchange_weak(start, end, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return (start, count),
                 Err(now) => start = now,

@@ -1,13 +1,16 @@
-//! The atomics, cells and waits that the rest of the crate is written with: std's, or loom's under `--cfg loom`.
+//! Atomics, cells and waits that this crate is built on: those of std, or those of loom under `--cfg loom`.
 //!
-//! Invariant: no other module names `std::sync::atomic` or `UnsafeCell`, else its models would not see the access.
+//! Invariant: no other module uses `std::sync::atomic` or `UnsafeCell` directly. Otherwise the loom models
+//! would not see the access.
 
 use std::ops::{Deref, DerefMut};
 
-/// std's also under loom, where a method cannot take `&loom::sync::Arc<Self>`: for what callers share.
+/// Reference counter for data that callers share. std's type also under loom, where a method cannot take
+/// `&loom::sync::Arc<Self>`.
 pub(crate) use std::sync::Arc;
 
-/// For what the last of two ends frees: the models need to see how the ends synchronise.
+/// Reference counter for data that the last of two ends frees. loom's type under loom, because the models
+/// must see how the ends synchronise.
 #[cfg(loom)]
 pub(crate) use loom::sync::Arc as ModelledArc;
 #[cfg(not(loom))]
@@ -28,7 +31,7 @@ pub(crate) use std::sync::atomic::{
 #[allow(clippy::disallowed_types, reason = "for control threads only")]
 use std::sync::{Mutex, MutexGuard};
 
-/// std's cell behind loom's interface, so that one source serves both.
+/// std's cell with the interface of loom's cell, so that one source serves both.
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(transparent)]
@@ -51,7 +54,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Keeps a value alone on its cache lines: two lines, because x86 fetches them in pairs.
+/// A value that occupies its cache lines alone. The alignment is two lines, because x86 fetches lines in
+/// pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CachePadded<T>(pub T);
@@ -71,7 +75,7 @@ impl<T> DerefMut for CachePadded<T> {
     }
 }
 
-/// A lock between control threads. Workers never touch one: the only lock in this crate, under a name that says so.
+/// A lock between control threads. Workers never take it. It is the only lock type in this crate.
 #[derive(Debug)]
 #[allow(clippy::disallowed_types, reason = "for control threads only")]
 pub(crate) struct ControlLock<T>(Mutex<T>);
@@ -82,13 +86,14 @@ impl<T> ControlLock<T> {
         Self(Mutex::new(value))
     }
 
-    /// Takes the lock. A holder that panicked left plain data behind, never a half-made invariant.
+    /// Takes the lock. Poisoning is ignored, because a holder that panics leaves only plain data, never a
+    /// broken invariant.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// One turn of a short spin.
+/// Executes one turn of a short spin.
 #[inline(always)]
 pub(crate) fn pause() {
     #[cfg(loom)]
@@ -97,7 +102,7 @@ pub(crate) fn pause() {
     std::hint::spin_loop();
 }
 
-/// Lets another thread run: for control-side waits on somebody who may have been preempted.
+/// Yields to another thread. For control threads that wait for a thread which may be preempted.
 pub(crate) fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();
@@ -105,7 +110,7 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Place of a monotonic position in a power-of-two ring.
+/// Returns the index of a monotonic position in a power-of-two ring.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
@@ -115,7 +120,7 @@ pub(crate) fn place(position: u64, mask: u64) -> usize {
     (position & mask) as usize
 }
 
-/// A count of things in memory, as a size.
+/// Returns a count of objects in memory as a `usize`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "at most the length of an allocation, which is a usize")]
 pub(crate) fn size(count: u64) -> usize {

@@ -1,16 +1,18 @@
-//! Quiescent-state based reclamation: when may memory that was just unlinked be freed?
+//! Quiescent-state based reclamation (QSBR): decides when unlinked memory may be freed.
 //!
-//! Each worker owns a [`Reader`] and says [`Reader::quiescent`] once per burst: "I hold no reference to anything
-//! published". Control unlinks an object, starts a [`Grace`] period and frees the object when every reader has
-//! either passed a quiescent point that began afterwards or is offline (asleep).
+//! Each worker owns a [`Reader`] and calls [`Reader::quiescent`] once per burst, which declares that it holds
+//! no reference to published data. A control thread unlinks an object and starts a [`Grace`] period. It frees
+//! the object when every reader has passed a quiescent point that began afterwards, or is offline (asleep).
 //!
 //! Invariants:
-//! - A reference to published data borrows the [`Reader`] (`&'r Reader -> &'r T`), and every method that passes a
-//!   quiescent point takes `&mut Reader`: the borrow checker forbids passing one while a reference is held.
-//! - A reader that loads epoch `e` (acquire) sees every unlinking that happened before the epoch became `e`, so
-//!   later loads of its cannot find the unlinked object; it then stores `e` (release), so its earlier accesses
-//!   happen before the freeing.
-//! - Going online and scanning the readers form a store-load pair on both sides; both have a SeqCst fence between.
+//! - A reference to published data borrows the [`Reader`] (`&'r Reader -> &'r T`), and every method that
+//!   passes a quiescent point takes `&mut Reader`. The borrow checker thus forbids passing one while a
+//!   reference is held.
+//! - A reader that loads epoch `e` (acquire) sees every unlinking that happened before the epoch became `e`,
+//!   so its later loads cannot find the unlinked object. The reader then stores `e` (release), so its earlier
+//!   accesses happen before the freeing.
+//! - Going online and scanning the readers form a store-load pair. Both sides have a SeqCst fence between
+//!   store and load.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,33 +22,33 @@ use crate::primitives::{
     Arc, AtomicBool, AtomicU64, CachePadded, ControlLock, Ordering, fence, pause, yield_now,
 };
 
-/// Readers that a domain has room for unless told otherwise: workers, decider, and a few control threads.
+/// Default number of reader places of a domain. Enough for workers, the slow path and some control threads.
 pub const DEFAULT_READERS: usize = 64;
-/// `retire` starts a collection by itself once this many objects wait.
+/// Number of waiting objects at which `retire` starts a collection.
 const COLLECT_AT: usize = 64;
-/// What an offline or unused place shows: greater than every epoch, so nobody waits for it.
+/// Epoch of an offline or unused place. Greater than every epoch, so that no grace period waits for it.
 const OFFLINE: u64 = u64::MAX;
 
-/// A domain has no place left for another reader.
+/// All reader places of a domain are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("all {max} reader places of the reclamation domain are taken; create it with more places")]
 pub struct TooManyReaders {
-    /// Places that the domain was created with.
+    /// Number of places that the domain was created with.
     pub max: usize,
 }
 
-/// A grace period that has begun; over once every reader has passed a later quiescent point.
+/// A grace period that has begun. Ends when every reader has passed a later quiescent point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use = "a grace period protects nothing unless somebody waits for it"]
 pub struct Grace(u64);
 
-/// A moment of a reader's: see [`Reader::moment`].
+/// An epoch that a reader observed. See [`Reader::moment`].
 #[derive(Debug, Clone, Copy)]
 pub struct Moment(u64);
 
 #[derive(Debug)]
 struct Place {
-    /// Last epoch that this reader confirmed, or [`OFFLINE`].
+    /// Last epoch that the reader confirmed, or [`OFFLINE`].
     seen: AtomicU64,
     taken: AtomicBool,
 }
@@ -55,11 +57,12 @@ type Garbage = Box<dyn Send>;
 
 #[derive(Default)]
 struct Limbo {
-    /// Unlinked, but no grace period was begun for them yet.
+    /// Unlinked objects for which no grace period has begun.
     fresh: Vec<Garbage>,
-    /// Oldest first; each batch is free to go when its grace period is over.
+    /// Batches in order of age, oldest first. A batch is freed when its grace period is over.
     waiting: VecDeque<(Grace, Vec<Garbage>)>,
-    /// Size at which `retire` collects next: doubles while a reader holds things up.
+    /// Number of objects at which `retire` starts the next collection. Grows while a reader delays
+    /// reclamation.
     collect_at: usize,
 }
 
@@ -69,7 +72,7 @@ impl Limbo {
     }
 }
 
-/// The readers of one set of published data, and the garbage that waits for them.
+/// Readers of one set of published data, and the unlinked objects that wait for them.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     places: Box<[CachePadded<Place>]>,
@@ -77,14 +80,14 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A domain with [`DEFAULT_READERS`] places.
+    /// Returns a domain with [`DEFAULT_READERS`] places.
     #[must_use]
     #[allow(clippy::new_ret_no_self, reason = "readers share the domain, so it only exists behind an Arc")]
     pub fn new() -> Arc<Self> {
         Self::with_max_readers(DEFAULT_READERS)
     }
 
-    /// A domain with room for `max` readers at a time.
+    /// Returns a domain with places for `max` concurrent readers.
     #[must_use]
     pub fn with_max_readers(max: usize) -> Arc<Self> {
         let place = || CachePadded(Place { seen: AtomicU64::new(OFFLINE), taken: AtomicBool::new(false) });
@@ -95,10 +98,10 @@ impl Domain {
         })
     }
 
-    /// Registers a reader, online from the start.
+    /// Registers a reader, which is online from the start.
     ///
     /// # Errors
-    /// [`TooManyReaders`] when every place is taken.
+    /// Returns [`TooManyReaders`] when every place is taken.
     pub fn register(self: &Arc<Self>) -> Result<Reader, TooManyReaders> {
         let free = self.places.iter().position(|place| {
             place.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -109,19 +112,19 @@ impl Domain {
         Ok(reader)
     }
 
-    /// Begins a grace period for everything that the caller has unlinked so far.
+    /// Begins a grace period for all objects that the caller has unlinked so far.
     pub fn begin_grace(&self) -> Grace {
-        // A read-modify-write: only an epoch that *we* made is known to come after our unlinking.
+        // A read-modify-write, because only an epoch that this call created is known to follow the unlinking.
         Grace(self.epoch.fetch_add(1, Ordering::AcqRel) + 1)
     }
 
-    /// Whether every reader has passed a quiescent point since `grace` began. Never blocks.
+    /// Returns whether every reader has passed a quiescent point since `grace` began. Never blocks.
     #[must_use]
     pub fn has_passed(&self, grace: Grace) -> bool {
         self.oldest() >= grace
     }
 
-    /// Blocks until `grace` is over. For control threads; deadlocks if the caller's own reader is online.
+    /// Blocks until `grace` is over. For control threads. Deadlocks if the caller's own reader is online.
     pub fn wait(&self, grace: Grace) {
         let mut backoff = Backoff::new();
         while !self.has_passed(grace) {
@@ -129,15 +132,18 @@ impl Domain {
         }
     }
 
-    /// Blocks until every reader has passed a quiescent point that began after the call, then frees what it can.
-    /// For control threads; deadlocks if the caller's own reader is online.
+    /// Blocks until every reader has passed a quiescent point that began after the call, then frees waiting
+    /// objects.
+    ///
+    /// For control threads. Deadlocks if the caller's own reader is online.
     pub fn synchronize(&self) {
         let grace = self.seal(&mut self.limbo.lock());
         self.wait(grace);
         self.free(grace);
     }
 
-    /// Like [`Domain::synchronize`], but gives up after `limit`. True if the grace period is over.
+    /// Like [`Domain::synchronize`], but stops waiting after `limit`. Returns whether the grace period is
+    /// over.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "for control threads, which may read clocks")]
     pub fn synchronize_for(&self, limit: Duration) -> bool {
@@ -156,7 +162,8 @@ impl Domain {
 
     /// Drops `garbage`, which the caller has already unlinked, after a grace period.
     ///
-    /// Runs a collection by itself now and then; a caller that retires rarely calls [`Domain::reclaim`] later.
+    /// Starts a collection when many objects wait. A caller that retires rarely should call
+    /// [`Domain::reclaim`] later.
     pub fn retire(&self, garbage: Box<dyn Send>) {
         let collect = {
             let mut limbo = self.limbo.lock();
@@ -168,8 +175,8 @@ impl Domain {
         }
     }
 
-    /// Frees what no reader can hold any more, without waiting; begins a grace period for the rest. Returns how many
-    /// objects were dropped.
+    /// Frees all objects that no reader can hold, without waiting, and begins a grace period for the other
+    /// objects. Returns the number of objects dropped.
     pub fn reclaim(&self) -> usize {
         {
             let mut limbo = self.limbo.lock();
@@ -180,19 +187,20 @@ impl Domain {
         self.free(self.oldest())
     }
 
-    /// Objects that wait to be dropped.
+    /// Returns the number of objects that wait to be dropped.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.limbo.lock().len()
     }
 
-    /// Readers that are registered now, online or not.
+    /// Returns the number of registered readers, online or offline.
     #[must_use]
     pub fn readers(&self) -> usize {
         self.places.iter().filter(|place| place.taken.load(Ordering::Relaxed)).count()
     }
 
-    /// Begins a grace period for what was retired since the last; under the lock, so after every unlinking in it.
+    /// Begins a grace period for the objects retired since the last one. Called under the lock, so that it
+    /// follows the unlinking of every object in the batch.
     fn seal(&self, limbo: &mut Limbo) -> Grace {
         let grace = self.begin_grace();
         if !limbo.fresh.is_empty() {
@@ -201,8 +209,10 @@ impl Domain {
         grace
     }
 
-    /// Drops what waited for grace periods up to `over`. A scan of the readers would not do: one that has just come
-    /// online may show an older epoch again, which it only read late.
+    /// Drops the objects that waited for grace periods up to `over`.
+    ///
+    /// The caller must not pass the result of a new scan of the readers instead of a completed grace period.
+    /// A reader that has just come online may publish an older epoch that it read late.
     fn free(&self, over: Grace) -> usize {
         let mut free = Vec::new();
         {
@@ -212,13 +222,14 @@ impl Domain {
             }
             limbo.collect_at = COLLECT_AT.max(limbo.len());
         }
-        // Outside the lock: a drop may itself retire.
+        // Outside the lock, because a drop may itself retire.
         free.iter().map(Vec::len).sum()
     }
 
-    /// The newest grace period that every reader has confirmed.
+    /// Returns the newest grace period that every reader has confirmed.
     fn oldest(&self) -> Grace {
-        // Pairs with the fence in `Reader::online`: either we see that reader online, or it sees our unlinking.
+        // Pairs with the fence in `Reader::online`: either this scan sees the reader online, or the reader
+        // sees the unlinking.
         fence(Ordering::SeqCst);
         let seen = self.places.iter().map(|place| place.seen.load(Ordering::Acquire));
         Grace(seen.min().unwrap_or(OFFLINE))
@@ -231,18 +242,19 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// A worker's membership in a [`Domain`]. Belongs to one thread at a time; dropping it leaves the domain.
+/// A thread's registration with a [`Domain`]. Belongs to one thread at a time. Dropping it unregisters the
+/// reader.
 #[derive(Debug)]
 pub struct Reader {
     domain: Arc<Domain>,
     place: usize,
-    /// What our place shows, kept here so that an unchanged epoch costs no store.
+    /// Copy of the published epoch, so that an unchanged epoch costs no store.
     seen: u64,
 }
 
 impl Reader {
-    /// Passes a quiescent point: once per burst, holding nothing published. One load, and one store when the epoch
-    /// has moved.
+    /// Passes a quiescent point. Call it once per burst while holding no published data. Costs one load, and
+    /// one store when the epoch has advanced.
     #[inline]
     pub fn quiescent(&mut self) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
@@ -252,14 +264,14 @@ impl Reader {
         }
     }
 
-    /// This moment, for [`Reader::was_quiescent`].
+    /// Returns the current epoch, for [`Reader::was_quiescent`].
     #[must_use]
     pub fn moment(&self) -> Moment {
         Moment(self.domain.epoch.load(Ordering::Acquire))
     }
 
-    /// Passes the quiescent point of a moment that is over: of what was unlinked before it nothing is held any more; of what
-    /// was unlinked since then something may be.
+    /// Passes a quiescent point that lies in the past, at `then`. The caller holds nothing that was unlinked
+    /// before `then`. It may hold data that was unlinked later.
     pub fn was_quiescent(&mut self, then: Moment) {
         if self.is_online() && then.0 > self.seen {
             self.seen = then.0;
@@ -267,28 +279,29 @@ impl Reader {
         }
     }
 
-    /// Leaves the readers that control waits for, until [`Reader::online`]: before a sleep. Nothing can be read
-    /// meanwhile.
+    /// Leaves the set of readers that grace periods wait for, until [`Reader::online`]. Call it before
+    /// sleeping. Reading published data panics meanwhile.
     pub fn offline(&mut self) {
         self.seen = OFFLINE;
         self.domain.places[self.place].seen.store(OFFLINE, Ordering::Release);
     }
 
-    /// Comes back from [`Reader::offline`]. Costs a full fence.
+    /// Rejoins the readers after [`Reader::offline`]. Costs a full fence.
     pub fn online(&mut self) {
         self.seen = self.domain.epoch.load(Ordering::Acquire);
         self.domain.places[self.place].seen.store(self.seen, Ordering::Relaxed);
-        // Nothing published may be read before our place shows us online; pairs with `Domain::oldest`.
+        // No published data may be read before this place shows the reader online. Pairs with
+        // `Domain::oldest`.
         fence(Ordering::SeqCst);
     }
 
-    /// Whether published data can be read.
+    /// Returns whether the reader is online, so that published data can be read.
     #[must_use]
     pub fn is_online(&self) -> bool {
         self.seen != OFFLINE
     }
 
-    /// Runs `f` (a sleep) offline.
+    /// Runs `f`, for example a sleep, while the reader is offline.
     pub fn while_offline<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.offline();
         let result = f();
@@ -296,16 +309,17 @@ impl Reader {
         result
     }
 
-    /// The domain that this reader belongs to.
+    /// Returns the domain of this reader.
     #[must_use]
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    /// Guards memory: published data of `domain` may be read through this reader now.
+    /// Checks that published data of `domain` may be read through this reader now. Memory safety depends on
+    /// this check.
     ///
     /// # Panics
-    /// When the reader is offline or belongs to another domain; both are errors of the program.
+    /// When the reader is offline or belongs to another domain (programming errors).
     #[inline(always)]
     pub fn check(&self, domain: &Arc<Domain>) {
         if !Arc::ptr_eq(&self.domain, domain) || self.seen == OFFLINE {
@@ -328,7 +342,7 @@ impl Drop for Reader {
     }
 }
 
-/// Waiting for readers: a burst takes microseconds, a preempted worker milliseconds.
+/// Backoff for waiting on readers. A burst takes microseconds, a preempted worker milliseconds.
 struct Backoff {
     turn: u32,
 }
@@ -427,7 +441,7 @@ mod tests {
         reader.was_quiescent(then);
         assert!(domain.has_passed(before) && !domain.has_passed(after));
         reader.quiescent();
-        // One that is older than what was told already changes nothing.
+        // A moment older than the last confirmed one changes nothing.
         reader.was_quiescent(then);
         assert!(domain.has_passed(after));
         reader.offline();

@@ -1,8 +1,10 @@
-//! Readers of two kinds: workers, which pass quiescent points by themselves ([`Domain`]), and strangers, which do not know of us.
+//! Readers of two kinds: workers, which pass quiescent points themselves ([`Domain`]), and external readers
+//! (BPF programs), which do not.
 //!
-//! Programs in the kernel read tables that we write, and never say when they are done. All that can be had is to wait until whoever
-//! began before now has ended, which takes milliseconds. A thread of [`Strangers`] does so when it is asked to, once for all that was
-//! asked meanwhile, and sleeps otherwise. What is unlinked is free to be used again when both kinds have let go of it.
+//! BPF programs read tables that this process writes, and do not signal when they are done. The writer can
+//! only wait until all programs that started earlier have ended, which takes milliseconds. A thread of
+//! [`Strangers`] waits on request, once for all requests that arrived meanwhile, and sleeps otherwise.
+//! Unlinked memory may be reused when readers of both kinds have released it.
 //!
 //! ```text
 //!   writer: unlink, begin ──► ticket ──► workers' grace period: their own quiescent points
@@ -16,10 +18,11 @@ use std::thread::Thread;
 use crate::primitives::{Arc, AtomicBool, Ordering};
 use crate::qsbr::{Domain, Grace};
 
-/// Words that strangers read, too. They are as long as they are, and only ever read and written whole.
+/// Memory words that external readers also read. Their number is fixed, and each word is read and written
+/// atomically.
 pub type Memory = Box<dyn AsRef<[std::sync::atomic::AtomicU64]> + Send + Sync>;
 
-/// Readers that never pass a quiescent point by themselves. Dropping it ends its thread.
+/// External readers, which never pass a quiescent point themselves. Dropping it ends its thread.
 pub struct Strangers {
     domain: Arc<Domain>,
     asked: Arc<Asked>,
@@ -28,16 +31,17 @@ pub struct Strangers {
 
 #[derive(Default)]
 struct Asked {
-    /// Somebody waits who began since the last wait began.
+    /// Whether a grace period was requested since the last wait began.
     again: AtomicBool,
     end: AtomicBool,
 }
 
 impl Strangers {
-    /// `wait` returns when all readers have ended that began before it was called; it is called on a thread of its own.
+    /// Starts the waiting thread. `wait` must return when all external readers that began before the call
+    /// have ended.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// Returns an error if the thread cannot be started.
     pub fn start(wait: impl Fn() + Send + 'static) -> io::Result<Arc<Strangers>> {
         let domain = Domain::with_max_readers(1);
         let asked = Arc::new(Asked::default());
@@ -49,7 +53,8 @@ impl Strangers {
                     std::thread::park();
                     continue;
                 }
-                // Whoever asked has begun before: this moment covers it, and the wait begins after it.
+                // Every request so far began before this moment, which covers it, and the wait begins after
+                // it.
                 let then = reader.moment();
                 wait();
                 reader.was_quiescent(then);
@@ -80,50 +85,52 @@ impl fmt::Debug for Strangers {
     }
 }
 
-/// All who read something that one writer changes.
+/// All readers of data that one writer changes.
 #[derive(Clone, Debug)]
 pub struct Readers {
     workers: Arc<Domain>,
     strangers: Option<Arc<Strangers>>,
 }
 
-/// What was unlinked before it was made is free to be used again when [`Readers::are_past`] it.
+/// A grace period of both kinds of readers. Memory unlinked before it began may be reused when
+/// [`Readers::are_past`] returns true.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a ticket protects nothing unless somebody asks for it"]
 pub struct Ticket(Grace, Option<Grace>);
 
 impl Readers {
-    /// Workers alone.
+    /// Returns a reader set of workers only.
     #[must_use]
     pub fn of(workers: &Arc<Domain>) -> Readers {
         Readers { workers: Arc::clone(workers), strangers: None }
     }
 
-    /// Workers and strangers.
+    /// Returns a reader set of workers and external readers.
     #[must_use]
     pub fn with(workers: &Arc<Domain>, strangers: &Arc<Strangers>) -> Readers {
         Readers { workers: Arc::clone(workers), strangers: Some(Arc::clone(strangers)) }
     }
 
-    /// The workers' domain.
+    /// Returns the workers' domain.
     #[must_use]
     pub fn workers(&self) -> &Arc<Domain> {
         &self.workers
     }
 
-    /// For everything that the caller has unlinked so far.
+    /// Begins a grace period for all memory that the caller has unlinked so far.
     pub fn begin(&self) -> Ticket {
         Ticket(self.workers.begin_grace(), self.strangers.as_ref().map(|strangers| strangers.begin()))
     }
 
-    /// Whether nobody can read any more what was unlinked before. Never blocks.
+    /// Returns whether no reader can read memory that was unlinked before `ticket`. Never blocks.
     #[must_use]
     pub fn are_past(&self, ticket: Ticket) -> bool {
         let strangers = self.strangers.as_ref().zip(ticket.1);
         self.workers.has_passed(ticket.0) && strangers.is_none_or(|(all, grace)| all.domain.has_passed(grace))
     }
 
-    /// Blocks until strangers are past it, some milliseconds; workers may not be. For control threads.
+    /// Blocks until external readers are past `ticket`, which takes some milliseconds. Workers may not be
+    /// past it. For control threads.
     pub fn wait_for_strangers(&self, ticket: Ticket) {
         if let (Some(strangers), Some(grace)) = (&self.strangers, ticket.1) {
             strangers.domain.wait(grace);
@@ -150,7 +157,7 @@ mod tests {
         let first = readers.begin();
         worker.quiescent();
         begins.recv().unwrap();
-        // This one began after the wait did, so that wait does not count for it.
+        // This grace period began after the wait did, so that wait does not cover it.
         let second = readers.begin();
         worker.quiescent();
         assert!(!readers.are_past(first));
@@ -167,7 +174,7 @@ mod tests {
         go.send(()).unwrap();
         readers.wait_for_strangers(third);
         assert!(!readers.are_past(third), "the worker is not past it");
-        // Without asking nobody waits.
+        // The thread does not wait without a request.
         assert!(begins.try_recv().is_err());
     }
 

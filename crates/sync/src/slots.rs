@@ -1,7 +1,8 @@
-//! An array of atomic slots, each pointing to an immutable chunk: the nodes of tries, next-hop tables.
+//! An array of atomic slots that point to immutable chunks, for trie nodes and next-hop tables.
 //!
-//! One write replaces one slot; readers see the old chunk or the new one, whole. Costs a reader one acquire load.
-//! Replaced chunks are dropped after a grace period of the [`Domain`]. Invariant: a slot holds null or a pointer from
+//! A write replaces one slot. Readers see either the old or the new chunk, at the cost of one acquire load. A
+//! replaced chunk is dropped after a grace period of the [`Domain`]. Invariant: a slot holds null or a
+//! pointer from `Box::into_raw` that the slot owns.
 //! `Box::into_raw`, owned by the slot.
 #![allow(unsafe_code, reason = "turns slot pointers into references; protected by the reader's borrow")]
 
@@ -18,31 +19,34 @@ pub struct Slots<T> {
 }
 
 impl<T: Send + Sync + 'static> Slots<T> {
-    /// `len` empty slots; readers come from `domain`.
+    /// Returns `len` empty slots. Readers register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, len: usize) -> Self {
         let slots = (0..len).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
         Self { slots, domain: Arc::clone(domain) }
     }
 
-    /// The chunk in slot `index`: `None` if empty or out of range. Valid until the reader passes a quiescent point.
+    /// Returns the chunk in slot `index`, or `None` if the slot is empty or `index` is out of range. The
+    /// reference is valid until the reader passes a quiescent point.
     ///
     /// # Panics
-    /// When `reader` is offline or belongs to another domain (errors of the program).
+    /// When `reader` is offline or belongs to another domain (programming errors).
     #[inline]
     pub fn read<'a>(&'a self, index: usize, reader: &'a Reader) -> Option<&'a T> {
         reader.check(&self.domain);
         let chunk = self.slots.get(index)?.load(Ordering::Acquire);
-        // SAFETY: null, or from `Box::into_raw` and freed only after a grace period that began after it was unlinked
-        // (or with the slots, which are borrowed). The reader is online in that very domain (checked above) and stays
-        // borrowed for 'a, so it passes no quiescent point while the reference lives.
+        // SAFETY: The pointer is null, or from `Box::into_raw` and freed only after a grace period that began
+        // after the chunk was unlinked (or with the slots, which are borrowed). The reader is online in this
+        // domain (checked above) and stays borrowed for 'a, so it passes no quiescent point while the
+        // reference lives.
         unsafe { chunk.as_ref() }
     }
 
-    /// The slots as a reader sees them until its next quiescent point: for many looks with one check.
+    /// Returns the slots as seen by a reader until its next quiescent point. Use it to read many slots with
+    /// one check.
     ///
     /// # Panics
-    /// As [`Slots::read`].
+    /// Under the conditions of [`Slots::read`].
     #[inline]
     #[must_use]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Seen<'a, T> {
@@ -50,7 +54,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
         Seen { slots: &self.slots, reader: PhantomData }
     }
 
-    /// Puts `chunk` into slot `index` and retires what was there. Control threads only: allocates, may lock.
+    /// Stores `chunk` in slot `index` and retires the previous chunk. For control threads only, because it
+    /// allocates and may lock.
     ///
     /// # Panics
     /// When `index` is out of range.
@@ -58,25 +63,26 @@ impl<T: Send + Sync + 'static> Slots<T> {
         let new = chunk.map_or(std::ptr::null_mut(), Box::into_raw);
         let old = self.slots[index].swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: from `Box::into_raw`, and the swap made us its only owner (readers aside, hence `retire`).
+            // SAFETY: The pointer is from `Box::into_raw`, and the swap made this thread its only owner.
+            // Readers may still hold it, hence `retire`.
             self.domain.retire(unsafe { Box::from_raw(old) });
         }
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there are no slots at all.
+    /// Returns whether the array has no slots.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 }
 
-/// Slots as a reader sees them. See [`Slots::seen_by`].
+/// Slots as seen by a reader. See [`Slots::seen_by`].
 #[derive(Debug)]
 pub struct Seen<'a, T> {
     slots: &'a [AtomicPtr<T>],
@@ -84,12 +90,12 @@ pub struct Seen<'a, T> {
 }
 
 impl<'a, T> Seen<'a, T> {
-    /// The chunk in slot `index`: `None` if empty or out of range.
+    /// Returns the chunk in slot `index`, or `None` if the slot is empty or `index` is out of range.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a T> {
         let chunk = self.slots.get(index)?.load(Ordering::Acquire);
-        // SAFETY: as in `Slots::read`: the reader was checked when this was made, and stays borrowed for 'a.
+        // SAFETY: As in `Slots::read`. The reader was checked when `Seen` was made and stays borrowed for 'a.
         unsafe { chunk.as_ref() }
     }
 }
@@ -99,8 +105,8 @@ impl<T> Drop for Slots<T> {
         for slot in &self.slots {
             let chunk = slot.load(Ordering::Acquire);
             if !chunk.is_null() {
-                // SAFETY: from `Box::into_raw`, owned by the slot; every reference from `read` borrows the slots, so
-                // none is left.
+                // SAFETY: The pointer is from `Box::into_raw` and owned by the slot. Every reference from
+                // `read` borrows the slots, so no reference is left.
                 drop(unsafe { Box::from_raw(chunk) });
             }
         }

@@ -1,7 +1,8 @@
-//! A value that control replaces whole and workers read: configuration, small tables.
+//! A value that control threads replace as a whole and workers read, for configuration and small tables.
 //!
-//! Read once per burst; one acquire load. Control publishes a new immutable value; the old one is dropped after a
-//! grace period of the [`Domain`]. Invariant: the pointer always comes from `Arc::into_raw` and carries one count.
+//! Workers read it once per burst with one acquire load. A control thread publishes a new immutable value,
+//! and the old value is dropped after a grace period of the [`Domain`]. Invariant: the pointer always comes
+//! from `Arc::into_raw` and holds one reference count.
 //!
 //! ```
 //! # use sync::{qsbr::Domain, snapshot::Snapshot};
@@ -16,7 +17,7 @@
 //! # Ok::<(), sync::qsbr::TooManyReaders>(())
 //! ```
 //!
-//! What was read cannot be kept across a quiescent point:
+//! A value that was read cannot be kept across a quiescent point:
 //!
 //! ```compile_fail,E0502
 //! # use sync::{qsbr::Domain, snapshot::Snapshot};
@@ -36,45 +37,47 @@
 use crate::primitives::{Arc, AtomicPtr, ControlLock, Ordering};
 use crate::qsbr::{Domain, Reader};
 
-/// The current value of `T`, replaced by [`Snapshot::publish`], read through a [`Reader`].
+/// The current value of type `T`, replaced by [`Snapshot::publish`] and read through a [`Reader`].
 #[derive(Debug)]
 pub struct Snapshot<T> {
     current: AtomicPtr<T>,
     domain: Arc<Domain>,
-    /// Serialises control threads: a pointer seen under this lock cannot be retired meanwhile.
+    /// Serialises control threads. A pointer loaded under this lock cannot be retired while the lock is held.
     writer: ControlLock<()>,
 }
 
 impl<T: Send + Sync + 'static> Snapshot<T> {
-    /// Starts with `value`; readers come from `domain`.
+    /// Returns a snapshot with the initial value `value`. Readers register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, value: T) -> Self {
         let current = AtomicPtr::new(Arc::into_raw(Arc::new(value)).cast_mut());
         Self { current, domain: Arc::clone(domain), writer: ControlLock::new(()) }
     }
 
-    /// The current value, for as long as neither the snapshot goes nor the reader passes a quiescent point. Two calls
-    /// may return different values: take it once per burst.
+    /// Returns the current value. The reference is valid until the reader passes a quiescent point. Two calls
+    /// may return different values, so read it once per burst.
     ///
     /// # Panics
-    /// When `reader` is offline or belongs to another domain (errors of the program).
+    /// When `reader` is offline or belongs to another domain (programming errors).
     #[inline]
     pub fn read<'a>(&'a self, reader: &'a Reader) -> &'a T {
         reader.check(&self.domain);
         let current = self.current.load(Ordering::Acquire);
-        // SAFETY: the pointer came from `Arc::into_raw` and its count is dropped only after a grace period that began
-        // after it was unlinked (or with the snapshot, which is borrowed). The reader is online in that very domain
-        // (checked above) and stays borrowed for 'a, so it passes no quiescent point while the reference lives.
+        // SAFETY: The pointer came from `Arc::into_raw`, and its count is dropped only after a grace period
+        // that began after it was unlinked (or with the snapshot, which is borrowed). The reader is online in
+        // this domain (checked above) and stays borrowed for 'a, so it passes no quiescent point while the
+        // reference lives.
         unsafe { &*current }
     }
 
-    /// Replaces the value. Workers see it at their next [`Snapshot::read`]; wait for [`Domain::synchronize`] to know
-    /// that none uses the old one. Control threads only: takes a lock, allocates.
+    /// Replaces the value. Workers see the new value at their next [`Snapshot::read`]. After
+    /// [`Domain::synchronize`] no worker uses the old value. For control threads only, because it takes a
+    /// lock and allocates.
     pub fn publish(&self, value: T) {
         self.publish_arc(Arc::new(value));
     }
 
-    /// Replaces the value by one that control also keeps.
+    /// Replaces the value by one that the caller also keeps.
     pub fn publish_arc(&self, value: Arc<T>) {
         let guard = self.writer.lock();
         let old = self.replace(value);
@@ -82,7 +85,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.domain.retire(Box::new(old));
     }
 
-    /// Replaces the value by one made from the current, atomically with respect to other publishers.
+    /// Replaces the value by one made from the current value, atomically with respect to other publishers.
     pub fn update(&self, make: impl FnOnce(&T) -> T) {
         let guard = self.writer.lock();
         let value = Arc::new(make(&self.load_locked()));
@@ -91,34 +94,37 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.domain.retire(Box::new(old));
     }
 
-    /// The current value with a count of its own, for control threads, which need no [`Reader`]. Takes a lock.
+    /// Returns the current value with its own reference count. For control threads, which need no [`Reader`].
+    /// Takes a lock.
     #[must_use]
     pub fn load_arc(&self) -> Arc<T> {
         let _guard = self.writer.lock();
         self.load_locked()
     }
 
-    /// The domain whose readers may read.
+    /// Returns the domain whose readers may read the snapshot.
     #[must_use]
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    /// Caller holds the writer lock.
+    /// Returns the current value. The caller holds the writer lock.
     fn load_locked(&self) -> Arc<T> {
         let current = self.current.load(Ordering::Acquire);
-        // SAFETY: the pointer came from `Arc::into_raw`; its count is alive, since only a publisher that holds the
-        // writer lock unlinks it, and we hold the lock.
+        // SAFETY: The pointer came from `Arc::into_raw`. Its count is alive, because only a publisher that
+        // holds the writer lock unlinks it, and this thread holds the lock.
         unsafe {
             Arc::increment_strong_count(current);
             Arc::from_raw(current)
         }
     }
 
-    /// Caller holds the writer lock. The old value still has readers: it must be retired, not dropped.
+    /// Swaps in a new value. The caller holds the writer lock. The old value still has readers and must be
+    /// retired, not dropped.
     fn replace(&self, value: Arc<T>) -> Arc<T> {
         let old = self.current.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
-        // SAFETY: the pointer came from `Arc::into_raw`, and the swap made us the only owner of its count.
+        // SAFETY: The pointer came from `Arc::into_raw`, and the swap made this thread the only owner of its
+        // count.
         unsafe { Arc::from_raw(old) }
     }
 }
@@ -126,8 +132,8 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
 impl<T> Drop for Snapshot<T> {
     fn drop(&mut self) {
         let current = self.current.load(Ordering::Acquire);
-        // SAFETY: from `Arc::into_raw` with one count that is ours; every reference from `read` borrows the snapshot,
-        // so none is left.
+        // SAFETY: The pointer came from `Arc::into_raw` with one count that this snapshot owns. Every
+        // reference from `read` borrows the snapshot, so no reference is left.
         drop(unsafe { Arc::from_raw(current) });
     }
 }

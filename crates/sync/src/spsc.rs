@@ -1,12 +1,16 @@
-//! Bounded single-producer single-consumer ring: bursts between workers, misses to the decider.
+//! Bounded single-producer single-consumer ring, for bursts between workers and for upcalls to the slow path.
 //!
-//! Positions count items ever pushed or popped (u64, never wraps in practice); an item's place is its position modulo
-//! the power-of-two capacity. Each end caches the other's position and re-reads it only when the ring looks full or
-//! empty, so that in steady flow a cache line moves between cores once per burst.
+//! Positions count all items ever pushed or popped (u64, does not wrap in practice). An item's place is its
+//! position modulo the power-of-two capacity. Each end caches the position of the other end and re-reads it
+//! only when the ring looks full or empty. In steady flow a cache line therefore moves between cores once per
+//! burst.
 //!
-//! Invariants: `head <= tail <= head + capacity`; places in `head..tail` are initialised and belong to the consumer,
-//! the others to the producer; `tail` is written by the producer only and `head` by the consumer only, each with
-//! release after the items themselves.
+//! Invariants:
+//! - `head <= tail <= head + capacity`.
+//! - Places in `head..tail` are initialised and belong to the consumer. The other places belong to the
+//!   producer.
+//! - Only the producer writes `tail` and only the consumer writes `head`, each with release ordering after
+//!   the items.
 #![allow(unsafe_code, reason = "hands places of one buffer from one thread to another")]
 
 use std::mem::MaybeUninit;
@@ -14,22 +18,23 @@ use std::mem::MaybeUninit;
 use crate::primitives::{AtomicU64, CachePadded, ModelledArc as Arc, Ordering, UnsafeCell, place, size};
 
 struct Ring<T> {
-    /// Items ever popped.
+    /// Number of items ever popped.
     head: CachePadded<AtomicU64>,
-    /// Items ever pushed.
+    /// Number of items ever pushed.
     tail: CachePadded<AtomicU64>,
     mask: u64,
     places: Box<[Cell<T>]>,
 }
 
-// SAFETY: each place belongs to one end at a time (module invariants); items move between threads, hence `T: Send`.
+// SAFETY: Each place belongs to one end at a time (module invariants). Items move between threads, hence `T:
+// Send`.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; no item is ever shared by two threads.
+// SAFETY: As for `Send`. Two threads never share an item.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// The places of `count` positions from `start`: two runs, where the ring wraps between them. Runs rather than
-    /// masked positions, so that a burst is copied without a bounds check per item.
+    /// Returns the places of `count` positions from `start` as two runs, because the ring may wrap between
+    /// them. Runs allow copying a burst without a bounds check per item.
     #[inline(always)]
     fn runs(&self, start: u64, count: usize) -> [&[Cell<T>]; 2] {
         let (before, after) = self.places.split_at(place(start, self.mask));
@@ -42,19 +47,23 @@ impl<T> Ring<T> {
 struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Cell<T> {
+    /// Writes an item.
+    ///
     /// # Safety
-    /// The place is the producer's, and holds no item.
+    /// The place belongs to the producer and holds no item.
     #[inline(always)]
     unsafe fn write(&self, item: T) {
-        // SAFETY: nobody else touches the producer's place.
+        // SAFETY: Only the producer accesses this place.
         self.0.with_mut(|cell| unsafe { (*cell).write(item) });
     }
 
+    /// Reads an item.
+    ///
     /// # Safety
-    /// The place is the consumer's and holds an item; the caller gives it up without reading it again.
+    /// The place belongs to the consumer and holds an item. The caller must not read the item again.
     #[inline(always)]
     unsafe fn read(&self) -> T {
-        // SAFETY: nobody else touches the consumer's place, and it is initialised.
+        // SAFETY: Only the consumer accesses this place, and the place is initialised.
         self.0.with_mut(|cell| unsafe { (*cell).assume_init_read() })
     }
 }
@@ -63,13 +72,14 @@ impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let (head, tail) = (self.head.load(Ordering::Acquire), self.tail.load(Ordering::Acquire));
         for cell in self.runs(head, size(tail - head)).into_iter().flatten() {
-            // SAFETY: both ends are gone, so what lies between the positions is initialised and ours.
+            // SAFETY: Both ends are gone, so the places between the positions are initialised and belong to
+            // this thread.
             drop(unsafe { cell.read() });
         }
     }
 }
 
-/// Makes a ring for `capacity` items, rounded up to a power of two (at least 1).
+/// Creates a ring for `capacity` items, rounded up to a power of two (at least 1).
 #[must_use]
 pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.max(1).next_power_of_two();
@@ -83,7 +93,7 @@ pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     (producer, Consumer { ring, head: 0, tail_seen: 0 })
 }
 
-/// The pushing end; belongs to one thread at a time.
+/// The pushing end of a ring. Belongs to one thread at a time.
 pub struct Producer<T> {
     ring: Arc<Ring<T>>,
     tail: u64,
@@ -91,24 +101,24 @@ pub struct Producer<T> {
 }
 
 impl<T: Send> Producer<T> {
-    /// Pushes one item, or gives it back when the ring is full.
+    /// Pushes one item.
     ///
     /// # Errors
-    /// The item itself when the ring is full.
+    /// Returns the item when the ring is full.
     #[inline]
     pub fn push(&mut self, item: T) -> Result<(), T> {
         if self.room(1) == 0 {
             return Err(item);
         }
         let cell = &self.ring.places[place(self.tail, self.ring.mask)];
-        // SAFETY: there is room at `tail`, which only we write.
+        // SAFETY: The place at `tail` is free, and only the producer writes it.
         unsafe { cell.write(item) };
         self.publish(1);
         Ok(())
     }
 
-    /// Pushes from `items` until the ring is full or they end; makes them visible at once. Takes no item that it
-    /// cannot push. Returns how many were pushed.
+    /// Pushes items from `items` until the ring is full or the iterator ends. All pushed items become visible
+    /// together. Takes no item that does not fit. Returns the number of items pushed.
     #[inline]
     pub fn push_from(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
         let room = self.room(items.size_hint().1.unwrap_or(usize::MAX));
@@ -116,7 +126,8 @@ impl<T: Send> Producer<T> {
         'burst: for run in self.ring.runs(self.tail, room) {
             for cell in run {
                 let Some(item) = items.next() else { break 'burst };
-                // SAFETY: within the room. Should `items` panic, what was written is never published and leaks.
+                // SAFETY: The place is within the free space. If `items` panics, the written items are never
+                // published and leak.
                 unsafe { cell.write(item) };
                 pushed += 1;
             }
@@ -125,7 +136,8 @@ impl<T: Send> Producer<T> {
         pushed
     }
 
-    /// Pushes the first items of `items` as far as there is room; makes them visible at once. Returns how many.
+    /// Pushes as many leading items of `items` as fit. All pushed items become visible together. Returns the
+    /// number of items pushed.
     #[inline]
     pub fn push_slice(&mut self, items: &[T]) -> usize
     where
@@ -136,7 +148,7 @@ impl<T: Send> Producer<T> {
         let (items_1, items_2) = items[..count].split_at(runs[0].len());
         for (run, items) in runs.into_iter().zip([items_1, items_2]) {
             for (cell, item) in run.iter().zip(items) {
-                // SAFETY: within the room.
+                // SAFETY: The place is within the free space.
                 unsafe { cell.write(*item) };
             }
         }
@@ -144,55 +156,56 @@ impl<T: Send> Producer<T> {
         count
     }
 
-    /// Items ever pushed.
+    /// Returns the number of items ever pushed.
     #[must_use]
     #[inline]
     pub fn position(&self) -> u64 {
         self.tail
     }
 
-    /// Items ever popped, as far as the consumer has published: monotonic. What has a position below is finished
-    /// with by the consumer's `pop`.
+    /// Returns the number of items ever popped, as published by the consumer. The number is monotonic. The
+    /// consumer has finished popping every item with a lower position.
     #[must_use]
     #[inline]
     pub fn consumed(&self) -> u64 {
         self.ring.head.load(Ordering::Acquire)
     }
 
-    /// Places that are free now; the consumer may free more meanwhile.
+    /// Returns the number of free places. The consumer may free more meanwhile.
     #[must_use]
     #[inline]
     pub fn free(&self) -> usize {
         self.capacity() - self.len()
     }
 
-    /// Items in the ring now; the consumer may take some meanwhile.
+    /// Returns the number of items in the ring. The consumer may pop some meanwhile.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         size(self.tail - self.consumed())
     }
 
-    /// Whether the consumer has taken everything.
+    /// Returns whether the consumer has popped all items.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Most items that the ring holds.
+    /// Returns the maximum number of items in the ring.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.ring.places.len()
     }
 
-    /// A view of the ring's positions for a third party.
+    /// Returns an observer of the ring's positions for a third thread.
     #[must_use]
     pub fn watch(&self) -> Watch<T> {
         Watch { ring: Arc::clone(&self.ring) }
     }
 
-    /// Room for up to `wanted` items; looks at the consumer's line only if the cached position does not suffice.
+    /// Returns the free space for up to `wanted` items. Reads the consumer's cache line only if the cached
+    /// position does not suffice.
     #[inline(always)]
     fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.ring.places.len();
@@ -214,7 +227,7 @@ impl<T: Send> Producer<T> {
     }
 }
 
-/// The popping end; belongs to one thread at a time. Dropping it drops what lies in the ring.
+/// The popping end of a ring. Belongs to one thread at a time. Dropping it drops the items in the ring.
 pub struct Consumer<T> {
     ring: Arc<Ring<T>>,
     head: u64,
@@ -229,29 +242,30 @@ impl<T: Send> Consumer<T> {
             return None;
         }
         let cell = &self.ring.places[place(self.head, self.ring.mask)];
-        // SAFETY: an item lies at `head`; the release below ends our part.
+        // SAFETY: An item is at `head`. The release store below gives the place back.
         let item = unsafe { cell.read() };
         self.advance(1);
         Some(item)
     }
 
-    /// Pops up to `max` items, oldest first, and gives their places back at once when `take` has had the last.
-    /// Returns how many.
+    /// Pops up to `max` items, oldest first, and passes each to `take`. The places are given back together
+    /// after the last item. Returns the number of items popped.
     #[inline]
     pub fn pop_burst(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let count = self.available(max);
-        // Given up also when `take` panics: an item that was read must not be dropped again with the ring.
+        // The guard gives the places back even if `take` panics, because the ring must not drop an item again
+        // that was read.
         let mut popping = Popping { ring: &self.ring, head: &mut self.head, popped: 0 };
         for cell in self.ring.runs(*popping.head, count).into_iter().flatten() {
             popping.popped += 1;
-            // SAFETY: an item of the consumer's part, given up by the line above.
+            // SAFETY: The item belongs to the consumer and is given up by the line above.
             take(unsafe { cell.read() });
         }
         count
     }
 
-    /// Pops into the front of `out`, which is initialised so far afterwards. Returns how many. The cheapest way for items that are
-    /// not `Copy`: one load and one store each.
+    /// Pops items into the front of `out` and initialises that part. Returns the number of items popped. This
+    /// is the cheapest method for items that are not `Copy`: one load and one store each.
     #[inline]
     pub fn pop_uninit(&mut self, out: &mut [MaybeUninit<T>]) -> usize {
         let count = self.available(out.len());
@@ -259,7 +273,8 @@ impl<T: Send> Consumer<T> {
         let (out_1, out_2) = out[..count].split_at_mut(runs[0].len());
         for (run, out) in runs.into_iter().zip([out_1, out_2]) {
             for (cell, item) in run.iter().zip(out) {
-                // SAFETY: in the consumer's part; nothing panics before the release below gives all of them up.
+                // SAFETY: The place belongs to the consumer. Nothing panics before the release store below
+                // gives all places back.
                 item.write(unsafe { cell.read() });
             }
         }
@@ -267,7 +282,7 @@ impl<T: Send> Consumer<T> {
         count
     }
 
-    /// Pops into the front of `out`. Returns how many.
+    /// Pops items into the front of `out`. Returns the number of items popped.
     #[inline]
     pub fn pop_slice(&mut self, out: &mut [T]) -> usize
     where
@@ -278,7 +293,7 @@ impl<T: Send> Consumer<T> {
         let (out_1, out_2) = out[..count].split_at_mut(runs[0].len());
         for (run, out) in runs.into_iter().zip([out_1, out_2]) {
             for (cell, item) in run.iter().zip(out) {
-                // SAFETY: in the consumer's part; the release below gives all of them up.
+                // SAFETY: The place belongs to the consumer. The release store below gives all places back.
                 *item = unsafe { cell.read() };
             }
         }
@@ -286,34 +301,35 @@ impl<T: Send> Consumer<T> {
         count
     }
 
-    /// Items ever popped.
+    /// Returns the number of items ever popped.
     #[must_use]
     #[inline]
     pub fn position(&self) -> u64 {
         self.head
     }
 
-    /// Items in the ring now; the producer may add some meanwhile.
+    /// Returns the number of items in the ring. The producer may add some meanwhile.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         size(self.ring.tail.load(Ordering::Acquire) - self.head)
     }
 
-    /// Whether nothing is to be popped.
+    /// Returns whether the ring has no items.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Most items that the ring holds.
+    /// Returns the maximum number of items in the ring.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.ring.places.len()
     }
 
-    /// Up to `wanted` items; looks at the producer's line only if the cached position does not suffice.
+    /// Returns the number of available items, up to `wanted`. Reads the producer's cache line only if the
+    /// cached position does not suffice.
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> usize {
         if size(self.tail_seen - self.head) < wanted {
@@ -330,18 +346,18 @@ impl<T: Send> Consumer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // Given up also when an item's drop panics.
+        // The guard gives the places back even if the drop of an item panics.
         let mut popping = Popping { ring: &self.ring, head: &mut self.head, popped: 0 };
         let tail = self.ring.tail.load(Ordering::Acquire);
         for cell in self.ring.runs(*popping.head, size(tail - *popping.head)).into_iter().flatten() {
             popping.popped += 1;
-            // SAFETY: an item of the consumer's part, given up by the line above.
+            // SAFETY: The item belongs to the consumer and is given up by the line above.
             drop(unsafe { cell.read() });
         }
     }
 }
 
-/// Gives the popped places back, at the end of a burst or when its taker panics.
+/// Guard that gives popped places back, at the end of a burst or when the callback panics.
 struct Popping<'a, T> {
     ring: &'a Ring<T>,
     head: &'a mut u64,
@@ -358,19 +374,19 @@ impl<T> Drop for Popping<'_, T> {
     }
 }
 
-/// Watches the positions of a ring from a third thread.
+/// An observer of a ring's positions for a third thread.
 pub struct Watch<T> {
     ring: Arc<Ring<T>>,
 }
 
 impl<T> Watch<T> {
-    /// Items ever pushed; monotonic.
+    /// Returns the number of items ever pushed. The number is monotonic.
     #[must_use]
     pub fn pushed(&self) -> u64 {
         self.ring.tail.load(Ordering::Acquire)
     }
 
-    /// Items ever popped; monotonic.
+    /// Returns the number of items ever popped. The number is monotonic.
     #[must_use]
     pub fn consumed(&self) -> u64 {
         self.ring.head.load(Ordering::Acquire)
@@ -436,7 +452,7 @@ mod tests {
             let popped = consumer.pop_uninit(&mut out[..burst]);
             assert_eq!(popped, burst);
             for place in &mut out[..popped] {
-                // SAFETY: initialised by the pop, and read only here.
+                // SAFETY: The pop initialised the item, and it is read only here.
                 let (number, _) = unsafe { place.assume_init_read() };
                 assert_eq!(number, expected);
                 expected += 1;

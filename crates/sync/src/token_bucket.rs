@@ -1,29 +1,33 @@
-//! Token bucket shared by several workers: policers, storm limits, miss budgets. Tokens are leased once per burst.
+//! Token bucket shared by several workers, for policers, storm limits and miss budgets. Workers lease tokens
+//! once per burst.
 //!
-//! `spent` counts tokens ever granted or forfeited; `accrued(now)` counts tokens ever due: the burst plus
-//! `floor(elapsed * rate)`, computed anew from the elapsed time at each call, so that rounding never adds up. What may
-//! be granted is `accrued - spent`; where that exceeds the burst, the excess is forfeited. One compare-and-swap.
-//! Hence over any window: at most `burst + rate * window` rounded up, and to a hungry taker no less than is due.
+//! `spent` counts all tokens granted or forfeited. `accrued(now)` counts all tokens due: the burst plus
+//! `floor(elapsed * rate)`. Each call computes it from the elapsed time, so that rounding errors do not
+//! accumulate. A call may grant `accrued - spent` tokens. If this difference exceeds the burst, the excess is
+//! forfeited. A grant takes one compare-and-swap.
 //!
-//! A change of rate starts a new line at the point that the old one has reached, so `spent` keeps its meaning. The two
-//! lines are kept side by side under a generation: a reader never waits for a writer, only looks again when a whole
-//! change happened meanwhile. Both counts wrap; only differences are used.
+//! Over any window the bucket grants at most `burst + rate * window`, rounded up. A caller that always takes
+//! what is available gets no less than the tokens due.
+//!
+//! A change of rate starts a new line at the value that the old line has reached, so that `spent` keeps its
+//! meaning. The two lines are stored side by side under a generation. A reader never waits for a writer and
+//! retries only if a complete change happened meanwhile. Both counts wrap, and only differences are used.
 
 use crate::primitives::{AtomicU32, AtomicU64, ControlLock, Ordering, fence};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Tokens at `rate` per second, up to `burst` saved up.
+/// A token bucket that accrues `rate` tokens per second and saves up to `burst` tokens.
 #[derive(Debug)]
 pub struct TokenBucket {
     spent: AtomicU64,
-    /// Line `generation % 2` counts.
+    /// Generation of the current line, which is `lines[generation % 2]`.
     generation: AtomicU32,
     lines: [SharedLine; 2],
     writer: ControlLock<()>,
 }
 
-/// Tokens due as a function of time: `offset` at time `base`, then `rate` a second.
+/// Tokens due as a function of time: `offset` at time `base_ns`, then `rate` tokens per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
     base_ns: u64,
@@ -35,10 +39,10 @@ struct Line {
 impl Line {
     #[inline]
     fn accrued(&self, now_ns: u64) -> u64 {
-        // Another worker's clock reading may be older than the line.
+        // The clock reading of another worker may be older than the line.
         let elapsed = now_ns.saturating_sub(self.base_ns);
         let (seconds, ns) = (elapsed / NS_PER_S, elapsed % NS_PER_S);
-        // floor(ns * rate / 1e9) in 64 bits: both factors of the last product are below 1e9.
+        // Computes floor(ns * rate / 1e9) in 64 bits. Both factors of the last product are below 1e9.
         let part = ns * (self.rate / NS_PER_S) + ns * (self.rate % NS_PER_S) / NS_PER_S;
         self.offset.wrapping_add(seconds.wrapping_mul(self.rate)).wrapping_add(part)
     }
@@ -81,8 +85,10 @@ impl SharedLine {
 }
 
 impl TokenBucket {
-    /// A full bucket at time `now_ns` (any monotonic clock, the same in all calls). `rate` in tokens per second up to
-    /// 2^40; 0 grants nothing beyond the first burst. `burst` in tokens.
+    /// Returns a full bucket at time `now_ns`. All calls must use one monotonic clock.
+    ///
+    /// `rate` is in tokens per second, up to 2^40. A rate of 0 grants nothing beyond the first burst. `burst`
+    /// is in tokens.
     #[must_use]
     pub fn new(rate: u64, burst: u32, now_ns: u64) -> Self {
         let line = Line {
@@ -99,7 +105,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes up to `want` tokens. Returns how many were granted.
+    /// Takes up to `want` tokens and returns the number granted.
     #[inline]
     pub fn take(&self, now_ns: u64, want: u32) -> u32 {
         let line = self.line();
@@ -111,35 +117,36 @@ impl TokenBucket {
             if granted == 0 {
                 return 0;
             }
-            // Beyond the burst is forfeited: count on from there.
+            // Tokens beyond the burst are forfeited. The next count starts from there.
             let next = accrued.wrapping_sub(available).wrapping_add(granted);
             match self.spent.compare_exchange_weak(spent, next, Ordering::Relaxed, Ordering::Relaxed) {
-                // At most `want`, which is a u32.
+                // The value is at most `want`, which is a u32.
                 Ok(_) => return u32::try_from(granted).unwrap_or(want),
                 Err(now) => spent = now,
             }
         }
     }
 
-    /// Gives back tokens of a lease that were not needed; what then exceeds the burst is forfeited.
+    /// Returns unused tokens of a lease to the bucket. Tokens that then exceed the burst are forfeited.
     #[inline]
     pub fn give_back(&self, tokens: u32) {
         self.spent.fetch_sub(u64::from(tokens), Ordering::Relaxed);
     }
 
-    /// Tokens that a [`TokenBucket::take`] could have now.
+    /// Returns the number of tokens that [`TokenBucket::take`] could grant at `now_ns`.
     #[must_use]
     pub fn available(&self, now_ns: u64) -> u64 {
         let line = self.line();
         available(line.accrued(now_ns), self.spent.load(Ordering::Relaxed), line.burst)
     }
 
-    /// Changes rate and burst from `now_ns` on; tokens saved up stay, up to the new burst. Control threads only.
+    /// Changes rate and burst from `now_ns` on. Saved tokens are kept, up to the new burst. For control
+    /// threads only.
     pub fn set_rate(&self, rate: u64, burst: u32, now_ns: u64) {
         let _guard = self.writer.lock();
         let generation = self.generation.load(Ordering::Relaxed);
         let old = self.lines[generation as usize & 1].load();
-        // Idle time up to now is cut at the old burst, not at the new one.
+        // Idle time up to now is limited by the old burst, not by the new one.
         let accrued = old.accrued(now_ns);
         self.forfeit(accrued, old.burst);
         let line = Line {
@@ -149,14 +156,14 @@ impl TokenBucket {
             burst: u64::from(burst),
         };
         let next = generation.wrapping_add(1);
-        // The line that we overwrite was given up by the previous generation store: a reader that sees our new numbers
-        // must also see that store, and look again.
+        // The previous generation store retired the line that is overwritten here. A reader that sees the new
+        // numbers must also see that store, and retry.
         fence(Ordering::Release);
         self.lines[next as usize & 1].store(line);
         self.generation.store(next, Ordering::Release);
     }
 
-    /// The line that counts now, read whole.
+    /// Returns a consistent copy of the current line.
     #[inline]
     fn line(&self) -> Line {
         loop {
@@ -169,7 +176,7 @@ impl TokenBucket {
         }
     }
 
-    /// Cuts what is saved up at `burst`.
+    /// Forfeits saved tokens beyond `burst`.
     fn forfeit(&self, accrued: u64, burst: u64) {
         let floor = accrued.wrapping_sub(burst);
         let mut spent = self.spent.load(Ordering::Relaxed);
@@ -182,14 +189,15 @@ impl TokenBucket {
     }
 }
 
-/// How far another worker, with a later clock reading, can be ahead: over four minutes at the highest rate.
+/// Maximum number of tokens by which `spent` can exceed `accrued`, because another worker has a later clock
+/// reading. Corresponds to over four minutes at the highest rate.
 const AHEAD: u64 = 1 << 48;
 
-/// Tokens between the two wrapping counts, cut at `burst`; 0 where another worker went ahead.
+/// Returns the difference of the two wrapping counts, limited to `burst`. 0 if another worker went ahead.
 #[inline]
 fn available(accrued: u64, spent: u64, burst: u64) -> u64 {
     let difference = accrued.wrapping_sub(spent);
-    // Not half of the range: a bucket that was idle for years is full, not overdrawn.
+    // The limit is not half of the range, because a bucket that was idle for years is full and not overdrawn.
     if difference > u64::MAX - AHEAD { 0 } else { difference.min(burst) }
 }
 
@@ -211,7 +219,7 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn an_uneven_rate_does_not_drift() {
-        // 3 tokens a second in steps of 1 ms for 300 s: exactly 900 after the burst.
+        // 3 tokens per second in steps of 1 ms for 300 s: exactly 900 tokens after the burst.
         let bucket = TokenBucket::new(3, 1, 0);
         assert_eq!(bucket.take(0, 1), 1);
         let granted: u32 = (1..=300_000u64).map(|ms| bucket.take(ms * 1_000_000, 7)).sum();

@@ -1,41 +1,41 @@
-//! Sleeping and waking of a worker without a lost wake-up.
+//! Sleeping and waking of a worker without lost wake-ups.
 //!
-//! The consumer announces its sleep, then looks once more for work; the producer publishes work, then looks for a
-//! sleeper. With a SeqCst fence between the two steps on both sides, at least one sees the other (Dekker), and only
-//! the producer that turns the flag back pays for the system call.
+//! The consumer announces that it will sleep, then checks again for work. The producer publishes work, then
+//! checks for a sleeper. With a SeqCst fence between the two steps on both sides, at least one side sees the
+//! other (Dekker's algorithm). Only the producer that resets the flag executes the system call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::primitives::{AtomicBool, Ordering, fence};
 
-/// Whether a consumer sleeps, or is about to.
+/// Flag that records whether a consumer sleeps or is about to sleep.
 #[derive(Debug)]
 pub struct WakeFlag {
     sleeping: AtomicBool,
 }
 
 impl WakeFlag {
-    /// Awake.
+    /// Returns the flag of a consumer that is awake.
     #[must_use]
     pub fn new() -> Self {
         Self { sleeping: AtomicBool::new(false) }
     }
 
-    /// Consumer: announces the sleep. It must then look for work once more, and either [`WakeFlag::awake`] if there is
-    /// some, or sleep until notified and then [`WakeFlag::awake`].
+    /// Announces the consumer's sleep. The consumer must then check again for work. With work it calls
+    /// [`WakeFlag::awake`], otherwise it sleeps until notified and then calls [`WakeFlag::awake`].
     pub fn prepare_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Consumer: the sleep is over or was not begun.
+    /// Ends the consumer's sleep, or cancels a sleep that was announced but not begun.
     pub fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Producer, after publishing work: calls `notify` if the consumer sleeps, once per sleep. Costs a full fence: call
-    /// it once per burst. True if it notified.
+    /// Calls `notify` if the consumer sleeps, once per sleep. The producer calls it after publishing work.
+    /// Costs a full fence, so call it once per burst. Returns whether `notify` was called.
     #[inline]
     pub fn notify_if_sleeping(&self, notify: impl FnOnce()) -> bool {
         fence(Ordering::SeqCst);
@@ -46,7 +46,7 @@ impl WakeFlag {
         notifies
     }
 
-    /// Whether the consumer sleeps or is about to: a hint.
+    /// Returns whether the consumer sleeps or is about to sleep. The result is a hint.
     #[must_use]
     pub fn is_sleeping(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed)
@@ -59,7 +59,7 @@ impl Default for WakeFlag {
     }
 }
 
-/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll` beside its sockets.
+/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll` together with its sockets.
 #[derive(Debug)]
 pub struct Waker {
     flag: WakeFlag,
@@ -67,37 +67,39 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Makes the eventfd (non-blocking, close-on-exec).
+    /// Creates the eventfd (non-blocking, close-on-exec).
     ///
     /// # Errors
-    /// Of eventfd(2): no descriptors left.
+    /// Returns the error of eventfd(2), for example when no descriptors are left.
     pub fn new() -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { flag: WakeFlag::new(), event })
     }
 
-    /// Consumer: see [`WakeFlag::prepare_sleep`]. Then poll the descriptor for reading.
+    /// Announces the consumer's sleep. See [`WakeFlag::prepare_sleep`]. The consumer then polls the
+    /// descriptor for reading.
     pub fn prepare_sleep(&self) {
         self.flag.prepare_sleep();
     }
 
-    /// Consumer: see [`WakeFlag::awake`]; also empties the eventfd.
+    /// Ends the consumer's sleep and empties the eventfd. See [`WakeFlag::awake`].
     pub fn awake(&self) {
         self.flag.awake();
-        // EAGAIN: nobody notified, which is fine.
+        // EAGAIN means that there was no notification, which is no error.
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
 
-    /// Producer, after publishing work; a system call only if the consumer sleeps.
+    /// Wakes the consumer if it sleeps. The producer calls it after publishing work. A system call occurs
+    /// only if the consumer sleeps.
     #[inline]
     pub fn notify_if_sleeping(&self) -> bool {
         self.flag.notify_if_sleeping(|| self.notify())
     }
 
-    /// Wakes the consumer whether it sleeps or not.
+    /// Wakes the consumer unconditionally.
     pub fn notify(&self) {
-        // EAGAIN: the count is at its maximum, so the consumer is notified anyway.
+        // EAGAIN means that the count is at its maximum, so the consumer is already notified.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 }

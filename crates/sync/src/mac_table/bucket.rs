@@ -1,18 +1,19 @@
-//! One bucket of the MAC table: a cache line of four entries under a sequence lock.
+//! One bucket of the MAC table: a cache line with four entries under a sequence lock.
 //!
-//! Invariants: `sequence` is odd while a writer is inside. A reader that loads an even sequence (acquire), then the
-//! entries, then (after an acquire fence) the same sequence, saw no writer's half-done work. `displaced` counts the
-//! entries whose first bucket this is and which live in their second.
+//! Invariants: `sequence` is odd while a writer holds the bucket. A reader that loads an even sequence
+//! (acquire), then the entries, and then (after an acquire fence) an equal sequence has seen no partial
+//! write. `displaced` counts the entries whose first bucket is this one and that are stored in their second
+//! bucket.
 
 use super::Entry;
 use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause, yield_now};
 
-/// Entries per bucket; fewer in the models, to keep them small.
+/// Entries per bucket. Fewer in the loom models, to keep the models small.
 pub const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
-/// Attempts of a reader while writers come and go: a few microseconds, then the lookup is a miss.
-/// The models have all the time, so that in them a miss means a lost entry.
+/// Maximum number of attempts of a reader while writers hold the bucket. Takes a few microseconds, then the
+/// lookup is a miss. Unlimited in the loom models, so that a miss there means a lost entry.
 const READ_TRIES: usize = if cfg!(loom) { usize::MAX } else { 64 };
-/// Attempts of a worker to get into a bucket.
+/// Maximum number of attempts of a worker to lock a bucket.
 const LOCK_TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 #[derive(Debug)]
@@ -28,13 +29,13 @@ pub(super) struct Bucket {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// What a reader saw.
+/// Result of reading a bucket.
 pub(super) enum Found {
     Here(FoundEntry),
-    /// Not here, but some entries of this bucket live in their second.
+    /// The key is not here, but some entries of this bucket are stored in their second bucket.
     Elsewhere,
     Nowhere,
-    /// A writer was inside.
+    /// A writer changed the bucket during the read.
     Disturbed,
 }
 
@@ -56,11 +57,12 @@ impl Bucket {
         }
     }
 
-    /// Looks once.
+    /// Searches the bucket once.
     #[inline(always)]
     pub(super) fn find(&self, key: u64) -> Found {
         let sequence = self.sequence.load(Ordering::Acquire);
-        // All four compared without branching: which way matches is random, and a misprediction costs more.
+        // All keys are compared without branching. The matching way is random, and a misprediction costs
+        // more.
         let mut matches = 0u32;
         for (way, stored) in self.keys.iter().enumerate() {
             matches |= u32::from(stored.load(Ordering::Relaxed) == key) << way;
@@ -81,14 +83,14 @@ impl Bucket {
         }
     }
 
-    /// Value and age of a key that is here, in as few instructions as can be; `None` says only that it takes
-    /// [`Bucket::find`] to know.
+    /// Returns value and age of a key in this bucket with as few instructions as possible. `None` is
+    /// inconclusive, and [`Bucket::find`] is needed then.
     #[inline(always)]
     pub(super) fn glance(&self, key: u64) -> Option<(u32, u16)> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let mut way = WAYS;
         for (at, stored) in self.keys.iter().enumerate() {
-            // Not a search that ends where it finds: which way matches is random, and a misprediction costs more.
+            // The loop has no early exit. The matching way is random, and a misprediction costs more.
             way = if stored.load(Ordering::Relaxed) == key { at } else { way };
         }
         if sequence & 1 == 1 || way == WAYS {
@@ -99,7 +101,7 @@ impl Bucket {
         (self.sequence.load(Ordering::Relaxed) == sequence).then_some((value, age))
     }
 
-    /// Looks until no writer disturbs, for a few microseconds at most.
+    /// Searches until no writer interferes, for at most a few microseconds.
     pub(super) fn find_patiently(&self, key: u64) -> Found {
         for _ in 0..READ_TRIES {
             match self.find(key) {
@@ -110,8 +112,8 @@ impl Bucket {
         Found::Disturbed
     }
 
-    /// Stores the age if the way still holds `key` and the age differs. A writer that reuses the way at this very
-    /// moment may find its new entry refreshed: harmless.
+    /// Stores the age if the way still holds `key` and the age differs. If a writer reuses the way at this
+    /// moment, its new entry may be refreshed, which is harmless.
     #[inline]
     pub(super) fn refresh(&self, way: u32, key: u64, now: u16) {
         let at = way as usize % WAYS;
@@ -120,7 +122,7 @@ impl Bucket {
         }
     }
 
-    /// The entries at one instant. For control: waits for a writer.
+    /// Returns a consistent copy of the entries. For control threads, because it waits for a writer.
     pub(super) fn entries(&self) -> [Option<Entry>; WAYS] {
         loop {
             if let Some(entries) = self.try_entries() {
@@ -130,7 +132,7 @@ impl Bucket {
         }
     }
 
-    /// The entries at one instant; `None` where a writer is inside.
+    /// Returns a consistent copy of the entries, or `None` if a writer holds the bucket.
     pub(super) fn try_entries(&self) -> Option<[Option<Entry>; WAYS]> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let entries = std::array::from_fn(|way| {
@@ -141,7 +143,7 @@ impl Bucket {
         (sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence).then_some(entries)
     }
 
-    /// One try to get in.
+    /// Tries once to lock the bucket.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         let sequence = self.sequence.load(Ordering::Relaxed);
         if sequence & 1 == 1 {
@@ -149,12 +151,13 @@ impl Bucket {
         }
         let odd = sequence.wrapping_add(1);
         self.sequence.compare_exchange(sequence, odd, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // Who sees anything that we write from here on must also see the odd sequence; pairs with the readers' fence.
+        // A reader that sees a later write of this thread must also see the odd sequence. Pairs with the
+        // readers' fence.
         fence(Ordering::Release);
         Some(Locked { bucket: self, odd })
     }
 
-    /// For workers: tries for about a microsecond.
+    /// Locks the bucket, for workers. Gives up after about a microsecond.
     pub(super) fn lock(&self) -> Option<Locked<'_>> {
         for _ in 0..LOCK_TRIES {
             if let Some(locked) = self.try_lock() {
@@ -165,7 +168,7 @@ impl Bucket {
         None
     }
 
-    /// For control: waits, also for a worker that was preempted inside.
+    /// Locks the bucket, for control threads. Also waits for a worker that was preempted while holding it.
     pub(super) fn lock_patiently(&self) -> Locked<'_> {
         loop {
             if let Some(locked) = self.lock() {
@@ -184,7 +187,7 @@ impl Bucket {
     }
 }
 
-/// A bucket that this thread may write; released when dropped.
+/// A locked bucket that this thread may write. Dropping it unlocks the bucket.
 pub(super) struct Locked<'a> {
     bucket: &'a Bucket,
     odd: u32,
@@ -209,7 +212,7 @@ impl Locked<'_> {
         self.bucket.keys[way].store(entry.key, Ordering::Relaxed);
     }
 
-    /// Returns the old value.
+    /// Replaces value and age of a way and returns the old value.
     pub(super) fn replace(&self, way: usize, value: u32, age: u16) -> u32 {
         let old = self.bucket.values[way].load(Ordering::Relaxed);
         self.bucket.values[way].store(value, Ordering::Relaxed);
@@ -225,7 +228,7 @@ impl Locked<'_> {
         self.bucket.displaced.load(Ordering::Relaxed)
     }
 
-    /// An entry of this bucket went to live in its second, or ceased to.
+    /// Counts an entry of this bucket that moved to its second bucket (`more`), or that left it.
     pub(super) fn count_displaced(&self, more: bool) {
         let displaced = self.displaced();
         let displaced = if more { displaced.wrapping_add(1) } else { displaced.wrapping_sub(1) };

@@ -1,10 +1,10 @@
 //! Seeded 64-bit hash of the MAC table: two folded 64x64->128 multiplications by secret odd numbers.
 //!
-//! One would do for random keys, but leaves arithmetic progressions (counting VLANs, say) clustered under some seeds;
-//! the second undoes that and costs well under a nanosecond. No claim of cryptographic strength: the seed must stay
-//! secret.
+//! One multiplication suffices for random keys, but leaves arithmetic progressions (for example counting
+//! VLANs) clustered under some seeds. The second removes the clusters and costs well under a nanosecond. The
+//! hash is not cryptographic, so the seed must stay secret.
 
-/// The secret that a table hashes under.
+/// Secret numbers that a table hashes with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
     add: u64,
@@ -14,11 +14,11 @@ pub(super) struct Hasher {
 impl Hasher {
     pub(super) fn new(seed: u64) -> Self {
         let mut state = seed;
-        // Odd, so that no bit of the key is lost in the low half.
+        // The multipliers are odd, so that no bit of the key is lost in the low half.
         Self { add: splitmix(&mut state), multiply: [splitmix(&mut state) | 1, splitmix(&mut state) | 1] }
     }
 
-    /// The halves serve as two hashes.
+    /// Returns the hash of `key`. Its halves serve as two hashes.
     #[inline(always)]
     pub(super) fn hash(&self, key: u64) -> u64 {
         let [multiply_1, multiply_2] = self.multiply;
@@ -26,7 +26,7 @@ impl Hasher {
     }
 }
 
-/// Multiplies to 128 bits and folds the halves together.
+/// Multiplies to 128 bits and xors the halves.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the product apart")]
 fn fold(a: u64, b: u64) -> u64 {
@@ -34,7 +34,7 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Spreads a seed over many words (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// Expands a seed to many words (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -49,8 +49,8 @@ mod tests {
     use crate::primitives::place;
 
     #[cfg(not(miri))]
-    /// Chi-squared over 1,024 cells of 64 expected each: 1,023 on average for random placement, with a standard
-    /// deviation of about 45; less when more even.
+    /// Returns chi-squared over 1,024 cells of 64 expected keys each. Random placement yields 1,023 on
+    /// average with a standard deviation of about 45. More even placement yields less.
     fn chi_squared(seed: u64, keys: impl Iterator<Item = u64>, shift: u32) -> f64 {
         let hasher = Hasher::new(seed);
         let mut cells = [0f64; 1024];

@@ -1,23 +1,25 @@
-//! The bridge's MAC table: fixed size, shared by all workers, only atomics.
+//! MAC table of a bridge: fixed size, shared by all workers, built on atomics only.
 //!
-//! On the packet's path: the bridge stage hashes the keys of a few frames at a time and fetches their buckets
-//! ([`Glancer`]) while it decides the frames before, by a single look where that suffices ([`Glancer::glance`]), else by
-//! looking each up ([`MacTable::lookup_at`]); it refreshes the sources and learns what is new.
+//! The bridge stage hashes the keys of a few frames at a time and prefetches their buckets ([`Glancer`])
+//! while it decides the frames before them. It first tries a single read ([`Glancer::glance`]) and otherwise
+//! a full lookup ([`MacTable::lookup_at`]). It then refreshes known source addresses and learns new ones.
 //!
-//! An entry lives in one of two buckets of four, each exactly one cache line: in its first if that had room, else in
-//! its second; the first counts such displaced entries, so that a lookup reads the second only when it must. When both
-//! are full, one entry is moved from its first bucket to its second to make room; if that does not help either the
-//! table is [`Inserted::Full`] for this key: a known entry never makes way for a new one, unless a caller removes it first.
+//! An entry is stored in one of two buckets of four entries, each exactly one cache line. An insertion uses
+//! the first bucket if it has space, else the second. The first bucket counts its displaced entries, so that
+//! a lookup reads the second bucket only if necessary. When both buckets are full, the insertion moves one
+//! entry from its first to its second bucket. If this is not possible, the table is [`Inserted::Full`] for
+//! this key. The table never evicts a known entry for a new one, unless a caller removes it.
 //!
 //! Invariants:
-//! - A writer of key `k` holds `k`'s first bucket, and every bucket that it changes: so writers of one key are serial,
-//!   and a key is in the table once.
-//! - An entry moves only from its first bucket to its second, with both held: a reader that saw a consistent first
-//!   bucket without the key finds a moved entry in the second.
-//! - Readers never wait: they retry a bounded number of times (a writer that was preempted inside a bucket makes a
-//!   lookup in it a miss). Workers' writers try a bounded time and say [`Inserted::Busy`]; control's wait.
+//! - A writer of key `k` holds the first bucket of `k` and every bucket that it changes. Writers of one key
+//!   are therefore serialised, and a key is in the table at most once.
+//! - An entry moves only from its first bucket to its second, with both held. A reader that saw a consistent
+//!   first bucket without the key finds a moved entry in the second.
+//! - Readers never wait. They retry a bounded number of times, and a lookup in a bucket whose writer was
+//!   preempted is a miss. Writers on workers try for a bounded time and return [`Inserted::Busy`]. Writers on
+//!   control threads wait.
 //!
-//! Ages are seconds in 16 bits, compared wrapping: sweep at least every few hours.
+//! Ages are 16-bit seconds that are compared wrapping, so a sweep is needed at least every few hours.
 
 mod bucket;
 mod hash;
@@ -31,14 +33,14 @@ pub use bucket::WAYS;
 use bucket::{Bucket, Found, FoundEntry, Locked};
 use hash::Hasher;
 
-/// Set in every stored key, so that no key of a caller is the empty slot's 0.
+/// Bit that is set in every stored key, so that no key equals 0, the empty slot.
 const OCCUPIED: u64 = 1 << 63;
 
-/// Where a key belongs: its two buckets. Valid for the table that made it.
+/// The two buckets of a key. Valid only for the table that returned it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketIndex(u64);
 
-/// Where an entry was found, for [`MacTable::refresh`].
+/// Position of a found entry, for [`MacTable::refresh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     bucket: u32,
@@ -46,21 +48,21 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Number of the bucket: one of [`MacTable::buckets_of`] the key.
+    /// Returns the bucket number, which is one of [`MacTable::buckets_of`] the key.
     #[must_use]
     pub fn bucket(self) -> usize {
         self.bucket as usize
     }
 }
 
-/// A known key.
+/// Result of a successful lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hit {
-    /// What the caller stored with the key.
+    /// Value that the caller stored with the key.
     pub value: u32,
-    /// Second (16 bits, wrapping) of the last refresh.
+    /// Time of the last refresh in seconds (16 bits, wrapping).
     pub age: u16,
-    /// For [`MacTable::refresh`].
+    /// Position of the entry, for [`MacTable::refresh`].
     pub slot: Slot,
 }
 
@@ -71,32 +73,32 @@ impl Hit {
     }
 }
 
-/// An entry, as seen by sweeps and listings.
+/// An entry as returned by sweeps and listings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The caller's key.
+    /// Key of the caller.
     pub key: u64,
-    /// What the caller stored with it.
+    /// Value that the caller stored with the key.
     pub value: u32,
-    /// Second (16 bits, wrapping) of the last refresh.
+    /// Time of the last refresh in seconds (16 bits, wrapping).
     pub age: u16,
 }
 
-/// What became of an insertion.
+/// Result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Inserted {
-    /// The key was not known.
+    /// The key was not known and was inserted.
     New,
-    /// The key was known, with this value.
+    /// The key was known. The field is its previous value.
     Updated(u32),
-    /// No room for this key, which was not known. Nothing changed.
+    /// The key was not known, and the table has no space for it. Nothing changed.
     Full,
-    /// Another writer was in the bucket all the time. Nothing changed; the next packet will do.
+    /// Another writer held the bucket during all attempts. Nothing changed. The next packet can retry.
     Busy,
 }
 
-/// See the module.
+/// A MAC table. See the module documentation.
 #[derive(Debug)]
 pub struct MacTable {
     buckets: Box<[Bucket]>,
@@ -105,7 +107,7 @@ pub struct MacTable {
     len: CachePadded<AtomicUsize>,
 }
 
-/// What tight loops over many keys need of a table, small enough to be held in registers.
+/// The part of a table that tight loops over many keys need, small enough to stay in registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Glancer<'a> {
     buckets: &'a [Bucket],
@@ -114,21 +116,21 @@ pub struct Glancer<'a> {
 }
 
 impl Glancer<'_> {
-    /// [`MacTable::hash`].
+    /// Hashes a key like [`MacTable::hash`].
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
         BucketIndex(self.hasher.hash(key | OCCUPIED))
     }
 
-    /// Fetches the line of a key's first bucket.
+    /// Prefetches the cache line of a key's first bucket.
     #[inline(always)]
     pub fn fetch(&self, at: BucketIndex) {
         cpu::prefetch_read(self.bucket(at));
     }
 
-    /// Value and age of a key that a single look at its first bucket finds. `None` says nothing: it takes
-    /// [`MacTable::lookup_at`] to know whether the key is in the table.
+    /// Returns value and age of a key that a single read of its first bucket finds. `None` is inconclusive,
+    /// and [`MacTable::lookup_at`] decides whether the key is in the table.
     #[must_use]
     #[inline(always)]
     pub fn glance(&self, at: BucketIndex, key: u64) -> Option<(u32, u16)> {
@@ -143,8 +145,9 @@ impl Glancer<'_> {
 }
 
 impl MacTable {
-    /// A table that takes at least `entries` entries (in all likelihood: up to a load of 1/2 of its slots), hashed
-    /// under `seed`, which must be secret: who knows it can fill buckets at will. Uses 32 to 64 bytes per entry.
+    /// Returns a table for at least `entries` entries, hashed with `seed`. The table has at least twice as
+    /// many slots, so an insertion within that number practically always succeeds. The seed must be secret,
+    /// because a sender that knows it can fill chosen buckets. Uses 32 to 64 bytes per entry.
     #[must_use]
     pub fn with_capacity(entries: usize, seed: u64) -> Self {
         let buckets = (entries.div_ceil(WAYS) * 2).clamp(2, 1 << 31).next_power_of_two();
@@ -158,14 +161,15 @@ impl MacTable {
         }
     }
 
-    /// Where `key` belongs. Costs about a nanosecond; touches no bucket.
+    /// Returns the buckets of `key`. Costs about a nanosecond and accesses no bucket.
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
         BucketIndex(self.hasher.hash(key | OCCUPIED))
     }
 
-    /// Hashes `key` and fetches its first bucket's line: for a whole burst, before the lookups.
+    /// Hashes `key` and prefetches the cache line of its first bucket. Call it for a whole burst before the
+    /// lookups.
     #[must_use]
     #[inline(always)]
     pub fn prefetch(&self, key: u64) -> BucketIndex {
@@ -174,21 +178,21 @@ impl MacTable {
         at
     }
 
-    /// For tight loops over many keys.
+    /// Returns the part of the table for tight loops over many keys.
     #[must_use]
     #[inline(always)]
     pub fn glancer(&self) -> Glancer<'_> {
         Glancer { buckets: &self.buckets, mask: self.mask, hasher: self.hasher }
     }
 
-    /// Looks `key` up.
+    /// Looks up `key`.
     #[must_use]
     #[inline(always)]
     pub fn lookup(&self, key: u64) -> Option<Hit> {
         self.lookup_at(self.hash(key), key)
     }
 
-    /// Looks `key` up; `at` is its [`MacTable::hash`] or [`MacTable::prefetch`].
+    /// Looks up `key`. `at` is the result of [`MacTable::hash`] or [`MacTable::prefetch`] for the key.
     #[must_use]
     #[inline(always)]
     pub fn lookup_at(&self, at: BucketIndex, key: u64) -> Option<Hit> {
@@ -222,18 +226,19 @@ impl MacTable {
         }
     }
 
-    /// Notes that `key`, which a lookup found at `slot`, was seen at `now` seconds. Writes at most once a second.
+    /// Records that `key`, which a lookup found at `slot`, was seen at `now` seconds. Writes at most once per
+    /// second.
     #[inline]
     pub fn refresh(&self, slot: Slot, key: u64, now: u16) {
         self.bucket(slot.bucket).refresh(slot.way, key | OCCUPIED, now);
     }
 
-    /// Learns `key`, or changes what is known of it. For workers: does not wait.
+    /// Inserts `key` or updates its entry. For workers, because it does not wait.
     pub fn insert(&self, key: u64, value: u32, now: u16) -> Inserted {
         self.insert_at(self.hash(key), key, value, now)
     }
 
-    /// [`MacTable::insert`] with the key's [`MacTable::hash`].
+    /// Like [`MacTable::insert`], with the result of [`MacTable::hash`] for the key.
     pub fn insert_at(&self, at: BucketIndex, key: u64, value: u32, now: u16) -> Inserted {
         let entry = Entry { key: key | OCCUPIED, value, age: now };
         let Some(first) = self.bucket(self.first(at)).lock() else { return Inserted::Busy };
@@ -254,7 +259,8 @@ impl MacTable {
         }
     }
 
-    /// Changes the value of a known key, and only that. Returns the old value. For control: may wait for workers.
+    /// Changes only the value of a known key and returns the old value. For control threads, because it may
+    /// wait for workers.
     pub fn update_value(&self, key: u64, value: u32) -> Option<u32> {
         self.with_entry::<true, _>(key, |bucket, way, _| {
             let age = bucket.entry(way).age;
@@ -262,18 +268,19 @@ impl MacTable {
         })
     }
 
-    /// Forgets `key`. Returns its value. For control: may wait for workers.
+    /// Removes `key` and returns its value. For control threads, because it may wait for workers.
     pub fn remove(&self, key: u64) -> Option<u32> {
         self.remove_if(key, |_| true)
     }
 
-    /// Forgets `key` if `unwanted` says so of its entry. Returns its value if it went. For control: may wait for
-    /// workers.
+    /// Removes `key` if `unwanted` returns true for its entry. Returns the value of a removed entry. For
+    /// control threads, because it may wait for workers.
     pub fn remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
         self.remove_entry::<true>(key, unwanted)
     }
 
-    /// [`MacTable::remove_if`] for workers: does not wait. `None` also where another writer holds a bucket of the key.
+    /// Like [`MacTable::remove_if`], for workers, because it does not wait. Also returns `None` if another
+    /// writer holds a bucket of the key.
     pub fn try_remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
         self.remove_entry::<false>(key, unwanted)
     }
@@ -294,14 +301,15 @@ impl MacTable {
         removed.flatten()
     }
 
-    /// Forgets every entry of these buckets that `keep` does not want: ageing and flushes, in steps that the caller
-    /// bounds. `keep` may be asked twice about an entry. Returns how many went. For control: may wait for workers.
+    /// Removes every entry of these buckets for which `keep` returns false, for ageing and flushes in bounded
+    /// steps. `keep` may be called twice for an entry. Returns the number of entries removed. For control
+    /// threads, because it may wait for workers.
     pub fn sweep_range(&self, buckets: Range<usize>, keep: impl Fn(Entry) -> bool) -> usize {
         let end = buckets.end.min(self.buckets.len());
         let mut removed = 0;
         for bucket in self.buckets.get(buckets.start..end).unwrap_or(&[]) {
             for entry in bucket.entries().into_iter().flatten().map(strip) {
-                // Asked again under the lock: it may have been refreshed meanwhile.
+                // `keep` is called again under the lock, because the entry may have been refreshed meanwhile.
                 if !keep(entry) && self.remove_if(entry.key, |entry| !keep(entry)).is_some() {
                     removed += 1;
                 }
@@ -310,45 +318,46 @@ impl MacTable {
         removed
     }
 
-    /// [`MacTable::sweep_range`] over the whole table.
+    /// Like [`MacTable::sweep_range`], over the whole table.
     pub fn sweep(&self, keep: impl Fn(Entry) -> bool) -> usize {
         self.sweep_range(0..self.buckets.len(), keep)
     }
 
-    /// Entries in the table.
+    /// Returns the number of entries in the table.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is known.
+    /// Returns whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of buckets: the steps of [`MacTable::sweep_range`].
+    /// Returns the number of buckets, which [`MacTable::sweep_range`] iterates over.
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// The first and the second bucket of `key`: for tests and for explaining a full bucket.
+    /// Returns the first and second bucket of `key`, for tests and for diagnosing a full bucket.
     #[must_use]
     pub fn buckets_of(&self, key: u64) -> [usize; 2] {
         let at = self.hash(key);
         [self.first(at) as usize, self.second(at) as usize]
     }
 
-    /// Returns the entries of one bucket at one instant, for a worker: none where a writer holds the bucket. `bucket` is
-    /// taken modulo [`MacTable::buckets`].
+    /// Returns a consistent copy of the entries of one bucket, for a worker. Empty if a writer holds the
+    /// bucket. `bucket` is taken modulo [`MacTable::buckets`].
     #[must_use]
     pub fn glimpse(&self, bucket: usize) -> [Option<Entry>; WAYS] {
         let found = self.buckets[bucket & (self.buckets.len() - 1)].try_entries();
         found.unwrap_or([None; WAYS]).map(|entry| entry.map(strip))
     }
 
-    /// The entries, bucket by bucket: each entry whole, the listing as a whole not at one instant.
+    /// Returns an iterator over the entries, bucket by bucket. Each entry is consistent, but the listing is
+    /// not taken at one instant.
     pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         self.buckets.iter().flat_map(|bucket| bucket.entries().into_iter().flatten()).map(strip)
     }
@@ -359,7 +368,7 @@ impl MacTable {
         at.0 as u32 & self.mask
     }
 
-    /// Never the first: the distance is odd.
+    /// Returns the second bucket, which never equals the first because the distance is odd.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the other half")]
     fn second(&self, at: BucketIndex) -> u32 {
@@ -368,11 +377,11 @@ impl MacTable {
 
     #[inline(always)]
     fn bucket(&self, index: u32) -> &Bucket {
-        // Masked again so that an index of another table, or a forged slot, stays inside.
+        // The index is masked again, so that an index of another table, or a forged slot, stays in range.
         &self.buckets[(index & self.mask) as usize]
     }
 
-    /// Holds both buckets of a key, taken in the order of their index so that two writers cannot block each other.
+    /// Locks both buckets of a key in the order of their index, so that two writers cannot deadlock.
     fn lock_both(&self, at: BucketIndex) -> Option<Pair<'_>> {
         let (first, second) = (self.first(at), self.second(at));
         let low = self.bucket(first.min(second)).lock()?;
@@ -400,7 +409,7 @@ impl MacTable {
         }
     }
 
-    /// A free way in one of the two buckets, if need be by moving another entry out.
+    /// Returns a free way in one of the two buckets, if necessary after moving another entry out.
     fn place_for<'a>(&self, at: BucketIndex, pair: &'a Pair<'a>) -> Option<(&'a Locked<'a>, usize)> {
         let held = [self.first(at), self.second(at)];
         let candidates = [&pair.first, &pair.second];
@@ -413,8 +422,8 @@ impl MacTable {
         })
     }
 
-    /// Moves one entry of a full bucket, whose first bucket this is, to its second bucket. Returns the way that became
-    /// free. `held` are the buckets that the caller holds.
+    /// Moves one entry of a full bucket to its second bucket. Only entries whose first bucket is this one
+    /// qualify. Returns the way that became free. `held` are the buckets that the caller holds.
     fn make_room(&self, bucket: &Locked<'_>, index: u32, held: [u32; 2]) -> Option<usize> {
         (0..WAYS).find(|&way| {
             let entry = bucket.entry(way);
@@ -423,7 +432,7 @@ impl MacTable {
             if self.first(at) != index || held.contains(&second) {
                 return false;
             }
-            // A single try: we hold other buckets, out of order.
+            // A single attempt, because this thread holds other buckets out of order.
             let Some(target) = self.bucket(second).try_lock() else { return false };
             let Some(free) = target.vacant() else { return false };
             target.put(free, entry);
@@ -433,8 +442,9 @@ impl MacTable {
         })
     }
 
-    /// Runs `f` on the held bucket and way of `key`, and on its first bucket when it lives in its second. With `WAITS`
-    /// it waits for other writers; without, it returns `None` where one holds a bucket of the key.
+    /// Runs `f` on the locked bucket and way of `key`, and on its first bucket if the entry is in its second.
+    /// With `WAITS` it waits for other writers. Without, it returns `None` if a writer holds a bucket of the
+    /// key.
     fn with_entry<const WAITS: bool, R>(
         &self,
         key: u64,
@@ -472,7 +482,7 @@ struct Pair<'a> {
     second: Locked<'a>,
 }
 
-/// The entry under the caller's key.
+/// Returns the entry with the caller's key, without the [`OCCUPIED`] bit.
 fn strip(entry: Entry) -> Entry {
     Entry { key: entry.key & !OCCUPIED, ..entry }
 }
