@@ -1,30 +1,32 @@
-//! A hash table from 32-bit hashes to 32-bit numbers, for owners who keep the keys elsewhere.
+//! A hash table from 32-bit hashes to 32-bit numbers, for owners that store the keys elsewhere.
 //!
-//! Entries stand in groups of fifteen. A group has a tag of eight bits for each, so that sixteen octets tell whether it may hold a
-//! hash: what is not there, which is what a search under many masks mostly finds, touches nothing else, and the tags of a large table still
-//! fit into a small cache. What finds its group full goes to the next one that has room, and each group that it passed counts
-//! it: a search ends at a group that nobody passed, nothing is left behind by what is removed, and growing needs no key.
+//! Entries are in groups of fifteen. A group has an 8-bit tag for each entry, so that sixteen octets decide
+//! whether the group may hold a hash. A search for an absent hash, the common case in a search under many
+//! masks, reads nothing else. The tags of a large table still fit in a small cache. An entry whose group is
+//! full goes to the next group with space, and each group that it passed counts it. A search ends at a group
+//! that no entry passed. Removal leaves no tombstones, and growing needs no keys.
 
 use sync::cpu::prefetch_read;
 use sync::memory::advise_huge_pages;
 
 use crate::simd;
 
-/// What [`Buckets::number_at`] gives for [`Slot::NONE`]; it is not to be stored.
+/// Number that [`Buckets::number_at`] returns for [`Slot::NONE`]. Must not be stored.
 pub const NO_NUMBER: u32 = u32::MAX;
 const WAYS: usize = 15;
-/// Groups that do not stay in the smallest cache beside others.
+/// Number of groups from which the tags do not stay in L1.
 const LARGE: usize = 256;
-/// Entries per group on average when the table grows. Then one in twenty groups is full.
+/// Average number of entries per group at which the table grows. At that load one in twenty groups is full.
 const MOST_PER_GROUP: usize = 10;
 
-/// Fifteen tags, 0 for what is free, and in the highest octet how many entries passed this group: those that would belong here, or to a
-/// group before, and are in one behind. 255 is for ever.
+/// Tags of one group: fifteen tags (0 for a free way), and in the highest octet the number of entries that
+/// passed the group. Such an entry belongs to this group or an earlier one, but is stored in a later one. The
+/// count saturates at 255.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Tags([u64; 2]);
 
-/// So many of the same, on huge pages where they are many.
+/// Returns a vector of `len` clones, on huge pages if it is large.
 fn filled<T: Clone>(len: usize, with: T) -> Vec<T> {
     let mut all = Vec::with_capacity(len);
     advise_huge_pages(all.spare_capacity_mut());
@@ -32,7 +34,8 @@ fn filled<T: Clone>(len: usize, with: T) -> Vec<T> {
     all
 }
 
-/// Makes room for so many more, on huge pages where there are many: what is read at random should not also miss the TLB.
+/// Reserves space for `more` elements, on huge pages if the vector is large, so that random reads do not also
+/// miss the TLB.
 pub fn make_room<T>(all: &mut Vec<T>, more: usize) {
     if all.capacity() - all.len() < more {
         let mut larger = Vec::with_capacity((2 * all.capacity()).max(all.len() + more));
@@ -46,7 +49,7 @@ const PASSED: u32 = 56;
 const ALL_WAYS: u32 = (1 << WAYS) - 1;
 
 impl Tags {
-    /// A bit for each way that holds this tag.
+    /// Returns a mask with one bit per way that has this tag.
     #[inline(always)]
     fn ways(self, tag: u8) -> u32 {
         simd::octets_that_are(self.0, tag) & ALL_WAYS
@@ -68,25 +71,25 @@ impl Tags {
     }
 }
 
-/// The first of the ways that [`Tags::ways`] tells.
+/// Returns the first way of a mask that [`Tags::ways`] returned.
 #[inline(always)]
 fn first_way(ways: u32) -> usize {
     ways.trailing_zeros() as usize
 }
 
-/// The tag of a hash; its lowest bits tell the group.
+/// Returns the tag of a hash. The lowest bits of the hash select the group.
 #[inline(always)]
 fn tag(hash: u32) -> u8 {
-    // Not 0, which is free.
+    // A tag is not 0, which marks a free way.
     hash.to_le_bytes()[3].max(1)
 }
 
-/// Where an entry may be.
+/// Possible position of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
 impl Slot {
-    /// Nowhere.
+    /// No position.
     pub const NONE: Slot = Slot(u32::MAX);
 }
 
@@ -96,10 +99,10 @@ struct Entry {
     number: u32,
 }
 
-/// See the [module](self). Several entries may have the same hash.
+/// Hash table of numbers. See the [module](self). Several entries may have equal hashes.
 #[derive(Clone, Debug)]
 pub struct Buckets {
-    /// A power of two of them.
+    /// Tags of the groups. The number of groups is a power of two.
     tags: Vec<Tags>,
     entries: Vec<Entry>,
     len: usize,
@@ -118,7 +121,7 @@ impl Buckets {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the memory use in bytes.
     pub fn memory(&self) -> usize {
         self.tags.capacity() * size_of::<Tags>() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -133,20 +136,20 @@ impl Buckets {
         hash as usize & (self.tags.len() - 1)
     }
 
-    /// Fetches what a search for this hash reads first.
+    /// Prefetches the memory that a search for this hash reads first.
     #[inline(always)]
     pub fn prefetch(&self, hash: u32) {
         prefetch_read(&self.tags[self.home(hash)]);
     }
 
-    /// Where an entry of this hash likely is, and whether there may be any.
+    /// Returns the likely position of an entry with this hash, and whether there may be one.
     #[inline(always)]
     pub fn glance(&self, hash: u32) -> (Slot, bool) {
         let (ways, is_maybe) = self.ways(hash);
         (self.slot(hash, ways), is_maybe)
     }
 
-    /// The ways of an entry of this hash, and whether there may be any.
+    /// Returns the possible ways of an entry with this hash, and whether there may be one.
     #[inline(always)]
     pub fn ways(&self, hash: u32) -> (u32, bool) {
         let tags = self.tags[self.home(hash)];
@@ -154,21 +157,21 @@ impl Buckets {
         (ways, (ways != 0) | (tags.passed() != 0))
     }
 
-    /// The first of the ways of an entry.
+    /// Returns the position of the first way of a mask.
     #[inline(always)]
     pub fn slot(&self, hash: u32, ways: u32) -> Slot {
-        // There are not as many entries as would not fit.
+        // A table never has as many entries as would overflow.
         let slot = u32::try_from(self.home(hash) * WAYS + first_way(ways)).unwrap_or(u32::MAX);
         if ways == 0 { Slot::NONE } else { Slot(slot) }
     }
 
-    /// Whether it is worth while to fetch what is read in it beforehand.
+    /// Returns whether the table is large enough that prefetching pays off.
     #[inline(always)]
     pub fn is_large(&self) -> bool {
         self.tags.len() >= LARGE
     }
 
-    /// Fetches an entry.
+    /// Prefetches an entry.
     #[inline(always)]
     pub fn prefetch_slot(&self, slot: Slot) {
         if let Some(entry) = self.entries.get(slot.0 as usize) {
@@ -176,13 +179,13 @@ impl Buckets {
         }
     }
 
-    /// The number of an entry.
+    /// Returns the number of an entry.
     #[inline(always)]
     pub fn number_at(&self, slot: Slot) -> u32 {
         self.entries.get(slot.0 as usize).map_or(NO_NUMBER, |entry| entry.number)
     }
 
-    /// The number stored under this hash that is the one.
+    /// Returns the number stored under this hash for which `is` returns true.
     #[inline(always)]
     pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let group = self.home(hash);
@@ -196,7 +199,7 @@ impl Buckets {
         self.place_behind(hash, is).map(|at| self.entries[at].number)
     }
 
-    /// The way of a group that holds the one.
+    /// Returns the way of a group that holds the hash and for which `is` returns true.
     #[inline(always)]
     fn way(&self, group: usize, tags: Tags, hash: u32, is: &mut impl FnMut(u32) -> bool) -> Option<usize> {
         let mut ways = tags.ways(tag(hash));
@@ -211,7 +214,7 @@ impl Buckets {
         None
     }
 
-    /// The search in the groups behind the first.
+    /// Searches the groups after the first.
     #[cold]
     fn place_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut group = self.home(hash);
@@ -227,7 +230,7 @@ impl Buckets {
         None
     }
 
-    /// Where an entry is.
+    /// Returns the position of an entry.
     fn place(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let group = self.home(hash);
         match self.way(group, self.tags[group], hash, &mut is) {
@@ -252,7 +255,7 @@ impl Buckets {
 
     fn put(&mut self, entry: Entry) {
         let mut group = self.home(entry.hash);
-        // There are more ways than entries.
+        // The loop ends, because there are more ways than entries.
         let way = loop {
             let tags = &mut self.tags[group];
             let free = tags.ways(0);
@@ -267,14 +270,14 @@ impl Buckets {
         self.len += 1;
     }
 
-    /// Puts another number in the place of one.
+    /// Replaces the number of an entry.
     pub fn replace(&mut self, hash: u32, old: u32, new: u32) {
         if let Some(at) = self.place(hash, |number| number == old) {
             self.entries[at].number = new;
         }
     }
 
-    /// Removes an entry; whether it was there.
+    /// Removes an entry. Returns whether it existed.
     pub fn remove(&mut self, hash: u32, number: u32) -> bool {
         let Some(at) = self.place(hash, |stored| stored == number) else { return false };
         self.clear(at);
@@ -293,7 +296,7 @@ impl Buckets {
     }
 }
 
-/// How often each of many hashes is there.
+/// A multiset of hashes.
 #[derive(Clone, Debug)]
 pub struct HashCounts(Buckets);
 
@@ -302,24 +305,24 @@ impl HashCounts {
         HashCounts(Buckets::new())
     }
 
-    /// Bytes of memory.
+    /// Returns the memory use in bytes.
     pub fn memory(&self) -> usize {
         self.0.memory()
     }
 
-    /// Fetches what is asked about a hash first.
+    /// Prefetches the memory that a query about a hash reads first.
     #[inline(always)]
     pub fn prefetch(&self, hash: u32) {
         self.0.prefetch(hash);
     }
 
-    /// Where the hashes are.
+    /// Returns the table that holds the hashes.
     #[inline(always)]
     pub fn buckets(&self) -> &Buckets {
         &self.0
     }
 
-    /// Whether this place of the [buckets](HashCounts::buckets) holds the hash.
+    /// Returns whether this position of the [buckets](HashCounts::buckets) holds the hash.
     #[inline(always)]
     pub fn is_at(&self, slot: Slot, hash: u32) -> bool {
         self.0.entries.get(slot.0 as usize).is_some_and(|entry| entry.hash == hash)
@@ -355,7 +358,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Hashes are drawn from few, so that groups run over into others.
+        /// Hashes are drawn from a small set, so that groups overflow into others.
         #[test]
         fn entries_are_found_until_they_are_removed(
             ops in prop::collection::vec((any::<bool>(), 0_u32..6, 0_u32..60), 1..500),
@@ -404,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Groups that a search for a hash looks at, at most.
+    /// Returns the maximum number of groups that a search for a hash reads.
     fn walk(buckets: &Buckets, hash: u32) -> usize {
         let (mut group, mut groups) = (buckets.home(hash), 1);
         while buckets.tags[group].passed() != 0 && groups < buckets.tags.len() {
@@ -413,7 +416,8 @@ mod tests {
         groups
     }
 
-    /// Keys that somebody would choose who knows the hash but not its secrets: what differs in few bits, at either end, in any word.
+    /// Tests keys that an attacker who knows the hash but not the secrets would choose: they differ in few
+    /// bits, at either end, in any word.
     #[test]
     fn no_choice_of_keys_makes_long_searches() {
         use crate::hash::{Secrets, fold, short};
@@ -444,7 +448,8 @@ mod tests {
         }
     }
 
-    /// What collides under one table's secrets does not under another's: nobody can find out keys for this process in his own.
+    /// Tests that keys which collide under one table's secrets do not collide under another's, so that an
+    /// attacker cannot find colliding keys in its own process.
     #[test]
     fn keys_that_collide_here_do_not_elsewhere() {
         use crate::hash::{Secret, Secrets, fold, short};

@@ -1,7 +1,8 @@
-//! Rules with masks and priorities: tuple space search, and which bits of a key an answer depends on.
+//! Packet classifier: rules with masks and priorities, tuple space search, and tracking of the key bits that
+//! a result depends on.
 //!
-//! On the control side, behind the caches: a packet that no [`FlowCache`](crate::FlowCache) knows is looked up here. One owner
-//! changes it; look-ups change nothing in it, so several threads may have it shared.
+//! The slow path looks up packets here that no [`FlowCache`](crate::FlowCache) entry matches. One owner
+//! changes the classifier. Look-ups do not modify it, so several threads may share it.
 //!
 //! ```text
 //!  by highest priority      a subtable: all rules of one mask
@@ -13,12 +14,13 @@
 //!  +----------------+        prefixes that rules have of tracked fields     ports: a trie of the subtable's own
 //! ```
 //!
-//! The ideas are those of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 5; each can be switched off by the
-//! [`Options`] and changes only how much of a key an answer depends on and what a look-up costs, never the answer's priority.
-//! Who has several keys asks about them together ([`Classifier::lookup_burst_tracked`]): they go through the subtables in step.
+//! The algorithms are those of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 5. The
+//! [`Options`] switch each of them off separately. They affect only the cost of a look-up and how many key
+//! bits a result depends on, never the priority of the result. Several keys can be looked up together
+//! ([`Classifier::lookup_burst_tracked`]) and then go through the subtables in step.
 //!
-//! Invariants: no subtable is empty; `order` holds each subtable once; what prefixes, stages and partitions count is what rules there are
-//! whose use the options allow.
+//! Invariants: no subtable is empty. `order` holds each subtable once. Prefixes, stages and partitions count
+//! exactly the existing rules, as far as the options enable them.
 //!
 //! ```
 //! use lookup::{Classifier, Layout, Octets, Options, Rule};
@@ -58,51 +60,55 @@ use subtable::{NONE, Subtable, ports_of};
 use terms::Terms;
 use trie::{Reach, Trie};
 
-/// A value in the bits of a mask, and what it leads to.
+/// A rule: a value under a mask, a priority and a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<const W: usize, T> {
-    /// The words of the keys that match; bits that the mask lacks do not count.
+    /// Words that matching keys have. Bits outside the mask are ignored.
     pub value: [u64; W],
-    /// The bits that count.
+    /// Bits of the key that are compared.
     pub mask: [u64; W],
-    /// The higher one wins.
+    /// Priority of the rule. Higher priorities win.
     pub priority: u16,
-    /// The owner's.
+    /// Payload that the owner defines.
     pub payload: T,
 }
 
-/// How finely tracked prefixes are told apart.
+/// Granularity of prefix tracking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixStep {
-    /// To the bit: an answer depends on as few bits as can be.
+    /// Bit granularity: a result depends on as few bits as possible.
     Bit,
-    /// To the octet: on up to seven bits more, but answers have an eighth of the different masks.
+    /// Octet granularity: a result depends on up to seven more bits, but results have an eighth of the number
+    /// of different masks.
     Octet,
 }
 
-/// What a look-up makes use of.
+/// Optimisations that look-ups use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Subtables are asked by falling priority until none can be better.
+    /// Whether subtables are searched by falling priority until no better rule is possible.
     pub sorted: bool,
-    /// With tracking: subtables are asked stage by stage, and an answer does not depend on stages behind the one that has no match.
+    /// Whether tracked look-ups match subtables stage by stage. A result then does not depend on stages after
+    /// the first one without a match.
     pub staged: bool,
-    /// With tracking: subtables whose prefix length no rule has for the key are passed over.
+    /// Whether tracked look-ups skip subtables for whose prefix length no rule matches the key.
     pub prefixes: bool,
-    /// For which of the layout's prefix fields that holds: a bit for each, the lowest for the first.
+    /// Prefix fields of the layout for which `prefixes` applies, one bit each. The lowest bit is the first
+    /// field.
     pub prefix_fields: u8,
-    /// How many bits of a prefix the answer then depends on.
+    /// Granularity of the prefix bits that a result depends on.
     pub prefix_step: PrefixStep,
-    /// With tracking: where no rule of a subtable has the key's ports, the answer depends on no other bits.
+    /// Whether a result depends only on the ports where no rule of a subtable has the key's ports (tracked
+    /// look-ups).
     pub ports: bool,
-    /// Subtables that have no rule for the key's partition are passed over.
+    /// Whether subtables without a rule for the key's partition are skipped.
     pub partitions: bool,
-    /// Rules at most.
+    /// Maximum number of rules.
     pub most_rules: u32,
 }
 
 impl Options {
-    /// Whether prefixes of the layout's field of this place are made use of.
+    /// Returns whether prefixes of this field of the layout are tracked.
     #[inline(always)]
     fn tracks(&self, field: usize) -> bool {
         self.prefix_fields >> field & 1 == 1
@@ -124,28 +130,28 @@ impl Default for Options {
     }
 }
 
-/// There are as many rules as the [`Options`] allow; nothing was changed.
+/// Error: the classifier holds as many rules as the [`Options`] allow. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are {most} rules already, which is the limit")]
 pub struct RulesFull {
-    /// The limit.
+    /// Maximum number of rules.
     pub most: u32,
 }
 
 /// A rule in a classifier.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a, const W: usize, T> {
-    /// Zero in the bits that the mask lacks.
+    /// Value of the rule, with zeros outside the mask.
     pub value: [u64; W],
-    /// The bits that count.
+    /// Bits of the key that are compared.
     pub mask: &'a [u64; W],
-    /// The higher one wins.
+    /// Priority of the rule. Higher priorities win.
     pub priority: u16,
-    /// The owner's.
+    /// Payload that the owner defines.
     pub payload: &'a T,
 }
 
-/// The prefixes of one field.
+/// Prefixes of one tracked field.
 #[derive(Debug)]
 struct Tracked {
     octets: Octets,
@@ -153,7 +159,7 @@ struct Tracked {
     prefixes: Prefixes,
 }
 
-/// As finely as the [`PrefixStep`] says.
+/// Prefix set with the granularity of [`PrefixStep`].
 #[derive(Debug)]
 enum Prefixes {
     Bits(Trie),
@@ -184,7 +190,7 @@ impl Prefixes {
         }
     }
 
-    /// Fetches what is asked first about a value.
+    /// Prefetches the memory that a query about a value reads first.
     #[inline(always)]
     fn prefetch(&self, value: u128) {
         match self {
@@ -193,8 +199,8 @@ impl Prefixes {
         }
     }
 
-    /// How many bits of a value tell that no prefix of this length, which is not 0, matches it; `None` if one does. `known` is what was found out
-    /// about this value before.
+    /// Returns the number of bits of a value that prove that no prefix of length `length` (not 0) matches it.
+    /// `None` if one matches. `known` caches the result of earlier queries for this value.
     #[inline(always)]
     fn bits_without(&self, value: u128, length: u32, known: &mut Option<Reach>) -> Option<u32> {
         match self {
@@ -216,20 +222,20 @@ struct Ranked {
     subtable: u32,
 }
 
-/// See the [module](self).
+/// A packet classifier. See the [module](self).
 #[derive(Debug)]
 pub struct Classifier<const W: usize, T> {
     layout: Layout<W>,
     options: Options,
     secrets: Secrets,
     mask_secret: Secret,
-    /// From the hash of a mask to its subtable.
+    /// Index from the hash of a mask to its subtable.
     masks: Buckets,
-    /// `None` where one became empty.
+    /// Subtables by number. `None` where a subtable became empty.
     subtables: Vec<Option<Subtable<W, T>>>,
-    /// The numbers of those that became empty.
+    /// Numbers of subtables that became empty.
     vacant: Vec<u32>,
-    /// By falling highest priority, then by number.
+    /// Subtables by falling highest priority, then by number.
     order: Vec<Ranked>,
     tries: Vec<Tracked>,
     terms: Terms,
@@ -237,7 +243,7 @@ pub struct Classifier<const W: usize, T> {
     len: usize,
 }
 
-/// Whether what counts rules is to count one more or one less.
+/// Direction of a change to the rule counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Comes,
@@ -245,7 +251,7 @@ enum Change {
 }
 
 impl<const W: usize, T> Classifier<W, T> {
-    /// Without rules.
+    /// Returns a classifier without rules.
     #[must_use]
     pub fn new(layout: Layout<W>, options: Options) -> Self {
         let secrets = Secrets::new();
@@ -270,13 +276,13 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// What look-ups make use of.
+    /// Returns the options in effect.
     #[must_use]
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// Changes what look-ups make use of. Takes as long as putting all rules in anew. A lower limit removes no rules.
+    /// Changes the options. Takes as long as inserting all rules again. A lower limit removes no rules.
     pub fn set_options(&mut self, options: Options) {
         self.options = in_effect(&self.layout, options);
         for tracked in &mut self.tries {
@@ -296,31 +302,31 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Rules.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no rule.
+    /// Returns whether the classifier has no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Different masks, which is what a look-up's cost grows with.
+    /// Returns the number of different masks, to which the cost of a look-up is proportional.
     #[must_use]
     pub fn masks(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there are rules of a mask.
+    /// Returns whether a rule with this mask exists.
     #[must_use]
     pub fn has_mask(&self, mask: &[u64; W]) -> bool {
         self.subtable_of(mask).is_some()
     }
 
-    /// Bytes of memory, without what payloads point to.
+    /// Returns the memory use in bytes, without memory that payloads point to.
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -332,10 +338,10 @@ impl<const W: usize, T> Classifier<W, T> {
             + self.partitions.memory()
     }
 
-    /// Puts a rule in. One with the same value, mask and priority is replaced; its payload comes back.
+    /// Inserts a rule. Replaces a rule with equal value, mask and priority and returns its payload.
     ///
     /// # Errors
-    /// [`RulesFull`], and nothing has changed.
+    /// Returns [`RulesFull`] if the limit is reached. Nothing has changed then.
     pub fn insert(&mut self, rule: Rule<W, T>) -> Result<Option<T>, RulesFull> {
         let known = self.subtable_of(&rule.mask);
         if self.len >= self.options.most_rules as usize {
@@ -358,7 +364,7 @@ impl<const W: usize, T> Classifier<W, T> {
         Ok(old)
     }
 
-    /// Takes a rule out.
+    /// Removes a rule and returns its payload.
     pub fn remove(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<T> {
         let at = self.subtable_of(mask)?;
         let mut subtable = self.subtables[at].take()?;
@@ -381,25 +387,26 @@ impl<const W: usize, T> Classifier<W, T> {
         payload
     }
 
-    /// The payload of one rule.
+    /// Returns the payload of a rule.
     #[must_use]
     pub fn get(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&T> {
         let subtable = self.subtables[self.subtable_of(mask)?].as_ref()?;
         subtable.slots[subtable.find_rule(value, priority)? as usize].payload.as_ref()
     }
 
-    /// The payload of one rule.
+    /// Returns a mutable reference to the payload of a rule.
     pub fn get_mut(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&mut T> {
         let at = self.subtable_of(mask)?;
         self.subtables[at].as_mut()?.payload(value, priority)
     }
 
-    /// All rules, in no certain order.
+    /// Returns an iterator over all rules in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W, T>> {
         self.subtables.iter().flatten().flat_map(Subtable::entries)
     }
 
-    /// The rules that say at least as much: which have the mask's bits in theirs, and the value's there.
+    /// Returns the rules that a loose OpenFlow match selects: their masks have all bits of `mask`, and they
+    /// equal `value` in those bits.
     pub fn within<'a>(
         &'a self,
         value: &'a [u64; W],
@@ -411,14 +418,14 @@ impl<const W: usize, T> Classifier<W, T> {
         entries.filter(move |entry| crate::naive::matches(&entry.value, value, mask))
     }
 
-    /// Whether one key can match a rule of this value and mask and another rule of the same priority. The rule with the same value,
-    /// mask and priority, if there is one, is no other.
+    /// Returns whether one key can match a rule of this value and mask and another rule of equal priority. A
+    /// rule with exactly this value, mask and priority does not count.
     #[must_use]
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         self.subtables.iter().flatten().any(|subtable| subtable.overlaps(value, mask, priority))
     }
 
-    /// How many masks and rules [`Classifier::overlaps`] looks at, at most.
+    /// Returns the maximum number of masks and rules that [`Classifier::overlaps`] examines.
     #[must_use]
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         self.subtables.iter().flatten().map(|subtable| subtable.overlap_work(mask, priority)).sum()
@@ -429,7 +436,7 @@ impl<const W: usize, T> Classifier<W, T> {
         short(mask.iter().fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
     }
 
-    /// The number of a mask's subtable.
+    /// Returns the number of a mask's subtable.
     fn subtable_of(&self, mask: &[u64; W]) -> Option<usize> {
         let has =
             |at: u32| self.subtables[at as usize].as_ref().is_some_and(|subtable| subtable.mask == *mask);
@@ -450,7 +457,8 @@ impl<const W: usize, T> Classifier<W, T> {
         at
     }
 
-    /// Takes a subtable from where its highest priority `before` stood, and puts it where its highest priority belongs.
+    /// Moves a subtable in `order` from the position of its old highest priority `before` to that of
+    /// `highest`.
     fn rank(&mut self, at: usize, before: Option<u16>, highest: Option<u16>) {
         let subtable = number(at);
         let place = |order: &[Ranked], highest: u16| {
@@ -469,7 +477,7 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Tells a rule to everything that counts rules and that the options allow.
+    /// Updates all enabled counts (prefixes, stages, ports, partitions) for a rule.
     fn count(&mut self, subtable: &mut Subtable<W, T>, at: usize, value: &[u64; W], change: Change) {
         let options = &self.options;
         if options.prefixes {
@@ -501,7 +509,7 @@ impl<const W: usize, T> Classifier<W, T> {
     }
 }
 
-/// The options without what the layout gives no use for.
+/// Returns the options without those that have no effect in this layout.
 fn in_effect<const W: usize>(layout: &Layout<W>, options: Options) -> Options {
     Options {
         partitions: options.partitions && !layout.partition().is_empty(),
@@ -512,7 +520,7 @@ fn in_effect<const W: usize>(layout: &Layout<W>, options: Options) -> Options {
     }
 }
 
-/// The number of a subtable; there are not as many as rules.
+/// Returns the number of a subtable. There are fewer subtables than rules.
 fn number(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(NONE)
 }

@@ -1,7 +1,8 @@
-//! The flows that a worker knows: packets in bursts, answered by an exact-match cache of hints and by wildcard flows behind it.
+//! The flow cache of a worker: look-up of packets in bursts by an exact-match cache (EMC) and by wildcard
+//! flows (*megaflows*).
 //!
-//! The first thing asked about a packet once its key is made; what is not found goes to the decider's
-//! [`Classifier`](crate::Classifier), which answers with a wildcard flow (a *megaflow*) to insert here. One worker owns the cache.
+//! A packet is looked up here directly after its key is built. A miss goes to the slow path's
+//! [`Classifier`](crate::Classifier), which returns a megaflow to insert here. One worker owns the cache.
 //!
 //! ```text
 //!  key (8 words) --hash--> hints: 1,024 sets of 8       a flow: two cache lines
@@ -13,15 +14,16 @@
 //!  the port's masks by hits:  key & mask --hash--> groups of 15 -^
 //! ```
 //!
-//! A packet is asked against the masks alone that flows of its own port have, those first that answered most of that port's packets: whoever sends so that
-//! many masks come to be pays for them, and his neighbours' packets do not.
+//! A packet is looked up only under the masks that flows of its own port have, ordered by the number of that
+//! port's packets that they matched. A sender that causes many masks thus slows down only its own port.
 //!
-//! Flows have no priorities: they are expected to be disjoint, and where two overlap, either may answer. A hint is never believed: what it
-//! leads to is compared with the packet, so that a hint whose flow has gone, or was followed by another in the same place,
-//! is a hint that was not there. Words beyond the eight are asked for only where a flow has bits in them.
+//! Flows have no priorities. They must be disjoint, and if two overlap, either may match. A hint of the EMC
+//! is always verified by comparing the flow with the packet, so that a hint to a removed or replaced flow is
+//! a miss. Words of the extended key are read only if a flow has bits in them.
 //!
-//! Invariants: a flow's key has no bits outside its mask; a flow's place names the number of a mask that is in use, a free place none;
-//! every mask in use has flows, and stands once in the order of each port that has some. Finding allocates nothing.
+//! Invariants: a flow's key has no bits outside its mask. A flow's entry names a mask that is in use, a free
+//! entry names none. Every mask in use has flows, and is once in the order of each port that has such flows.
+//! Look-ups allocate nothing.
 //!
 //! ```
 //! use lookup::{FlowCache, FlowLimits, MISS};
@@ -52,17 +54,17 @@ pub use find::MISS;
 use find::Notes;
 use mask::Mask;
 
-/// Words of every packet's key.
+/// Number of words of a packet's key.
 pub const KEY_WORDS: usize = 8;
-/// No flow, no mask.
+/// Index that means "no flow" or "no mask".
 const NONE: u32 = u32::MAX;
 
-/// How much a cache holds.
+/// Capacity limits of a flow cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowLimits {
-    /// Flows at most; 2^24 at most.
+    /// Maximum number of flows, at most 2^24.
     pub flows: u32,
-    /// Different masks of one port's flows at most: what a packet that is not found is asked against.
+    /// Maximum number of different masks of one port's flows, under which a missed packet is looked up.
     pub masks: u32,
 }
 
@@ -72,27 +74,27 @@ impl Default for FlowLimits {
     }
 }
 
-/// Why a flow was not inserted. Nothing was changed.
+/// Reason why a flow was not inserted. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowRefused {
-    /// The limit of flows.
+    /// The limit of flows is reached.
     #[error("the cache holds {most} flows already, which is the limit")]
     Flows {
-        /// The limit.
+        /// Maximum number of flows.
         most: u32,
     },
-    /// The limit of a port's masks, and the flow has another one.
+    /// The limit of masks of the port is reached, and the flow has a new mask.
     #[error("the port's flows have {most} different masks already, which is the limit")]
     Masks {
-        /// The limit.
+        /// Maximum number of masks per port.
         most: u32,
     },
-    /// There is a flow of the same key and mask.
+    /// A flow with equal key and mask exists.
     #[error("the flow is there already")]
     Exists(FlowRef),
 }
 
-/// A flow that was inserted: leads to it until it is removed, and never to another.
+/// Reference to an inserted flow. It is valid until the flow is removed and never refers to another flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowRef {
     index: u32,
@@ -100,53 +102,54 @@ pub struct FlowRef {
 }
 
 impl FlowRef {
-    /// Its place, as [`FlowCache::find_burst`] names it; after the flow is removed another flow's.
+    /// Returns the index of the flow, as [`FlowCache::find_burst`] reports it. After removal the index may
+    /// belong to another flow.
     #[must_use]
     pub fn index(self) -> u32 {
         self.index
     }
 }
 
-/// What became of packets so far.
+/// Counters of look-up results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounters {
-    /// Packets that a hint answered.
+    /// Number of packets that the exact-match cache answered.
     pub exact: u64,
-    /// Packets that the masks answered.
+    /// Number of packets that a wildcard flow answered after an exact-match miss.
     pub wildcard: u64,
-    /// Packets that no flow matches.
+    /// Number of packets that matched no flow.
     pub misses: u64,
-    /// Times that a packet was asked against a mask.
+    /// Number of look-ups of a packet under a mask.
     pub probes: u64,
 }
 
-/// A flow's two cache lines, if the value is not larger than 48 octets.
+/// A flow. It occupies two cache lines if the value is at most 48 octets.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Flow<T> {
     key: [u64; KEY_WORDS],
-    /// The number of its mask; of a free place [`NONE`].
+    /// Number of the flow's mask. [`NONE`] in a free entry.
     mask: u32,
-    /// Counts what was removed here.
+    /// Number of flows that were removed from this entry.
     generation: u32,
-    /// Where the words beyond the key stand, if the mask has bits there; of a free place the next free one.
+    /// Index of the masked extended key, if the mask has bits there. In a free entry, the next free entry.
     link: u32,
-    /// Whose packets it is for.
+    /// Port whose packets the flow matches.
     port: u16,
     value: Option<T>,
 }
 
-/// A mask that flows of a port have.
+/// A mask in the search order of a port.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     mask: u32,
-    /// The port's flows that have it.
+    /// Number of the port's flows with this mask.
     flows: u32,
-    /// The port's packets that were found under it; halved now and then.
+    /// Number of the port's packets that matched under this mask. Halved at each reordering.
     hits: u64,
 }
 
-/// See the [module](self). `X` is how many words there are beyond the key.
+/// A flow cache. See the [module](self). `X` is the number of words of the extended key.
 #[derive(Debug)]
 pub struct FlowCache<const X: usize, T> {
     limits: FlowLimits,
@@ -155,21 +158,21 @@ pub struct FlowCache<const X: usize, T> {
     flows: Vec<Flow<T>>,
     free: u32,
     len: usize,
-    /// The masked words beyond the key, of flows that have bits there.
+    /// Masked extended keys of the flows whose masks have bits there.
     beyond: Vec<[u64; X]>,
     free_beyond: Vec<u32>,
     masks: Vec<Mask<X>>,
     free_masks: Vec<u32>,
-    /// From a mask's hash to its number.
+    /// Index from a mask's hash to its number.
     by_mask: Buckets,
-    /// By port: its flows' masks in the order in which they are asked.
+    /// Masks of each port's flows, in search order.
     ranks: Vec<Vec<Ranked>>,
     counters: FlowCounters,
     notes: Option<Box<Notes>>,
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
-    /// Without flows. Takes address space, though not yet memory, for as many as the limit says.
+    /// Returns an empty cache. Reserves address space, but not memory, for the maximum number of flows.
     #[must_use]
     pub fn new(limits: FlowLimits) -> Self {
         let limits = FlowLimits { flows: limits.flows.min(1 << 24), ..limits };
@@ -194,16 +197,17 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Has one of so many packets that the masks answer leave a hint in the exact-match cache; `None` switches that cache off.
+    /// Sets the insertion rate of the exact-match cache: one in `one_in` packets that wildcard flows answer.
+    /// `None` disables the exact-match cache.
     pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
         self.hints.set_one_in(one_in);
     }
 
-    /// Puts a flow in: a port's packets that agree with `key` and `beyond` in the bits of the masks. Where there are several ports, keys and
-    /// masks have to tell them apart.
+    /// Inserts a flow for a port's packets that equal `key` and `beyond` in the bits of the masks. The port
+    /// itself is not compared, so keys and masks must distinguish ports.
     ///
     /// # Errors
-    /// [`FlowRefused`], and nothing has changed.
+    /// Returns [`FlowRefused`]. Nothing has changed then.
     pub fn insert(
         &mut self,
         port: u16,
@@ -266,7 +270,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         Ok(self.reference(index))
     }
 
-    /// Takes a flow out.
+    /// Removes a flow and returns its value.
     pub fn remove(&mut self, flow: FlowRef) -> Option<T> {
         let place = self.flows.get_mut(flow.index as usize)?;
         if place.generation != flow.generation {
@@ -298,40 +302,41 @@ impl<const X: usize, T> FlowCache<X, T> {
         Some(value)
     }
 
-    /// A flow's value.
+    /// Returns the value of a flow.
     #[must_use]
     pub fn get(&self, flow: FlowRef) -> Option<&T> {
         let place = self.flows.get(flow.index as usize)?;
         place.value.as_ref().filter(|_| place.generation == flow.generation)
     }
 
-    /// A flow's value.
+    /// Returns a mutable reference to the value of a flow.
     pub fn get_mut(&mut self, flow: FlowRef) -> Option<&mut T> {
         let place = self.flows.get_mut(flow.index as usize)?;
         let same = place.generation == flow.generation;
         place.value.as_mut().filter(|_| same)
     }
 
-    /// The value of the flow that [`FlowCache::find_burst`] named; `None` for [`MISS`]. Flows must not have been removed meanwhile.
+    /// Returns the value of a flow by the index that [`FlowCache::find_burst`] reported. `None` for [`MISS`].
+    /// No flow may have been removed in between.
     #[inline(always)]
     #[must_use]
     pub fn get_at(&self, index: u32) -> Option<&T> {
         self.flows.get(index as usize)?.value.as_ref()
     }
 
-    /// As [`FlowCache::get_at`].
+    /// Like [`FlowCache::get_at`], with a mutable reference.
     #[inline(always)]
     pub fn get_at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.flows.get_mut(index as usize)?.value.as_mut()
     }
 
-    /// What leads to the flow at a place for longer than a burst.
+    /// Returns a reference to the flow at an index that remains valid after the burst.
     #[must_use]
     pub fn reference_at(&self, index: u32) -> Option<FlowRef> {
         self.flows.get(index as usize).filter(|flow| flow.value.is_some()).map(|_| self.reference(index))
     }
 
-    /// All flows.
+    /// Returns an iterator over all flows.
     pub fn iter(&self) -> impl Iterator<Item = (FlowRef, &T)> {
         (0..).zip(&self.flows).filter_map(|(index, flow)| {
             let reference = FlowRef { index, generation: flow.generation };
@@ -339,7 +344,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         })
     }
 
-    /// Puts each port's masks in the order of their hits; the last ones count most. To be called now and then, a second apart or so.
+    /// Sorts each port's masks by their hits, with recent hits weighted most. Call it about once per second.
     pub fn rerank(&mut self) {
         for ranks in &mut self.ranks {
             ranks.sort_unstable_by_key(|own| std::cmp::Reverse(own.hits));
@@ -349,37 +354,38 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Flows.
+    /// Returns the number of flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no flow.
+    /// Returns whether the cache has no flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Different masks.
+    /// Returns the number of different masks.
     #[must_use]
     pub fn masks(&self) -> usize {
         self.masks.len() - self.free_masks.len()
     }
 
-    /// How much fits.
+    /// Returns the capacity limits.
     #[must_use]
     pub fn limits(&self) -> FlowLimits {
         self.limits
     }
 
-    /// What became of packets so far.
+    /// Returns the counters of look-up results.
     #[must_use]
     pub fn counters(&self) -> FlowCounters {
         self.counters
     }
 
-    /// Bytes of memory in use, without what values point to: places that no flow has been in yet do not count.
+    /// Returns the memory in use in bytes, without memory that values point to. Flow entries that were never
+    /// used do not count.
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -422,12 +428,12 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.free_masks.push(number);
     }
 
-    /// Where a mask stands in a port's order, if flows of that port have it.
+    /// Returns the position of a mask in a port's search order, if flows of that port have it.
     fn rank(&self, port: u16, number: u32) -> Option<usize> {
         self.ranks.get(usize::from(port))?.iter().position(|own| own.mask == number)
     }
 
-    /// The flow of the same mask and the same masked words.
+    /// Returns the flow with equal mask and equal masked words.
     fn same_flow(&self, number: u32, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> Option<u32> {
         let mask = &self.masks[number as usize];
         let same = |index: u32| self.flows[index as usize].is(mask, &self.beyond, key, || *beyond);
@@ -435,13 +441,13 @@ impl<const X: usize, T> FlowCache<X, T> {
     }
 }
 
-/// The number of a place; limits keep them below [`NONE`].
+/// Returns an index as `u32`. The limits keep indexes below [`NONE`].
 fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(NONE)
 }
 
 impl<T> Flow<T> {
-    /// Whether a packet is of this flow, whose mask is given.
+    /// Returns whether a packet matches this flow, given the flow's mask.
     #[inline(always)]
     fn is<const X: usize>(
         &self,

@@ -1,20 +1,21 @@
-//! The hash of masked words: secret multiplications, word by word, summed.
+//! Hash of masked words: a sum of secret multiplications, one per word.
 //!
-//! Each word meets two secret numbers of its place: it is combined with one and multiplied by the other, and the halves of the
-//! 128-bit product are combined. The sum over words can go on from any word, so that the hash of a key's first words is a step on
-//! the way to the hash of all. The products do not wait for one another. Who does not know the secrets cannot choose keys that
-//! collide, which with a CRC, whatever it starts from, anybody can.
+//! Each word has two secret numbers. The word is xored with one and multiplied by the other, and the halves
+//! of the 128-bit product are xored. The sum over words can continue from any word, so that the hash of a
+//! key's first words is an intermediate result of the hash of the whole key. The products do not depend on
+//! each other. A sender that does not know the secrets cannot choose keys that collide, which is possible
+//! with a CRC.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The secret numbers of one place.
+/// Secret numbers of one word position.
 #[derive(Clone, Copy, Debug)]
 pub struct Secret {
     pub add: u64,
     pub multiply: u64,
 }
 
-/// Secret numbers for any number of places, new ones for each table.
+/// Secret numbers for any number of word positions. Each table has its own.
 #[derive(Debug)]
 pub struct Secrets(RandomState);
 
@@ -23,24 +24,25 @@ impl Secrets {
         Secrets(RandomState::new())
     }
 
-    /// Those of one place.
+    /// Returns the secret numbers of one position.
     pub fn of(&self, place: usize) -> Secret {
         Secret { add: self.0.hash_one((place, 0_u8)), multiply: self.0.hash_one((place, 1_u8)) | 1 }
     }
 }
 
-/// A secret hash of any number of words, for tables that hold no keys: who does not know it cannot choose words that collide.
+/// A secret hash of any number of words, for tables that hold no keys. A sender that does not know the secret
+/// cannot choose words that collide.
 #[derive(Debug)]
 pub struct WordHash(Secret);
 
 impl WordHash {
-    /// A new one.
+    /// Returns a hash with new secret numbers.
     #[must_use]
     pub fn new() -> WordHash {
         WordHash(Secrets::new().of(0))
     }
 
-    /// The hash of these words in this order.
+    /// Returns the hash of these words in this order.
     #[inline]
     pub fn of(&self, words: impl IntoIterator<Item = u64>) -> u64 {
         let Secret { add, multiply } = self.0;
@@ -54,7 +56,7 @@ impl Default for WordHash {
     }
 }
 
-/// The 128-bit product's halves, combined.
+/// Returns the xor of both halves of the 128-bit product.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
 pub fn fold(a: u64, b: u64) -> u64 {
@@ -62,8 +64,11 @@ pub fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// What tables keep of a sum of products. Multiplied once more (by 2^64 over the golden ratio, as Knuth's volume 3, 6.4 has it), of which the upper half is
-/// kept: the lower bits of a product of small numbers follow one another, whatever the secrets are, and tables use the lowest bits.
+/// Reduces a sum of products to the 32 bits that tables store.
+///
+/// The sum is multiplied by 2^64 over the golden ratio (Knuth, volume 3, section 6.4), and the upper half is
+/// kept. Without this step the lower bits of products of small numbers are consecutive, whatever the secrets
+/// are, and tables use the lowest bits.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "32 bits are what is left")]
 pub fn short(sum: u64) -> u32 {

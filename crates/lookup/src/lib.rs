@@ -1,10 +1,14 @@
-//! Look-ups in large tables. Longest-prefix tries: which next hop an address has, for tables of a million prefixes that change all the
-//! time; this page is about them. And rules with masks and priorities over keys of words: the [`classifier`]; before it,
-//! in each worker, its answers: the [`flow_cache`].
+//! Look-ups in large tables.
 //!
-//! A [`Table`] belongs to one writer and holds the prefixes; any number of workers look addresses up in its [`Trie`], in bursts.
-//! The trie is a poptrie (Asai and Ohara, SIGCOMM 2015): a root table over the first bits, then nodes of 64 slots, whose children
-//! and leaves stand in arrays without gaps and are found by counting bits.
+//! - Longest-prefix tries map addresses to next hops, for tables of a million prefixes that change
+//!   continuously. This page describes them.
+//! - The [`classifier`] holds rules with masks and priorities over keys of words.
+//! - The [`flow_cache`] of each worker caches the results of the classifier.
+//!
+//! A [`Table`] belongs to one writer and holds the prefixes. Any number of workers look up addresses in its
+//! [`Trie`], in bursts. The trie is a poptrie (Asai and Ohara, SIGCOMM 2015): a root table over the first
+//! bits, then nodes of 64 slots. Children and leaves of a node are in dense arrays and are found by counting
+//! bits.
 //!
 //! ```text
 //!   words of one array                                     a node: three words
@@ -14,12 +18,14 @@
 //!   +---------+----------------+---------------------+
 //! ```
 //!
-//! **Change.** The writer never touches what a reader can reach. It writes the arrays on the way from a root entry to what changes
-//! anew, and stores the root entry last (release): a look-up sees the table before or after, never between. Arrays that were
-//! replaced are used again after a grace period of the [`Domain`](sync::qsbr::Domain). The default route is a word of its own, and a
-//! [`Hop`] is a number that its owner gives a meaning: what many prefixes share changes by one write elsewhere.
+//! **Change.** The writer never modifies words that a reader can reach. It writes new arrays on the path from
+//! a root entry to the changed part, and stores the root entry last (release). A look-up sees the table
+//! before or after a change, never an intermediate state. Replaced arrays are reused after a grace period of
+//! the [`Domain`](sync::qsbr::Domain). The default route is a separate word. A [`Hop`] is a number whose
+//! meaning its owner defines, so that a next hop shared by many prefixes changes by one write elsewhere.
 //!
-//! **Limits.** The array has a fixed size; what does not fit is refused, and the table is as it was ([`TableFull`]).
+//! **Limits.** The array has a fixed size. A change that does not fit is refused and leaves the table
+//! unchanged ([`TableFull`]).
 //!
 //! ```
 //! use lookup::{Hop, Prefix, Table};

@@ -1,10 +1,10 @@
-//! The oracle of [`Classifier`](crate::Classifier): a list of rules that is gone through from one end to the other.
+//! Reference implementation of [`Classifier`](crate::Classifier): a list of rules that is searched linearly.
 //!
-//! For tests, here and elsewhere: too slow for anything else, and too simple to be wrong.
+//! For tests in this and other crates. The list is too slow for other use.
 
 use crate::classifier::Rule;
 
-/// Rules in no order. The same calls as the classifier's.
+/// An unordered list of rules with the methods of the classifier.
 #[derive(Clone, Debug)]
 pub struct Linear<const W: usize, T> {
     rules: Vec<Rule<W, T>>,
@@ -16,51 +16,51 @@ impl<const W: usize, T> Default for Linear<W, T> {
     }
 }
 
-/// Whether a key has a rule's value in the bits of its mask.
+/// Returns whether a key equals `value` in the bits of `mask`.
 #[must_use]
 pub fn matches<const W: usize>(key: &[u64; W], value: &[u64; W], mask: &[u64; W]) -> bool {
     (0..W).all(|word| (key[word] ^ value[word]) & mask[word] == 0)
 }
 
-/// Whether a rule has this value and mask.
+/// Returns whether a rule has this value and mask.
 fn same<const W: usize, T>(rule: &Rule<W, T>, value: &[u64; W], mask: &[u64; W]) -> bool {
     rule.mask == *mask && matches(value, &rule.value, mask)
 }
 
 impl<const W: usize, T> Linear<W, T> {
-    /// No rules.
+    /// Returns an empty list.
     #[must_use]
     pub fn new() -> Linear<W, T> {
         Linear::default()
     }
 
-    /// Adds a rule. One with the same value, mask and priority is replaced; its payload comes back.
+    /// Inserts a rule. Replaces a rule with equal value, mask and priority and returns its payload.
     pub fn insert(&mut self, rule: Rule<W, T>) -> Option<T> {
         let old = self.remove(&rule.value, &rule.mask, rule.priority);
         self.rules.push(rule);
         old
     }
 
-    /// Takes a rule out.
+    /// Removes a rule and returns its payload.
     pub fn remove(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<T> {
         let at = self.rules.iter().position(|rule| rule.priority == priority && same(rule, value, mask))?;
         Some(self.rules.swap_remove(at).payload)
     }
 
-    /// The payload of one rule.
+    /// Returns the payload of a rule.
     #[must_use]
     pub fn get(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&T> {
         let found = self.rules.iter().find(|rule| rule.priority == priority && same(rule, value, mask));
         found.map(|rule| &rule.payload)
     }
 
-    /// All rules.
+    /// Returns all rules.
     #[must_use]
     pub fn rules(&self) -> &[Rule<W, T>] {
         &self.rules
     }
 
-    /// Whether one key can match this and another rule of the same priority.
+    /// Returns whether one key can match a rule of this value and mask and another rule of equal priority.
     #[must_use]
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         self.rules.iter().any(|rule| {
@@ -69,13 +69,13 @@ impl<const W: usize, T> Linear<W, T> {
         })
     }
 
-    /// Of the rules that match, one of the highest priority.
+    /// Returns a rule of the highest priority among the rules that match.
     #[must_use]
     pub fn lookup(&self, key: &[u64; W]) -> Option<&Rule<W, T>> {
         self.lookup_where(key, |_, _| true)
     }
 
-    /// Of the rules that match and are wanted, one of the highest priority.
+    /// Returns a rule of the highest priority among the rules that match and for which `wanted` returns true.
     pub fn lookup_where(
         &self,
         key: &[u64; W],

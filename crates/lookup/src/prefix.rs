@@ -1,52 +1,53 @@
-//! Addresses as numbers in host order, and prefixes of them.
+//! Addresses as numbers in host byte order, and prefixes of them.
 
 use std::fmt;
 use std::hash::Hash;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 mod sealed {
-    /// Nobody else's types are addresses.
+    /// Prevents implementations of `Address` for other types.
     pub trait Sealed {}
     impl Sealed for u32 {}
     impl Sealed for u128 {}
 }
 
-/// An IPv4 address as `u32` or an IPv6 address as `u128`, the first octet highest.
+/// An IPv4 address as `u32` or an IPv6 address as `u128`, with the first octet in the highest bits.
 pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed + 'static {
-    /// The lowest address.
+    /// Lowest address.
     const FIRST: Self;
-    /// Bits of an address.
+    /// Number of bits of an address.
     const BITS: u32;
-    /// Bits that the root table covers.
+    /// Number of bits that index the root table.
     const ROOT_BITS: u32;
 
-    /// `count` bits, at most 18, from bit `from` on, counted from the highest; what lies beyond the address is zero.
+    /// Returns `count` bits, at most 18, from bit `from` on, counted from the highest. Bits beyond the
+    /// address are zero.
     #[must_use]
     fn bits(self, from: u32, count: u32) -> usize;
 
-    /// The address with all bits from `length` on zero.
+    /// Returns the address with all bits from `length` on cleared.
     #[must_use]
     fn masked(self, length: u32) -> Self;
 
-    /// The address with all bits from `length` on set.
+    /// Returns the address with all bits from `length` on set.
     #[must_use]
     fn last(self, length: u32) -> Self;
 
-    /// What a table keeps of each address.
+    /// Part of each address that a table always stores.
     type Upper: Copy + Ord + Send + Sync;
-    /// What it keeps besides of those in which this is not zero.
+    /// Part of an address that a table stores only where it is not zero.
     type Lower: Copy + Default + PartialEq + Send + Sync;
 
-    /// An IPv6 address in halves; an IPv4 address is one.
+    /// Splits an IPv6 address into halves. The upper part of an IPv4 address is the whole address.
     fn halves(self) -> (Self::Upper, Self::Lower);
 
-    /// The inverse.
+    /// Joins the parts that [`Address::halves`] returns.
     fn joined(upper: Self::Upper, lower: Self::Lower) -> Self;
 
-    /// In its usual notation.
+    /// Writes the address in its usual notation.
     ///
     /// # Errors
-    /// Those of the formatter.
+    /// Returns the errors of the formatter.
     fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
@@ -109,7 +110,7 @@ fn joined(upper: u64, lower: u64) -> u128 {
 address!(u32, 18, Ipv4Addr, u32, (), |address| (address, ()), |address, ()| address);
 address!(u128, 16, Ipv6Addr, u64, u64, halves, joined);
 
-/// The addresses that share their first bits.
+/// A prefix: the addresses that have equal first bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     address: A,
@@ -117,26 +118,27 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// The prefix of this length, at most [`Address::BITS`] (longer ones are cut to that), that an address lies in.
+    /// Returns the prefix of length `length` that contains an address. Lengths above [`Address::BITS`] are
+    /// reduced to it.
     #[must_use]
     pub fn new(address: A, length: u8) -> Prefix<A> {
         let bits = A::BITS.min(u32::from(length));
         Prefix { address: address.masked(bits), length: u8::try_from(bits).unwrap_or(length) }
     }
 
-    /// Its first address.
+    /// Returns the first address of the prefix.
     #[must_use]
     pub fn address(&self) -> A {
         self.address
     }
 
-    /// Bits that its addresses share.
+    /// Returns the length of the prefix in bits.
     #[must_use]
     pub fn length(&self) -> u8 {
         self.length
     }
 
-    /// Whether an address lies in it.
+    /// Returns whether the prefix contains an address.
     #[must_use]
     pub fn contains(&self, address: A) -> bool {
         address.masked(u32::from(self.length)) == self.address

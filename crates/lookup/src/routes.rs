@@ -1,5 +1,5 @@
-//! Prefixes and where they lead, in order, in as few bytes as they need: seven each of IPv4, eleven of IPv6 up to /64, and some room to
-//! grow.
+//! Ordered map from prefixes to next hops in few bytes: seven per IPv4 prefix and eleven per IPv6 prefix up
+//! to /64, plus some space to grow.
 //!
 //! ```text
 //!   firsts   0.0.0.0/0   10.3.0.0/16   172.16.0.0/12  ...      one search here,
@@ -10,32 +10,32 @@
 use crate::prefix::{Address, Prefix};
 use crate::trie::Hop;
 
-/// Most prefixes of a leaf: what stands behind a new one is moved.
+/// Maximum number of prefixes in a leaf. An insertion moves all later entries of the leaf.
 const MOST: usize = 256;
-/// Leaves grow by so many, not to twice what they are.
+/// Number of entries by which a leaf grows, instead of doubling.
 const STEP: usize = 32;
 
-/// See the module documentation.
+/// Ordered map of prefixes. See the module documentation.
 pub struct Routes<A: Address> {
-    /// Of each leaf its first prefix.
+    /// First prefix of each leaf.
     firsts: Vec<Prefix<A>>,
-    /// In order, none of them empty.
+    /// Leaves in order. No leaf is empty.
     leaves: Vec<Leaf<A>>,
     len: usize,
 }
 
-/// In columns, without gaps between numbers of different widths.
+/// Entries of a leaf in columns, so that numbers of different widths leave no gaps.
 struct Leaf<A: Address> {
-    /// Of each address its first half, and its second; IPv4's have no halves.
+    /// Upper and lower part of each address. The lower part of an IPv4 address is empty.
     uppers: Vec<A::Upper>,
     lowers: Seldom<A::Lower>,
     lengths: Vec<u8>,
-    /// Of each hop its lower half, and its upper.
+    /// Lower and upper half of each hop.
     hops: Vec<u16>,
     beyond: Seldom<u16>,
 }
 
-/// A column that is nothing but zeros, nearly always: then it is not there.
+/// A column that is usually all zeros, in which case it is not stored.
 struct Seldom<T>(Vec<T>);
 
 impl<A: Address> Routes<A> {
@@ -52,7 +52,7 @@ impl<A: Address> Routes<A> {
         Some(leaf.hop(leaf.find(prefix).ok()?))
     }
 
-    /// Gives where the prefix led before.
+    /// Inserts a prefix or changes its hop. Returns the previous hop.
     pub fn insert(&mut self, prefix: Prefix<A>, hop: Hop) -> Option<Hop> {
         let at = self.leaf_of(&prefix);
         let Some(leaf) = self.leaves.get_mut(at) else {
@@ -75,7 +75,7 @@ impl<A: Address> Routes<A> {
             self.len -= self.leaves.get(at + 1).map_or(0, Leaf::len);
             return self.insert(prefix, hop);
         }
-        // Whoever comes in order leaves full ones behind.
+        // Insertions in ascending order leave full leaves behind.
         match self.leaves.get_mut(at + 1).filter(|next| next.len() < MOST) {
             Some(next) => {
                 next.insert(0, prefix, hop);
@@ -87,7 +87,7 @@ impl<A: Address> Routes<A> {
         None
     }
 
-    /// Gives where the prefix led.
+    /// Removes a prefix and returns its hop.
     pub fn remove(&mut self, prefix: &Prefix<A>) -> Option<Hop> {
         let at = self.leaf_of(prefix);
         let leaf = self.leaves.get_mut(at)?;
@@ -100,7 +100,7 @@ impl<A: Address> Routes<A> {
             return Some(hop);
         }
         self.name(at);
-        // Two that together are no more than half of one become one.
+        // Two leaves that together hold at most half of the maximum are merged.
         let is_small = |at: usize| {
             self.leaves.get(at..at + 2).is_some_and(|two| two[0].len() + two[1].len() <= MOST / 2)
         };
@@ -118,12 +118,12 @@ impl<A: Address> Routes<A> {
         Some(hop)
     }
 
-    /// All in order.
+    /// Returns an iterator over all prefixes in order.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         self.leaves.iter().flat_map(|leaf| leaf.from(0))
     }
 
-    /// Those from one to another, both included, in order.
+    /// Returns an iterator over the prefixes from `first` to `last`, both included, in order.
     pub fn range(&self, first: Prefix<A>, last: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         let at = self.leaf_of(&first);
         let skipped = self.leaves.get(at).map_or(0, |leaf| leaf.find(&first).unwrap_or_else(|place| place));
@@ -131,7 +131,7 @@ impl<A: Address> Routes<A> {
         leaves.flat_map(|(leaf, skipped)| leaf.from(skipped)).take_while(move |(prefix, _)| *prefix <= last)
     }
 
-    /// The leaf that a prefix is in if it is in any.
+    /// Returns the leaf that holds a prefix if any leaf does.
     fn leaf_of(&self, prefix: &Prefix<A>) -> usize {
         self.firsts.partition_point(|first| first <= prefix).saturating_sub(1)
     }
@@ -144,7 +144,7 @@ impl<A: Address> Routes<A> {
         }
     }
 
-    /// A leaf may begin with another prefix.
+    /// Updates the first prefix of a leaf after a change.
     fn name(&mut self, at: usize) {
         if let Some((name, leaf)) = self.firsts.get_mut(at).zip(self.leaves.get(at))
             && let Some(first) = leaf.first()
@@ -185,7 +185,7 @@ impl<A: Address> Leaf<A> {
         self.key(0).map(|(address, length)| Prefix::new(address, length))
     }
 
-    /// Its place, or that of the first behind it.
+    /// Returns the position of a prefix, or as an error the position of the next one.
     fn find(&self, prefix: &Prefix<A>) -> Result<usize, usize> {
         let wanted = (prefix.address(), prefix.length());
         let (mut from, mut to) = (0, self.len());
@@ -199,13 +199,13 @@ impl<A: Address> Leaf<A> {
         if self.key(from) == Some(wanted) { Ok(from) } else { Err(from) }
     }
 
-    /// Its prefixes from a place on.
+    /// Returns an iterator over the prefixes of the leaf from a position on.
     fn from(&self, place: usize) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         let keyed = (place..).map_while(|place| Some((place, self.key(place)?)));
         keyed.map(|(place, (address, length))| (Prefix::new(address, length), self.hop(place)))
     }
 
-    /// Lets the prefix at a place lead elsewhere; gives where it led.
+    /// Sets the hop of the prefix at a position. Returns the previous hop.
     fn lead(&mut self, place: usize, hop: Hop) -> Hop {
         let (before, (low, high)) = (self.hop(place), halves(hop));
         if let Some(at) = self.hops.get_mut(place) {
@@ -239,7 +239,7 @@ impl<A: Address> Leaf<A> {
         hop
     }
 
-    /// Takes the second half off.
+    /// Splits off the second half of the leaf.
     fn split(&mut self) -> Leaf<A> {
         let half = self.len() / 2;
         let behind = Leaf {
@@ -282,7 +282,7 @@ impl<A: Address> Leaf<A> {
     }
 }
 
-/// The lower half of a hop's number, and the upper.
+/// Returns the lower and the upper half of a hop's number.
 #[allow(clippy::cast_possible_truncation, reason = "halves of the number")]
 fn halves(hop: Hop) -> (u16, u16) {
     (hop.0 as u16, (hop.0 >> 16) as u16)
@@ -297,7 +297,8 @@ impl<T: Copy + Default + PartialEq> Seldom<T> {
         !self.0.is_empty()
     }
 
-    /// Of a leaf of `len`, as those below.
+    /// Sets a value in the column of a leaf with `len` entries. The methods below also take the length of the
+    /// leaf.
     fn set(&mut self, len: usize, place: usize, value: T) {
         if value != T::default() && !self.is_there() {
             self.0 = vec![T::default(); len];
@@ -350,7 +351,8 @@ mod tests {
 
     use super::*;
 
-    /// What is done to both, over prefixes that lie close to each other; hops above 1 are large.
+    /// Applies operations to the map and to a model, over prefixes that are close to each other. Hops above 1
+    /// are large.
     fn agree<A: Address>(ops: Vec<(A, u8, u32)>, asked: [A; 6]) -> Result<(), TestCaseError> {
         let (mut routes, mut model) = (Routes::<A>::new(), BTreeMap::new());
         for (address, length, hop) in ops {
@@ -385,7 +387,7 @@ mod tests {
 
         #[test]
         fn they_are_those_of_an_ordered_map_6(ops in prop::collection::vec((0_u32..900, 0_u8..=1, 0_u32..3), 0..4000)) {
-            // Prefixes of 64 bits, and addresses with more than that.
+            // Prefixes of 64 bits, and addresses with longer prefixes.
             let wide = |n: u32| u128::from(n) << 64 | u128::from(n & 1);
             let ops = ops.into_iter().map(|(n, long, hop)| (wide(n), 64 + 64 * long, hop)).collect();
             agree(ops, [0, 300, 77, 78, 600, u32::MAX].map(wide))?;
@@ -411,7 +413,7 @@ mod tests {
             };
             assert!(bytes(&routes) <= 7 * count * 5 / 4, "{} for {count}", bytes(&routes));
             assert!(routes.leaves.len() <= 3 * count / MOST, "{} leaves", routes.leaves.len());
-            // Nine of ten go, anywhere.
+            // Nine of ten prefixes are removed, at arbitrary positions.
             let kept = |at: usize| at.is_multiple_of(10);
             for at in (0..count).filter(|at| !kept(*at)) {
                 routes.remove(&Prefix::new(number(at), 24));

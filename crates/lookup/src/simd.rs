@@ -1,9 +1,12 @@
-//! What some CPUs do in fewer instructions; tests compare each with its twin for all CPUs.
+//! Code paths for CPUs with additional instructions. Tests compare each with the portable path.
 //!
-//! Look-ups with the CPU's own counting of bits (`popcnt`), which x86-64 does not promise, are compiled from the same source as their
-//! twin without, [`look_up`](crate::trie::look_up); and so are those in a [`FlowCache`], with words of 256 bits and multiplications that
-//! leave the flags alone (`avx2`, `bmi1`, `bmi2`, `popcnt`), as are those of several keys in a [`Classifier`]. Sixteen octets are compared
-//! at once by SSE2, which x86-64 promises.
+//! Both paths are compiled from one source:
+//! - [`look_up`](crate::trie::look_up) with the population count instruction (`popcnt`), which baseline
+//!   x86-64 lacks.
+//! - Look-ups in a [`FlowCache`], and look-ups of several keys in a [`Classifier`], with 256-bit words and
+//!   flagless multiplication (`avx2`, `bmi1`, `bmi2`, `popcnt`).
+//!
+//! Comparisons of sixteen octets use SSE2, which is part of baseline x86-64.
 #![allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 
 use std::sync::atomic::AtomicU64;
@@ -13,14 +16,15 @@ use crate::flow_cache::{FlowCache, KEY_WORDS};
 use crate::prefix::Address;
 use crate::trie::Hop;
 
-/// As [`crate::trie::look_up`]; `false`, and nothing done, on a CPU without the instruction.
+/// Like [`crate::trie::look_up`], with `popcnt`. Returns `false` and does nothing on a CPU without the
+/// instruction.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) -> bool {
     if !std::arch::is_x86_feature_detected!("popcnt") {
         return false;
     }
-    // SAFETY: the CPU has the feature, which was asked for just now.
+    // SAFETY: The CPU has the feature, which was checked above.
     unsafe { counting(words, addresses, hops) }
     true
 }
@@ -31,7 +35,7 @@ fn counting<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) 
     crate::trie::look_up(words, addresses, hops);
 }
 
-/// Elsewhere the compiler knows the instruction by itself.
+/// Returns `false`. On other architectures the compiler uses the instruction where it exists.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn look_up<A: Address>(_: &[AtomicU64], _: &[A], _: &mut [Hop]) -> bool {
     false
@@ -44,7 +48,8 @@ fn has_wide_words() -> bool {
     has!("avx2") && has!("bmi1") && has!("bmi2") && has!("popcnt")
 }
 
-/// As [`FlowCache::find_burst`]; `false`, and nothing done, on a CPU without the instructions.
+/// Like [`FlowCache::find_burst`], with wide words. Returns `false` and does nothing on a CPU without the
+/// instructions.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn find_burst<'k, const X: usize, T>(
@@ -57,7 +62,7 @@ pub fn find_burst<'k, const X: usize, T>(
     if !has_wide_words() {
         return false;
     }
-    // SAFETY: the CPU has the features, which were asked for just now.
+    // SAFETY: The CPU has the features, which were checked above.
     unsafe { find_burst_in_wide_words(cache, port, key, beyond, found) }
     true
 }
@@ -74,7 +79,7 @@ fn find_burst_in_wide_words<'k, const X: usize, T>(
     cache.find_in_bursts(port, key, beyond, found);
 }
 
-/// Elsewhere there is only the twin.
+/// Returns `false`. Other architectures have only the portable path.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn find_burst<'k, const X: usize, T>(
     _: &mut FlowCache<X, T>,
@@ -86,7 +91,7 @@ pub fn find_burst<'k, const X: usize, T>(
     false
 }
 
-/// As [`Classifier::burst`].
+/// Like [`Classifier::burst`], with wide words if the CPU has them.
 #[inline]
 pub fn burst<'a, const TRACKED: bool, const W: usize, T>(
     classifier: &'a Classifier<W, T>,
@@ -96,7 +101,7 @@ pub fn burst<'a, const TRACKED: bool, const W: usize, T>(
 ) {
     #[cfg(target_arch = "x86_64")]
     if has_wide_words() {
-        // SAFETY: the CPU has the features, which was asked for just now.
+        // SAFETY: The CPU has the features, which were checked above.
         return unsafe { burst_in_wide_words::<TRACKED, W, T>(classifier, keys, wild, found) };
     }
     classifier.burst::<TRACKED>(keys, wild, found);
@@ -113,12 +118,12 @@ fn burst_in_wide_words<'a, const TRACKED: bool, const W: usize, T>(
     classifier.burst::<TRACKED>(keys, wild, found);
 }
 
-/// The octets of two words that are the one wanted: a bit for each.
+/// Compares the octets of two words with `wanted`. Returns a mask with one bit per equal octet.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub fn octets_that_are(words: [u64; 2], wanted: u8) -> u32 {
     use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
-    // SAFETY: the instructions are SSE2's, which every x86-64 CPU has.
+    // SAFETY: The instructions are SSE2, which every x86-64 CPU has.
     let bits = unsafe {
         let octets = _mm_set_epi64x(words[1].cast_signed(), words[0].cast_signed());
         _mm_movemask_epi8(_mm_cmpeq_epi8(octets, _mm_set1_epi8(wanted.cast_signed())))
@@ -126,7 +131,7 @@ pub fn octets_that_are(words: [u64; 2], wanted: u8) -> u32 {
     bits.cast_unsigned()
 }
 
-/// As on x86-64.
+/// Portable variant of `octets_that_are`.
 #[cfg(any(test, not(target_arch = "x86_64"), miri))]
 pub fn octets_that_are_anywhere(words: [u64; 2], wanted: u8) -> u32 {
     let octets = words.into_iter().flat_map(u64::to_le_bytes);

@@ -1,4 +1,4 @@
-//! The writer's side of a trie: the prefixes themselves, and how the words that readers see are made of them.
+//! The writer side of a trie: the prefixes, and the construction of the words that readers see.
 
 use std::array;
 use std::fmt;
@@ -12,35 +12,35 @@ use crate::routes::Routes;
 use crate::trie::{DEFAULT, Hop, IS_NODE, NODE, ROOT, STRIDE, Trie, low, place};
 use crate::words::{Part, Parts, TableFull};
 
-/// Slots of a node.
+/// Number of slots of a node.
 const SLOTS: usize = 64;
 
-/// Prefixes and where they lead; see the crate's documentation.
+/// A table of prefixes and next hops. See the crate's documentation.
 pub struct Table<A: Address> {
     routes: Routes<A>,
-    /// How many prefixes there are of each length.
+    /// Number of prefixes of each length.
     lengths: Vec<usize>,
     parts: Parts,
-    /// Made by the change that is under way, and not reached by readers yet.
+    /// Parts built by the current change, which readers cannot reach yet.
     made: Vec<Part>,
-    /// Not reached any more when it is published.
+    /// Parts that readers cannot reach after the current change is published.
     left: Vec<Part>,
 }
 
-/// What a table takes.
+/// Size of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// Prefixes.
+    /// Number of prefixes.
     pub prefixes: usize,
     /// Bytes of the trie that are in use.
     pub bytes: usize,
-    /// Bytes of the trie that have ever been in use: only these take memory.
+    /// Bytes of the trie that were ever in use. Only these occupy memory.
     pub touched: usize,
-    /// Bytes that the trie may take.
+    /// Maximum size of the trie in bytes.
     pub capacity: usize,
 }
 
-/// What a slot holds.
+/// Content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Hop(u32),
@@ -48,7 +48,8 @@ enum Entry {
 }
 
 impl<A: Address> Table<A> {
-    /// Without prefixes, with so many words of eight bytes for its trie. Readers come from `domain`.
+    /// Returns a table without prefixes, with `words` words of eight bytes for its trie. Readers register
+    /// with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize) -> Table<A> {
         Table {
@@ -60,15 +61,17 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// The same, whose trie stands in memory of others too, word by word at the same places, for readers that are no workers. The memory
-    /// is zero, and nobody else writes there; it has so many words as the trie will have.
+    /// Returns a table whose trie is also written to external memory (a mapped BPF array) at the same
+    /// offsets, for readers that are not workers. The memory must be zero and must have no other writer. Its
+    /// length is the length of the trie.
     ///
-    /// Such readers begin at word 1 plus the first [`Address::ROOT_BITS`] bits of an address: see the crate's documentation. Where they
-    /// find 0, word 0 counts, the default. What they may still be in is not written until `readers` are past it; changes wait for
-    /// that, some milliseconds, when there is no other room.
+    /// External readers start at word 1 plus the first [`Address::ROOT_BITS`] bits of an address. See the
+    /// crate's documentation. If they find 0, word 0 applies, the default route. Memory that external readers
+    /// may use is not rewritten until `readers` are past it. If there is no other space, changes wait for
+    /// that, some milliseconds.
     ///
     /// # Errors
-    /// [`TableFull`]: the memory is too small for a root.
+    /// Returns [`TableFull`] if the memory is too small for a root table.
     pub fn mirrored(readers: &Readers, memory: Memory) -> Result<Table<A>, TableFull> {
         Ok(Table {
             routes: Routes::new(),
@@ -79,16 +82,17 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// What readers look addresses up in.
+    /// Returns the reader side of the table.
     #[must_use]
     pub fn trie(&self) -> Trie<A> {
         Trie::new(self.parts.shared())
     }
 
-    /// Lets a prefix lead somewhere; gives where it led before. To [`Hop::NONE`] is the same as [`Table::remove`].
+    /// Sets the hop of a prefix and returns the previous one. Setting [`Hop::NONE`] is equivalent to
+    /// [`Table::remove`].
     ///
     /// # Errors
-    /// [`TableFull`]: nothing has changed.
+    /// Returns [`TableFull`]. Nothing has changed then.
     pub fn insert(&mut self, prefix: Prefix<A>, hop: Hop) -> Result<Option<Hop>, TableFull> {
         let before = self.set(prefix, hop);
         if before.unwrap_or_default() != hop {
@@ -99,20 +103,21 @@ impl<A: Address> Table<A> {
         Ok(before)
     }
 
-    /// Takes a prefix out; gives where it led.
+    /// Removes a prefix and returns its hop.
     ///
     /// # Errors
-    /// [`TableFull`]: nothing has changed. Some words are kept for removals alone; to run out of them it takes a prefix that is
-    /// shorter than the root table's bits, or thousands of removals while no reader passes a quiescent point.
+    /// Returns [`TableFull`]. Nothing has changed then. Some words are reserved for removals. They run out
+    /// only by removing a prefix shorter than the root table's bits, or by thousands of removals while no
+    /// reader passes a quiescent point.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Result<Option<Hop>, TableFull> {
         self.insert(prefix, Hop::NONE)
     }
 
-    /// Lets many prefixes lead somewhere, as [`Table::insert`] does with each in turn: quicker for a whole table. Readers see parts of it
-    /// come one after the other.
+    /// Sets the hops of many prefixes like [`Table::insert`] for each in turn, but faster for a whole table.
+    /// Readers see the changes in several steps.
     ///
     /// # Errors
-    /// [`TableFull`]: nothing has changed.
+    /// Returns [`TableFull`]. Nothing has changed then.
     pub fn load(&mut self, routes: impl IntoIterator<Item = (Prefix<A>, Hop)>) -> Result<(), TableFull> {
         let mut before: Vec<(Prefix<A>, Hop)> = Vec::new();
         for (prefix, hop) in routes {
@@ -126,54 +131,55 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// Where a prefix leads itself.
+    /// Returns the hop of exactly this prefix.
     #[must_use]
     pub fn get(&self, prefix: &Prefix<A>) -> Option<Hop> {
         self.routes.get(prefix)
     }
 
-    /// The longest prefix that covers an address, and where it leads: what [`Trie::look_up`] finds, with its reason.
+    /// Returns the longest prefix that covers an address, and its hop. [`Trie::look_up`] returns the hop
+    /// alone.
     #[must_use]
     pub fn longest(&self, address: A) -> Option<(Prefix<A>, Hop)> {
         self.cover(address, 0, A::BITS)
     }
 
-    /// All prefixes, by address and then by length.
+    /// Returns an iterator over all prefixes, by address and then by length.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         self.routes.iter()
     }
 
-    /// Prefixes that there are.
+    /// Returns the number of prefixes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.routes.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the table has no prefixes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it takes.
+    /// Returns the size of the table.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let (used, touched, capacity) = self.parts.usage();
         Usage { prefixes: self.len(), bytes: 8 * used, touched: 8 * touched, capacity: 8 * capacity }
     }
 
-    /// Makes room of what no reader can be in any more; changes do so by themselves. Never waits.
+    /// Frees words that no reader can reach any more. Changes call it implicitly. Never waits.
     pub fn collect(&mut self) {
         self.parts.collect(true);
     }
 
-    /// The words themselves, for comparing ways to read them.
+    /// Passes the words to a function, for comparing implementations of the look-up.
     #[cfg(test)]
     pub(crate) fn read<R>(&self, by: impl FnOnce(&[std::sync::atomic::AtomicU64]) -> R) -> R {
         by(&self.parts.shared().words)
     }
 
-    /// Changes the prefixes alone; gives where this one led.
+    /// Changes only the prefix map and returns the previous hop.
     fn set(&mut self, prefix: Prefix<A>, hop: Hop) -> Option<Hop> {
         let before = match hop {
             Hop::NONE => self.routes.remove(&prefix),
@@ -185,7 +191,7 @@ impl<A: Address> Table<A> {
         before
     }
 
-    /// The longest prefix of at least `least` and at most `most` bits that covers an address.
+    /// Returns the longest prefix of at least `least` and at most `most` bits that covers an address.
     fn cover(&self, address: A, least: u32, most: u32) -> Option<(Prefix<A>, Hop)> {
         (least..=most.min(A::BITS))
             .rev()
@@ -196,12 +202,13 @@ impl<A: Address> Table<A> {
             })
     }
 
-    /// What is to be found for an address that no prefix of more than `most` bits covers. The default is a word of its own.
+    /// Returns the hop of an address that no prefix longer than `most` bits covers. 0 if only the default
+    /// route covers it, which is a separate word.
     fn inherited(&self, address: A, most: u32) -> u32 {
         self.cover(address, 1, most).map_or(0, |(_, hop)| hop.0)
     }
 
-    /// Makes the words anew that say where a prefix's addresses lead. All is made before anything is published.
+    /// Rebuilds the words for a prefix's addresses. All words are written before the first is published.
     fn rewritten(&mut self, prefix: Prefix<A>) -> Result<(), TableFull> {
         self.parts.use_reserve(self.get(&prefix).is_none());
         let entries = self.root_entries(prefix);
@@ -222,7 +229,7 @@ impl<A: Address> Table<A> {
         Ok(())
     }
 
-    /// The root entries that a prefix lies under, as far as they change, with their places.
+    /// Returns the changed root entries under a prefix, with their indexes.
     fn root_entries(&mut self, prefix: Prefix<A>) -> Result<Vec<(usize, u64)>, TableFull> {
         let length = u32::from(prefix.length());
         let first = ROOT + prefix.address().bits(0, A::ROOT_BITS);
@@ -247,7 +254,7 @@ impl<A: Address> Table<A> {
         Ok(entries)
     }
 
-    /// A root entry in place of an old one, whose node is not reached any more.
+    /// Returns the new value of a root entry and marks the node of the old value as unreachable.
     fn root_entry(&mut self, old: u64, entry: Entry) -> Result<u64, TableFull> {
         if old & IS_NODE != 0 {
             self.left.push(Part { at: low(old), length: NODE });
@@ -258,7 +265,7 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// What a root entry holds.
+    /// Returns the content of a root entry.
     fn held(&self, entry: u64) -> Entry {
         if entry & IS_NODE == 0 { Entry::Hop(low(entry)) } else { Entry::Node(self.node(place(low(entry)))) }
     }
@@ -273,7 +280,7 @@ impl<A: Address> Table<A> {
         Ok(part)
     }
 
-    /// An entry below `from` bits of a prefix that is longer than that, where this prefix alone has changed.
+    /// Returns an updated entry below `from` bits, where only `prefix`, which is longer, has changed.
     fn changed(&mut self, old: Entry, from: u32, prefix: Prefix<A>) -> Result<Entry, TableFull> {
         let mut slots = self.slots(&old);
         self.leave(&old);
@@ -292,12 +299,12 @@ impl<A: Address> Table<A> {
         self.joined(&slots)
     }
 
-    /// The slots that a prefix lies under, each for the addresses that share `below` bits.
+    /// Fills the slots under a prefix. Each slot covers the addresses with equal first `below` bits.
     fn fill(&mut self, prefix: Prefix<A>, below: u32, slots: &mut [Entry]) -> Result<(), TableFull> {
         let (address, length) = (prefix.address(), u32::from(prefix.length()));
         slots.fill(Entry::Hop(self.inherited(address, length)));
         let Ok(longest) = u8::try_from(A::BITS) else { return Ok(()) };
-        // What begins with the same address and is shorter is not in it.
+        // Shorter prefixes with an equal address are not part of the range.
         let first = Prefix::new(address, prefix.length().saturating_add(1));
         if first.length() == prefix.length() {
             return Ok(());
@@ -307,7 +314,7 @@ impl<A: Address> Table<A> {
         self.spread(&inner, length, below, slots)
     }
 
-    /// Lays prefixes of more than `from` bits, in their order, over slots of `below` bits.
+    /// Applies prefixes longer than `from` bits, in order, to slots of `below` bits.
     fn spread(
         &mut self,
         mut routes: &[(Prefix<A>, Hop)],
@@ -318,7 +325,7 @@ impl<A: Address> Table<A> {
         while let Some(((prefix, hop), rest)) = routes.split_first() {
             let (number, length) = (prefix.address().bits(from, below - from), u32::from(prefix.length()));
             if length <= below {
-                // What is shorter came before, what is longer is yet to come.
+                // Shorter prefixes were applied before, longer ones follow.
                 let covered = slots.iter_mut().skip(number).take(1 << (below - length));
                 covered.for_each(|slot| *slot = Entry::Hop(hop.0));
                 routes = rest;
@@ -337,7 +344,7 @@ impl<A: Address> Table<A> {
         Ok(())
     }
 
-    /// A node of these slots, or the hop that all of them have.
+    /// Returns a node with these slots, or the hop if all slots have an equal hop.
     fn joined(&mut self, slots: &[Entry; SLOTS]) -> Result<Entry, TableFull> {
         if let Some(Entry::Hop(hop)) = slots.first().filter(|first| slots.iter().all(|slot| slot == *first)) {
             return Ok(Entry::Hop(*hop));
@@ -367,7 +374,7 @@ impl<A: Address> Table<A> {
         Ok(Entry::Node([is_node, is_new, u64::from(children_at) | u64::from(leaves_at) << 32]))
     }
 
-    /// The slots of an entry; those of a hop all have it.
+    /// Returns the slots of an entry. If the entry is a hop, all slots have it.
     fn slots(&self, entry: &Entry) -> [Entry; SLOTS] {
         let [is_node, is_new, bases] = match entry {
             Entry::Hop(_) => return [*entry; SLOTS],
@@ -388,7 +395,7 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// An entry's own arrays are not reached any more; what its children have may be.
+    /// Marks the arrays of an entry as unreachable. The arrays of its children may remain reachable.
     fn leave(&mut self, entry: &Entry) {
         let Entry::Node([is_node, is_new, bases]) = entry else { return };
         let (children, leaves) = (NODE * place(is_node.count_ones()), place(is_new.count_ones()).div_ceil(2));
@@ -399,7 +406,7 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Nothing of an entry is reached any more.
+    /// Marks the arrays of an entry and of all its descendants as unreachable.
     fn leave_all(&mut self, entry: Entry) {
         if let Entry::Node([is_node, _, bases]) = entry {
             self.leave(&entry);

@@ -1,4 +1,4 @@
-//! What readers see of a table: see the crate's documentation for how it lies in memory.
+//! The reader side of a table. The crate's documentation describes the memory layout.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,29 +10,30 @@ use crate::prefix::Address;
 use crate::simd;
 use crate::words::Shared;
 
-/// The next hop of addresses that no prefix but ::/0 or 0.0.0.0/0 covers.
+/// Index of the word with the next hop of addresses that only the default route covers.
 pub const DEFAULT: usize = 0;
-/// The root table's first word.
+/// Index of the first word of the root table.
 pub const ROOT: usize = 1;
-/// Of a root entry: the lower half is the place of a node, and not a hop.
+/// Bit of a root entry: its lower half is the index of a node and not a hop.
 pub const IS_NODE: u64 = 1 << 63;
-/// Bits that a node decides by.
+/// Number of address bits that a node decides.
 pub const STRIDE: u32 = 6;
-/// Words of a node.
+/// Number of words of a node.
 pub const NODE: usize = 3;
-/// Addresses that are looked up together: enough for the memory's latency to overlap, few enough to stay in registers and L1.
+/// Number of addresses that are looked up together. Enough to overlap memory latencies, few enough to stay in
+/// registers and L1.
 const LANES: usize = 16;
 
-/// What a prefix leads to: a number whose meaning is its owner's.
+/// Next hop of a prefix: a number whose meaning its owner defines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Hop(pub u32);
 
 impl Hop {
-    /// Of addresses that no prefix covers; prefixes cannot lead to it.
+    /// Next hop of addresses that no prefix covers. A prefix cannot lead to it.
     pub const NONE: Hop = Hop(0);
 }
 
-/// A table as its readers have it; clones are the same one.
+/// The reader side of a table. Clones refer to one table.
 #[derive(Debug)]
 pub struct Trie<A> {
     shared: Arc<Shared>,
@@ -45,39 +46,40 @@ impl<A> Clone for Trie<A> {
     }
 }
 
-/// The lower half of a word.
+/// Returns the lower half of a word.
 #[inline(always)]
 pub fn low(word: u64) -> u32 {
-    // The other half is another number.
+    // The upper half is another number.
     #[allow(clippy::cast_possible_truncation, reason = "half of the word")]
     let low = word as u32;
     low
 }
 
-/// Set bits of a node's 64 up to and with this slot's.
+/// Returns the number of set bits up to and including the bit of this slot.
 #[inline(always)]
 fn rank(bits: u64, slot: usize) -> usize {
-    // Shifted by at most 63: all bits above the slot go.
+    // The shift is at most 63, and all bits above the slot are shifted out.
     let upto = bits << (63 - (slot & 63));
     upto.count_ones().try_into().unwrap_or(64)
 }
 
 #[inline(always)]
 fn word(words: &[AtomicU64], at: usize) -> u64 {
-    // A reader that is where it should not be (an error of the program) reads something, and ends.
+    // An index out of range is a programming error. The reader then reads 0, and the walk ends.
     words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
 }
 
-/// The place of something that 32 bits number.
+/// Returns a 32-bit index as a `usize`.
 #[inline(always)]
 pub fn place(at: u32) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
-/// One step down: where a slot of a node leads, and whether that is a node. Else it is twice the place of the word that holds a hop, and one
-/// more for its upper half.
+/// Descends one level: returns the target of a node's slot and whether the target is a node. If not, the
+/// target is twice the index of the word that holds the hop, plus one if the hop is in its upper half.
 ///
-/// Both ways are reckoned and one is chosen: which it is nobody can foresee, and a branch taken wrongly costs more.
+/// Both targets are computed and one is selected without a branch, because the outcome is unpredictable and a
+/// misprediction costs more.
 #[inline(always)]
 fn step(words: &[AtomicU64], node: usize, slot: usize) -> (usize, bool) {
     let (children, leaves, bases) = (word(words, node), word(words, node + 1), word(words, node + 2));
@@ -99,10 +101,10 @@ impl<A: Address> Trie<A> {
         Trie { shared: Arc::clone(shared), address: PhantomData }
     }
 
-    /// The hops of addresses, as many as both slices have.
+    /// Looks up the next hops of addresses, for as many as both slices hold.
     ///
     /// # Panics
-    /// When the reader is offline or belongs to another domain (errors of the program).
+    /// When the reader is offline or belongs to another domain (programming errors).
     pub fn look_up(&self, reader: &Reader, addresses: &[A], hops: &mut [Hop]) {
         reader.check(&self.shared.domain);
         if !simd::look_up(&self.shared.words, addresses, hops) {
@@ -111,7 +113,8 @@ impl<A: Address> Trie<A> {
     }
 }
 
-/// Level by level for some addresses at a time, so that their memory accesses overlap; the next ones' first are under way meanwhile.
+/// Looks up addresses level by level in groups, so that memory accesses overlap. The first accesses of the
+/// next group are prefetched meanwhile.
 #[inline(always)]
 pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) {
     let root = |address: &A| ROOT + address.bits(0, A::ROOT_BITS);
@@ -127,11 +130,11 @@ pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop
             *hop = Hop(std::hint::select_unpredictable(is_node, 0, low(entry)));
             at[lane & (LANES - 1)] = place(low(entry));
             pending |= u32::from(is_node) << lane;
-            // Of one that is a hop already, in vain.
+            // The prefetch is useless for an entry that is already a hop.
             prefetch(words, place(low(entry)));
         }
         let (mut from, mut found) = (A::ROOT_BITS, pending);
-        // Beyond the last bit there is nothing, whatever a word says.
+        // The loop ends after the last bit of the address, whatever the words contain.
         while pending != 0 && from < A::BITS {
             let mut lanes = pending;
             while lanes != 0 {
@@ -141,7 +144,7 @@ pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop
                 let (to, is_node) = step(words, at[lane], address.bits(from, STRIDE));
                 at[lane] = to;
                 pending &= !(u32::from(!is_node) << lane);
-                // A hop is read when the others have come so far: then all of them are under way.
+                // A hop is read after all lanes have reached theirs, when all reads are under way.
                 prefetch(words, to >> u32::from(!is_node));
             }
             from += STRIDE;

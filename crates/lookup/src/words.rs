@@ -1,10 +1,13 @@
-//! The array of words that a trie lies in, and who of its parts is in use. One writer; readers see single words.
+//! The array of words that holds a trie, and the allocator of its parts. There is one writer. Readers read
+//! single words.
 //!
-//! Parts are handed out by their size. One that readers may still be in waits for a grace period before it is handed out again. Free ones
-//! that lie side by side are joined now and then, so that what a table was full of once fits what it is full of now.
-//! Words are zero until they are first written, and their pages not there: a large array costs what is used of it.
+//! Parts are allocated by size. A part that readers may still use is reused only after a grace period.
+//! Adjacent free parts are joined occasionally, so that space freed in parts of one size can serve parts of
+//! another size. Words are zero until first written and their pages are not mapped, so a large array costs
+//! only the memory that is used.
 //!
-//! A mirror is memory of somebody else's, in which the same words stand at the same places, for strangers to read.
+//! A mirror is externally owned memory (a mapped BPF array) that holds a copy of the words at the same
+//! offsets. BPF programs read it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,67 +17,69 @@ use sync::qsbr::Domain;
 use sync::readers::{Memory, Readers, Ticket};
 use zerocopy::FromZeros;
 
-/// Words of the longest part: 64 nodes of three.
+/// Number of words of the longest part: 64 nodes of three words.
 const LONGEST: usize = 192;
-/// Words that only removals use: some levels of nodes, many times.
+/// Number of words reserved for removals, which suffices for many paths of nodes.
 pub const RESERVE: usize = 8192;
-/// The array grows by so many words, or by a sixteenth of what is in use, before free parts are joined.
+/// Number of words by which the array may grow before free parts are joined. One sixteenth of the used words
+/// if that is more.
 const JOIN: usize = 1 << 13;
-/// Parts that wait before a grace period is begun for them.
+/// Number of unlinked parts that wait before a grace period begins for them.
 const BATCH: usize = 1024;
 
-/// The table's words are all in use.
+/// Error: all words of the table are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the table's {words} words are full; remove prefixes, or make the table with more words")]
 pub struct TableFull {
-    /// Words that it was made with.
+    /// Number of words that the table was created with.
     pub words: usize,
 }
 
-/// What readers and the writer share.
+/// State that readers and the writer share.
 #[derive(Debug)]
 pub struct Shared {
     pub words: Box<[AtomicU64]>,
     pub domain: Arc<Domain>,
 }
 
-/// A part of the array: its first word, and how many there are.
+/// A part of the array: index of its first word and number of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     pub at: u32,
     pub length: usize,
 }
 
-/// What the writer knows of the array.
+/// Allocator of the array, owned by the writer.
 pub struct Parts {
     shared: Arc<Shared>,
     readers: Readers,
     mirror: Option<Memory>,
-    /// The first word that was never handed out.
+    /// Index of the first word that was never allocated.
     top: usize,
-    /// By length.
+    /// Free parts, by length.
     free: Vec<Vec<u32>>,
-    /// Longer than [`LONGEST`].
+    /// Free parts longer than [`LONGEST`].
     stretches: Vec<Part>,
-    /// The first word that had not been handed out when free parts were last joined.
+    /// Value of `top` when free parts were last joined.
     joined_at: usize,
-    /// Unlinked since the last grace period began.
+    /// Parts unlinked since the last grace period began.
     fresh: Vec<Part>,
     waiting: VecDeque<(Ticket, Vec<Part>)>,
-    /// Words that are handed out, or wait.
+    /// Number of words that are allocated or wait for a grace period.
     used: usize,
-    /// Whether [`RESERVE`] may be used now.
+    /// Whether allocations may use [`RESERVE`].
     reserve: bool,
 }
 
 impl Parts {
-    /// An array of so many words, at most 2^32 - 1, of which the first `fixed` are not handed out.
+    /// Creates an array of `words` words, at most 2^32 - 1. The first `fixed` words are not allocated to
+    /// parts.
     pub fn new(domain: &Arc<Domain>, words: usize, fixed: usize) -> Parts {
         let words = words.max(fixed + 2 * RESERVE).min(usize::try_from(u32::MAX).unwrap_or(usize::MAX));
         Parts::made(&Readers::of(domain), words, fixed, None)
     }
 
-    /// The same with a mirror, whose words are zero and as many as there are.
+    /// Creates an array with a mirror. The mirror must be zero, and its length is the length of the array.
     pub fn mirrored(readers: &Readers, mirror: Memory, fixed: usize) -> Result<Parts, TableFull> {
         let words = mirror.as_ref().as_ref().len();
         if words < fixed + 2 * RESERVE || u32::try_from(words).is_err() {
@@ -84,9 +89,9 @@ impl Parts {
     }
 
     fn made(readers: &Readers, words: usize, fixed: usize, mirror: Option<Memory>) -> Parts {
-        // Without memory for it the array is empty, and everything is refused.
+        // If memory allocation fails, the array is empty and every change is refused.
         let mut words = <[AtomicU64]>::new_box_zeroed_with_elems(words).unwrap_or_default();
-        // Read at random, it should not also miss the TLB.
+        // The array is read at random, so huge pages avoid TLB misses.
         sync::memory::advise_huge_pages(&mut words);
         Parts {
             shared: Arc::new(Shared { words, domain: Arc::clone(readers.workers()) }),
@@ -103,7 +108,7 @@ impl Parts {
         }
     }
 
-    /// Lets what comes take from the reserve, or not.
+    /// Sets whether the following allocations may use the reserve.
     pub fn use_reserve(&mut self, may: bool) {
         self.reserve = may;
     }
@@ -112,7 +117,7 @@ impl Parts {
         &self.shared
     }
 
-    /// Words in use, words that have ever been, and words that there are.
+    /// Returns the number of words in use, the number that were ever in use, and the total.
     pub fn usage(&self) -> (usize, usize, usize) {
         (self.used, self.top, self.shared.words.len())
     }
@@ -121,7 +126,8 @@ impl Parts {
         self.shared.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Stores a word that readers may reach; they see what was written before.
+    /// Stores a word that readers may reach (release). A reader that sees the word also sees all earlier
+    /// writes.
     pub fn publish(&self, at: usize, word: u64) {
         if let Some(place) = self.shared.words.get(at) {
             place.store(word, Ordering::Release);
@@ -131,13 +137,13 @@ impl Parts {
         }
     }
 
-    /// The mirror's words from a place on; none without one.
+    /// Returns the words of the mirror from an index on. Empty without a mirror.
     fn mirror_from(&self, at: usize) -> &[AtomicU64] {
         let words = self.mirror.as_ref().map_or(&[][..], |mirror| mirror.as_ref().as_ref());
         words.get(at..).unwrap_or(&[])
     }
 
-    /// A new part with these words, at most [`LONGEST`].
+    /// Allocates a part and fills it with these words, at most [`LONGEST`].
     pub fn place(&mut self, content: &[u64]) -> Result<Part, TableFull> {
         let length = content.len();
         let at = self.take(length)?;
@@ -156,7 +162,7 @@ impl Parts {
         let full = TableFull { words: self.shared.words.len() };
         let kept = if self.reserve { 0 } else { RESERVE };
         if self.used + length + kept > full.words {
-            // What waits may be what is lacking.
+            // Parts whose grace period is over may suffice.
             self.collect(true);
             while self.used + length + kept > full.words {
                 if !self.wait_for_strangers() {
@@ -164,7 +170,7 @@ impl Parts {
                 }
             }
         }
-        // What is free is used before more of the array is, whose pages may not be there yet.
+        // Free parts are used before the array grows, because the pages of new words may not exist yet.
         if let Some(at) = self.found(length) {
             return Ok(at);
         }
@@ -189,7 +195,7 @@ impl Parts {
         }
     }
 
-    /// A free part of this length, or the beginning of a longer one.
+    /// Returns a free part of this length, or the beginning of a longer one.
     fn found(&mut self, length: usize) -> Option<u32> {
         let longer = (length..).zip(self.free.get_mut(length..)?).find(|(_, list)| !list.is_empty());
         if let Some((longer, list)) = longer {
@@ -208,7 +214,8 @@ impl Parts {
         Some(at)
     }
 
-    /// Makes free parts that lie side by side one: those of lengths that nobody wants any more become something that is wanted.
+    /// Joins adjacent free parts, so that space in parts of unused lengths becomes available for other
+    /// lengths.
     fn join(&mut self) {
         self.joined_at = self.top;
         let lists = self.free.iter_mut().enumerate();
@@ -229,7 +236,7 @@ impl Parts {
         self.put(whole);
     }
 
-    /// Among what is free.
+    /// Adds a part to the free parts.
     fn put(&mut self, part: Part) {
         match self.free.get_mut(part.length) {
             _ if part.length == 0 => {}
@@ -245,13 +252,13 @@ impl Parts {
         Some(at)
     }
 
-    /// Takes back a part that no reader has ever seen.
+    /// Frees a part that no reader has ever seen.
     pub fn give_back(&mut self, part: Part) {
         self.used -= part.length;
         self.put(part);
     }
 
-    /// Takes back a part that was unlinked, once no reader can be in it.
+    /// Frees an unlinked part after a grace period.
     pub fn retire(&mut self, part: Part) {
         self.fresh.push(part);
         if self.fresh.len() >= BATCH {
@@ -259,8 +266,8 @@ impl Parts {
         }
     }
 
-    /// Waits until strangers are past what was unlinked longest ago, some milliseconds, and takes it back; false if there is nothing
-    /// that waits for them alone.
+    /// Waits until external readers are past the oldest unlinked batch, which takes some milliseconds, and
+    /// frees the batch. Returns false if no batch waits for external readers alone.
     fn wait_for_strangers(&mut self) -> bool {
         let Some((ticket, _)) = self.waiting.front() else { return false };
         let waiting = self.waiting.len();
@@ -269,7 +276,7 @@ impl Parts {
         self.waiting.len() < waiting
     }
 
-    /// Begins a grace period for what was unlinked, and takes back what no reader can be in any more. Never waits.
+    /// Begins a grace period for unlinked parts and frees parts whose grace period is over. Never waits.
     pub fn collect(&mut self, all: bool) {
         if !self.fresh.is_empty() && (all || self.fresh.len() >= BATCH) {
             self.waiting.push_back((self.readers.begin(), std::mem::take(&mut self.fresh)));

@@ -1,8 +1,9 @@
-//! The look-up of several keys that go through the subtables in step.
+//! Look-up of several keys that go through the subtables in step.
 //!
-//! Each answer is what [`Classifier::lookup`] or [`Classifier::lookup_tracked`] gives, and so is what it depends on. Of a subtable every step is
-//! done for all keys that are still in question before the next step is done for any: what they read in memory is on its way for all of them at once,
-//! and what is left to guess for the CPU is how many keys there are, not what becomes of each.
+//! Results and tracked bits equal those of [`Classifier::lookup`] and [`Classifier::lookup_tracked`]. In each
+//! subtable a step is done for all remaining keys before the next step begins. Their memory reads then
+//! overlap. Branches depend only on the number of keys, not on the outcome of each key, so the CPU predicts
+//! them well.
 
 use super::layout::{MOST_PREFIXES, field, or_field};
 use super::partitions;
@@ -15,12 +16,13 @@ use crate::buckets::{Buckets, HashCounts};
 use crate::hash::short;
 use crate::simd;
 
-/// Keys that go in step.
+/// Maximum number of keys that go in step.
 pub const BURST: usize = 32;
 
-// Macros, since closures in iterators would become functions of their own, without what `simd` compiles this for.
+// Macros, because closures in iterators would become functions without the target features that `simd`
+// enables.
 
-/// Does something for each key of a set, which has a bit for each.
+/// Runs code for each key of a bit set.
 macro_rules! each {
     ($set:expr, |$at:ident| $what:expr) => {{
         let mut left: u32 = $set;
@@ -32,7 +34,7 @@ macro_rules! each {
     }};
 }
 
-/// Does something for each key of a set, and for all others, too, where that is quicker.
+/// Runs code for each key of a bit set, or for all keys if that is faster.
 macro_rules! most {
     ($set:expr, |$at:ident| $what:expr) => {{
         let set: u32 = $set;
@@ -46,7 +48,7 @@ macro_rules! most {
     }};
 }
 
-/// The keys of a set of which something holds; others may be asked, too.
+/// Returns the subset of keys for which a condition holds. The condition may be evaluated for other keys too.
 macro_rules! only {
     ($set:expr, |$at:ident| $holds:expr) => {{
         let (set, mut some): (u32, u32) = ($set, 0);
@@ -55,34 +57,35 @@ macro_rules! only {
     }};
 }
 
-/// What a classifier knows about the tracked fields of the keys.
+/// Cached results about the tracked fields of the keys.
 struct Fields {
-    /// Those of the keys of which it is known.
+    /// Set of the keys for which the result is known, per field.
     known: [u32; MOST_PREFIXES],
-    /// Told apart by octets: the field's value; by bits: the lengths of prefixes that match it.
+    /// With octet steps the value of the field, with bit steps the lengths of the prefixes that match it.
     values: [[u128; BURST]; MOST_PREFIXES],
-    /// How many of the field's bits were enough to know.
+    /// Number of bits of the field that the result depends on.
     bits: [[u32; BURST]; MOST_PREFIXES],
 }
 
-/// A burst under way.
+/// State of a burst.
 struct Burst<'k, const W: usize> {
     keys: [&'k [u64; W]; BURST],
     sums: [u64; BURST],
     hashes: [u32; BURST],
-    /// What words that several masks have add to the hashes of all keys, and a bit for each that is known.
+    /// Contributions of shared mask words to the hashes of all keys. `known` has a bit for each that is
+    /// computed.
     products: [[u64; BURST]; MOST_TERMS],
     known: u32,
 }
 
-/// What is put down of a burst.
+/// Tracked bits of a burst.
 struct Notes<'k, const W: usize> {
-    /// What each answer depends on.
+    /// Bits that each result depends on.
     wild: &'k mut [[u64; W]],
     fields: Fields,
 }
 
-/// Those of a set whose hashes are counted.
+/// Returns the subset of keys whose hashes are counted.
 #[inline(always)]
 fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
     let buckets = counts.buckets();
@@ -95,13 +98,13 @@ fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
     each!(maybe, |at| {
         sure |= u32::from(counts.is_at(buckets.slot(hashes[at], ways[at]), hashes[at])) << at;
     });
-    // What is in another way, or in another group.
+    // These hashes are in another way or another group, or absent.
     let mut others = 0;
     each!(maybe & !sure, |at| others |= u32::from(counts.contains(hashes[at])) << at);
     sure | others
 }
 
-/// Those of a set whose hashes may be in a table, and in which ways.
+/// Returns the subset of keys whose hashes may be in a table, and sets their possible ways.
 #[inline(always)]
 fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BURST]) -> u32 {
     if buckets.is_large() {
@@ -115,13 +118,13 @@ fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BU
 }
 
 impl<const W: usize> Burst<'_, W> {
-    /// Goes on with the hashes over some of the words.
+    /// Continues the hashes over some of the words.
     #[inline(always)]
     fn add_hash(&mut self, set: u32, words: &[Word], terms: &Terms) {
         for word in words {
             if let Some(term) = terms.shared(word.term) {
                 let products = &mut self.products[term];
-                // Of all keys: others of them will be asked.
+                // Computed for all keys, because other subtables will use it for other keys.
                 if self.known >> term & 1 == 0 {
                     self.known |= 1 << term;
                     (0..BURST).for_each(|at| products[at] = word.product(self.keys[at]));
@@ -143,7 +146,8 @@ impl<const W: usize> Notes<'_, W> {
         }
     }
 
-    /// Those of a set of which a tracked field of this stage does not tell that the subtable has no match; of the others, what tells it.
+    /// Returns the subset of keys for which no tracked field of this stage rules the subtable out. Tracks the
+    /// bits of the proof for the other keys.
     #[inline(always)]
     fn not_ruled_out<T>(
         &mut self,
@@ -180,7 +184,8 @@ impl<const W: usize> Notes<'_, W> {
         set
     }
 
-    /// Those of a set whose words up to the last stage some rule may have; of the others, what tells that none has.
+    /// Returns the subset of keys whose words up to the last stage match some rule. Tracks the bits of the
+    /// proof for the other keys.
     #[inline(always)]
     fn stages<T>(
         &mut self,
@@ -222,7 +227,7 @@ impl Fields {
         }
     }
 
-    /// Finds out about a field of those of the keys of which it is not known.
+    /// Computes the state of a field for the keys of a set that lack it.
     #[inline(always)]
     fn learn<const W: usize>(&mut self, burst: &mut Burst<'_, W>, place: usize, tracked: &Tracked, set: u32) {
         let new = set & !self.known[place];
@@ -255,20 +260,21 @@ impl Fields {
 }
 
 impl<const W: usize, T> Classifier<W, T> {
-    /// As [`Classifier::lookup`] of each key: `found` gets as many answers as there are keys.
+    /// Looks up each key like [`Classifier::lookup`]. Writes one result per key to `found`.
     ///
     /// # Panics
-    /// If there are less places for answers than keys.
+    /// If `found` has fewer entries than `keys`.
     pub fn lookup_burst<'a>(&'a self, keys: &[&[u64; W]], found: &mut [Option<(&'a T, u16)>]) {
         for (keys, found) in keys.chunks(BURST).zip(found[..keys.len()].chunks_mut(BURST)) {
             simd::burst::<false, W, T>(self, keys, &mut [], found);
         }
     }
 
-    /// As [`Classifier::lookup_tracked`] of each key, with what its answer depends on in its place of `wild`.
+    /// Looks up each key like [`Classifier::lookup_tracked`]. Sets the bits that each result depends on in
+    /// the key's entry of `wild`.
     ///
     /// # Panics
-    /// If there are less places for answers, or for what they depend on, than keys.
+    /// If `found` or `wild` has fewer entries than `keys`.
     pub fn lookup_burst_tracked<'a>(
         &'a self,
         keys: &[&[u64; W]],
@@ -281,7 +287,7 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// At most [`BURST`] keys. Without `TRACKED` nothing is put down in `wild`.
+    /// Looks up at most [`BURST`] keys. Without `TRACKED`, `wild` is not used.
     #[inline(always)]
     pub(crate) fn burst<'a, const TRACKED: bool>(
         &'a self,
@@ -308,7 +314,7 @@ impl<const W: usize, T> Classifier<W, T> {
             here = [0; BURST];
             each!(some, |at| here[at] = self.partitions.bits_hashed(burst.hashes[at], burst.keys[at]));
         }
-        // Of the best rule of each; -1 without.
+        // Priority of the best rule per key. -1 if there is none.
         let mut best = [-1_i32; BURST];
         for ranked in &self.order {
             if self.options.sorted {
@@ -328,7 +334,7 @@ impl<const W: usize, T> Classifier<W, T> {
                     each!(live & !set, |at| notes.wild[at][words.clone()].fill(u64::MAX));
                 }
             }
-            // Those of no word, of which the mask may be.
+            // Hashes of zero words, for an empty mask.
             (burst.sums, burst.hashes) = ([0; BURST], [0; BURST]);
             match &mut notes {
                 Some(notes) => set = notes.stages(&mut burst, self, subtable, set),

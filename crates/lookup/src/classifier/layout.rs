@@ -1,25 +1,25 @@
-//! Where a key's fields stand.
+//! Positions of the fields in a key.
 
 use std::ops::Range;
 
-/// The octets of one field inside a key's bytes.
+/// Position of one field in the bytes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Octets {
-    /// The first.
+    /// Index of the first octet.
     pub from: usize,
-    /// How many, at most 16.
+    /// Number of octets, at most 16.
     pub count: usize,
 }
 
-/// Fields whose prefixes can be tracked at most.
+/// Maximum number of fields with tracked prefixes.
 pub const MOST_PREFIXES: usize = 8;
-/// Port fields at most.
+/// Maximum number of port fields.
 pub const MOST_PORTS: usize = 8;
 
-/// Where the fields stand that a classifier knows more about than that they are bits.
+/// Positions of the key fields that a classifier treats specially.
 ///
-/// Octets are counted over the key's words as they lie in memory. A layout is a constant of the program: [`Layout::new`] checks it when the
-/// program is compiled.
+/// Octets are counted over the words of the key in memory order. A layout is a constant of the program.
+/// [`Layout::new`] checks it at compile time.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<const W: usize> {
     pub(super) stages: [usize; 4],
@@ -29,12 +29,15 @@ pub struct Layout<const W: usize> {
 }
 
 impl<const W: usize> Layout<W> {
-    /// `stages`: the words at which metadata, L2, L3 and L4 end; the last is `W`. `prefixes`: fields whose prefixes are tracked, each
-    /// within one stage. `ports`: the first octet of each field of two octets in the last stage. `partition`: words whose value divides
-    /// the rules, with the words from the first up to and without the second; `(0, 0)` for none.
+    /// Returns a layout.
+    ///
+    /// - `stages`: end of metadata, L2, L3 and L4 in words. The last is `W`.
+    /// - `prefixes`: fields whose prefixes are tracked, each within one stage.
+    /// - `ports`: first octet of each two-octet port field in the last stage.
+    /// - `partition`: range of words (first, end) whose value partitions the rules. `(0, 0)` for none.
     ///
     /// # Panics
-    /// If one of them is not as said: in a constant this is an error of the compiler's.
+    /// If an argument violates these conditions. In a constant this is a compile-time error.
     #[must_use]
     pub const fn new(
         stages: [usize; 4],
@@ -65,7 +68,7 @@ impl<const W: usize> Layout<W> {
         layout
     }
 
-    /// The stage that an octet is in.
+    /// Returns the stage that contains an octet.
     pub(super) const fn stage_of(&self, octet: usize) -> usize {
         let mut stage = 0;
         while octet / 8 >= self.stages[stage] {
@@ -79,13 +82,13 @@ impl<const W: usize> Layout<W> {
     }
 }
 
-/// The word as a number whose highest octet is the first in memory; and back.
+/// Converts a word to or from a number whose highest octet is the first in memory.
 #[inline(always)]
 fn turned(word: u64) -> u64 {
     word.to_be()
 }
 
-/// A field of a key, left-aligned.
+/// Returns a field of a key, left-aligned.
 #[inline(always)]
 pub fn field<const W: usize>(key: &[u64; W], octets: Octets) -> u128 {
     let (first, shift) = (octets.from / 8, octets.from % 8 * 8);
@@ -95,7 +98,7 @@ pub fn field<const W: usize>(key: &[u64; W], octets: Octets) -> u128 {
     (both << shift | behind) & (u128::MAX << (128 - octets.count * 8))
 }
 
-/// Sets the bits of a field, which are left-aligned, in a key.
+/// Sets the left-aligned bits of a field in a key.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes a number of 128 bits apart")]
 pub fn or_field<const W: usize>(key: &mut [u64; W], octets: Octets, bits: u128) {

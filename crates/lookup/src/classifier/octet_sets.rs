@@ -1,20 +1,21 @@
-//! Which prefixes rules have of one field, told apart by octets: sets of hashes instead of a trie, so that what is asked of a large
-//! table is a few places in memory that do not wait for one another.
+//! Set of the prefixes that rules have in one field, with octet granularity. Sets of hashes replace a trie,
+//! so that a query of a large table reads a few independent memory locations.
 //!
-//! One set holds the prefixes; and for each number of octets one holds the first octets of the prefixes that are longer. The first of
-//! those that a key's octets are not in tells how many of them show that no longer prefix matches. Where two hashes are equal by chance, a
-//! prefix that is not there seems to be: then an answer depends on more bits than it need, never on fewer.
+//! One set holds the prefixes. For each number of octets another set holds the first octets of all longer
+//! prefixes. The first of these sets that lacks the key's octets determines how many octets prove that no
+//! longer prefix matches. If two hashes collide, an absent prefix seems present. The result then depends on
+//! more bits than necessary, never on fewer.
 
 use super::trie::leading;
 use crate::buckets::HashCounts;
 use crate::hash::{Secret, Secrets, fold, short};
 
-/// See the [module](self).
+/// Prefix set with octet granularity. See the [module](self).
 #[derive(Debug)]
 pub struct OctetSets {
     secret: Secret,
     prefixes: HashCounts,
-    /// For one octet, for two, and so on.
+    /// Sets of leading octets of longer prefixes, for one octet, two octets and so on.
     longer: Vec<HashCounts>,
 }
 
@@ -23,7 +24,7 @@ impl OctetSets {
         OctetSets { secret: secrets.of(usize::MAX / 2), prefixes: HashCounts::new(), longer: Vec::new() }
     }
 
-    /// Bytes of memory.
+    /// Returns the memory use in bytes.
     pub fn memory(&self) -> usize {
         let sets = self.longer.capacity() * size_of::<HashCounts>();
         sets + self.prefixes.memory() + self.longer.iter().map(HashCounts::memory).sum::<usize>()
@@ -34,7 +35,7 @@ impl OctetSets {
         self.hash_of(length)(value)
     }
 
-    /// How prefixes of this length are hashed, given values that begin with them.
+    /// Returns the hash function for prefixes of this length, which takes values that begin with the prefix.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a prefix")]
     pub fn hash_of(&self, length: u32) -> impl Fn(u128) -> u32 {
@@ -46,22 +47,22 @@ impl OctetSets {
         }
     }
 
-    /// The hashes of all prefixes.
+    /// Returns the hashes of all prefixes.
     pub fn prefixes(&self) -> &HashCounts {
         &self.prefixes
     }
 
-    /// Those of the first octet of prefixes that are longer, of the first two, and so on.
+    /// Returns the sets of leading octets of longer prefixes, for one octet, two octets and so on.
     pub fn longer(&self) -> &[HashCounts] {
         &self.longer
     }
 
-    /// How many octets come before the last that a prefix has bits in.
+    /// Returns the number of octets before the last octet in which a prefix has bits.
     fn octets_before(length: u32) -> u32 {
         length.saturating_sub(1) / 8
     }
 
-    /// Adds a prefix, which is left-aligned.
+    /// Adds a left-aligned prefix.
     pub fn insert(&mut self, bits: u128, length: u32) {
         self.prefixes.add(self.hash(bits, length));
         for (at, octets) in (1..=Self::octets_before(length)).enumerate() {
@@ -73,7 +74,7 @@ impl OctetSets {
         }
     }
 
-    /// Takes out what [`OctetSets::insert`] added once.
+    /// Removes a prefix that [`OctetSets::insert`] added, once.
     pub fn remove(&mut self, bits: u128, length: u32) {
         self.prefixes.remove(self.hash(bits, length));
         for (at, octets) in (1..=Self::octets_before(length)).enumerate() {
@@ -84,7 +85,8 @@ impl OctetSets {
         }
     }
 
-    /// Fetches what [`OctetSets::bits`] reads, as far as it is large and likely to be read: about two octets and about three.
+    /// Prefetches the sets of two and three octets that [`OctetSets::bits`] reads, which are large and likely
+    /// to be read.
     #[inline(always)]
     pub fn prefetch(&self, value: u128) {
         for (set, bits) in self.longer.iter().skip(1).zip([16, 24]) {
@@ -92,13 +94,13 @@ impl OctetSets {
         }
     }
 
-    /// Whether a left-aligned value has a prefix of this length.
+    /// Returns whether a left-aligned value has a prefix of this length.
     #[inline(always)]
     pub fn has(&self, value: u128, length: u32) -> bool {
         self.prefixes.contains(self.hash(value, length))
     }
 
-    /// How many bits, whole octets, tell that no prefix which is longer than these matches.
+    /// Returns the number of bits, in whole octets, that prove that no prefix longer than these bits matches.
     pub fn bits(&self, value: u128) -> u32 {
         let mut bits = 8;
         for set in &self.longer {

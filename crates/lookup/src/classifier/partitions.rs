@@ -1,6 +1,7 @@
-//! Which subtables have rules for a value of the partition's words.
+//! Index from a value of the partition's words to the subtables that have rules with the value.
 //!
-//! A value has 64 bits, one for every 64th subtable: a subtable whose bit is not there has no rule with this value.
+//! Each value has 64 bits. Bit `n` stands for all subtables whose number modulo 64 is `n`. A subtable whose
+//! bit is clear has no rule with this value.
 
 use std::ops::Range;
 
@@ -10,23 +11,23 @@ use crate::hash::{Secret, Secrets, fold, short};
 #[derive(Clone, Debug)]
 struct Value {
     bits: u64,
-    /// Subtables with the number of their rules that have this value.
+    /// Subtables with a rule of this value, each with the number of such rules.
     subtables: Vec<(u32, u32)>,
 }
 
-/// See the [module](self).
+/// Partition index. See the [module](self).
 #[derive(Debug)]
 pub struct Partitions {
     words: Range<usize>,
     secrets: Box<[Secret]>,
     index: Buckets,
-    /// The values' words, one value after the other.
+    /// Words of the values, one value after the other.
     keys: Vec<u64>,
     values: Vec<Value>,
     free: Vec<u32>,
 }
 
-/// The bit of a subtable.
+/// Returns the bit of a subtable.
 #[inline(always)]
 pub fn bit(subtable: u32) -> u64 {
     1 << (subtable % 64)
@@ -45,7 +46,7 @@ impl Partitions {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the memory use in bytes.
     pub fn memory(&self) -> usize {
         let counts: usize = self.values.iter().map(|value| value.subtables.capacity()).sum();
         self.index.memory()
@@ -79,36 +80,36 @@ impl Partitions {
     #[inline(always)]
     fn find_hashed(&self, hash: u32, key: &[u64]) -> Option<u32> {
         let stored = |at: u32| &self.keys[at as usize * key.len()..][..key.len()];
-        // Without a way out in between: the words are few.
+        // No early exit, because the words are few.
         let is =
             |at| stored(at).iter().zip(key).fold(0, |other, (stored, word)| other | (stored ^ word)) == 0;
         self.index.find(hash, is)
     }
 
-    /// The bits of the subtables that may have rules for a key.
+    /// Returns the bits of the subtables that may have rules for a key.
     #[inline(always)]
     pub fn bits<const W: usize>(&self, key: &[u64; W]) -> u64 {
         self.bits_hashed(self.hash_of(key), key)
     }
 
-    /// The hash of a key's value.
+    /// Returns the hash of a key's value.
     #[inline(always)]
     pub fn hash_of<const W: usize>(&self, key: &[u64; W]) -> u32 {
         self.hash(&key[self.words.clone()])
     }
 
-    /// As [`Partitions::bits`], given the value's hash.
+    /// Like [`Partitions::bits`], given the hash of the value.
     #[inline(always)]
     pub fn bits_hashed<const W: usize>(&self, hash: u32, key: &[u64; W]) -> u64 {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
     }
 
-    /// Where values are by their hashes: what is not there has no bits.
+    /// Returns the table that maps hashes to values. A value that is absent has no bits.
     pub fn index(&self) -> &Buckets {
         &self.index
     }
 
-    /// A rule of a subtable has come.
+    /// Counts a rule that was added to a subtable.
     pub fn add<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let at = self.find(key).unwrap_or_else(|| {
@@ -129,7 +130,7 @@ impl Partitions {
         }
     }
 
-    /// A rule of a subtable has gone.
+    /// Counts a rule that was removed from a subtable.
     pub fn remove<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
         let key = &value[self.words.clone()];
         let Some(at) = self.find(key) else { return };

@@ -1,8 +1,12 @@
-//! The look-up: subtable by subtable, as long as a better rule is possible.
+//! Look-up of one key: searches subtables in order, as long as a better rule is possible.
 //!
-//! With tracking, what is asked of the key is written down as it is asked. A subtable without a match costs the bits of the cheapest proof
-//! of that which the [`Options`](super::Options) allow: the partition's words; a field's first bits, where no rule has a prefix of the
-//! subtable's length; the mask's bits of the stages up to the one without such a rule; the first bits of the ports; else the whole mask.
+//! With tracking, the key bits that the result depends on are recorded. A subtable without a match costs the
+//! bits of the cheapest proof that the [`Options`](super::Options) allow:
+//! - The words of the partition.
+//! - The first bits of a field, if no rule has a prefix of the subtable's length.
+//! - The bits of the mask up to the stage in which no rule matches.
+//! - The first bits of the ports.
+//! - The whole mask otherwise.
 
 use super::layout::{MOST_PREFIXES, Octets, field, or_field};
 use super::partitions;
@@ -11,23 +15,23 @@ use super::trie::{Reach, leading};
 use super::{Classifier, Ranked};
 use crate::hash::short;
 
-/// Subtables whose first place in memory is asked for before the first of them is searched.
+/// Number of subtables that are prefetched before the first of them is searched.
 const AHEAD: usize = 8;
 
-/// How a subtable is searched.
+/// Search strategy within a subtable.
 trait Finder<const W: usize> {
-    /// A subtable will be searched, as the one at this place among [`AHEAD`].
+    /// Prepares the search of a subtable, which is number `at` among [`AHEAD`].
     fn prepare<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>);
 
-    /// The first rule of the key's value in a subtable.
+    /// Returns the first rule of the key's value in a subtable.
     fn find<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>)
     -> Option<u32>;
 
-    /// A subtable was passed over because of the partition.
+    /// Records that a subtable was skipped because of the partition.
     fn passed_over<T>(&mut self, classifier: &Classifier<W, T>);
 }
 
-/// Nothing is written down, so the shortest way is taken.
+/// Search without tracking.
 struct Plain<'a, const W: usize> {
     key: &'a [u64; W],
     sums: [u64; AHEAD],
@@ -47,15 +51,15 @@ impl<const W: usize> Finder<W> for Plain<'_, W> {
     fn passed_over<T>(&mut self, _: &Classifier<W, T>) {}
 }
 
-/// Writes down what the answer depends on.
+/// Search with tracking of the bits that the result depends on.
 struct Tracking<'a, const W: usize> {
     key: &'a [u64; W],
     wild: &'a mut [u64; W],
-    /// What is known about prefixes of the key, once it was asked.
+    /// Prefixes of each tracked field that match the key, once computed.
     reaches: [Option<Reach>; MOST_PREFIXES],
 }
 
-/// Words of a key count.
+/// Adds the masks of words to the tracked bits.
 #[inline(always)]
 fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
     for word in words {
@@ -63,7 +67,8 @@ fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
     }
 }
 
-/// No rule of a subtable has all of the key's words: the ports that no rule has suffice to know it, or else all words together.
+/// Tracks why no rule of a subtable matches the key's words: the ports if no rule has them, otherwise all
+/// words.
 pub(super) fn missed<const W: usize, T>(
     classifier: &Classifier<W, T>,
     subtable: &Subtable<W, T>,
@@ -87,7 +92,8 @@ pub(super) fn missed<const W: usize, T>(
 }
 
 impl<const W: usize> Tracking<'_, W> {
-    /// Whether a tracked field of this stage tells that the subtable has no match, and the bits that tell it.
+    /// Returns whether a tracked field of this stage proves that the subtable has no match, and tracks the
+    /// bits of the proof.
     #[inline(always)]
     fn is_ruled_out<T>(
         &mut self,
@@ -113,7 +119,7 @@ impl<const W: usize> Tracking<'_, W> {
 impl<const W: usize> Finder<W> for Tracking<'_, W> {
     #[inline(always)]
     fn prepare<T>(&mut self, _: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) {
-        // Where prefixes count, they are asked first, and rarely anything after them.
+        // With prefix tracking, prefixes are checked first and rarely anything after them.
         if subtable.lengths == [0; MOST_PREFIXES] || !classifier.options.prefixes {
             subtable.prefetch(self.key);
         }
@@ -153,26 +159,27 @@ impl<const W: usize> Finder<W> for Tracking<'_, W> {
 }
 
 impl<const W: usize, T> Classifier<W, T> {
-    /// The rule of the highest priority that a key matches, and that priority. Among rules of the same priority that match, any may
-    /// be it, but always the same one until rules or options change.
+    /// Returns the matching rule of the highest priority, and the priority. If several matching rules have
+    /// that priority, the choice is arbitrary but stable until rules or options change.
     #[inline]
     #[must_use]
     pub fn lookup(&self, key: &[u64; W]) -> Option<(&T, u16)> {
         self.search(key, &mut Plain { key, sums: [0; AHEAD] }, |_, _| true)
     }
 
-    /// As [`Classifier::lookup`]. Sets the bits of `wild` that the answer depends on: every key that agrees with this one in the bits
-    /// set here gets the same answer, until rules or options change.
+    /// Like [`Classifier::lookup`], and sets the bits of `wild` that the result depends on. Until rules or
+    /// options change, every key that equals this one in those bits has an equal result.
     #[must_use]
     pub fn lookup_tracked(&self, key: &[u64; W], wild: &mut [u64; W]) -> Option<(&T, u16)> {
         self.lookup_where(key, wild, |_, _| true)
     }
 
-    /// As [`Classifier::lookup_tracked`], among the rules that are wanted, given payload and priority.
+    /// Like [`Classifier::lookup_tracked`], among the rules for which `wanted` returns true. `wanted` gets
+    /// payload and priority.
     ///
-    /// What is not wanted is shown, too: who wants nothing sees every rule that matches, in no certain order, and the bits set in
-    /// `wild` are then those that all of them depend on. Rules that could not be the answer any more, because a wanted one of at least
-    /// their priority has been found, may not be shown.
+    /// `wanted` is also called for rules that it rejects. If it rejects all, it sees every matching rule in
+    /// no particular order, and `wild` gets the bits that all of them depend on. Rules of no higher priority
+    /// than an accepted rule may be skipped.
     pub fn lookup_where(
         &self,
         key: &[u64; W],

@@ -1,7 +1,7 @@
-//! The rules of one mask: a hash table of their values.
+//! A subtable: the rules of one mask in a hash table of their values.
 //!
-//! A rule keeps only the words that the mask has bits in. Rules of the same value hang behind the one of the highest priority, by
-//! falling priority; only that one is in the hash table.
+//! A rule stores only the words in which the mask has bits. Rules of equal value form a list by falling
+//! priority. Only the rule of the highest priority is in the hash table.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,27 +14,27 @@ use super::{Change, Entry};
 use crate::buckets::{Buckets, HashCounts, Slot as Place, make_room};
 use crate::hash::{Secret, Secrets, fold, short};
 
-/// No rule.
+/// Index that means "no rule".
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A word that a mask has bits in.
+/// A word in which a mask has bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
     pub at: usize,
     pub mask: u64,
     secret: Secret,
-    /// Where it stands among the words of several masks.
+    /// Index among the words that several masks share.
     pub term: Option<u8>,
 }
 
 impl Word {
-    /// Of a key.
+    /// Returns the masked word of a key.
     #[inline(always)]
     fn of<const W: usize>(&self, key: &[u64; W]) -> u64 {
         key[self.at] & self.mask
     }
 
-    /// What it adds to a key's hash.
+    /// Returns the contribution of this word to a key's hash.
     #[inline(always)]
     pub fn product<const W: usize>(&self, key: &[u64; W]) -> u64 {
         fold(self.of(key) ^ self.secret.add, self.secret.multiply)
@@ -43,42 +43,42 @@ impl Word {
 
 #[derive(Clone, Debug)]
 pub(super) struct Slot<T> {
-    /// `None`: free.
+    /// Payload of the rule. `None` in a free slot.
     pub payload: Option<T>,
     pub priority: u16,
-    /// The rule of the same value that comes next in priority; of a free slot the next free one.
+    /// Next rule of equal value by falling priority. In a free slot, the next free slot.
     pub next: u32,
 }
 
-/// See the [module](self).
+/// Subtable of a classifier. See the [module](self).
 #[derive(Debug)]
 pub(super) struct Subtable<const W: usize, T> {
     pub mask: [u64; W],
     pub words: Box<[Word]>,
-    /// The words of the stages up to and with each.
+    /// Number of words up to and including each stage.
     pub cuts: [usize; 4],
-    /// The last stage that the mask has bits in.
+    /// Last stage in which the mask has bits.
     pub last_stage: usize,
-    /// The hashes of the rules' first words, at the end of each stage but the last.
+    /// Hashes of the rules' leading words at the end of each stage except the last.
     pub stages: [HashCounts; 3],
-    /// How long the mask is on each tracked field; 0: not there, or no prefix.
+    /// Prefix length of the mask on each tracked field. 0 if the mask has no bits there or is not a prefix.
     pub lengths: [u8; MOST_PREFIXES],
-    /// The mask on the port fields, one behind the other, left-aligned.
+    /// Mask on the concatenated port fields, left-aligned.
     pub ports_mask: u128,
-    /// The rules' ports, so.
+    /// Concatenated ports of the rules, left-aligned.
     pub ports: Trie,
     /// Whether the mask has all bits of the partition.
     pub partitioned: bool,
     pub index: Buckets,
-    /// Of each slot the masked words.
+    /// Masked words of each slot.
     values: Vec<u64>,
     pub(super) slots: Vec<Slot<T>>,
     free: u32,
-    /// Rules of each priority.
+    /// Number of rules of each priority.
     priorities: BTreeMap<u16, u32>,
 }
 
-/// The port fields of a key, one behind the other, left-aligned.
+/// Returns the concatenated port fields of a key, left-aligned.
 #[inline(always)]
 pub(super) fn ports_of<const W: usize>(layout: &Layout<W>, key: &[u64; W]) -> u128 {
     layout
@@ -122,9 +122,9 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Bytes of memory, its own size aside.
+    /// Returns the memory use in bytes, without the size of the struct itself.
     pub fn memory(&self) -> usize {
-        // A tree's node holds up to 11 entries; half of that is usual.
+        // A B-tree node holds up to 11 entries and is usually half full.
         let priorities = self.priorities.len() * 2 * size_of::<(u16, u32)>();
         self.words.len() * size_of::<Word>()
             + self.stages.iter().map(HashCounts::memory).sum::<usize>()
@@ -135,7 +135,7 @@ impl<const W: usize, T> Subtable<W, T> {
             + priorities
     }
 
-    /// The highest priority of a rule; `None` without rules.
+    /// Returns the highest priority of a rule. `None` without rules.
     pub fn highest(&self) -> Option<u16> {
         self.priorities.last_key_value().map(|(priority, _)| *priority)
     }
@@ -153,23 +153,23 @@ impl<const W: usize, T> Subtable<W, T> {
     #[inline(always)]
     fn is(&self, slot: u32, key: &[u64; W]) -> bool {
         let stored = &self.values[slot as usize * self.words.len()..][..self.words.len()];
-        // Without a way out in between: the words are few.
+        // No early exit, because the words are few.
         stored.iter().zip(&self.words).fold(0, |other, (stored, word)| other | (stored ^ word.of(key))) == 0
     }
 
-    /// The rule of the highest priority that has a key's value, given the hash of all words.
+    /// Returns the highest-priority rule of a key's value, given the hash of all words.
     #[inline(always)]
     pub fn find_hashed(&self, sum: u64, key: &[u64; W]) -> Option<u32> {
         self.index.find(short(sum), |slot| self.is(slot, key))
     }
 
-    /// As [`Subtable::find_hashed`].
+    /// Like [`Subtable::find_hashed`], and computes the hash.
     #[inline(always)]
     pub fn find(&self, key: &[u64; W]) -> Option<u32> {
         self.find_hashed(Self::add_hash(0, &self.words, key), key)
     }
 
-    /// Hashes a key and fetches what a search for it reads first.
+    /// Hashes a key and prefetches the memory that a search for the key reads first.
     #[inline(always)]
     pub fn prefetch(&self, key: &[u64; W]) -> u64 {
         let sum = Self::add_hash(0, &self.words, key);
@@ -177,20 +177,21 @@ impl<const W: usize, T> Subtable<W, T> {
         sum
     }
 
-    /// Fetches the rule that is where a glance into the index found something.
+    /// Prefetches the rule that an index glance found at `place`.
     #[inline(always)]
     pub fn prefetch_rule(&self, place: Place) {
         let number = self.index.number_at(place) as usize;
         if let Some(slot) = self.slots.get(number) {
             prefetch_read(slot);
         }
-        // None if the mask is empty.
+        // There is no value if the mask is empty.
         if let Some(value) = self.values.get(number.wrapping_mul(self.words.len())) {
             prefetch_read(value);
         }
     }
 
-    /// Puts the first rule that is wanted, from one on by falling priority, in the place of the best if it is better.
+    /// Updates `best` with the first acceptable rule of the list at `first`, if that rule has a higher
+    /// priority.
     #[inline(always)]
     pub fn better<'a>(
         &'a self,
@@ -212,7 +213,7 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// The slot of a rule.
+    /// Returns the slot of a rule.
     pub fn find_rule(&self, value: &[u64; W], priority: u16) -> Option<u32> {
         match self.walk(value, |slot, own| match own.cmp(&priority) {
             std::cmp::Ordering::Greater => ControlFlow::Continue(()),
@@ -224,7 +225,7 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Goes through the rules of a key's value by falling priority.
+    /// Visits the rules of a key's value by falling priority.
     fn walk<B>(&self, key: &[u64; W], mut each: impl FnMut(u32, u16) -> ControlFlow<B>) -> ControlFlow<B> {
         let mut at = self.find(key).unwrap_or(NONE);
         while at != NONE {
@@ -235,7 +236,7 @@ impl<const W: usize, T> Subtable<W, T> {
         ControlFlow::Continue(())
     }
 
-    /// Puts a rule in, or its payload in place of the old one's.
+    /// Inserts a rule, or replaces the payload of an existing one and returns the old payload.
     pub fn insert(&mut self, value: &[u64; W], priority: u16, payload: T) -> Option<T> {
         let sum = Self::add_hash(0, &self.words, value);
         let head = self.find_hashed(sum, value);
@@ -256,7 +257,7 @@ impl<const W: usize, T> Subtable<W, T> {
         None
     }
 
-    /// A free slot, filled.
+    /// Fills a free slot and returns its index.
     fn fill(&mut self, slot: Slot<T>, value: &[u64; W]) -> u32 {
         let stride = self.words.len();
         let words = self.words.iter().map(|word| word.of(value));
@@ -275,7 +276,7 @@ impl<const W: usize, T> Subtable<W, T> {
         at
     }
 
-    /// Takes a rule out.
+    /// Removes a rule and returns its payload.
     pub fn remove(&mut self, value: &[u64; W], priority: u16) -> Option<T> {
         let sum = Self::add_hash(0, &self.words, value);
         let head = self.find_hashed(sum, value)?;
@@ -303,13 +304,13 @@ impl<const W: usize, T> Subtable<W, T> {
         payload
     }
 
-    /// The payload of a rule.
+    /// Returns the payload of a rule.
     pub fn payload(&mut self, value: &[u64; W], priority: u16) -> Option<&mut T> {
         let slot = self.find_rule(value, priority)?;
         self.slots[slot as usize].payload.as_mut()
     }
 
-    /// All rules.
+    /// Returns an iterator over all rules.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_, W, T>> {
         self.slots.iter().enumerate().filter_map(|(at, slot)| {
             let payload = slot.payload.as_ref()?;
@@ -317,7 +318,7 @@ impl<const W: usize, T> Subtable<W, T> {
         })
     }
 
-    /// Tells the sets of all stages but the last about a rule.
+    /// Adds a rule to, or removes it from, the sets of all stages except the last.
     pub fn count_stages(&mut self, value: &[u64; W], change: Change) {
         let (mut sum, mut done) = (0, 0);
         for stage in 0..self.last_stage {
@@ -334,13 +335,13 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Forgets what is counted about rules.
+    /// Clears all counts about rules.
     pub fn forget(&mut self) {
         self.stages = std::array::from_fn(|_| HashCounts::new());
         self.ports = Trie::new();
     }
 
-    /// The value of a slot, whole.
+    /// Returns the complete value of a slot.
     pub fn value(&self, slot: usize) -> [u64; W] {
         let mut value = [0; W];
         for (word, stored) in self.words.iter().zip(&self.values[slot * self.words.len()..]) {
@@ -349,7 +350,7 @@ impl<const W: usize, T> Subtable<W, T> {
         value
     }
 
-    /// How many rules [`Subtable::overlaps`] looks at, and one more.
+    /// Returns one more than the number of rules that [`Subtable::overlaps`] examines.
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         let is_found = || self.words.iter().all(|word| mask[word.at] & word.mask == word.mask);
         if self.mask == *mask || !self.has_priority(priority) || is_found() {
@@ -359,8 +360,8 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Whether a rule of this priority agrees with the value in the bits that both masks have, other than the rule with this very
-    /// value and mask.
+    /// Returns whether a rule of this priority agrees with the value in the bits that both masks have. The
+    /// rule with exactly this value and mask does not count.
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         if self.mask == *mask || !self.has_priority(priority) {
             return false;

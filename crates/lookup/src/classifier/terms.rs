@@ -1,24 +1,26 @@
-//! Words of masks that several subtables have.
+//! Mask words that several subtables share.
 //!
-//! What a key's word adds to its hashes is then the same for all of them, and a burst of keys works it out once.
+//! A key's word has an equal contribution to the hashes of all these subtables, so a burst of keys computes
+//! it once.
 
-/// Words that are known to be of several masks, at most.
+/// Maximum number of mask words that are recorded as shared.
 pub const MOST_TERMS: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Term {
     at: usize,
     mask: u64,
-    /// Subtables.
+    /// Number of subtables that use the word.
     uses: u32,
 }
 
-/// See the [module](self).
+/// Table of shared mask words. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Terms([Term; MOST_TERMS]);
 
 impl Terms {
-    /// A subtable has come whose mask has these bits in one word. Where that stands; `None`: there are too many already.
+    /// Records a new subtable with these mask bits in one word. Returns the index of the term, or `None` if
+    /// the table is full.
     pub fn take(&mut self, at: usize, mask: u64) -> Option<u8> {
         let same = self.0.iter().position(|term| term.uses > 0 && (term.at, term.mask) == (at, mask));
         let place = same.or_else(|| self.0.iter().position(|term| term.uses == 0))?;
@@ -27,14 +29,14 @@ impl Terms {
         u8::try_from(place).ok()
     }
 
-    /// One that was taken goes.
+    /// Releases a term that [`Terms::take`] returned.
     pub fn release(&mut self, place: Option<u8>) {
         if let Some(term) = place.and_then(|place| self.0.get_mut(usize::from(place))) {
             term.uses -= 1;
         }
     }
 
-    /// The place, if more than one subtable has it.
+    /// Returns the index of a term if more than one subtable uses it.
     #[inline(always)]
     pub fn shared(&self, place: Option<u8>) -> Option<usize> {
         let place = usize::from(place?) % MOST_TERMS;

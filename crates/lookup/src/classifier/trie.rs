@@ -1,32 +1,34 @@
-//! Which prefixes rules have of one field: a binary trie in which only the nodes stand where something ends or forks.
+//! Set of the prefixes that rules have in one field: a binary trie with nodes only where a prefix ends or the
+//! trie forks.
 //!
-//! One walk with a key's field tells the lengths at which a prefix matches it, and how many of its bits were enough to know.
+//! One walk with a key's field returns the lengths of all matching prefixes, and the number of bits that the
+//! result depends on.
 
-/// No node.
+/// Index that means "no node".
 const NONE: u32 = u32::MAX;
 
-/// The bits that come first in a prefix of this length, at most 128.
+/// Returns a mask of the first `length` bits, at most 128.
 #[inline(always)]
 pub fn leading(length: u32) -> u128 {
     if length == 0 { 0 } else { u128::MAX << (128 - length.min(128)) }
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Bit `n - 1` for a prefix of length `n` that matches.
+    /// Lengths of the matching prefixes. Bit `n - 1` stands for length `n`.
     pub lengths: u128,
-    /// Bits from the first on that say so: keys that agree in them match the same prefixes.
+    /// Number of leading bits that the result depends on. Keys with these bits equal match equal prefixes.
     pub bits: u32,
 }
 
 impl Reach {
-    /// Without lengths.
+    /// Returns a result without matching lengths.
     pub fn of_bits(bits: u32) -> Reach {
         Reach { lengths: 0, bits }
     }
 
-    /// Whether a prefix of this length, 1 to 128, matches.
+    /// Returns whether a prefix of this length, 1 to 128, matches.
     #[inline(always)]
     pub fn has(&self, length: u32) -> bool {
         self.lengths >> (length - 1) & 1 == 1
@@ -35,10 +37,10 @@ impl Reach {
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// Left-aligned; zeros behind the length.
+    /// Prefix bits, left-aligned, with zeros after the length.
     bits: u128,
     length: u32,
-    /// Rules with this prefix; 0 where it only forks.
+    /// Number of rules with this prefix. 0 at a node that is only a fork.
     rules: u32,
     children: [u32; 2],
 }
@@ -51,7 +53,7 @@ pub struct Trie {
     root: u32,
 }
 
-/// Where a node hangs: at the root (`None`) or below another, on one side.
+/// Parent of a node: the root pointer (`None`), or a node and the side below it.
 type Link = Option<(u32, usize)>;
 
 #[inline(always)]
@@ -59,7 +61,7 @@ fn place(node: u32) -> usize {
     node as usize
 }
 
-/// The bit behind the first `length`.
+/// Returns the bit after the first `length` bits.
 #[inline(always)]
 fn side(bits: u128, length: u32) -> usize {
     usize::from(bits << length >> 127 == 1)
@@ -70,12 +72,12 @@ impl Trie {
         Trie { nodes: Vec::new(), free: Vec::new(), root: NONE }
     }
 
-    /// Bytes of memory.
+    /// Returns the memory use in bytes.
     pub fn memory(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Looks for all prefixes of a left-aligned value.
+    /// Finds all prefixes of a left-aligned value.
     pub fn walk(&self, value: u128) -> Reach {
         let (mut lengths, mut known, mut at) = (0, 0, self.root);
         while at != NONE {
@@ -91,7 +93,7 @@ impl Trie {
             if node.children == [NONE; 2] {
                 break;
             }
-            // Which side the key is on, even if there is nothing, took one bit more.
+            // The side of the key depends on one more bit, even if that side is empty.
             known += 1;
             at = node.children[side(value, node.length)];
         }
@@ -114,7 +116,7 @@ impl Trie {
         }
     }
 
-    /// Adds a prefix; `bits` are left-aligned, with zeros behind the length.
+    /// Adds a prefix. `bits` are left-aligned with zeros after the length.
     pub fn insert(&mut self, bits: u128, length: u32) {
         let leaf = Node { bits, length, rules: 1, children: [NONE; 2] };
         let (mut link, mut at) = (None, self.root);
@@ -149,7 +151,7 @@ impl Trie {
         self.link(link, new);
     }
 
-    /// Takes out what [`Trie::insert`] added once.
+    /// Removes a prefix that [`Trie::insert`] added, once.
     pub fn remove(&mut self, bits: u128, length: u32) {
         let (mut above, mut link, mut at) = (None, None, self.root);
         while at != NONE {
@@ -157,7 +159,7 @@ impl Trie {
             if node.length == length && node.bits == bits {
                 node.rules = node.rules.saturating_sub(1);
                 self.tidy(link, at);
-                // A leaf that went may leave a fork with one side.
+                // Removing a leaf may leave a fork with one side.
                 if let Some((parent, _)) = link {
                     self.tidy(above, parent);
                 }
@@ -173,7 +175,7 @@ impl Trie {
         }
     }
 
-    /// Removes a node at which nothing ends nor forks.
+    /// Removes a node at which no prefix ends and the trie does not fork.
     fn tidy(&mut self, link: Link, at: u32) {
         let node = &self.nodes[place(at)];
         let only = match node.children {

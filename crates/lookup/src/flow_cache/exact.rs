@@ -1,7 +1,8 @@
-//! The exact-match cache: hints that a packet with these very words is likely of that flow.
+//! The exact-match cache (EMC): hints that a packet with certain key words likely belongs to a certain flow.
 //!
-//! A hint is 32 bits: the place of a flow, and above it as much of the packet's hash as there is room for. Who follows one compares the
-//! flow with the packet. Hints are replaced pseudo-randomly, so that nobody can choose packets that keep others out.
+//! A hint has 32 bits: the index of a flow in the low bits, and a part of the packet's hash above it. A
+//! reader of a hint compares the flow with the packet. Hints are evicted pseudo-randomly, so that a sender
+//! cannot choose packets that keep others out of the cache.
 
 use std::num::NonZeroU32;
 
@@ -11,26 +12,27 @@ use crate::hash::{Secret, Secrets, fold, short};
 const SETS: usize = 1024;
 const WAYS: usize = 8;
 
-/// Half a cache line.
+/// One set of hints, half a cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(32))]
 struct Set([u32; WAYS]);
 
-/// See the [module](self).
+/// The exact-match cache. See the [module](self).
 #[derive(Debug)]
 pub(super) struct Hints {
     sets: Box<[Set]>,
-    /// The bits of a hint that are a flow's place: more than places, so that all of them set is no place.
+    /// Mask of the flow index bits of a hint. The all-ones index is not a valid flow.
     places: u32,
     secrets: [Secret; KEY_WORDS / 2],
-    /// Of packets without a good hint, one of so many leaves one; `None`: hints are neither asked nor left.
+    /// Insertion rate: one in this number of packets without a valid hint inserts one. `None` disables the
+    /// cache.
     one_in: Option<NonZeroU32>,
     random: u32,
 }
 
 impl Hints {
     pub fn new(flows: u32, secrets: &Secrets) -> Hints {
-        // Of its own: places of masks and of words beyond the key are far below.
+        // Secrets at the top of the index range. Those of masks and of extended keys are at the bottom.
         let secret = |at| secrets.of(usize::MAX - at);
         Hints {
             sets: vec![Set([NONE; WAYS]); SETS].into_boxed_slice(),
@@ -41,7 +43,7 @@ impl Hints {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the memory use in bytes.
     pub fn memory(&self) -> usize {
         self.sets.len() * size_of::<Set>()
     }
@@ -55,7 +57,7 @@ impl Hints {
         self.one_in.is_some()
     }
 
-    /// The hash of a packet's words.
+    /// Returns the hash of a packet's key words.
     #[inline(always)]
     pub fn hash(&self, key: &[u64; KEY_WORDS]) -> u32 {
         let pairs = self.secrets.iter().enumerate();
@@ -74,15 +76,16 @@ impl Hints {
         sync::cpu::prefetch_read(&self.sets[Self::set(hash)]);
     }
 
-    /// The place of a flow that may be the packet's; or what is no place.
+    /// Returns the index of a flow that may be the packet's, or an invalid index.
     #[inline(always)]
     pub fn find(&self, hash: u32) -> u32 {
         let Set(ways) = &self.sets[Self::set(hash)];
-        // What is left of a hint of this tag is a place, of all others more: no search, and no branch.
+        // A hint with a matching tag leaves a flow index, and every other hint leaves a greater number. The
+        // minimum needs no search and no branch.
         ways.iter().fold(u32::MAX, |least, hint| least.min(hint ^ hash & !self.places))
     }
 
-    /// The next of a row of numbers that repeats after 2^32 - 1 (Marsaglia's xorshift).
+    /// Returns the next number of a pseudo-random sequence with period 2^32 - 1 (Marsaglia's xorshift).
     #[inline(always)]
     fn random(&mut self) -> u32 {
         self.random ^= self.random << 13;
@@ -91,7 +94,7 @@ impl Hints {
         self.random
     }
 
-    /// Leaves a hint, if it is this packet's turn.
+    /// Inserts a hint at the configured rate.
     #[inline(always)]
     pub fn offer(&mut self, hash: u32, place: u32) {
         let Some(one_in) = self.one_in else { return };
@@ -103,7 +106,7 @@ impl Hints {
     fn leave(&mut self, hash: u32, place: u32) {
         let (places, random) = (self.places, self.random() as usize % WAYS);
         let Set(ways) = &mut self.sets[Self::set(hash)];
-        // In place of one for the same packet that was not good; else of none; else of any.
+        // Replaces a stale hint for the packet's tag, else a free way, else a random way.
         let same = ways.iter().position(|hint| hint ^ hash & !places <= places);
         let free = || ways.iter().position(|hint| hint & places == places);
         let way = same.or_else(free).unwrap_or(random);

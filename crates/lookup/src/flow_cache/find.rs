@@ -1,5 +1,5 @@
-//! The way of a burst through the cache: what memory is asked for, is asked for all packets before any waits for it; and packets are
-//! sorted into those that go on and those that do not without a branch, which nobody could foresee.
+//! Burst look-up in the flow cache. Memory for all packets is prefetched before the first access waits.
+//! Packets are sorted into hits and misses without branches, which would be unpredictable.
 
 use sync::cpu::prefetch_read;
 
@@ -8,22 +8,23 @@ use super::{FlowCache, KEY_WORDS};
 use crate::buckets::{NO_NUMBER, Slot};
 use crate::simd;
 
-/// What stands for "no flow" among the places that [`FlowCache::find_burst`] names.
+/// Flow index that means "no flow" in the results of [`FlowCache::find_burst`].
 pub const MISS: u32 = u32::MAX;
-/// Packets that go through together: a few KiB of notes about them stay in L1.
+/// Number of packets that are processed together. Their state of a few KiB stays in L1.
 const TOGETHER: usize = 256;
 
-/// Notes about the packets of a burst. They are kept from burst to burst: to make them anew costs what a dozen packets cost, and most
-/// bursts of a worker that is not busy have one.
+/// State of the packets of a burst. It is kept from burst to burst, because initialising it costs as much as
+/// a dozen packets, and most bursts of a worker with little load have one packet.
 #[derive(Debug)]
 pub(super) struct Notes {
-    /// Hashes of the whole keys.
+    /// Hashes of the complete keys.
     exact: [u32; TOGETHER],
-    /// Hashes under the mask that is being asked, of the packets without a flow yet, in their order.
+    /// Hashes under the current mask of the packets without a flow, in their order.
     masked: [u32; TOGETHER],
-    /// Packets without a flow yet.
+    /// Packets for which no flow has been found yet.
     rest: Packets,
-    /// Those of them that the mask may have a flow for, with their hashes and where the flow's number stands.
+    /// Packets for which the mask may have a flow. `hashes` and `slots` hold their hashes and the positions
+    /// of the flow numbers.
     likely: Packets,
     hashes: [u32; TOGETHER],
     slots: [Slot; TOGETHER],
@@ -42,7 +43,7 @@ impl Default for Notes {
     }
 }
 
-/// Some of a burst's packets, by number.
+/// Some packets of a burst, by number.
 #[derive(Debug)]
 struct Packets {
     numbers: [u16; TOGETHER],
@@ -56,7 +57,7 @@ impl Packets {
         &self.numbers[..self.len.min(TOGETHER)]
     }
 
-    /// Adds one, if told so.
+    /// Adds a packet if `is` is true.
     #[inline(always)]
     fn add_if(&mut self, number: u16, is: bool) {
         self.numbers[self.len % TOGETHER] = number;
@@ -65,9 +66,11 @@ impl Packets {
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
-    /// Finds the flows of a port's packets, whose number `found` says: their places, for [`FlowCache::get_at`], or [`MISS`].
+    /// Finds the flows of packets received on a port. Writes the index of each packet's flow to `found`, for
+    /// [`FlowCache::get_at`], or [`MISS`]. The length of `found` is the number of packets.
     ///
-    /// `key` and `beyond` are asked for packets by their number; `beyond` only where a flow has bits there, and maybe several times.
+    /// `key` and `beyond` return the key and the extended key of a packet by its number. `beyond` is called
+    /// only if a flow has bits there, possibly several times per packet.
     pub fn find_burst<'k>(
         &mut self,
         port: u16,
@@ -120,7 +123,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.exact += (found.len() - notes.rest.len) as u64;
     }
 
-    /// Where packets mostly have the key of the one before them, which is compared, nothing is hashed nor looked up for those.
+    /// Exact-match look-up for bursts in which most packets have the key of the preceding packet. Such
+    /// packets are compared, and neither hashed nor looked up.
     #[inline(always)]
     fn ask_hints_in_rows<'k>(
         &mut self,
@@ -130,7 +134,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         found: &mut [u32],
     ) {
         let mut before = None;
-        // The flow of the packet before, and whether that is the flow of every packet with its key.
+        // Flow of the preceding packet, and whether it is the flow of every packet with an equal key.
         let (mut flow, mut suffices) = (MISS, false);
         let mut hash = 0;
         for (packet, found) in (0_u16..).zip(found.iter_mut()) {
@@ -179,7 +183,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Both lines of a flow; the second is for whoever reads the value.
+    /// Prefetches both cache lines of a flow. The second is for the reader of the value.
     #[inline(always)]
     fn prefetch_flow(&self, at: u32) {
         if let Some(flow) = self.flows.get(at as usize) {
@@ -213,7 +217,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.misses += notes.rest.len as u64;
     }
 
-    /// Asks all packets that are left against one mask; those that it has no flow for are left. Gives how many it has flows for.
+    /// Looks up all remaining packets under one mask and keeps those without a flow. Returns the number of
+    /// packets for which flows were found.
     #[inline(always)]
     fn ask_mask<'k>(
         &mut self,
@@ -254,7 +259,7 @@ impl<const X: usize, T> FlowCache<X, T> {
                 let flow = self.flows.get(place as usize);
                 flow.is_some_and(|flow| flow.is(mask, &self.beyond, key(at), || beyond(at)))
             };
-            // Mostly it is the likely one; if not, another may have the same tag.
+            // Usually the likely flow matches. Otherwise another entry may have an equal tag.
             let hit = is(found[at]) || {
                 found[at] = mask.index.find(*hash, is).unwrap_or(NO_NUMBER);
                 found[at] != NO_NUMBER
@@ -268,11 +273,12 @@ impl<const X: usize, T> FlowCache<X, T> {
     }
 }
 
-/// Whether more packets than not seem to have the key of the one before them, by the words that differ most from flow to flow: a
-/// guess without a branch for each packet.
+/// Returns whether most packets seem to have the key of the preceding packet. Compares the words that differ
+/// most between flows, without a branch per packet.
 #[inline(always)]
 fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize) -> bool {
-    /// Of a `packet::FlowKey`: the destination's first half, and ports, TOS and TTL.
+    /// Words of a `packet::FlowKey` with the first half of the destination address, and with ports, TOS and
+    /// TTL.
     const TELLING: [usize; 2] = [5, 7];
     let follows = |at: &usize| {
         let (before, own) = (key(at - 1), key(*at));
@@ -281,13 +287,13 @@ fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize
     2 * (1..packets).map(|at| usize::from(follows(&at))).sum::<usize>() > packets
 }
 
-/// Without a way out in between.
+/// Compares two keys without an early exit.
 #[inline(always)]
 fn is_same(one: &[u64; KEY_WORDS], other: &[u64; KEY_WORDS]) -> bool {
     (0..KEY_WORDS).fold(0, |differ, at| differ | (one[at] ^ other[at])) == 0
 }
 
-/// Hashes the packets that are left, and fetches what a search for them reads first.
+/// Hashes the remaining packets and prefetches the memory that their search reads first.
 #[inline(always)]
 fn hash_all<'k, const PAIRS: usize, const X: usize>(
     mask: &Mask<X>,

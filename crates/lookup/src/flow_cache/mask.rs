@@ -1,10 +1,11 @@
-//! A mask of flows, and the hash table of those that have it.
+//! A mask of flows and the hash table of the flows that have it.
 
 use super::KEY_WORDS;
 use crate::buckets::Buckets;
 use crate::hash::{Secret, Secrets, fold, short};
 
-/// Two words of a key that are hashed together; one of them twice, under no mask, where words are odd in number.
+/// Two words of a key that are hashed together. If the number of words is odd, the last pair has one word
+/// twice, the second time with an empty mask.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     at: [usize; 2],
@@ -12,13 +13,14 @@ struct Pair {
     add: [u64; 2],
 }
 
-/// See the [module](self).
+/// A mask with its flows. See the [module](self).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Mask<const X: usize> {
     key: [u64; KEY_WORDS],
     pairs: [Pair; KEY_WORDS / 2],
-    /// Pairs that the mask has bits in; at least 1, which is then of no words.
+    /// Number of pairs in which the mask has bits, at least 1. If the mask is empty, the one pair has no
+    /// words.
     used: usize,
     has_beyond: bool,
     pub index: Buckets,
@@ -49,7 +51,7 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// The hash by which a mask's number is found.
+    /// Returns the hash under which the number of a mask is found.
     pub fn number_hash(secrets: &Secrets, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> u32 {
         let Secret { add, multiply } = secrets.of(KEY_WORDS + X);
         short(key.iter().chain(beyond).fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
@@ -63,12 +65,12 @@ impl<const X: usize> Mask<X> {
         (self.key, self.beyond)
     }
 
-    /// Bytes of memory.
+    /// Returns the memory use in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>() + self.index.memory()
     }
 
-    /// Whether there are bits beyond the key.
+    /// Returns whether the mask has bits in the extended key.
     #[inline(always)]
     pub fn has_beyond(&self) -> bool {
         X != 0 && self.has_beyond
@@ -83,19 +85,19 @@ impl<const X: usize> Mask<X> {
         std::array::from_fn(|at| beyond[at] & self.beyond[at])
     }
 
-    /// Whether a key is a masked one in the bits of the mask.
+    /// Returns whether a key equals a masked key in the bits of the mask.
     #[inline(always)]
     pub fn matches(&self, key: &[u64; KEY_WORDS], masked: &[u64; KEY_WORDS]) -> bool {
-        // Without a way out in between: this is cheaper than to guess.
+        // No early exit, because a mispredicted branch costs more.
         (0..KEY_WORDS).fold(0, |other, at| other | (key[at] & self.key[at] ^ masked[at])) == 0
     }
 
-    /// Products that a hash is the sum of, of words of the key: 1 to 4.
+    /// Returns the number of pairs of key words that a hash covers, 1 to 4.
     pub fn pairs(&self) -> usize {
         self.used
     }
 
-    /// The hash of a packet's masked words.
+    /// Returns the hash of a packet's masked words.
     pub fn hash(&self, key: &[u64; KEY_WORDS], beyond: impl FnOnce() -> [u64; X]) -> u32 {
         match self.used {
             1 => self.hash_pairs::<1>(key, beyond),
@@ -105,7 +107,8 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// As [`Mask::hash`], if there are so many pairs: who says it outside of a loop has no loop within.
+    /// Like [`Mask::hash`], if the mask has `PAIRS` pairs. A caller that selects `PAIRS` outside a loop
+    /// avoids the inner loop.
     #[inline(always)]
     pub fn hash_pairs<const PAIRS: usize>(
         &self,
