@@ -1,4 +1,4 @@
-//! A bridge's stations in the hooks of its ports.
+//! Offload of a bridge's stations to the hooks of its ports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use xdp::bridge::{BridgePort, Place, StationTable};
 /// A port whose hook has a bridge stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookPort {
-    /// Bytes of the longest frame without a tag, if its device takes redirected frames.
+    /// Maximum frame length in bytes without a tag. `None` if the device does not accept redirected frames.
     pub reached: Option<u32>,
 }
 
-/// The stations of one bridge in the hook. For one control thread at a time.
+/// The stations of one bridge in the hook. Used by one control thread at a time.
 pub struct BridgeOffload {
     table: Arc<StationTable>,
-    /// The bridge's count of changes when all of it was last looked at.
+    /// Change count of the bridge at the last full synchronisation.
     synced: Option<u64>,
     refused: usize,
 }
 
-/// Takes stations out of the hook's table when the bridge's says so.
+/// Listener that removes stations from the hook's table when the bridge's MAC table changes.
 struct Revoker(Arc<StationTable>);
 
 impl fmt::Debug for Revoker {
@@ -39,48 +39,51 @@ impl Shortcut for Revoker {
 }
 
 impl BridgeOffload {
-    /// For a bridge of this many stations at most; `seed` should be secret and random.
+    /// Creates the offload for a bridge with at most `stations` stations. `seed` should be secret and random.
     ///
     /// # Errors
-    /// If the kernel refuses the table.
+    /// Returns an error if the kernel refuses the table.
     pub fn new(stations: u32, seed: u64) -> Result<BridgeOffload, Error> {
         let stations = usize::try_from(stations).unwrap_or(usize::MAX);
         let table = Arc::new(StationTable::new(stations, seed)?);
         Ok(BridgeOffload { table, synced: None, refused: 0 })
     }
 
-    /// The table that the hooks of all its ports read.
+    /// Returns the table that the hooks of all ports of the bridge read.
     #[must_use]
     pub fn table(&self) -> &StationTable {
         &self.table
     }
 
-    /// Whom the bridge's tables tell what is not so any more.
+    /// Returns the listener that removes a station from the hook when the MAC table changes.
     #[must_use]
     pub fn shortcut(&self) -> Arc<dyn Shortcut> {
         Arc::new(Revoker(Arc::clone(&self.table)))
     }
 
-    /// Stations in the hook.
+    /// Returns the number of stations in the hook.
     #[must_use]
     pub fn stations(&self) -> usize {
         self.table.iter().count()
     }
 
-    /// Stations that the hook had no room for at the last look; their frames go up.
+    /// Returns the number of stations that the last synchronisation could not add, because the hook's table
+    /// was full. The workers forward frames to these stations.
     #[must_use]
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Leaves everything to the workers, until the next look.
+    /// Removes all stations from the hook until the next [`BridgeOffload::sync`], so that the workers forward
+    /// all frames.
     pub fn clear(&mut self) {
         self.table.clear();
         self.synced = None;
     }
 
-    /// Lets the hook know the stations that the bridge knows, behind the ports that `port` gives. Looks only if something
-    /// has changed since the last time. `secs` is the hook's clock, whose low half is the bridge's.
+    /// Installs the stations of the bridge in the hook, for the ports for which `port` returns a hook. Does
+    /// nothing if the bridge has not changed since the last call. `secs` is the hook's clock in seconds. Its
+    /// lower half is the bridge's clock.
     pub fn sync(&mut self, bridge: &Bridge, port: impl Fn(PortId) -> Option<HookPort>, secs: u32) {
         let tables = bridge.tables();
         let changes = tables.changes();
@@ -99,7 +102,7 @@ impl BridgeOffload {
                 tagged,
                 protected: bridge.facts(at).is_some_and(|facts| facts.protected),
                 is_static: entry.is_static,
-                // As the table gives it back.
+                // Limited to the value range of the hook's table, so that the comparison below holds.
                 reached: hook.reached.map(|length| length.min(0x3fff)),
             };
             let key = entry.key();
@@ -110,14 +113,16 @@ impl BridgeOffload {
             if !self.table.insert(key, place, seen) {
                 self.refused += 1;
             } else if tables.port_of(key) != Some(at) {
-                // It moved between the two: whoever moved it may have revoked before it stood here.
+                // The station moved between look-up and insertion. Its revocation may have come before the
+                // insertion.
                 self.table.remove(key);
             }
         }
     }
 
-    /// Tells the bridge when its stations were last seen in the hook. Call before ageing. A station that the hook has taken
-    /// out by itself is looked at again by the next [`BridgeOffload::sync`].
+    /// Updates the bridge's station ages with the times of last use in the hook. Call it before ageing. A
+    /// station that the hook removed by itself is examined again by the next [`BridgeOffload::sync`] after
+    /// [`BridgeOffload::doubt`].
     pub fn feed_back(&mut self, bridge: &Bridge) {
         let tables = bridge.tables();
         for (key, place, used) in self.table.iter() {
@@ -125,14 +130,16 @@ impl BridgeOffload {
         }
     }
 
-    /// Looks at everything at the next [`BridgeOffload::sync`], whether or not the bridge has changed: what the hook takes
-    /// out by itself, when an address turns up elsewhere and then is not learned there, is known to nobody else.
+    /// Forces the next [`BridgeOffload::sync`] to examine all stations, even if the bridge has not changed.
+    /// The hook removes a station by itself when its address appears on another port and is not learned
+    /// there, and the bridge is not notified.
     pub fn doubt(&mut self) {
         self.synced = None;
     }
 }
 
-/// The constants of a port's stage; `None` for strangers and transparent members, whose frames are the workers'.
+/// Returns the parameters of a port's bridge stage. `None` for ports outside the bridge and for transparent
+/// members, whose frames the workers handle.
 #[must_use]
 pub fn port_stage(bridge: &Bridge, port: PortId, partial_checksums: bool) -> Option<BridgePort> {
     let facts = bridge.facts(port)?;

@@ -1,4 +1,5 @@
-//! Cached flows of OpenFlow's rules in the driver hook: what the hook can do of a flow's program, and its place there.
+//! Offload of cached OpenFlow flows to the driver hook: translation of a flow's program and management of its
+//! slot.
 
 use std::io;
 
@@ -9,33 +10,36 @@ use zerocopy::IntoBytes;
 
 use crate::grace::Grace;
 
-/// Octets of a key: outer TCI, EtherType, protocol.
+/// Octet offsets in a flow key: outer TCI, EtherType, protocol.
 const TCI: std::ops::Range<usize> = 4..6;
 const ETH_TYPE: std::ops::Range<usize> = 20..22;
 const PROTO: usize = 22;
-/// The bit of the outer TCI's first octet that says that the tag is there.
+/// Bit of the first octet of the outer TCI that marks the tag as present.
 const PRESENT: u8 = 0x10;
 
-/// The flows in the hook. The decider's own.
+/// Flows in the hook. Owned by the slow path.
 #[derive(Debug)]
 pub struct FlowOffload {
     writer: FlowWriter,
     grace: Grace,
-    /// A wait, and how many masks had been written when it began: after it flows can have them.
+    /// Number of the pending wait for new masks, and the number of masks written when it began. After the
+    /// wait, flows can use these masks.
     masks: Option<(u64, u64)>,
 }
 
 impl FlowOffload {
-    /// Empties the table, whose last writer has waited for programs. `passed` is called when a wait is over.
+    /// Takes over a flow table and empties it. The table must be new, or its previous writer must have waited
+    /// for running programs. `passed` is called after each wait.
     ///
     /// # Errors
-    /// When there is no thread left.
+    /// Returns an error if the thread cannot be started.
     pub fn new(table: &FlowTable, passed: impl Fn() + Send + 'static) -> io::Result<FlowOffload> {
         Ok(FlowOffload { writer: FlowWriter::new(table), grace: Grace::new(passed)?, masks: None })
     }
 
-    /// Lets the hook answer for packets that equal `key` in the bits of `mask`, which arrive by the key's port. `None`: it cannot, or has no
-    /// room; with a mask that is new, not yet.
+    /// Installs a flow in the hook for packets that equal `key` in the bits of `mask` and are received on the
+    /// port of the key. Returns the slot. `None` if the hook cannot execute the program, is full, or does not
+    /// have the mask yet. A new mask becomes usable after a grace period.
     pub fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32> {
         let table = self.writer.table();
         let action = action(program, key, mask).filter(|_| table.is_served(key.in_port().0))?;
@@ -60,35 +64,36 @@ impl FlowOffload {
         }
     }
 
-    /// Takes a flow out: see [`FlowWriter::remove`].
+    /// Removes a flow. See [`FlowWriter::remove`].
     pub fn remove(&mut self, slot: u32) {
         self.writer.remove(slot);
     }
 
-    /// What a flow has done since it was put in.
+    /// Returns packets, bytes and the time of last use of a flow since its installation.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         self.writer.counts(slot)
     }
 
-    /// Gives the slot of a flow that was taken out to others, once programs have been waited for.
+    /// Frees the slot of a removed flow for reuse, after a grace period for running programs.
     pub fn release(&mut self, slot: u32) {
         self.writer.release(slot);
     }
 
-    /// Begins to wait for the programs that run now; the wait's number.
+    /// Begins to wait for the programs that run now. Returns the number of the wait.
     pub fn begin_grace(&mut self) -> u64 {
         self.grace.begin()
     }
 
-    /// Whether the wait of this number is over.
+    /// Returns whether the wait with this number is over.
     #[must_use]
     pub fn has_passed(&self, number: u64) -> bool {
         self.grace.has_passed(number)
     }
 }
 
-/// What the hook does to packets that equal `key` in the bits of `mask`; `None`: a program that only workers can do.
+/// Returns the hook action for packets that equal `key` in the bits of `mask`. `None` if only workers can
+/// execute the program.
 #[must_use]
 pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAction> {
     if program.is_normal() {
@@ -97,7 +102,7 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
     let flow = Known { key: key.words().as_bytes(), mask: mask.words().as_bytes() };
     let mut made = Made { action: FlowAction::default(), tag: Tag::AsItCame, has_set_ip: false };
     for op in &program.ops {
-        // What is behind the output is another packet's.
+        // Operations after the output apply to another packet.
         if made.action.port.is_some() {
             return None;
         }
@@ -121,11 +126,11 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
     if made.has_set_ip && made.may_be_reserved() {
         return None;
     }
-    // Nobody sees what was done to a packet that is dropped.
+    // Changes to a packet that is dropped have no effect.
     Some(if made.action.port.is_some() { made.action } else { FlowAction::default() })
 }
 
-/// What all packets of a flow have in common.
+/// Properties that all packets of a flow have in common.
 struct Known<'a> {
     key: &'a [u8],
     mask: &'a [u8],
@@ -136,7 +141,7 @@ impl Known<'_> {
         self.mask[TCI.start] & self.key[TCI.start] & PRESENT != 0
     }
 
-    /// Its EtherType and protocol, where they are known.
+    /// Returns the EtherType and protocol of the flow, where the mask makes them known.
     fn is(&self) -> (Option<u16>, Option<u8>) {
         let eth_type = u16::from_be_bytes([self.key[ETH_TYPE.start], self.key[ETH_TYPE.start + 1]]);
         let is_known = self.mask[ETH_TYPE] == [0xff, 0xff];
@@ -144,7 +149,7 @@ impl Known<'_> {
     }
 }
 
-/// Where a packet's first tag is from.
+/// Origin of a packet's first tag during translation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
     AsItCame,
@@ -152,16 +157,16 @@ enum Tag {
     Ours,
 }
 
-/// An action in the making.
+/// A hook action under construction.
 struct Made {
     action: FlowAction,
     tag: Tag,
-    /// A second change of addresses or ports would mend checksums twice.
+    /// Whether addresses or ports were changed. A second change would update checksums twice.
     has_set_ip: bool,
 }
 
 impl Made {
-    /// Whether a tag may get VLAN 4095, behind which nothing is read.
+    /// Returns whether a tag may get the reserved VLAN 4095, after which the parser reads nothing.
     fn may_be_reserved(&self) -> bool {
         let Bits { value, mask } = self.action.tci;
         let (value, mask) = (u16::from_be_bytes(value), u16::from_be_bytes(mask));
@@ -173,7 +178,7 @@ impl Made {
         match self.tag {
             Tag::AsItCame if flow.has_tag() => (self.action.pop, self.tag) = (true, Tag::Gone),
             Tag::Ours => {
-                // What was put on goes again.
+                // The tag that the program pushed is removed again.
                 self.action.push = None;
                 self.tag = if self.action.pop { Tag::Gone } else { Tag::AsItCame };
             }
@@ -191,11 +196,12 @@ impl Made {
         Some(())
     }
 
-    /// As `switch::flow::rewrite` does it. The octets are a [`Flow`]'s.
+    /// Translates a set operation like `switch::flow::rewrite`. Octet offsets are those of a [`Flow`].
     fn set(&mut self, bits: &SetBits, flow: &Known<'_>) -> Option<()> {
         let (value, mask) = (bits.value.0.as_bytes(), bits.mask.0.as_bytes());
         let is_zero = |octets: std::ops::Range<usize>| mask[octets].iter().all(|octet| *octet == 0);
-        // Inner tag, EtherType, protocol or ARP's operation, labels and tags of backbones; flow label, ND, ARP; TCP's flags.
+        // Fields that the hook cannot set: inner tag, EtherType, protocol or ARP operation, MPLS labels and
+        // PBB tags, flow label, ND, ARP, TCP flags.
         let (src, dst, ports) =
             (Field::Ipv6Src.octets(16), Field::Ipv6Dst.octets(16), Field::TcpSrc.octets(4));
         let (tci, ethernet) = (Field::VlanTci.octets(2), Field::EthDst.octets(12));
@@ -242,7 +248,7 @@ impl Made {
     }
 }
 
-/// Later bits take the place of earlier ones.
+/// Merges bits into an action. Later bits replace earlier ones.
 fn merge<const N: usize>(into: &mut Bits<N>, value: &[u8], mask: &[u8]) {
     let Bits { value: own, mask: own_mask } = into;
     for ((own, own_mask), (value, mask)) in own.iter_mut().zip(own_mask).zip(value.iter().zip(mask)) {

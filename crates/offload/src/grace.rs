@@ -1,11 +1,12 @@
-//! Waits for running programs on a thread of its own: milliseconds in which the decider goes on.
+//! Waits for running BPF programs on a separate thread. A wait takes milliseconds, in which the slow path
+//! continues.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Counts waits. The thread ends with it.
+/// Numbered waits for running programs. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Grace {
     asked: u64,
@@ -14,10 +15,10 @@ pub(crate) struct Grace {
 }
 
 impl Grace {
-    /// `passed` is called after each wait.
+    /// Starts the waiting thread. `passed` is called after each wait.
     ///
     /// # Errors
-    /// When there is no thread left.
+    /// Returns an error if the thread cannot be started.
     pub fn new(passed: impl Fn() + Send + 'static) -> io::Result<Grace> {
         let (ask, asked) = channel();
         let done = Arc::new(AtomicU64::new(0));
@@ -28,18 +29,18 @@ impl Grace {
         Ok(Grace { asked: 0, ask, done })
     }
 
-    /// Begins to wait for the programs that run now; the wait's number.
+    /// Begins to wait for the programs that run now. Returns the number of the wait.
     pub fn begin(&mut self) -> u64 {
         self.asked += 1;
         if self.ask.send(self.asked).is_err() {
-            // Nobody waits any more: it is done here.
+            // The thread has ended, so this thread waits itself.
             xdp::wait_for_programs();
             self.done.store(self.asked, Ordering::Release);
         }
         self.asked
     }
 
-    /// Whether the wait of this number is over.
+    /// Returns whether the wait with this number is over.
     pub fn has_passed(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number
     }
@@ -47,7 +48,7 @@ impl Grace {
 
 fn wait(asked: &Receiver<u64>, told: &AtomicU64, passed: &impl Fn()) {
     while let Ok(number) = asked.recv() {
-        // One wait is for all that were asked before it begins.
+        // One wait serves all requests that arrived before it begins.
         let number = asked.try_iter().last().unwrap_or(number);
         xdp::wait_for_programs();
         told.store(number, Ordering::Release);

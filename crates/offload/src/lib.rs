@@ -1,4 +1,5 @@
-//! What the driver hook is told: derived from the rooms' decisions, aged by their use, revoked at once.
+//! Hook offload: state that the XDP hook gets from the bridges' decisions. Entries age by their use and are
+//! revoked immediately.
 //!
 //! ```text
 //!  switch's MAC table --[`BridgeOffload::sync`]--> stations in the hook's table
@@ -7,10 +8,12 @@
 //!          '--- `switch::Shortcut::revoke`, by whoever changes the table: the hook's entry is gone when that returns
 //! ```
 //!
-//! Of OpenFlow's rules it is told the hottest cached flows ([`FlowOffload`]), by the decider alone, who gave them to the workers.
+//! From OpenFlow bridges the hook gets the cached flows with most traffic ([`FlowOffload`]). Only the slow
+//! path that installs flows in the workers installs them here.
 //!
-//! The hook only ever caches what the bridge's table says. New stations come to it at the next look of a control thread; what
-//! is not so any more leaves it before the change is answered.
+//! The hook only caches entries of the bridge's MAC table. New stations reach the hook when a control thread
+//! synchronises the next time. Entries that became invalid are removed from the hook before the change is
+//! acknowledged.
 
 mod bridge;
 mod flows;
