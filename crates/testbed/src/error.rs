@@ -1,58 +1,58 @@
-//! What can go wrong while a lab is built or driven: always the command or object, the cause and the output.
+//! Errors of building or driving a lab. Each names the command or object, the cause and the output.
 
 use std::io;
 
-/// A step of a lab failed.
+/// Error of a lab step.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A command could not be started at all.
+    /// A command could not be started.
     #[error("cannot start '{command}': {source}; is its package installed ('make setup')?")]
     Start {
         /// The command line.
         command: String,
-        /// Why not.
+        /// Error of starting the command.
         source: io::Error,
     },
-    /// A command ended with an error.
+    /// A command exited with an error.
     #[error("'{command}' ended with {status}:\n{output}")]
     Failed {
         /// The command line.
         command: String,
-        /// Its exit status in words.
+        /// Exit status of the command in words.
         status: String,
-        /// What it printed, standard error last.
+        /// Output of the command, standard error last.
         output: String,
     },
-    /// Something that was waited for did not happen.
+    /// An awaited event did not occur.
     #[error("{what} did not happen within {seconds:.1} s{detail}")]
     TimedOut {
-        /// What was waited for.
+        /// Description of the event.
         what: String,
-        /// How long.
+        /// Time waited, in seconds.
         seconds: f64,
-        /// What was seen instead; empty or begins with a colon.
+        /// Last observation instead of the event. Empty, or text that begins with punctuation.
         detail: String,
     },
     /// A system call in a namespace failed.
     #[error("{what}: {source}")]
     System {
-        /// The object and what was done to it.
+        /// The object and the operation on it.
         what: String,
-        /// The cause.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A tool printed something that is not understood.
+    /// The output of a tool could not be parsed.
     #[error("output of '{command}' is not understood: {output}")]
     Output {
         /// The command line.
         command: String,
-        /// What it printed.
+        /// Output of the command.
         output: String,
     },
 }
 
 impl LabError {
-    /// A failed system call on the object that `what` names.
+    /// Returns the error of a failed system call on the object that `what` names.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         LabError::System { what: what.into(), source: source.into() }
     }

@@ -1,13 +1,15 @@
-//! The golden runner: a configuration and packets go in, the packets that came out and every drop come back as text, which
-//! is compared with what the case's directory says. The real binary runs, over `pcap` ports: without privileges.
+//! Golden test runner: runs a configuration with input packets and returns the output packets and all drops
+//! as text, which is compared with the expected text of the case. The real binary runs over `pcap` ports,
+//! without privileges.
 //!
-//! A case is a directory with
-//! - `config.toml`, whose ports are of kind `pcap`; `@DIR@` stands for the run's directory, and the port `x` reads
-//!   `@DIR@/x.in.pcap` with `timing = "file"` and writes `@DIR@/x.out.pcapng`;
-//! - `traffic.txt`: lines `PORT PACKET`, in the order in which they arrive; PACKET as `trivium explain` takes it;
-//! - `expected.txt`: lines `PORT > PACKET` in hexadecimal digits by port, then `PORT ! REASON COUNT`.
+//! A case is a directory with these files:
+//! - `config.toml`, whose ports are of kind `pcap`. `@DIR@` stands for the directory of the run. The port `x`
+//!   reads `@DIR@/x.in.pcap` with `timing = "file"` and writes `@DIR@/x.out.pcapng`.
+//! - `traffic.txt` with lines `PORT PACKET` in order of arrival. PACKET has the syntax of `trivium explain`.
+//! - `expected.txt` with lines `PORT > PACKET` in hexadecimal digits, by port, then lines `PORT ! REASON
+//!   COUNT`.
 //!
-//! `TRIVIUM_BLESS=1` writes `expected.txt` instead of comparing; read it before you commit it.
+//! `TRIVIUM_BLESS=1` writes `expected.txt` instead of comparing. Review the file before committing it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,17 +24,18 @@ use rustix::process::Signal;
 
 use crate::{LabError, Process, eventually};
 
-/// Time between two packets: long enough for one to be through before the next arrives on another port.
+/// Interval between packets. Long enough for a packet to be processed before the next arrives on another
+/// port.
 const STEP: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time before the first packet, so that all ports are open by then.
+/// Time before the first packet, in which all ports open.
 const LEAD: Duration = Duration::from_secs(1);
-/// What each port receives first: all ports count time from it. A bridge never forwards it.
+/// Packet spec of the first frame on each port, from which all ports count time. A bridge never forwards it.
 const CLOCK: &str = "eth_src=02:00:00:00:ff:ff,eth_dst=01:80:c2:00:00:0e,eth_type=0x88cc";
-/// What becomes of it: the second where it comes before the bridge has the port.
+/// Drop reasons of the clock frame. The second applies if the frame arrives before the bridge has the port.
 const CLOCK_REASONS: [&str; 2] = ["reserved-multicast", "no-room"];
 
-/// One case.
+/// One golden test case.
 #[derive(Clone, Debug)]
 pub struct Case {
     directory: PathBuf,
@@ -40,10 +43,10 @@ pub struct Case {
     traffic: Vec<(String, Vec<u8>)>,
 }
 
-/// Every case below a directory, in order.
+/// Returns every case in a directory, sorted by path.
 ///
 /// # Errors
-/// If one cannot be read or has a packet that is not understood.
+/// If a case cannot be read or has an invalid packet.
 pub fn cases(root: &Path) -> Result<Vec<Case>, LabError> {
     let system = |error: std::io::Error| LabError::system(root.display().to_string(), error);
     let mut directories: Vec<PathBuf> = fs::read_dir(root)
@@ -74,21 +77,21 @@ impl Case {
         Ok(Case { config: text("config.toml")?, directory, traffic })
     }
 
-    /// Its name.
+    /// Returns the name of the case.
     pub fn name(&self) -> String {
         self.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// What should come of it.
+    /// Returns the expected output.
     ///
     /// # Errors
-    /// If the file is missing: then bless the case first.
+    /// If the file does not exist. The case must be blessed first.
     pub fn expected(&self) -> Result<String, LabError> {
         let path = self.directory.join("expected.txt");
         fs::read_to_string(&path).map_err(|error| LabError::system(path.display().to_string(), error))
     }
 
-    /// Writes what came of it as what should.
+    /// Writes `result` as the expected output.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -97,17 +100,18 @@ impl Case {
         fs::write(&path, result).map_err(|error| LabError::system(path.display().to_string(), error))
     }
 
-    /// Ports that receive or send, in order.
+    /// Returns the ports of the configuration, in order.
     fn ports(&self) -> Vec<String> {
         let names =
             self.config.lines().filter_map(|line| line.trim().strip_prefix("[port.")?.strip_suffix(']'));
         names.map(str::to_owned).collect()
     }
 
-    /// Runs `binary` on the case in an empty directory and tells what came out.
+    /// Runs `binary` on the case in `directory`, which is created, and returns the output packets and drops
+    /// as text.
     ///
     /// # Errors
-    /// If the daemon does not start, or does not take all packets.
+    /// If the daemon does not start, or does not receive all packets.
     pub fn run(&self, binary: &str, directory: &Path) -> Result<String, LabError> {
         let system = |error: std::io::Error| LabError::system(directory.display().to_string(), error);
         fs::create_dir_all(directory).map_err(system)?;
@@ -152,7 +156,7 @@ impl Case {
         let interface = writer.interface(port)?;
         let mut write = |at: Duration, frame: &[u8]| {
             let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-            // Any day will do: only distances count.
+            // The absolute time is arbitrary, because only intervals matter.
             let at = 1_000_000_000_000_000_000 + u64::try_from(at.as_nanos()).unwrap_or(0);
             writer.packet(interface, at, length, [frame], None)
         };
@@ -185,7 +189,7 @@ impl Case {
                 drop["packets"].as_u64().unwrap_or(0);
         }
         for port in self.ports() {
-            // Each port's clock packet is not the case's.
+            // The clock frame of each port is not part of the case.
             let key = |reason: &str| (port.clone(), reason.to_owned());
             let early =
                 CLOCK_REASONS.iter().rev().map(|reason| key(reason)).find(|key| counts.contains_key(key));

@@ -1,10 +1,10 @@
-//! A host of a lab: a namespace with one Ethernet device, as real as a Linux host can be.
+//! A host of a lab: a namespace with one Ethernet device.
 
 use std::ops::Deref;
 
 use crate::{Lab, LabError, Namespace, PingReport, ping};
 
-/// A namespace with a device `eth0` whose other end is in the lab's hub.
+/// A namespace with a device `eth0` whose peer is in the lab's hub.
 #[derive(Clone, Debug)]
 pub struct Host {
     namespace: Namespace,
@@ -28,16 +28,17 @@ impl Host {
         Ok(host)
     }
 
-    /// Joins it to the hub by a new cable, as at first: for a test that has deleted the old one. The addresses of `neighbours` are known
-    /// before the device is up: packets that wait for a neighbour's address leave behind later ones, which do not wait.
+    /// Connects the host to the hub by a new veth pair, after a test has deleted the old one. Neighbour
+    /// entries for `neighbours` are added before the device is up. Otherwise packets that wait for address
+    /// resolution would be overtaken by later ones that do not wait.
     ///
     /// # Errors
-    /// If one of the names is taken.
+    /// If one of the device names is in use.
     pub fn plug_again(&self, hub: &Namespace, mac: &str, neighbours: &[&Host]) -> Result<(), LabError> {
         self.plug(hub, 1, Some(mac), neighbours)
     }
 
-    /// A pair of devices with so many queues each way.
+    /// Creates the veth pair with `queues` queues in each direction.
     fn plug(
         &self,
         hub: &Namespace,
@@ -46,7 +47,7 @@ impl Host {
         neighbours: &[&Host],
     ) -> Result<(), LabError> {
         let count = queues.to_string();
-        // Without a number one is in use, and `ethtool -L` can have more.
+        // Without the parameters one queue is in use, and `ethtool -L` can add more.
         let many = || ["numtxqueues", &count, "numrxqueues", &count].into_iter().filter(|_| queues > 1);
         let mut line = vec!["ip", "link", "add", "name", self.name.as_str()];
         line.extend(many());
@@ -63,39 +64,39 @@ impl Host {
         Ok(())
     }
 
-    /// Switches checksum and segmentation offload of its device ("on", "off").
+    /// Sets checksum and segmentation offload of the host's device ("on", "off").
     ///
     /// # Errors
-    /// Whatever ethtool says.
+    /// Returns the error of ethtool.
     pub fn offloads(&self, state: &str) -> Result<(), LabError> {
         self.run(["ethtool", "-K", "eth0", "tx", state, "tso", state, "gso", state, "gro", "off"]).map(drop)
     }
 
-    /// Gives its device an IPv6 address as well ("fd00::1/64"), which is usable at once.
+    /// Adds an IPv6 address ("fd00::1/64") to the host's device. The address is usable immediately.
     ///
     /// # Errors
-    /// Whatever `sysctl` or `ip` says.
+    /// Returns the error of `sysctl` or `ip`.
     pub fn add_ipv6(&self, address: &str) -> Result<(), LabError> {
         self.run(["sysctl", "-qw", "net.ipv6.conf.eth0.accept_dad=0", "net.ipv6.conf.eth0.disable_ipv6=0"])?;
         self.run(["ip", "address", "add", address, "dev", "eth0", "nodad"]).map(drop)
     }
 
-    /// Its device in the hub has this name.
+    /// Returns the name of the host's device in the hub.
     pub fn device(&self) -> &str {
         &self.name
     }
 
-    /// Its address without the prefix length.
+    /// Returns the host's address without the prefix length.
     pub fn ip(&self) -> &str {
         self.address.split('/').next().unwrap_or(&self.address)
     }
 
-    /// The Ethernet address of its device.
+    /// Returns the Ethernet address of the host's device.
     ///
     /// # Errors
-    /// If the device is gone.
+    /// If the device does not exist.
     pub fn mac(&self) -> Result<String, LabError> {
-        // Not from /sys: it shows the namespace in which it was mounted.
+        // /sys is not used, because it shows the namespace in which it was mounted.
         let line = self.run(["ip", "-o", "link", "show", "eth0"])?;
         let mut words = line.split_whitespace().skip_while(|word| *word != "link/ether");
         words
@@ -104,10 +105,10 @@ impl Host {
             .ok_or(LabError::Output { command: "ip -o link show eth0".into(), output: line })
     }
 
-    /// Writes the neighbour's address down, so that no ARP is needed.
+    /// Adds a permanent neighbour entry for `other`, so that no ARP is needed.
     ///
     /// # Errors
-    /// If either device is gone.
+    /// If either device does not exist.
     pub fn pin_neighbour(&self, other: &Host) -> Result<(), LabError> {
         let mac = other.mac()?;
         self.run([
@@ -125,15 +126,15 @@ impl Host {
         .map(drop)
     }
 
-    /// Sends `count` echo requests 10 ms apart.
+    /// Sends `count` echo requests at intervals of 10 ms.
     ///
     /// # Errors
-    /// If not a single reply came.
+    /// If no reply was received.
     pub fn ping(&self, to: &str, count: u32) -> Result<PingReport, LabError> {
         ping::ping(self, to, count)
     }
 
-    /// Whether one of `tries` echo requests is answered.
+    /// Returns whether one of three echo requests is answered.
     pub fn reaches(&self, to: &Host) -> bool {
         self.ping(to.ip(), 3).is_ok_and(|report| report.received > 0)
     }

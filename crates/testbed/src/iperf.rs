@@ -1,23 +1,23 @@
-//! `iperf3`: one TCP stream from one namespace to another.
+//! Runs `iperf3` with one TCP stream from one namespace to another.
 
 use std::time::Duration;
 
 use crate::namespace::run_command;
 use crate::{LabError, Namespace, eventually};
 
-/// What one run of iperf3 measured.
+/// Results of one run of iperf3.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Iperf {
-    /// Goodput at the receiver, Gbit/s.
+    /// Goodput at the receiver in Gbit/s.
     pub gbps: f64,
-    /// Segments that the sender sent again.
+    /// Number of segments that the sender retransmitted.
     pub retransmits: u64,
 }
 
-/// Runs an iperf3 server in `server`, a client in `client`, for `seconds`.
+/// Runs an iperf3 server in `server` and a client in `client` for `seconds` seconds.
 ///
 /// # Errors
-/// If either fails, with its output.
+/// If either fails. The error contains its output.
 pub fn iperf_tcp(
     client: &Namespace,
     server: &Namespace,

@@ -1,4 +1,5 @@
-//! A lab: a hub namespace for the system under test, hosts around it, all removed at the end whatever the end is.
+//! A lab: a hub namespace for the system under test and hosts around it. All namespaces are removed at the
+//! end of the test, whatever its result.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::{Host, LabError, Namespace, namespace};
 
 const PREFIX: &str = "tv-";
 
-/// Namespaces under one prefix that no other lab uses.
+/// A set of namespaces under a prefix that no other lab uses.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
@@ -17,10 +18,11 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// An empty lab. The first one in a process removes what killed processes have left behind.
+    /// Creates an empty lab. The first lab in a process removes namespaces that killed processes have left
+    /// behind.
     ///
     /// # Errors
-    /// If namespaces cannot be made, mostly for want of root.
+    /// If namespaces cannot be created, usually because the process is not root.
     pub fn new() -> Result<Self, LabError> {
         static SWEEP: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -31,43 +33,43 @@ impl Lab {
         Ok(Lab { prefix, hub })
     }
 
-    /// The namespace in which the system under test runs and has its devices.
+    /// Returns the namespace in which the system under test runs and has its devices.
     pub fn hub(&self) -> &Namespace {
         &self.hub
     }
 
-    /// The full name that a namespace called `name` has in this lab.
+    /// Returns the full name of the namespace `name` of this lab.
     pub fn namespace_name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// A namespace without devices, for example for the far end of a `veth` port.
+    /// Creates a namespace without devices, for example for the far end of a `veth` port.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the namespace cannot be created.
     pub fn namespace(&self, name: &str) -> Result<Namespace, LabError> {
         Namespace::create(&self.namespace_name(name))
     }
 
-    /// A host with an address ("10.0.0.1/24") on eth0, joined by a veth pair to a device called `name` in the hub.
-    /// Senders leave no checksum or segmentation to a device that is not there.
+    /// Creates a host with an address ("10.0.0.1/24") on eth0. A veth pair connects eth0 to a device called
+    /// `name` in the hub. Checksum and segmentation offload are off, so that senders complete all packets.
     ///
     /// # Errors
-    /// If a step fails; names are at most 15 characters long.
+    /// If a step fails. Names are at most 15 characters long.
     pub fn host(&self, name: &str, address: &str) -> Result<Host, LabError> {
         self.host_with_queues(name, address, 1)
     }
 
-    /// As [`Lab::host`], with so many receive and transmit queues at both ends of its cable.
+    /// Like [`Lab::host`], with `queues` receive and transmit queues at both ends of the veth pair.
     ///
     /// # Errors
-    /// As [`Lab::host`].
+    /// Under the conditions of [`Lab::host`].
     pub fn host_with_queues(&self, name: &str, address: &str, queues: u32) -> Result<Host, LabError> {
         Host::create(self, name, address, queues)
     }
 }
 
-/// Removes namespaces of labs whose process is gone.
+/// Removes namespaces of labs whose process has ended.
 fn sweep() {
     let Ok(entries) = fs::read_dir("/run/netns") else { return };
     for entry in entries.flatten() {
@@ -78,7 +80,7 @@ fn sweep() {
     }
 }
 
-/// The process id in the name of a lab's namespace.
+/// Returns the process id in the name of a lab's namespace.
 fn owner(name: &str) -> Option<&str> {
     let (pid, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
     (!pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())).then_some(pid)

@@ -1,5 +1,5 @@
-//! What integration tests are made of: labs of network namespaces, hosts in them, traffic that notices a single lost or
-//! overtaken packet. Only for tests: nothing that ships imports it.
+//! Building blocks of integration tests: labs of network namespaces, hosts in them, and traffic that detects
+//! a single lost or reordered packet. Only tests import this crate.
 //!
 //! ```text
 //!   Lab ─┬─ hub namespace "tv-<pid>-<n>-hub": the system under test and its devices
@@ -8,7 +8,8 @@
 //!   UdpFlow h1 -> h2: sequence numbers at a rate; FlowReport: lost, overtaken, doubled, longest gap
 //! ```
 //!
-//! A lab cleans up when it goes out of scope, after a panic too; what a killed process left is removed by the next lab.
+//! A lab removes its namespaces when it is dropped, also after a panic. Namespaces that a killed process left
+//! behind are removed by the next lab.
 //!
 //! ```no_run
 //! let lab = testbed::Lab::new()?;

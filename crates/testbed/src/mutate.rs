@@ -1,21 +1,23 @@
-//! Decoders of the binary crate against mutated input. `fuzz/` cannot link a binary crate, so these decoders run in ordinary tests: over the
-//! committed seeds of `fuzz/seeds/TARGET`, then over random mutations of the seeds for some seconds.
+//! Fuzz tests for decoders of the binary crate. `fuzz/` cannot link a binary crate, so these decoders run in
+//! ordinary tests: over the committed seeds of `fuzz/seeds/TARGET`, then over random mutations of the seeds
+//! for some seconds.
 
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Sets how many seconds of mutations each target gets. Without it, `TRIVIUM_SOAK` means 60 s, and a target gets 2 s otherwise.
+/// Environment variable with the number of seconds of mutations per target. The default is 60 with
+/// `TRIVIUM_SOAK` and 2 otherwise.
 const SECONDS: &str = "TRIVIUM_FUZZ_SECONDS";
-/// Sets the seed of random tests.
+/// Environment variable with the seed of random tests.
 const SEED: &str = "TRIVIUM_SEED";
-/// Edits of one input.
+/// Maximum number of edits of one input.
 const EDITS: u64 = 4;
-/// Longest input, in octets.
+/// Maximum length of an input in octets.
 const LONGEST: usize = 1 << 16;
 
-/// Returns the seed of a random test: the number in `TRIVIUM_SEED`, or else one that differs from run to run. The seed is printed, and the
-/// harness shows what a failed test has printed.
+/// Returns the seed of a random test: the number in `TRIVIUM_SEED`, or a number that differs between runs.
+/// The seed is printed, and the harness shows the output of failed tests.
 ///
 /// # Panics
 /// If `TRIVIUM_SEED` is not a number.
@@ -44,18 +46,18 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `bound`, 0 where `bound` is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next() % bound).unwrap_or(0)
     }
 }
 
-/// Calls `check` with each seed of `fuzz/seeds/TARGET` and then with mutations of the seeds. `check` panics where a decoder is wrong; the
-/// input is left in `fuzz/artifacts/TARGET` then.
+/// Calls `check` with each seed of `fuzz/seeds/TARGET` and then with mutations of the seeds. `check` must
+/// panic if a decoder is wrong. The input is then saved in `fuzz/artifacts/TARGET`.
 ///
 /// # Panics
-/// If there are no seeds, and with what `check` panics with.
+/// If there are no seeds, and with the panic of `check`.
 pub fn mutated(target: &str, check: impl Fn(&[u8]) + RefUnwindSafe) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let seeds = seeds(&fuzz.join("seeds").join(target));

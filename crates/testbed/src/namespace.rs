@@ -1,5 +1,5 @@
-//! One network namespace: made, entered and removed. Commands enter by `nsenter --net=`, because `ip netns exec`
-//! remounts /sys and loses pinned BPF objects; our own threads enter by setns(2).
+//! Network namespaces: creation, entering and removal. Commands enter with `nsenter --net=`, because `ip
+//! netns exec` remounts /sys and loses pinned BPF objects. Threads of the test enter with setns(2).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,7 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::{LabError, Process};
 
-/// A named network namespace that goes away with its last handle, processes in it included.
+/// A named network namespace. It is removed with its last handle, together with processes in it.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     inner: Arc<Inner>,
@@ -24,10 +24,10 @@ struct Inner {
 }
 
 impl Namespace {
-    /// Makes the namespace with its loopback up and IPv6 autoconfiguration off.
+    /// Creates the namespace with its loopback device up and IPv6 disabled by default.
     ///
     /// # Errors
-    /// Whatever `ip netns add` says.
+    /// Returns the error of `ip netns add`.
     pub fn create(name: &str) -> Result<Self, LabError> {
         run_command(Command::new("ip").args(["netns", "add", name]))?;
         let namespace = Namespace { inner: Arc::new(Inner { name: name.to_owned() }) };
@@ -36,7 +36,8 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Devices that appear later send no router solicitations and no duplicate address detection: counters stay exact.
+    /// Disables IPv6 on devices, so that they send no router solicitations and no duplicate address
+    /// detection, and counters stay exact. Also disables reverse path filtering.
     fn quiet_ipv6(&self) -> Result<(), LabError> {
         self.run([
             "sysctl",
@@ -49,44 +50,44 @@ impl Namespace {
         .map(drop)
     }
 
-    /// Its name, as `ip netns` shows it.
+    /// Returns the name of the namespace, as listed by `ip netns`.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The file that names it.
+    /// Returns the file that represents the namespace.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(self.name())
     }
 
-    /// A command line that runs inside, not yet started.
+    /// Returns a command line that runs in the namespace. The command is not started.
     pub fn command<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path().display())).arg("--").args(line);
         command
     }
 
-    /// Runs a command inside and gives its standard output.
+    /// Runs a command in the namespace and returns its standard output.
     ///
     /// # Errors
-    /// If it cannot be started or ends with an error.
+    /// If the command cannot be started or exits with an error.
     pub fn run<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Result<String, LabError> {
         run_command(&mut self.command(line))
             .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Starts a command inside; it is killed when the handle goes away.
+    /// Starts a command in the namespace. The process is killed when the handle is dropped.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the command cannot be started.
     pub fn spawn<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Result<Process, LabError> {
         Process::start(self.command(line))
     }
 
-    /// Runs `work` on a thread of its own inside the namespace: sockets that it opens belong there for good.
+    /// Runs `work` on a new thread in the namespace. Sockets that `work` opens remain in the namespace.
     ///
     /// # Errors
-    /// If the namespace is gone, or what `work` returns.
+    /// If the namespace does not exist, or the error of `work`.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T, LabError> + Send) -> Result<T, LabError> {
         let enter = || {
             let file = File::open(self.path())?;
@@ -104,10 +105,10 @@ impl Namespace {
         })
     }
 
-    /// Removes the namespace now, as a test of its loss; processes in it live on.
+    /// Removes the namespace now, to test the loss of a namespace. Processes in it continue to run.
     ///
     /// # Errors
-    /// Whatever `ip netns del` says.
+    /// Returns the error of `ip netns del`.
     pub fn remove_name(&self) -> Result<(), LabError> {
         run_command(Command::new("ip").args(["netns", "del", self.name()])).map(drop)
     }
@@ -119,7 +120,8 @@ impl Drop for Inner {
     }
 }
 
-/// Ends what still runs in a namespace of ours and removes it; silent, for a destructor and for remnants.
+/// Kills processes in a namespace of a lab and removes the namespace. Errors are ignored, for use in
+/// destructors and for remnants.
 pub(crate) fn remove(name: &str) {
     let quiet =
         |args: &[&str]| Command::new("ip").args(args).stdin(Stdio::null()).stderr(Stdio::null()).output();
@@ -135,7 +137,7 @@ pub(crate) fn remove(name: &str) {
     let _ = quiet(&["netns", "del", name]);
 }
 
-/// Runs a command to its end.
+/// Runs a command until it exits.
 pub(crate) fn run_command(command: &mut Command) -> Result<Output, LabError> {
     let line = describe(command);
     let output = command
@@ -150,7 +152,7 @@ pub(crate) fn run_command(command: &mut Command) -> Result<Output, LabError> {
     Err(LabError::Failed { command: line, status: output.status.to_string(), output: text })
 }
 
-/// The command line as a person would type it.
+/// Returns the command line as text.
 pub(crate) fn describe(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {

@@ -1,4 +1,4 @@
-//! A real `ovsdb-server` with the real schema, in a directory of its own, and `ovs-vsctl` for it.
+//! Runs a real `ovsdb-server` with the schema of Open vSwitch in its own directory, and `ovs-vsctl` for it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use rustix::process::Signal;
 use crate::namespace::run_command;
 use crate::{LabError, Process, eventually};
 
-/// Where Debian's package has the schema.
+/// Path of the schema in Debian's package.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// How long starting and ending may take on a loaded machine.
+/// Maximum time for starting and stopping the server on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A database server; it ends with its handle, and its directory goes with it.
+/// A database server. Dropping it stops the server and removes its directory.
 #[derive(Debug)]
 pub struct OvsdbServer {
     directory: PathBuf,
@@ -24,7 +24,8 @@ pub struct OvsdbServer {
 }
 
 impl OvsdbServer {
-    /// Makes a database with one empty row of Open_vSwitch in `directory`, which must not exist, and serves it.
+    /// Creates a database with one empty Open_vSwitch row in `directory`, which must not exist, and starts
+    /// the server.
     ///
     /// # Errors
     /// If the package is not installed, or the server does not start.
@@ -32,10 +33,11 @@ impl OvsdbServer {
         Self::start_with(directory, Path::new(SCHEMA), &[])
     }
 
-    /// As [`OvsdbServer::start`], with a schema from another file, and listening at `remotes` (`ptcp:0:127.0.0.1`) besides.
+    /// Like [`OvsdbServer::start`], with another schema file and additional listening addresses `remotes`
+    /// (`ptcp:0:127.0.0.1`).
     ///
     /// # Errors
-    /// As [`OvsdbServer::start`].
+    /// Under the conditions of [`OvsdbServer::start`].
     pub fn start_with(directory: &Path, schema: &Path, remotes: &[&str]) -> Result<Self, LabError> {
         std::fs::create_dir_all(directory)
             .map_err(|source| LabError::system(format!("making {}", directory.display()), source))?;
@@ -51,20 +53,20 @@ impl OvsdbServer {
         self.directory.join(name)
     }
 
-    /// Its unix socket.
+    /// Returns the path of the server's unix socket.
     pub fn socket(&self) -> PathBuf {
         self.path("db.sock")
     }
 
-    /// Where it is, as `--db` and a configuration name it.
+    /// Returns the server's connection method, as used by `--db` and the configuration.
     pub fn target(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 
-    /// Ends the server; the database stays.
+    /// Stops the server. The database is kept.
     ///
     /// # Errors
-    /// If it does not end.
+    /// If the server does not stop.
     pub fn halt(&mut self) -> Result<(), LabError> {
         match self.process.take() {
             Some(process) => process.stop(Signal::TERM, PATIENCE).map(drop),
@@ -72,7 +74,7 @@ impl OvsdbServer {
         }
     }
 
-    /// Serves the database again.
+    /// Starts the server again with the existing database.
     ///
     /// # Errors
     /// If the server does not start.
@@ -99,10 +101,11 @@ impl OvsdbServer {
         command
     }
 
-    /// Runs `ovs-vsctl` and gives what it prints; it waits for whoever follows the database unless it is told `--no-wait`.
+    /// Runs `ovs-vsctl` and returns its output. Without `--no-wait` the command waits for the switch daemon
+    /// that follows the database.
     ///
     /// # Errors
-    /// If it fails, or waits for more than twenty seconds.
+    /// If the command fails, or takes more than twenty seconds.
     pub fn vsctl<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String, LabError> {
         let mut command = Command::new("ovs-vsctl");
         command.arg(format!("--db={}", self.target())).arg("--timeout=20").args(arguments);

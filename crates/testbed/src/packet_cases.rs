@@ -1,8 +1,9 @@
-//! The OpenFlow features that real packets meet: a list of cases, each with rules in the words of `ovs-ofctl`, frames that go into a bridge
-//! of four ports, and the frames that must leave.
+//! OpenFlow features that are tested with packets. Each case has rules in `ovs-ofctl` syntax, frames that are
+//! sent into a bridge with four ports, and the frames that must leave.
 //!
-//! The list has two readers. `daemon/tests/openflow_packets.rs` runs every case against the real binary and fails where one frame differs.
-//! `openflow/tests/matrix.rs` writes the features into `docs/switch-matrix.md`. A feature without a case stands there as "-".
+//! Two tests use the list. `daemon/tests/openflow_packets.rs` runs every case against the real binary and
+//! fails if any frame differs. `openflow/tests/matrix.rs` writes the features into `docs/switch-matrix.md`,
+//! where a feature without a case appears as "-".
 
 mod actions;
 mod fields;
@@ -12,10 +13,10 @@ use std::collections::BTreeSet;
 
 pub use frames::MARK;
 
-/// The ports of the bridge, from 1 on.
+/// Number of ports of the bridge. Port numbers start at 1.
 pub const PORTS: u8 = 4;
 
-/// Commands of `ovs-ofctl` that come before all cases: the bridge's name stands behind the first word.
+/// `ovs-ofctl` commands that run before all cases. The name of the bridge follows the first word.
 pub const PREPARATION: [[&str; 2]; 1] = [[
     "add-tlv-map",
     "{class=0x100,type=0,len=8}->tun_metadata0,{class=0x101,type=0,len=8}->tun_metadata1,\
@@ -24,53 +25,53 @@ pub const PREPARATION: [[&str; 2]; 1] = [[
      {class=0x106,type=0,len=8}->tun_metadata6,{class=0x107,type=0,len=8}->tun_metadata7",
 ]];
 
-/// A feature that a case proves: a row of `docs/switch-matrix.md`.
+/// A feature that a case proves. Corresponds to a row of `docs/switch-matrix.md`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Feature {
-    /// The field is matched whole: a frame with another value takes another way.
+    /// The field is matched exactly. A frame with another value leaves by another port.
     Match(&'static str),
-    /// The field is matched under a mask: a bit outside the mask makes no difference.
+    /// The field is matched under a mask. A bit outside the mask makes no difference.
     Part(&'static str),
-    /// The field is set: the frame that leaves, or the next table, has the new value.
+    /// The field is set. The frame that leaves, or the next table, has the new value.
     Set(&'static str),
     /// The action or instruction of this row is executed.
     Action(&'static str),
 }
 
-/// Rules, frames and the frames that must leave.
+/// A test case: rules, input frames and expected output frames.
 #[derive(Clone, Debug)]
 pub struct PacketCase {
-    /// The features that the case proves.
+    /// Features that the case proves.
     pub proves: Vec<Feature>,
-    /// The version that the client speaks, as in `ovs-ofctl -O`.
+    /// OpenFlow version of the client, as in `ovs-ofctl -O`.
     pub version: &'static str,
-    /// Commands of `ovs-ofctl` before the rules: command and argument.
+    /// `ovs-ofctl` commands that run before the rules are added: command and argument.
     pub setup: Vec<(&'static str, String)>,
-    /// The only rules of the bridge meanwhile.
+    /// Rules of the bridge. There are no other rules during the case.
     pub flows: Vec<String>,
-    /// The frames, one after the other.
+    /// Frames in the order in which they are sent.
     pub steps: Vec<Step>,
 }
 
-/// A frame that goes in, and its consequences.
+/// An input frame and its expected effects.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The port by which the frame goes in.
+    /// Port on which the frame is received.
     pub port: u8,
-    /// The frame, Ethernet header first. It contains [`MARK`].
+    /// The frame, which begins with the Ethernet header. It contains [`MARK`].
     pub frame: Vec<u8>,
-    /// How many times the frame goes in, one right behind the other.
+    /// Number of times that the frame is sent, back to back.
     pub times: usize,
-    /// The frames that leave all in all, with their ports. The order between ports does not matter.
+    /// All frames that leave, with their ports. The order between ports is not significant.
     pub leaves: Vec<(u8, Vec<u8>)>,
-    /// A part of a line that `ovs-ofctl monitor` prints.
+    /// Part of a line that `ovs-ofctl monitor` prints.
     pub packet_in: Option<String>,
-    /// A match for `ovs-ofctl dump-flows`, and a part of a line that the command prints in the end.
+    /// Match for `ovs-ofctl dump-flows`, and part of a line that the command prints after the step.
     pub shown: Option<(&'static str, &'static str)>,
 }
 
 impl PacketCase {
-    /// Returns a case in OpenFlow 1.5 without a set-up.
+    /// Returns a case in OpenFlow 1.5 without set-up commands.
     fn new(proves: &[Feature], flows: &[&str], steps: Vec<Step>) -> PacketCase {
         let flows = flows.iter().map(|flow| (*flow).to_owned()).collect();
         PacketCase { proves: proves.to_vec(), version: "OpenFlow15", setup: Vec::new(), flows, steps }
@@ -78,7 +79,7 @@ impl PacketCase {
 }
 
 impl Step {
-    /// Returns the step of a frame that goes in once.
+    /// Returns the step of a frame that is sent once.
     fn new(port: u8, frame: &[u8], leaves: &[(u8, &[u8])]) -> Step {
         let leaves = leaves.iter().map(|(port, frame)| (*port, frame.to_vec())).collect();
         Step { port, frame: frame.to_vec(), times: 1, leaves, packet_in: None, shown: None }

@@ -1,21 +1,21 @@
-//! `ping`, and what it measured.
+//! Runs `ping` and parses its results.
 
 use crate::namespace::run_command;
 use crate::{LabError, Namespace};
 
-/// What one run of `ping` measured.
+/// Results of one run of `ping`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PingReport {
-    /// Echo requests sent.
+    /// Number of echo requests sent.
     pub sent: u32,
-    /// Replies received.
+    /// Number of replies received.
     pub received: u32,
-    /// Mean round trip, milliseconds; zero without a reply.
+    /// Mean round-trip time in milliseconds. Zero without a reply.
     pub average_ms: f64,
 }
 
 impl PingReport {
-    /// Requests without a reply, from 0 to 1.
+    /// Returns the share of requests without a reply, from 0 to 1.
     pub fn loss(&self) -> f64 {
         1.0 - f64::from(self.received) / f64::from(self.sent.max(1))
     }

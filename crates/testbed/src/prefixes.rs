@@ -1,11 +1,12 @@
-//! The prefixes of a real table, where they are at hand.
+//! Prefixes of a real routing table, if the data file is present.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::skip;
 
-/// One prefix a line, IPv4 before IPv6, none twice; `None`, recorded as a skip ([`skip`]), where the file is absent.
+/// Returns the prefixes as text, one per line, IPv4 before IPv6, without duplicates. `None` if the file is
+/// absent, which is recorded as a skip ([`skip`]).
 ///
 /// # Panics
 /// If the file cannot be unpacked, and in CI if the file is absent.

@@ -1,4 +1,5 @@
-//! A child process whose output is collected line by line and can be waited for; it dies with its handle.
+//! Child processes whose output is collected by line and can be awaited. A process is killed when its handle
+//! is dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,10 +27,10 @@ struct Lines {
 }
 
 impl Process {
-    /// Starts `command`, its standard output and error collected.
+    /// Starts `command` and collects its standard output and standard error.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the command cannot be started.
     pub fn start(mut command: Command) -> Result<Self, LabError> {
         let line = describe(&command);
         let mut child = command
@@ -49,15 +50,16 @@ impl Process {
         Ok(Process { child, line, output, readers })
     }
 
-    /// Its process id. `nsenter` replaces itself, so this is the command's own.
+    /// Returns the process id. `nsenter` replaces itself by the command, so the id is the command's.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for a line that contains `part`, from the beginning of the output on, and gives it.
+    /// Waits for a line that contains `part`, from the beginning of the output, and returns the line.
     ///
     /// # Errors
-    /// With everything that was printed so far, after `timeout` or when the process has ended without the line.
+    /// If `timeout` has elapsed, or the process has ended without the line. The error contains the output so
+    /// far.
     pub fn wait_for_line(&mut self, part: &str, timeout: Duration) -> Result<String, LabError> {
         let deadline = Instant::now() + timeout;
         let mut from = 0;
@@ -98,30 +100,30 @@ impl Process {
         }
     }
 
-    /// Everything that it has printed so far, both streams in the order of arrival.
+    /// Returns the output so far, both streams in order of arrival.
     pub fn output(&self) -> String {
         self.output.seen.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
 
-    /// Whether it still runs.
+    /// Returns whether the process is running.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<(), LabError> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal)
             .map_err(|source| LabError::system(format!("signalling '{}'", self.line), source))
     }
 
-    /// Waits for its end and gives its status and output.
+    /// Waits for the process to end and returns its status and output.
     ///
     /// # Errors
-    /// If it still runs after `timeout`; it is killed then.
+    /// If the process still runs when `timeout` has elapsed. The process is killed then.
     pub fn finish(mut self, timeout: Duration) -> Result<(ExitStatus, String), LabError> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -141,18 +143,18 @@ impl Process {
         }
     }
 
-    /// Sends `signal` and waits for the end.
+    /// Sends `signal` and waits for the process to end.
     ///
     /// # Errors
-    /// As [`Process::finish`].
+    /// Under the conditions of [`Process::finish`].
     pub fn stop(self, signal: Signal, timeout: Duration) -> Result<(ExitStatus, String), LabError> {
-        // Gone already: finish() tells how.
+        // If the process has already ended, finish() reports its status.
         let _ = self.signal(signal);
         self.finish(timeout)
     }
 
     fn join_readers(&mut self) {
-        // A grandchild may hold the pipe open for longer than anybody wants to wait.
+        // A grandchild may hold the pipe open, so the wait is bounded.
         let deadline = Instant::now() + Duration::from_secs(1);
         for reader in self.readers.drain(..) {
             while !reader.is_finished() && Instant::now() < deadline {

@@ -1,4 +1,5 @@
-//! Frames as they are, into and out of a device of a namespace: for what no ordinary socket would send, or would show.
+//! Raw frames into and out of a device of a namespace, for frames that ordinary sockets cannot send or
+//! receive.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,12 +12,12 @@ use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socke
 
 use crate::{LabError, Namespace};
 
-/// Bytes of a frame that a receiver keeps.
+/// Maximum number of bytes of a frame that a receiver keeps.
 const LONGEST: usize = 2048;
-/// `PACKET_OUTGOING`: a frame that leaves by the device.
+/// `PACKET_OUTGOING`: packet type of a frame that the device sends.
 const OUTGOING: u8 = 4;
 
-/// A packet socket bound to one device.
+/// A packet socket for sending on one device.
 #[derive(Debug)]
 pub struct RawSender {
     socket: OwnedFd,
@@ -27,13 +28,13 @@ impl RawSender {
     /// Opens `device` in `namespace` for sending.
     ///
     /// # Errors
-    /// If there is no such device or no privilege.
+    /// If the device does not exist or the process lacks the privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
-        // Protocol 0: it sends only, and never copies what arrives.
+        // With protocol 0 the socket only sends and does not receive copies of frames.
         Ok(RawSender { socket: open(namespace, device, None)?, device: device.to_owned() })
     }
 
-    /// Sends one frame, Ethernet header first.
+    /// Sends one frame, which begins with the Ethernet header.
     ///
     /// # Errors
     /// If the device is down or its queue is full.
@@ -44,7 +45,7 @@ impl RawSender {
     }
 }
 
-/// A packet socket that sees every frame of one device, whoever it is for, those that it sends included.
+/// A packet socket that receives every frame of one device, for any destination and in both directions.
 #[derive(Debug)]
 pub struct RawReceiver {
     socket: OwnedFd,
@@ -52,10 +53,10 @@ pub struct RawReceiver {
 }
 
 impl RawReceiver {
-    /// Opens `device` in `namespace`; from then on nothing is missed.
+    /// Opens `device` in `namespace`. All later frames are received.
     ///
     /// # Errors
-    /// If there is no such device or no privilege.
+    /// If the device does not exist or the process lacks the privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
         let socket = open(namespace, device, Some(SockProtocol::EthAll))?;
         // A full receive buffer would look like loss on the path.
@@ -64,11 +65,11 @@ impl RawReceiver {
         Ok(RawReceiver { socket, device: device.to_owned() })
     }
 
-    /// The next frame that the device brings in, a VLAN tag taken out as the kernel does; what it sends is passed over. `None` if
-    /// none has come within `timeout`.
+    /// Returns the next frame that the device receives, without a VLAN tag that the kernel strips. Frames
+    /// that the device sends are skipped. `None` if no frame arrives within `timeout`.
     ///
     /// # Errors
-    /// If the device is gone.
+    /// If the device does not exist any more.
     pub fn arrived(&self, timeout: Duration) -> Result<Option<Vec<u8>>, LabError> {
         let failed = |error| LabError::system(format!("receiving frames of {}", self.device), error);
         let (deadline, mut buffer) = (Instant::now() + timeout, [0_u8; LONGEST]);
@@ -89,10 +90,10 @@ impl RawReceiver {
         }
     }
 
-    /// Counts the frames that `wanted` accepts, up to the first one that `last` accepts.
+    /// Counts the frames that `wanted` accepts, up to the first frame that `last` accepts.
     ///
     /// # Errors
-    /// If that one does not come within `timeout`.
+    /// If no such last frame arrives within `timeout`.
     pub fn count_until(
         &self,
         wanted: impl Fn(&[u8]) -> bool,
@@ -121,8 +122,8 @@ impl RawReceiver {
     }
 }
 
-/// Counts what a device brings to the kernel's stack. What a program in the device's hook drops or redirects does not get
-/// there.
+/// A counter of frames that reach the kernel's network stack from a device. Frames that a program in the
+/// device's XDP hook drops or redirects do not reach it.
 #[derive(Debug)]
 pub struct StackWatch {
     socket: OwnedFd,
@@ -130,22 +131,23 @@ pub struct StackWatch {
 }
 
 impl StackWatch {
-    /// Watches `device` in `namespace` from now on.
+    /// Starts to watch `device` in `namespace`.
     ///
     /// # Errors
-    /// If there is no such device or no privilege.
+    /// If the device does not exist or the process lacks the privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
         let socket = open(namespace, device, Some(SockProtocol::EthAll))?;
         rustix::io::ioctl_fionbio(&socket, true)
             .map_err(|error| LabError::system(format!("packet socket on {device}"), error))?;
         let mut watch = StackWatch { socket, seen: 0 };
-        // Before it was bound it heard other devices too.
+        // Discards frames of other devices that the socket received before it was bound.
         watch.seen();
         watch.seen = 0;
         Ok(watch)
     }
 
-    /// Frames that have come so far. Of many between two looks some may be left out, never all.
+    /// Returns the number of frames so far. If many frames arrive between two calls, some of them may not be
+    /// counted, but not all are missed.
     pub fn seen(&mut self) -> u64 {
         let mut buffer = [0; 64];
         while let Ok((_, Some(from))) = recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {
@@ -155,11 +157,11 @@ impl StackWatch {
     }
 }
 
-/// A packet socket on one device; without a protocol it receives nothing.
+/// Opens a packet socket on one device. Without a protocol the socket receives nothing.
 fn open(namespace: &Namespace, device: &str, protocol: Option<SockProtocol>) -> Result<OwnedFd, LabError> {
     let what = || format!("packet socket on {device} in {}", namespace.name());
     namespace.inside(|| {
-        // The address of the device as the kernel spells it, interface index included.
+        // Link-layer address of the device as the kernel returns it, with the interface index.
         let address = getifaddrs()
             .map_err(|error| LabError::system(what(), error))?
             .filter(|entry| entry.interface_name == device)

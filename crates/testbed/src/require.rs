@@ -1,35 +1,39 @@
-//! Privileges and peers that a test needs: without them it is skipped visibly on a developer's machine, and fails in CI.
+//! Privileges and programs that a test needs. Without them a test is skipped visibly on a developer's machine
+//! and fails in CI.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Names the environment variable that holds the path of the file to which each skipped test adds a line: its name, a tab, the reason.
-/// `ci/run_tests.py` sets the variable for each test program, and counts and prints the lines at the end of a run.
+/// Name of the environment variable with the path of the skip record file. Each skipped test adds a line to
+/// the file: its name, a tab, the reason. `ci/run_tests.py` sets the variable for each test program, and
+/// counts and prints the lines at the end of a run.
 pub const SKIP_RECORD: &str = "TRIVIUM_SKIP_RECORD";
 
-/// Whether this process may make namespaces: checked once by making one's own requirements visible, not by trying.
+/// Returns whether this process may create namespaces. Checks for effective user id 0 and does not try.
 pub fn privileged() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a command is in the `PATH`.
+/// Returns whether a command is in the `PATH`, /usr/sbin or /sbin.
 pub fn have_command(name: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()))
         || ["/usr/sbin", "/sbin"].iter().any(|dir| Path::new(dir).join(name).is_file())
 }
 
-/// Records that the calling test, or a part of it, is skipped, and why. The line goes to standard error past the capture of the test
-/// harness, so that a passing test shows it too, and to the file that [`SKIP_RECORD`] names.
+/// Records that the calling test, or a part of it, is skipped, and the reason. The line goes to standard
+/// error past the output capture of the test harness, so that a passing test shows it too. It is also added
+/// to the file that [`SKIP_RECORD`] names.
 ///
 /// # Panics
-/// If the environment variable `CI` is set: in continuous integration a missing privilege or peer is a failure. If the file cannot be
-/// written, because an unrecorded skip would be counted as a passed test.
+/// - If the environment variable `CI` is set, because in continuous integration a missing privilege or
+///   program is a failure.
+/// - If the file cannot be written, because an unrecorded skip would count as a passed test.
 pub fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "in CI this is a failure: {why}");
     let test = std::thread::current().name().unwrap_or("a thread of a test").to_owned();
-    // The harness captures what macros such as `eprintln!` print, and shows it for failed tests alone.
+    // The harness captures the output of macros such as `eprintln!` and shows it only for failed tests.
     let _ = std::io::stderr().write_all(format!("SKIP: {test}: {why}\n").as_bytes());
     let Some(path) = std::env::var_os(SKIP_RECORD) else { return };
     let line = format!("{test}\t{}\n", why.replace(['\n', '\t'], " "));
@@ -38,7 +42,8 @@ pub fn skip(why: &str) {
     written.unwrap_or_else(|error| panic!("{}: {error}; no skip can be recorded there", path.display()));
 }
 
-/// Returns from the test (skipped visibly, or failed in CI) unless it runs as root and the named commands exist.
+/// Returns from the test (skipped visibly, or failed in CI) unless the test runs as root and the named
+/// commands exist.
 #[macro_export]
 macro_rules! require {
     ($($command:literal),* $(,)?) => {

@@ -1,5 +1,6 @@
-//! UDP with sequence numbers: the receiver knows every packet that was lost, doubled or overtaken, and the longest
-//! silence. One flow per socket pair, so that "overtaken" means a broken promise (no reordering within a flow).
+//! UDP flows with sequence numbers. The receiver detects every packet that was lost, duplicated or reordered,
+//! and measures the longest gap. There is one flow per socket pair, so a reordered packet is a violation of
+//! order within a flow.
 
 use std::io::{self, IoSlice};
 use std::net::UdpSocket;
@@ -13,37 +14,37 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sockopt};
 
 use crate::{Host, LabError, Namespace};
 
-/// Bytes of a packet's payload: a sequence number, the time when the packet was sent ([`clock`]), then filling.
+/// Length of a packet's payload in bytes: sequence number, send time ([`clock`]), padding.
 const PAYLOAD: usize = 18;
-/// Packets per system call; small enough not to be a burst of its own at 100,000 packets/s.
+/// Maximum number of packets per system call. Small enough not to form a burst at 100,000 packets per second.
 const BATCH: usize = 32;
 const PORT: u16 = 7007;
 
-/// What became of a flow.
+/// Statistics of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowReport {
-    /// Packets that the sender's kernel accepted.
+    /// Number of packets that the sender's kernel accepted.
     pub sent: u64,
-    /// Distinct packets received.
+    /// Number of distinct packets received.
     pub received: u64,
-    /// Packets received after one that was sent later.
+    /// Number of packets received after a packet that was sent later.
     pub overtaken: u64,
-    /// Packets received more than once.
+    /// Number of duplicate packets received.
     pub doubled: u64,
-    /// The longest time between two packets received one after the other.
+    /// Longest time between two consecutively received packets.
     pub longest_gap: Duration,
-    /// The time from send to receipt that 99 of 100 packets stay below, to 1/8 of it.
+    /// 99th percentile of the time from send to receipt, with a resolution of 1/8 of the value.
     pub delay_p99: Duration,
 }
 
 impl FlowReport {
-    /// Packets that never came.
+    /// Returns the number of packets that were not received.
     pub fn lost(&self) -> u64 {
         self.sent - self.received
     }
 }
 
-/// A flow that runs until it is stopped.
+/// A UDP flow that runs until it is stopped.
 #[derive(Debug)]
 pub struct UdpFlow {
     stop: Arc<AtomicBool>,
@@ -53,7 +54,7 @@ pub struct UdpFlow {
 }
 
 impl UdpFlow {
-    /// Sends from `from` to `to` at `rate` packets a second until [`UdpFlow::stop`].
+    /// Starts a flow from `from` to `to` at `rate` packets per second. The flow runs until [`UdpFlow::stop`].
     ///
     /// # Errors
     /// If a socket cannot be opened.
@@ -61,7 +62,8 @@ impl UdpFlow {
         Self::start_on(from, to, rate, PORT)
     }
 
-    /// As [`UdpFlow::start`], to a port of the caller's choice: several flows between two hosts.
+    /// Like [`UdpFlow::start`], to a given destination port, so that several flows between two hosts are
+    /// possible.
     ///
     /// # Errors
     /// If a socket cannot be opened.
@@ -69,7 +71,8 @@ impl UdpFlow {
         Self::between((from, from.ip()), (to, to.ip()), rate, port)
     }
 
-    /// As [`UdpFlow::start_on`], between two namespaces and an address of each: their devices may be of any kind.
+    /// Like [`UdpFlow::start_on`], between two namespaces and one address of each. The devices may be of any
+    /// kind.
     ///
     /// # Errors
     /// If a socket cannot be opened.
@@ -96,13 +99,13 @@ impl UdpFlow {
         Ok(UdpFlow { stop, begun, sender, receiver })
     }
 
-    /// Distinct packets received so far.
+    /// Returns the number of distinct packets received so far.
     pub fn received(&self) -> u64 {
         self.receiver.received()
     }
 
-    /// Returns the sequence number that the next packet gets. All packets with this number or a higher one are sent after this call, so that
-    /// a packet with such a number meets what was in force at the time of the call.
+    /// Returns the sequence number of the next packet. Packets with this number or a higher one are sent
+    /// after this call, and so meet the configuration in force at the time of the call.
     pub fn next_number(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
@@ -115,7 +118,7 @@ impl UdpFlow {
     /// Waits until the sender has sent `more` further packets, whether they arrive or not.
     ///
     /// # Errors
-    /// After `timeout`.
+    /// If `timeout` has elapsed.
     pub fn wait_until_sent(&self, more: u64, timeout: Duration) -> Result<(), LabError> {
         let target = self.next_number() + more;
         crate::eventually(&format!("{more} more packets are sent"), timeout, || {
@@ -124,10 +127,10 @@ impl UdpFlow {
         })
     }
 
-    /// Waits until `more` further packets have arrived: traffic flows.
+    /// Waits until `more` further packets have arrived.
     ///
     /// # Errors
-    /// After `timeout`.
+    /// If `timeout` has elapsed.
     pub fn wait_for(&self, more: u64, timeout: Duration) -> Result<(), LabError> {
         let target = self.received() + more;
         crate::eventually(&format!("{more} more packets"), timeout, || {
@@ -140,7 +143,7 @@ impl UdpFlow {
         })
     }
 
-    /// Stops the sender, lets what is under way arrive, and tells what became of the flow.
+    /// Stops the sender, waits for packets in flight and returns the statistics of the flow.
     ///
     /// # Errors
     /// If the sender failed.
@@ -155,7 +158,7 @@ impl UdpFlow {
     }
 }
 
-/// The receiving half of a flow.
+/// The receiving end of a flow.
 #[derive(Debug)]
 pub struct UdpReceiver {
     received: Arc<AtomicU64>,
@@ -165,10 +168,10 @@ pub struct UdpReceiver {
 }
 
 impl UdpReceiver {
-    /// Listens on an address of a namespace.
+    /// Starts a receiver on an address of a namespace.
     ///
     /// # Errors
-    /// If the port is taken.
+    /// If the port is in use.
     pub fn start(namespace: &Namespace, address: &str, port: u16) -> Result<Self, LabError> {
         let what = || format!("UDP receiver on {address}:{port}");
         let socket = namespace.inside(|| {
@@ -189,12 +192,13 @@ impl UdpReceiver {
         Ok(UdpReceiver { received, below, stop, thread })
     }
 
-    /// Distinct packets received so far.
+    /// Returns the number of distinct packets received so far.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Waits for silence and gives the receiver's half of the report.
+    /// Waits until no packet arrives for one read time-out (20 ms) and returns the receiver's part of the
+    /// statistics.
     pub fn stop(self) -> FlowReport {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -207,7 +211,8 @@ fn clock() -> u64 {
     u64::try_from(BEGIN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends until `stop`. `begun` is the number of the first packet that no system call has got yet.
+/// Sends packets until `stop` is set. `begun` is the number of the first packet that was not yet passed to a
+/// system call.
 fn send(socket: &UdpSocket, rate: u64, begun: &AtomicU64, stop: &AtomicBool) -> io::Result<u64> {
     let started = Instant::now();
     let mut sent = 0_u64;
@@ -225,14 +230,15 @@ fn send(socket: &UdpSocket, rate: u64, begun: &AtomicU64, stop: &AtomicBool) -> 
             payload[..8].copy_from_slice(&number.to_be_bytes());
             payload[8..16].copy_from_slice(&now);
         }
-        // What the kernel did not take has lower numbers when it is sent again.
+        // Packets that the kernel refused are sent again with their number, which is lower than `begun`.
         begun.fetch_max(sent + u64::try_from(batch).unwrap_or(0), Ordering::SeqCst);
         sent += send_batch(socket, &payloads[..batch])?;
     }
     Ok(sent)
 }
 
-/// Sends a batch; what the kernel did not take is not counted and gets its number again.
+/// Sends a batch and returns the number of packets that the kernel accepted. Refused packets are sent again
+/// with their number.
 fn send_batch(socket: &UdpSocket, payloads: &[[u8; PAYLOAD]]) -> io::Result<u64> {
     let slices: Vec<[IoSlice<'_>; 1]> = payloads.iter().map(|payload| [IoSlice::new(payload)]).collect();
     let mut controls: Vec<_> = payloads.iter().map(|_| SendAncillaryBuffer::default()).collect();
@@ -240,17 +246,17 @@ fn send_batch(socket: &UdpSocket, payloads: &[[u8; PAYLOAD]]) -> io::Result<u64>
         slices.iter().zip(&mut controls).map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
     match sendmmsg(socket.as_fd(), &mut messages, SendFlags::empty()) {
         Ok(count) => Ok(u64::try_from(count).unwrap_or(0)),
-        // The device is gone or down for a while: the flow goes on when it is back.
+        // The device is gone or down for a while. The flow continues when the device is back.
         Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::NETUNREACH | rustix::io::Errno::NETDOWN) => {
             std::thread::sleep(Duration::from_millis(1));
             Ok(0)
         }
-        // The address went with its device.
+        // The address was removed with its device.
         Err(rustix::io::Errno::INVAL) => {
             std::thread::sleep(Duration::from_millis(1));
             Ok(0)
         }
-        // An echo of an ICMP error; nothing was sent, and the next call works.
+        // A pending ICMP error is reported. No packet was sent, and the next call works.
         Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::HOSTUNREACH) => Ok(0),
         Err(error) => Err(error.into()),
     }
@@ -283,7 +289,7 @@ fn receive(socket: &UdpSocket, count: &AtomicU64, below: &AtomicU64, stop: &Atom
                 count.store(report.received, Ordering::Relaxed);
             }
             Ok(_) => {}
-            // Silence for one read time-out after the stop: nothing is under way any more.
+            // No packet arrived for one read time-out after the stop, so no packet is in flight.
             Err(_) if stop.load(Ordering::Relaxed) => {
                 return FlowReport { delay_p99: delays.below(99), ..report };
             }
@@ -292,7 +298,7 @@ fn receive(socket: &UdpSocket, count: &AtomicU64, below: &AtomicU64, stop: &Atom
     }
 }
 
-/// How many delays there were of each length: eight classes for each power of two.
+/// Histogram of delays with eight classes per power of two.
 struct Delays([u64; 512]);
 
 impl Default for Delays {
@@ -309,7 +315,7 @@ impl Delays {
         self.0[class.min(511)] += 1;
     }
 
-    /// Returns the end of the class below which so many of a hundred are.
+    /// Returns the upper bound of the class that contains the given percentile.
     fn below(&self, percent: u64) -> Duration {
         let all: u64 = self.0.iter().sum();
         let mut count = 0;
@@ -324,7 +330,7 @@ impl Delays {
     }
 }
 
-/// Which sequence numbers have come: one bit each.
+/// Set of received sequence numbers, one bit each.
 #[derive(Default)]
 struct Seen {
     bits: Vec<u64>,

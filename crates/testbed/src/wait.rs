@@ -1,4 +1,4 @@
-//! Waiting for events that have no descriptor to wait on: polled often, bounded, and named when they do not come.
+//! Bounded waiting for events that have no descriptor to wait on, by polling.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Polls until `condition` holds.
 ///
 /// # Errors
-/// [`LabError::TimedOut`] with `what` after `timeout`.
+/// Returns [`LabError::TimedOut`] with `what` if `timeout` has elapsed.
 pub fn wait_until(
     what: &str,
     timeout: Duration,
@@ -18,10 +18,10 @@ pub fn wait_until(
     eventually(what, timeout, || if condition() { Ok(()) } else { Err(String::new()) })
 }
 
-/// Polls until `attempt` gives a value; its last refusal is part of the error.
+/// Polls until `attempt` returns a value. The last error of `attempt` is part of the error.
 ///
 /// # Errors
-/// [`LabError::TimedOut`] with `what` and the last refusal after `timeout`.
+/// Returns [`LabError::TimedOut`] with `what` and the last error of `attempt` if `timeout` has elapsed.
 pub fn eventually<T>(
     what: &str,
     timeout: Duration,

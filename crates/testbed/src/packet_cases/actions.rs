@@ -1,25 +1,25 @@
-//! Cases of actions and instructions, by the names of the rows in `docs/switch-matrix.md`.
+//! Cases of actions and instructions, named like the rows of `docs/switch-matrix.md`.
 
 use super::Feature::{Action, Match};
 use super::frames::{self, tagged, with};
 use super::{PacketCase, Step};
 
-/// The case of one action by one frame into port 1.
+/// Returns the case of one action with one frame on port 1.
 fn one(name: &'static str, flows: &[&str], frame: &[u8], leaves: &[(u8, &[u8])]) -> PacketCase {
     PacketCase::new(&[Action(name)], flows, vec![Step::new(1, frame, leaves)])
 }
 
-/// The case in another version than OpenFlow 1.5.
+/// Returns the case with another OpenFlow version.
 fn spoken(version: &'static str, case: PacketCase) -> PacketCase {
     PacketCase { version, ..case }
 }
 
-/// TCP from 02:00:00:00:00:xx.
+/// Returns a TCP frame from 02:00:00:00:00:xx, where xx is `last`.
 fn from(last: u128) -> Vec<u8> {
     with(&frames::tcp(), 48, 48, 0x0200_0000_0000 + last)
 }
 
-/// TCP to 02:00:00:00:00:xx.
+/// Returns a TCP frame to 02:00:00:00:00:xx, where xx is `last`.
 fn to(last: u128) -> Vec<u8> {
     with(&frames::tcp(), 0, 48, 0x0200_0000_0000 + last)
 }
@@ -82,7 +82,7 @@ fn outputs() -> Vec<PacketCase> {
             setup: vec![("add-group", "group_id=5,type=all,bucket=output:2,bucket=output:3".into())],
             ..one("group", &["actions=group:5"], tcp, &[(2, tcp), (3, tcp)])
         },
-        // One packet a second: of five in a row the first one passes.
+        // The meter passes one packet per second, so the first of five packets passes.
         PacketCase {
             version: "OpenFlow13",
             setup: vec![("add-meter", "meter=6,pktps,burst,band=type=drop,rate=1,burst_size=1".into())],
@@ -106,7 +106,7 @@ fn outputs() -> Vec<PacketCase> {
             tcp,
             &[(2, tcp)],
         ),
-        // One link: its number, 0, overwrites the register.
+        // With one link, its number 0 overwrites the register.
         one(
             "multipath",
             &[
@@ -147,7 +147,7 @@ fn headers() -> Vec<PacketCase> {
             &["ip,actions=output:3,dec_ttl,output:2"],
             vec![
                 Step::new(1, tcp, &[(3, tcp), (2, &ttl(63))]),
-                // A packet whose time is over ends at the action.
+                // A packet whose TTL expires ends at the action.
                 Step::new(1, &ttl(1), &[(3, &ttl(1))]),
             ],
         ),
@@ -234,7 +234,8 @@ fn tables() -> Vec<PacketCase> {
             ],
             vec![Step::new(1, tcp, &[(2, tcp)]), Step::new(1, other, &[(3, other)])],
         ),
-        // Both are executed in the end, the last word of each kind alone.
+        // Both write_actions instructions are executed at the end. For each kind of action the last one
+        // applies.
         one(
             "write_actions",
             &[

@@ -1,5 +1,6 @@
-//! Cases of fields. A field of a header is matched in two frames that differ in its lowest bit alone, and set from the one to the other. A
-//! field beside the packet (a register, a tunnel's) is set by a first table and matched by a second one.
+//! Cases of fields. A header field is matched in two frames that differ only in its lowest bit, and set from
+//! one value to the other. A field that is not in the packet (a register, tunnel metadata) is set by one
+//! table and matched by the next.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,14 +8,14 @@ use super::Feature::{Match, Part, Set};
 use super::frames::{self, with};
 use super::{PacketCase, Step};
 
-/// How `ovs-ofctl` writes a value.
+/// Notation of a value in `ovs-ofctl` syntax.
 #[derive(Clone, Copy)]
 enum Form {
     Hex,
     Mac,
     Ipv4,
     Ipv6,
-    /// With the bit that says that there is a tag.
+    /// Hexadecimal with the bit that marks a tag as present.
     Tag,
 }
 
@@ -35,13 +36,13 @@ impl Form {
     }
 }
 
-/// A field of a header.
+/// A header field.
 struct Header {
     name: &'static str,
-    /// The match that the field needs beside it.
+    /// Match that the field requires in addition.
     needs: &'static str,
     frame: fn() -> Vec<u8>,
-    /// The field's first bit in the frame, and its width.
+    /// First bit of the field in the frame. `bits` is its width.
     first: usize,
     bits: usize,
     value: u128,
@@ -106,7 +107,7 @@ fn headers() -> Vec<Header> {
     rows.into_iter().map(row).collect()
 }
 
-/// The whole value, a part of it, and the value that an action writes.
+/// Returns the cases of a header field: exact match, masked match and set action.
 fn of_header(header: &Header) -> Vec<PacketCase> {
     let Header { name, needs, first, bits, value, form, .. } = *header;
     let variant = |value: u128| with(&(header.frame)(), first, bits, value);
@@ -130,7 +131,7 @@ fn of_header(header: &Header) -> Vec<PacketCase> {
     cases
 }
 
-/// Fields beside the packet, which one table sets and the next matches.
+/// Returns the fields that are not in the packet. One table sets them and the next matches them.
 fn beside_packets() -> Vec<(&'static str, Form)> {
     let mut fields = vec![
         ("metadata", Form::Hex),
@@ -185,7 +186,8 @@ fn beside_packets() -> Vec<(&'static str, Form)> {
     fields
 }
 
-/// A frame from 02:00:00:00:00:01 is given the value 5, another one 4, and in the case of a part, a third one 7.
+/// Returns the cases of a field that is not in the packet. Frames from 02:00:00:00:00:01 get the value 5 and
+/// frames from 02:00:00:00:00:02 the value 4. In the masked case a third frame gets the value 7.
 fn beside(name: &'static str, form: Form) -> [PacketCase; 2] {
     let from = |last: u128| with(&frames::tcp(), 48, 48, 0x0200_0000_0000 + last);
     let way = |last: u128, port: u8| Step::new(1, &from(last), &[(port, &from(last))]);
@@ -206,7 +208,7 @@ fn beside(name: &'static str, form: Form) -> [PacketCase; 2] {
     ]
 }
 
-/// Fields that no list above describes.
+/// Returns the cases of fields that the lists above do not describe.
 fn others() -> Vec<PacketCase> {
     let tcp = frames::tcp();
     let from = |last: u128| with(&tcp, 48, 48, 0x0200_0000_0000 + last);
@@ -220,7 +222,7 @@ fn others() -> Vec<PacketCase> {
             &["priority=2,in_port=1,actions=output:2", rest],
             vec![way(1, &tcp, 2), way(4, &tcp, 3)],
         ),
-        // No frame leaves by the port of its arrival, unless that is another one now.
+        // A frame does not leave by its in_port, unless the in_port was changed.
         PacketCase::new(
             &[Set("in_port")],
             &["actions=output:1,set_field:4->in_port,output:1"],

@@ -1,13 +1,14 @@
-//! Frames of the cases: one of each kind, whose headers are changed bit by bit and whose checksums are right.
+//! Frames of the cases, one of each kind. Headers are changed bit by bit, and checksums are kept correct.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::checksum;
 
-/// Stands in the payload of each frame, so that the frames of a case are known among what the kernel sends by itself.
+/// Marker in the payload of each frame, which distinguishes the frames of a case from frames that the kernel
+/// sends.
 pub const MARK: &[u8] = b"TriviumPacket";
 
-/// Destination and source of all frames, as the last octet of 02:00:00:00:00:xx.
+/// Destination and source address of all frames: 02:00:00:00:00:02 and 02:00:00:00:00:01.
 const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
 pub fn payload() -> Vec<u8> {
@@ -48,14 +49,14 @@ pub fn udp() -> Vec<u8> {
     ipv4(17, &[0x12, 0x34, 0, 53, length[0], length[1], 0, 0])
 }
 
-/// One DATA chunk.
+/// Returns an SCTP frame with one DATA chunk.
 pub fn sctp() -> Vec<u8> {
     let length = u16_of(16 + payload().len()).to_be_bytes();
     let chunk = [0, 3, length[0], length[1], 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0];
     ipv4(132, &[&[0x12, 0x34, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0], &chunk[..]].concat())
 }
 
-/// An echo request.
+/// Returns an ICMP echo request.
 pub fn icmp() -> Vec<u8> {
     ipv4(1, &[8, 0, 0, 0, 0, 1, 0, 1])
 }
@@ -65,12 +66,13 @@ pub fn udp6() -> Vec<u8> {
     ipv6(17, &[0x12, 0x34, 0, 53, length[0], length[1], 0, 0])
 }
 
-/// An echo request.
+/// Returns an ICMPv6 echo request.
 pub fn icmp6() -> Vec<u8> {
     ipv6(58, &[128, 0, 0, 0, 0, 1, 0, 1])
 }
 
-/// A neighbour solicitation or advertisement with one option of an Ethernet address. The payload is another option of an unknown kind.
+/// Returns a neighbour solicitation or advertisement with one link-layer address option. The payload is
+/// another option of an unknown kind.
 fn discovery(kind: u8, option: u8) -> Vec<u8> {
     let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
     message.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9).octets());
@@ -87,28 +89,28 @@ pub fn advertisement() -> Vec<u8> {
     discovery(136, 2)
 }
 
-/// A request from 10.0.0.1.
+/// Returns an ARP request from 10.0.0.1.
 pub fn arp() -> Vec<u8> {
     let message = [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 2];
     ethernet(0x0806, &[&message[..], &payload()].concat())
 }
 
-/// One label (18) over [`tcp`].
+/// Returns a frame with one MPLS label (18) over [`tcp`].
 pub fn mpls() -> Vec<u8> {
     ethernet(0x8847, &[&[0, 1, 0x21, 64], &tcp()[14..]].concat())
 }
 
-/// A frame with an 802.1Q tag of priority 1 and VLAN 5.
+/// Returns a frame with an 802.1Q tag of priority 1 and VLAN 5.
 pub fn vlan() -> Vec<u8> {
     tagged(&tcp(), 0x2005)
 }
 
-/// Returns the frame behind one more 802.1Q tag.
+/// Returns the frame with one more 802.1Q tag.
 pub fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &tci.to_be_bytes(), &frame[12..]].concat()
 }
 
-/// Returns the frame with another value of the bits from `first` on, and with right checksums.
+/// Returns the frame with another value of `bits` bits from bit `first` on, and with correct checksums.
 pub fn with(frame: &[u8], first: usize, bits: usize, value: u128) -> Vec<u8> {
     let mut frame = frame.to_vec();
     for place in 0..bits {
@@ -119,7 +121,7 @@ pub fn with(frame: &[u8], first: usize, bits: usize, value: u128) -> Vec<u8> {
     finish(frame)
 }
 
-/// Returns the frame with checksums that are right. Frames that are not plain IP are as they were.
+/// Returns the frame with correct checksums. Frames that are not plain IP are unchanged.
 fn finish(mut frame: Vec<u8>) -> Vec<u8> {
     match frame[12..14] {
         [8, 0] => {
