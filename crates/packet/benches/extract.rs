@@ -1,7 +1,8 @@
-//! What it costs to read a received frame: flow key, light key, hash and checksums.
+//! Benchmarks of reading a received frame: flow key, L2 key, hash and checksums.
 //!
-//! `cargo bench -p packet`. Every group goes over 8,192 distinct frames in slots of 128 bytes, 1 MiB in all: more
-//! than the first cache level, so that reading the frame counts. Time per frame is 1 / throughput.
+//! `cargo bench -p packet`. Every group iterates over 8,192 distinct frames in slots of 128 bytes, 1 MiB in
+//! all. The frames exceed the L1 cache, so that reading them is part of the result. Time per frame is 1 /
+//! throughput.
 
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 
@@ -35,7 +36,7 @@ impl Frames {
     }
 }
 
-/// The shape of a frame: tags, network header, transport header, length.
+/// Returns a frame with the given tags, network header, transport header and length.
 fn frame(number: u32, tags: usize, kind: Kind) -> Vec<u8> {
     let id = number.to_be_bytes();
     let mut frame = vec![2, 0, id[0], id[1], id[2], id[3], 2, 1, id[0], id[1], id[2], id[3]];

@@ -1,4 +1,4 @@
-//! What is built is read back: by our own views, and by etherparse as an independent reader.
+//! Built packets are parsed again, by the views of this crate and by etherparse as an independent parser.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -24,7 +24,8 @@ use packet::{BuildError, FlowKey, L3Kind, MacAddr, PortId, ip_proto};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Emits into a buffer with room behind, checks that one byte too few is refused, gives what was written.
+/// Emits into a buffer with space to spare, checks that a buffer one byte too short is refused, and returns
+/// the bytes.
 fn emitted(len: usize, emit: impl Fn(&mut [u8]) -> Result<usize, BuildError>) -> Vec<u8> {
     let mut buffer = vec![0xee; len + 7];
     assert_eq!(emit(&mut buffer), Ok(7));
@@ -157,7 +158,7 @@ proptest! {
 
     #[test]
     fn build_into_writes_what_build_gives(frame in frame_arp(), short in 0usize..42) {
-        // The builder behind `frame` is gone; rebuild one of known form.
+        // The builder of `frame` is gone, so a message of known form is parsed instead.
         let arp = ArpRepr::parse(&Arp::parse(&frame[frame.len() - 46..]).unwrap_or_else(|_| {
             Arp::parse(&ARP).unwrap()
         }));
@@ -171,7 +172,7 @@ proptest! {
         prop_assert_eq!(small, [0xee; 42]);
     }
 
-    /// Views of every protocol on every truncation of every frame: no panic, whatever the bytes mean.
+    /// Views of every protocol on every truncation of every frame must not panic.
     #[test]
     fn no_view_panics(frame in frame(), start in 0usize..60) {
         let bytes = &frame[start.min(frame.len())..];
@@ -206,13 +207,14 @@ fn read_everything(bytes: &[u8]) {
     let _ = Vxlan::parse(bytes).map(|vxlan| vxlan.vni());
 }
 
-/// Compares field by field, checksums by etherparse's own computation.
+/// Compares fields with etherparse, and checksums with those that etherparse computes.
 fn check_against_etherparse(frame: &[u8]) -> Result<(), TestCaseError> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(1), &mut key).unwrap();
     let sliced = match SlicedPacket::from_ethernet(frame) {
         Ok(sliced) if layers.malformed().is_none() => sliced,
-        // Payloads of an arbitrary protocol number are read as that protocol by both; either may find them broken.
+        // Both parsers read payloads of an arbitrary protocol number as that protocol. Either may find them
+        // malformed.
         _ => return Ok(()),
     };
     let Some(LinkSlice::Ethernet2(eth)) = &sliced.link else { panic!("built on Ethernet") };
@@ -238,7 +240,8 @@ fn check_against_etherparse(frame: &[u8]) -> Result<(), TestCaseError> {
             prop_assert_eq!((key.ttl(), key.proto()), (header.ttl(), header.protocol().0));
             prop_assert_eq!(header.header_checksum(), header.to_header().calc_header_checksum());
             prop_assert_eq!(key.is_fragment(), header.is_fragmenting_payload());
-            // For etherparse an authentication header (RFC 4302) is the IP header's, for us the payload begins with it.
+            // etherparse counts an authentication header (RFC 4302) to the IP header. In this crate the
+            // payload begins with it.
             let authentication = ip.extensions().auth.as_ref().map_or(0, |header| header.slice().len());
             prop_assert_eq!(
                 authentication + ip.payload().payload.len(),
@@ -252,7 +255,8 @@ fn check_against_etherparse(frame: &[u8]) -> Result<(), TestCaseError> {
                 (header.source_addr(), header.destination_addr())
             );
             prop_assert_eq!(key.ttl(), header.hop_limit());
-            // etherparse reads the data of later fragments as extension headers, if the first one is said to begin with some.
+            // etherparse reads the data of later fragments as extension headers if the next-header field
+            // announces one.
             if !key.is_later_fragment() {
                 prop_assert_eq!(key.proto(), ip.payload().ip_number.0);
             }
@@ -270,7 +274,8 @@ fn check_transport(sliced: &SlicedPacket<'_>, key: &FlowKey, frame: &[u8]) -> Re
     match &sliced.transport {
         Some(TransportSlice::Udp(udp)) if built => {
             prop_assert_eq!(ports, (udp.source_port(), udp.destination_port()));
-            // Another protocol's payload can look like UDP; only ours must carry the right checksum.
+            // A payload of another protocol can look like UDP. Only a UDP datagram must have a correct
+            // checksum.
             let expected = match &sliced.net {
                 Some(NetSlice::Ipv4(ip)) => {
                     let (src, dst) = (ip.header().source(), ip.header().destination());
@@ -289,7 +294,7 @@ fn check_transport(sliced: &SlicedPacket<'_>, key: &FlowKey, frame: &[u8]) -> Re
         Some(TransportSlice::Tcp(tcp)) if built => {
             prop_assert_eq!(ports, (tcp.source_port(), tcp.destination_port()));
         }
-        // etherparse takes ICMP over IPv6 and ICMPv6 over IPv4 for messages; nobody else does.
+        // etherparse accepts ICMP over IPv6 and ICMPv6 over IPv4 as messages.
         Some(TransportSlice::Icmpv4(icmp)) if key.l3_kind() == L3Kind::Ipv4 => {
             prop_assert_eq!(ports, (icmp.type_u8().into(), icmp.code_u8().into()));
         }
@@ -304,7 +309,7 @@ fn check_transport(sliced: &SlicedPacket<'_>, key: &FlowKey, frame: &[u8]) -> Re
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// Checksums of built packets, verified by our views and by etherparse.
+/// Checksums of built packets, verified by the views of this crate and by etherparse.
 #[test]
 fn checksums_are_filled_in() {
     let tcp4 = PacketBuilder::eth(A, B).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tcp(1, 2).payload(b"odd").build();
@@ -366,10 +371,10 @@ fn vxlan_carries_a_whole_frame() {
 #[test]
 fn group_reports_are_read_with_their_records() {
     let records = [
-        4, 0, 0, 0, 239, 1, 1, 1, // to-exclude, no sources: a join
+        4, 0, 0, 0, 239, 1, 1, 1, // TO_EX with no sources: a join
         3, 1, 0, 1, 239, 2, 2, 2, 10, 0, 0, 1, 0xaa, 0xaa, 0xaa,
-        0xaa, // one source and four bytes of other data
-        9, 0, 0, 0, 239, 3, 3, 3, // a kind that is not assigned
+        0xaa, // one source and four bytes of auxiliary data
+        9, 0, 0, 0, 239, 3, 3, 3, // an unassigned record type
     ];
     let frame = PacketBuilder::eth(A, B)
         .ipv4([10, 0, 0, 1], [224, 0, 0, 22])
@@ -389,7 +394,7 @@ fn group_reports_are_read_with_their_records() {
             (None, [239, 3, 3, 3].into(), 0)
         ]
     );
-    // One more announced than is there: an error, not a panic and not silence.
+    // One more record announced than present must be an error, not a panic and not ignored.
     let mut message = ip.payload().to_vec();
     message[7] = 4;
     let Igmp::ReportV3(records) = Igmp::parse(&message).unwrap() else { panic!("a report") };

@@ -1,4 +1,4 @@
-//! The flow key against a slow reading of the same frame through the checked views.
+//! Compares the flow key with a slow reference that parses the frame through the checked views.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -18,7 +18,7 @@ use packet::vlan::Tags;
 use packet::{DropReason, FlowKey, HeaderError, L3Kind, Layers, PortId, ethertype, ip_proto};
 use proptest::prelude::*;
 
-/// What the slow reading found: the key, and where it stopped.
+/// Result of the reference: the key, and the reason where parsing stopped.
 #[derive(Debug)]
 struct Slow {
     key: FlowKey,
@@ -122,7 +122,7 @@ impl Slow {
     }
 
     fn arp(&mut self, bytes: &[u8]) -> Result<(), HeaderError> {
-        // Other networks' ARP is no error: the key has no fields for it.
+        // ARP of other networks is no error, because the key has no fields for it.
         if bytes.get(..4).is_some_and(|head| head != [0, 1, 8, 0]) && bytes.len() >= 8 {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl Slow {
                 self.key.set_tcp_flags(tcp.flags());
             }
             (ip_proto::UDP, _) => {
-                // The length field is for who reads the datagram; the ports count either way.
+                // The length field is not checked for the key. The ports are valid with any length.
                 let head = bytes.get(..8).ok_or(truncated(DropReason::UdpTruncated))?;
                 self.ports(u16::from_be_bytes([head[0], head[1]]), u16::from_be_bytes([head[2], head[3]]));
             }
@@ -193,7 +193,7 @@ impl Slow {
 
 fn agree(frame: &[u8]) -> Result<(), TestCaseError> {
     let port = PortId(0x1234);
-    // What the memory held before must not shine through.
+    // The previous memory content must not show in the key.
     let mut key = FlowKey::from_words([u64::MAX; 8]);
     let layers = FlowKey::extract(frame, frame.len(), port, &mut key);
     let mut light = FlowKey::from_words([u64::MAX; 8]);
@@ -259,7 +259,7 @@ proptest! {
         agree(&frame)?;
     }
 
-    /// The first segment of a longer frame gives the same key as the whole.
+    /// The first segment of a longer frame yields the key of the whole frame.
     #[test]
     fn the_first_segment_is_enough(
         (ports, len) in (any::<(u16, u16)>(), 200usize..9000),
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(whole, part);
         prop_assert_eq!(whole_layers, part_layers);
         prop_assert_eq!(whole_layers.unwrap().malformed(), None);
-        // A head that claims to be all is a packet cut short.
+        // A head that is declared as the whole frame is a truncated packet.
         let cut = FlowKey::extract(&frame[..head], head, PortId(1), &mut part).unwrap();
         prop_assert!(cut.malformed().is_some());
     }
@@ -330,7 +330,7 @@ fn extracted(frame: &[u8]) -> (FlowKey, Layers) {
 #[test]
 fn a_tcp_header_past_the_end_has_no_ports() {
     let (a, b) = (packet::MacAddr([2; 6]), packet::MacAddr([4; 6]));
-    // 24 bytes of TCP that claim 28; once more than the head of 54 bytes shows, once padded.
+    // 24 bytes of TCP with a data offset of 28, once longer than the head of 54 bytes shows and once padded.
     for pad in [0, 80] {
         let mut frame = packet::build::PacketBuilder::eth(a, b)
             .ipv4([1; 4], [2; 4])

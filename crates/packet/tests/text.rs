@@ -1,4 +1,4 @@
-//! Packet specs and filters: what they accept, what they refuse and how, and filters against a naive reading.
+//! Tests of packet specs and filters: accepted and refused texts, and filters against a naive implementation.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -108,7 +108,7 @@ fn filters_pick_what_they_name() {
     assert!(picks("", "arp"));
     assert!(picks("tcp", "tcp") && picks("tcp", "tcp6") && !picks("tcp", "udp"));
     assert!(picks("tcp6", "tcp6") && !picks("tcp6", "tcp"));
-    // An ARP operation or a protocol number that happens to be equal is something else.
+    // An equal ARP operation and protocol number are different fields.
     assert!(!picks("proto=2", "arp,arp_op=reply") && picks("arp,arp_op=reply", "arp,arp_op=reply"));
     assert!(!picks("dst_port=0", "icmp,icmp_type=8,icmp_code=0"));
     assert!(!picks("icmp_type=8", "udp,src_port=8"));
@@ -130,7 +130,7 @@ fn filters_pick_what_they_name() {
     assert!(picks("frag=none", "udp") && picks("frag=any", "udp,frag=later"));
 }
 
-/// A condition said twice: as text, and as a closure over the key's accessors.
+/// A condition in two forms: as text, and as a closure over the accessors of the key.
 type Condition = (String, Box<dyn Fn(&FlowKey) -> bool>);
 
 fn is_ip(key: &FlowKey) -> bool {
@@ -141,7 +141,7 @@ fn has_ports(key: &FlowKey) -> bool {
     is_ip(key) && matches!(key.proto(), 6 | 17 | 132) && !key.is_later_fragment()
 }
 
-/// Conditions on the fields of `like`, so that they hold often enough to tell anything.
+/// Returns conditions on the fields of `like`, so that they match often enough for a meaningful test.
 fn conditions(like: FlowKey) -> Vec<Condition> {
     let (src, dst, port, vid) = (like.eth_src(), like.ipv4_dst(), like.dst_port(), like.outer_tci() & 0xfff);
     let (proto, ttl, src6) = (like.proto(), like.ttl(), like.ipv6_src());
@@ -195,7 +195,7 @@ proptest! {
                 let naive = chosen.iter().all(|(_, holds)| holds(&key));
                 match Filter::parse(&text.join(",")) {
                     Ok(filter) => prop_assert_eq!(filter.matches(&key), naive, "{:?} on {}", text, key),
-                    // Refused as contradictory: then indeed nothing may match.
+                    // A filter refused as contradictory must match nothing.
                     Err(TextError::Conflict { .. }) => prop_assert!(!naive, "{:?} refused but holds for {}", text, key),
                     Err(TextError::Repeated { .. }) => {}
                     Err(error) => prop_assert!(false, "{text:?}: {error}"),
@@ -204,7 +204,7 @@ proptest! {
         }
     }
 
-    /// What a key prints of itself is read back as a filter that it passes.
+    /// The text form of a key is a filter that the key matches.
     #[test]
     fn a_key_passes_the_filter_that_it_prints(frame in frame()) {
         let mut key = FlowKey::ZERO;
@@ -215,7 +215,7 @@ proptest! {
         }
     }
 
-    /// Found by the property above: ICMPv6 over IPv4 has no type, and said it had.
+    /// Regression found by the property above: ICMPv6 over IPv4 has no type, but its text form had one.
     #[test]
     fn icmpv6_over_ipv4_prints_no_type(kind: u8) {
         let frame = packet::build::PacketBuilder::eth(MacAddr::ZERO, MacAddr::ZERO)
@@ -234,7 +234,7 @@ proptest! {
         let _ = Filter::parse(&text);
     }
 
-    /// Texts made of real names and odd values reach deeper than random letters.
+    /// Texts of real names and unusual values reach deeper than random letters.
     #[test]
     fn no_likely_text_panics(
         items in proptest::collection::vec(
