@@ -1,4 +1,4 @@
-//! Cost of what a worker does per burst and per packet: `cargo bench -p sync`.
+//! Benchmarks of the operations of a worker per burst and per packet: `cargo bench -p sync`.
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
 use criterion::{Criterion, Throughput, black_box, criterion_group, criterion_main};
@@ -72,7 +72,7 @@ fn macs(c: &mut Criterion) {
         for n in 0..count {
             let _ = table.insert(key(n), u32::try_from(n).expect("fits"), 0);
         }
-        // Uneven steps through all keys, so that no prefetcher guesses the next line.
+        // Uneven steps through all keys, so that no prefetcher predicts the next line.
         let mut state = 1u64;
         let keys: Vec<u64> = (0..1 << 18)
             .map(|_| {

@@ -1,5 +1,5 @@
-//! Models of the lock-free structures, explored by loom over interleavings and stale reads:
-//! `RUSTFLAGS="--cfg loom" cargo test -p sync --test loom --release`. Each takes seconds.
+//! Models of the lock-free structures. loom explores interleavings and stale reads. `RUSTFLAGS="--cfg loom"
+//! cargo test -p sync --test loom --release`. Each model takes seconds.
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "reads loom's cells, whose checking is the point of the models")]
 
@@ -23,13 +23,14 @@ fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// Published data: loom reports a read that is not ordered before the drop, or a drop not after the reads. The cell
-/// itself outlives the model's run, so that a broken structure shows as a report and not as a crash.
+/// Published data. loom reports a read that is not ordered before the drop, or a drop that is not ordered
+/// after the reads. The cell outlives the model's run, so that a broken structure causes a report and not a
+/// crash.
 struct Probe(Arc<UnsafeCell<u32>>);
 
-// SAFETY: accesses to the cell are what the models check.
+// SAFETY: The models check the accesses to the cell.
 unsafe impl Send for Probe {}
-// SAFETY: as above.
+// SAFETY: As for `Send`.
 unsafe impl Sync for Probe {}
 
 impl Probe {
@@ -265,7 +266,7 @@ fn a_sleeper_is_notified_once() {
 #[test]
 fn mac_table_values_belong_to_their_keys() {
     model(2, || {
-        // Two buckets; both keys take the same way of their bucket in turn.
+        // Two buckets. Both keys use one way of their bucket alternately.
         let table = Arc::new(MacTable::with_capacity(1, 1));
         let mut same = keys(&table, |[first, _]| first == 0);
         let (old, new) = (same.next().unwrap(), same.next().unwrap());
@@ -343,7 +344,8 @@ fn mac_table_entry_stays_known_while_it_moves() {
     model(2, || {
         let table = Arc::new(MacTable::with_capacity(4, 1));
         assert_eq!(table.buckets(), 4);
-        // Fill buckets 0 and 1; the newcomer fits in neither, and the first resident may live in bucket 2 or 3.
+        // Fills buckets 0 and 1. The new key fits in neither, and the first resident may move to bucket 2 or
+        // 3.
         let resident = keys(&table, |[first, second]| first == 0 && second > 1).next().unwrap();
         let others = keys(&table, |[first, _]| first == 0).filter(|key| *key != resident).take(1);
         let others = others.chain(keys(&table, |[first, _]| first == 1).take(2));
@@ -363,7 +365,7 @@ fn mac_table_entry_stays_known_while_it_moves() {
     });
 }
 
-/// Some keys whose first and second bucket are as wanted.
+/// Returns keys whose first and second bucket satisfy a condition.
 fn keys(table: &MacTable, wanted: impl Fn([usize; 2]) -> bool) -> impl Iterator<Item = u64> {
     (1..100).filter(move |key| wanted(table.buckets_of(*key)))
 }
@@ -393,8 +395,8 @@ fn token_bucket_lines_are_read_whole() {
             let bucket = Arc::clone(&bucket);
             move || bucket.take(1_000, 1_000)
         });
-        // The second change overwrites the line that the taker may be reading: the old base with the new rate would
-        // make a thousand tokens due.
+        // The second change overwrites the line that the taker may be reading. The old base with the new rate
+        // would make a thousand tokens due.
         bucket.set_rate(0, 1_000, 500);
         bucket.set_rate(1_000_000_000, 1_000, 1_000);
         assert_eq!(taker.join().unwrap(), 0);

@@ -1,4 +1,4 @@
-//! The structures against naive ones, over random sequences of operations.
+//! Compares the structures with naive implementations over random sequences of operations.
 #![cfg(not(any(loom, miri)))]
 
 use std::collections::{HashMap, VecDeque};
@@ -31,7 +31,7 @@ fn ring_step() -> impl Strategy<Value = RingStep> {
     ]
 }
 
-/// A ring as it should be.
+/// Naive implementation of a ring.
 struct Naive {
     items: VecDeque<u64>,
     capacity: usize,
@@ -174,8 +174,8 @@ fn mac_step(keys: u64) -> impl Strategy<Value = MacStep> {
     ]
 }
 
-/// Runs the steps against a map from key to value and age. The table may refuse new keys; how many it refused and
-/// what it knew then comes back.
+/// Applies the steps to the table and to a map from key to value and age. The table may refuse new keys.
+/// Returns the number of refused keys.
 fn mac_table_against_map(table: &MacTable, steps: Vec<MacStep>, now: u16) -> Result<usize, TestCaseError> {
     let (mut map, mut now, mut refused) = (HashMap::new(), now, 0);
     for step in steps {
@@ -194,7 +194,7 @@ fn mac_table_against_map(table: &MacTable, steps: Vec<MacStep>, now: u16) -> Res
             MacStep::Lookup(key) => {
                 let hit = table.lookup_at(table.prefetch(key), key);
                 prop_assert_eq!(hit.map(|hit| (hit.value, hit.age)), map.get(&key).copied());
-                // A glance sees the same, and only what is in the first bucket.
+                // A glance returns an equal result, but only for entries in the first bucket.
                 let glancer = table.glancer();
                 let first = hit.filter(|hit| hit.slot.bucket() == table.buckets_of(key)[0]);
                 let glance = glancer.glance(glancer.hash(key), key);
@@ -204,7 +204,7 @@ fn mac_table_against_map(table: &MacTable, steps: Vec<MacStep>, now: u16) -> Res
                 if let Some(hit) = table.lookup(key) {
                     table.refresh(hit.slot, key, now);
                     map.entry(key).and_modify(|(_, age)| *age = now);
-                    // Another key's slot is left alone.
+                    // A slot of another key is not refreshed.
                     table.refresh(hit.slot, key + 1_000_000, now.wrapping_add(1));
                 }
             }
@@ -252,7 +252,7 @@ proptest! {
         prop_assert_eq!(mac_table_against_map(&MacTable::with_capacity(200, seed), steps, now)?, 0);
     }
 
-    /// Far more keys than places: second buckets, moves and refusals all the time.
+    /// Far more keys than slots, so that second buckets, moves and refusals occur often.
     #[test]
     fn mac_table_is_a_map_of_what_it_accepted(
         seed in any::<u64>(),
@@ -264,7 +264,8 @@ proptest! {
         prop_assert!(table.len() <= table.buckets() * 4);
     }
 
-    /// Over any window a bucket grants at most burst + rate * window, and a hungry one all that is due.
+    /// Over any window a bucket grants at most burst + rate * window, and grants all due tokens to a caller
+    /// that always takes.
     #[test]
     fn token_bucket_is_exact(
         rate in 0u64..100_000_000_000,
@@ -276,7 +277,7 @@ proptest! {
         let mut naive = NaiveBucket::new(rate, burst, u64::from(start));
         let mut now = u64::from(start);
         for (pass, want) in steps {
-            // Short passes as often as long ones.
+            // Short intervals occur as often as long ones.
             now += if pass % 2 == 0 { pass % 10_000 } else { pass };
             prop_assert_eq!(bucket.take(now, want), naive.take(now, want));
             prop_assert_eq!(bucket.available(now), naive.available(now));
@@ -303,7 +304,7 @@ proptest! {
     }
 }
 
-/// Tokens in billionths, so that nothing is ever rounded.
+/// Naive token bucket that counts billionths of tokens, so that nothing is rounded.
 struct NaiveBucket {
     rate: u64,
     burst: u128,
@@ -328,7 +329,7 @@ impl NaiveBucket {
         let passed = u128::from(now - std::mem::replace(&mut self.now, now));
         self.billionths += passed * u128::from(self.rate);
         if self.billionths >= self.burst + Self::ONE {
-            // What is saved up beyond the burst is forfeited, in whole tokens: the started one goes on growing.
+            // Tokens beyond the burst are forfeited as whole tokens. The fraction of a token is kept.
             self.billionths = self.burst + self.billionths % Self::ONE;
         }
         let granted = u32::try_from((self.billionths.min(self.burst) / Self::ONE).min(u128::from(want)))
@@ -345,7 +346,7 @@ fn mac_table_takes_what_it_promises() {
         for key in 0..100_000 {
             assert_eq!(table.insert(key << 8, 1, 0), Inserted::New);
         }
-        // And far beyond, until half of the attempts fail.
+        // Continues far beyond the capacity, until half of the attempts fail.
         let (mut refused, mut key) = (0, 100_000u64);
         while refused < 1_000 {
             refused += usize::from(table.insert(key << 8, 1, 0) == Inserted::Full);

@@ -1,5 +1,5 @@
-//! The structures under real threads: invariants that hold at any interleaving. Small under miri, which watches every
-//! access; larger otherwise.
+//! Tests of the structures with real threads, for invariants that hold at any interleaving. The tests are
+//! small under miri, which checks every access, and larger otherwise.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const fn rounds(natively: u64) -> u64 {
     if cfg!(miri) { 20 } else { natively }
 }
 
-/// A value that shows when it is torn or freed.
+/// A value that reveals a torn read or a use after free.
 struct Whole {
     number: u64,
     inverse: u64,
@@ -163,7 +163,7 @@ fn mpmc_neither_loses_nor_doubles_a_frame() {
                         held.drain(..pushed);
                     }
                 }
-                // There is room for all of them, but for places that a thread has claimed and was preempted in.
+                // The ring has space for all of them, except for places claimed by a preempted thread.
                 while !held.is_empty() {
                     let pushed = ring.push_slice(&held);
                     held.drain(..pushed);
@@ -179,10 +179,11 @@ fn mpmc_neither_loses_nor_doubles_a_frame() {
 
 #[test]
 fn mac_table_values_belong_to_their_keys() {
-    // A small table: buckets overflow, entries move and are refused. A key's values are all multiples of it.
+    // A small table, in which buckets overflow and entries move and are refused. All values of a key are
+    // multiples of the key.
     let table = MacTable::with_capacity(32, 7);
     let value = |key: u64, version: u64| u32::try_from(key * 1_000 + version % 1_000).unwrap();
-    // These stay for good and must always be found.
+    // These keys are never removed and must always be found.
     for key in 1..=8 {
         assert_eq!(table.insert(key, value(key, 0), 0), Inserted::New);
     }
@@ -239,7 +240,7 @@ fn mac_table_values_belong_to_their_keys() {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         done.store(true, Ordering::Release);
         let lost = reader.join().unwrap();
-        // A lookup may give up on a bucket whose writer is preempted; that is rare.
+        // A lookup may give up on a bucket whose writer is preempted, which is rare.
         assert!(lost * 100 <= found.load(Ordering::Relaxed), "{lost} of {found:?} lookups gave up");
     });
     assert!((1..=8).all(|key| table.lookup(key).is_some()));
@@ -249,7 +250,7 @@ fn mac_table_values_belong_to_their_keys() {
     assert_eq!((keys.len(), table.iter().count()), (table.len(), table.len()), "each key once, all counted");
     table.sweep(|_| false);
     assert!(table.is_empty() && table.iter().next().is_none());
-    // Nothing of the displaced counts is left over: each bucket takes its fill again by its first choice.
+    // The displaced counts must be zero again, so that each bucket can be filled by first choices.
     for key in 1..=8 {
         assert_eq!(table.insert(key, value(key, 0), 0), Inserted::New);
     }
@@ -278,7 +279,7 @@ fn token_bucket_grants_the_same_to_many_as_to_one() {
     let granted = granted + u64::from(bucket.take(end, u32::MAX));
     let due = 100 + end / 1_000;
     assert!(granted <= due, "{granted} granted, {due} due");
-    // Less only if all three were preempted for longer than the burst lasts.
+    // The result is less only if all three threads were preempted for longer than the burst lasts.
     assert!(granted > 0);
 }
 
@@ -295,7 +296,7 @@ fn a_worker_sleeps_and_misses_nothing() {
                 taken += consumer.pop_burst(8, drop) as u64;
                 if consumer.is_empty() && taken < count {
                     flag.prepare_sleep();
-                    // Parks for ever if a wake-up is lost, since unparking leaves a token.
+                    // Parks for ever if a wake-up is lost, because unparking leaves a token.
                     if consumer.is_empty() {
                         thread::park();
                     }
