@@ -1,5 +1,6 @@
-//! The classifier with half a million rules of ten masks and five priorities: few different keys, and fresh ones each time; with and
-//! without what the answer depends on; and rules that come and go. `cargo bench -p lookup --bench classifier`
+//! Benchmarks of the classifier with half a million rules, ten masks and five priorities: with few different
+//! keys and with fresh keys, with and without tracking, and with insertions and removals. `cargo bench -p
+//! lookup --bench classifier`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -13,7 +14,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use lookup::{Classifier, Layout, Octets, Options, Rule};
 use random::{Row, scattered, time};
 
-/// As the switch's: registers and metadata, L2, L3, ports.
+/// Number of words of the switch's key: registers and metadata, L2, L3, ports.
 const WORDS: usize = 29;
 const LAYOUT: Layout<WORDS> = Layout::new(
     [14, 19, 28, 29],
@@ -59,14 +60,14 @@ fn mask(number: u64) -> Key {
 fn value(rule: u64) -> Key {
     let random = |word: u64| scattered(rule * 32 + word);
     let mut value: Key = std::array::from_fn(|word| random(word as u64));
-    // Of ports, tenants and protocols there are few.
+    // Ports, tenants and protocols have few values.
     value[14] = ((random(14) % 64) << 48).to_be();
     value[1] = (random(1) % 100).to_be();
     value[16] = (random(16) & !0 << 32 | 0x0800_0600).to_be();
     value
 }
 
-/// A key that matches a rule, and else is random.
+/// Returns a key that matches a rule and is random elsewhere.
 fn key(rule: u64, noise: u64) -> Key {
     let (value, other, mask) = (value(rule), value(noise), mask(rule % MASKS));
     std::array::from_fn(|word| value[word] & mask[word] | other[word] & !mask[word])
@@ -82,7 +83,7 @@ fn rules(options: Options) -> Classifier<WORDS, u32> {
     rules
 }
 
-/// How keys are looked up.
+/// Kind of look-up.
 #[derive(Clone, Copy)]
 enum How {
     OneByOne { tracked: bool },
@@ -93,7 +94,7 @@ fn look_up(c: &mut Criterion, rules: &Classifier<WORDS, u32>, name: &str, distin
     let (mut row, keys) = (Row::new(), RefCell::new([[0; WORDS]; BATCH]));
     let mut fill = || {
         for key_of in keys.borrow_mut().iter_mut() {
-            // The same number, the same key.
+            // An equal number yields an equal key.
             let number = RULES + row.below(distinct);
             *key_of = key(scattered(number) % RULES, scattered(number));
         }
@@ -173,7 +174,7 @@ fn churn(c: &mut Criterion, rules: &mut Classifier<WORDS, u32>) {
             let rule = row.below(RULES);
             let priority = u16::try_from(scattered(rule) % PRIORITIES).unwrap();
             let (value, mask) = (value(rule), mask(rule % MASKS));
-            // One that was replaced by a later one of the same value has gone.
+            // A rule that a later rule of equal value replaced is gone.
             if let Some(payload) = rules.remove(&value, &mask, priority) {
                 rules.insert(Rule { value, mask, priority, payload }).unwrap();
             }

@@ -1,5 +1,5 @@
-//! A worker's cache, a burst of 256 packets at a time whose keys have just been made: by hints, by masks, and what comes and goes.
-//! `cargo bench -p lookup --bench flow_cache`
+//! Benchmarks of a worker's flow cache with bursts of 256 packets whose keys have just been built: hits by
+//! hints, hits by masks, insertions and removals. `cargo bench -p lookup --bench flow_cache`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -15,10 +15,10 @@ use lookup::{FlowCache, FlowLimits, FlowRef, MISS};
 use random::{Row, scattered, time};
 
 const BURST: usize = 256;
-/// Whose packets they are; keys tell ports as well.
+/// Receiving port of the packets. The keys also distinguish ports.
 const PORT: u16 = 1;
 type Key = [u64; 8];
-/// A value as a worker may have it: where the actions are, and counters.
+/// A value like a worker's: a reference to the actions, and counters.
 type Value = [u64; 3];
 type Cache = FlowCache<7, Value>;
 
@@ -26,7 +26,8 @@ fn be(bits: u64) -> u64 {
     bits.to_be()
 }
 
-/// One of 32 masks: the port of arrival, the EtherType, and what a route, an access list or a bridge asks for.
+/// Returns one of 32 masks: the receiving port, the EtherType, and the fields of a route, an access list or a
+/// bridge.
 fn mask(number: u64) -> Key {
     let (in_port, eth_type, proto) = (be(0xffff_0000_0000_0000), be(0x0000_0000_ffff_0000), be(0xff00));
     let address = |bits: u64| be(u64::MAX << (64 - bits));
@@ -40,7 +41,7 @@ fn mask(number: u64) -> Key {
     }
 }
 
-/// The key of a packet of a flow; the port of arrival tells the masks apart.
+/// Returns the key of a packet of a flow. The receiving port distinguishes the masks.
 fn key(flow: u64, masks: u64, noise: u64) -> Key {
     let number = flow % masks;
     let mask = mask(number);
@@ -54,12 +55,12 @@ fn cache(flows: u64, masks: u64) -> (Cache, Vec<FlowRef>) {
     let mut cache = Cache::new(FlowLimits::default());
     let mut insert =
         |flow| cache.insert(PORT, &key(flow, masks, 0), &[0; 7], &mask(flow % masks), &[0; 7], [flow; 3]);
-    // Prefixes that are short are the same now and then.
+    // Short prefixes are sometimes equal.
     let flows = (0..flows).filter_map(|flow| insert(flow).ok()).collect();
     (cache, flows)
 }
 
-/// Looks up packets of random flows; `noise`: how many different packets a flow has.
+/// Looks up packets of random flows. `noise` is the number of different packets per flow.
 fn look_up(c: &mut Criterion, name: &str, flows: u64, masks: u64, noise: u64, one_in: Option<u32>) {
     let (mut cache, _) = cache(flows, masks);
     cache.set_exact(one_in.and_then(NonZeroU32::new));
@@ -69,7 +70,7 @@ fn look_up(c: &mut Criterion, name: &str, flows: u64, masks: u64, noise: u64, on
             .iter_mut()
             .for_each(|key_of| *key_of = key(row.below(flows), masks, row.below(noise)))
     };
-    // Until the hints are there.
+    // Runs until the hints exist.
     let mut rounds = |times| {
         time(times, &mut fill, || {
             let keys = keys.borrow();
@@ -100,7 +101,7 @@ fn flow_cache(c: &mut Criterion) {
     churn(c);
 }
 
-/// Packets that no flow matches: asked against every mask.
+/// Looks up packets that no flow matches, which are searched under every mask.
 fn misses(c: &mut Criterion) {
     let (mut cache, _) = cache(100_000, 10);
     cache.set_exact(None);

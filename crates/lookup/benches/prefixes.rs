@@ -1,4 +1,5 @@
-//! Look-ups in the real tables, a burst of 256 random addresses inside them at a time; and changes beside. `cargo bench -p lookup`
+//! Benchmarks of look-ups in real routing tables with bursts of 256 random addresses covered by prefixes, and
+//! of changes. `cargo bench -p lookup`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench ends at the first surprise")]
 
@@ -10,10 +11,10 @@ use lookup::{Address, Hop, Prefix, Table};
 use sync::qsbr::Domain;
 
 const BURST: usize = 256;
-/// Addresses that are asked in turn: a million random destinations.
+/// Number of addresses that are looked up in turn: a million random destinations.
 const ASKED: usize = 1 << 20;
 
-/// Marsaglia's xorshift64: the same numbers in every run.
+/// Returns the next number of Marsaglia's xorshift64. The sequence is equal in every run.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -25,7 +26,7 @@ fn at(number: u64, of: usize) -> usize {
     usize::try_from(number % u64::try_from(of).unwrap()).unwrap()
 }
 
-/// `inside` gives an address of a prefix that random bits choose.
+/// Benchmarks one table. `inside` returns an address of a prefix, selected by random bits.
 fn table<A: Address>(
     c: &mut Criterion,
     name: &str,

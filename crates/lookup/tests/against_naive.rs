@@ -1,4 +1,4 @@
-//! Tries against the naive answer: of all prefixes that contain an address the longest.
+//! Compares tries with a naive look-up of the longest prefix that contains an address.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use sync::qsbr::{Domain, Reader};
 
 trait Next {
-    /// The address behind this one; the first behind the last.
+    /// Returns the next address, and the first address after the last one.
     fn next(self) -> Self;
 }
 
@@ -36,7 +36,7 @@ impl Next for u128 {
 
 const WORDS: usize = 1 << 20;
 
-/// The oracle.
+/// Naive look-up of the longest prefix.
 fn naive<A: Address>(routes: &BTreeMap<Prefix<A>, Hop>, address: A) -> Option<(Prefix<A>, Hop)> {
     let covering = routes.iter().filter(|(prefix, _)| prefix.contains(address));
     covering.max_by_key(|(prefix, _)| prefix.length()).map(|(prefix, hop)| (*prefix, *hop))
@@ -48,7 +48,7 @@ fn one<A: Address>(table: &Table<A>, reader: &Reader, address: A) -> Hop {
     hops[0]
 }
 
-/// What is asked about a prefix: its ends, what is just outside, and something within.
+/// Returns the addresses to test for a prefix: its ends, the addresses just outside, and one inside.
 fn around<A: Address + Next>(prefix: Prefix<A>) -> impl Iterator<Item = A> {
     let length = u32::from(prefix.length());
     let (first, last) = (prefix.address(), prefix.address().last(length));
@@ -60,12 +60,12 @@ fn around<A: Address + Next>(prefix: Prefix<A>) -> impl Iterator<Item = A> {
 enum Op<A: Address> {
     Insert(Prefix<A>, Hop),
     Remove(Prefix<A>),
-    /// Of the prefixes that there are, the one at this place.
+    /// Removes the existing prefix at this position.
     RemoveAt(prop::sample::Index),
     Load(Vec<(Prefix<A>, Hop)>),
 }
 
-/// Prefixes that often lie in each other: few values for each octet.
+/// Returns prefixes that are often nested, with few values per octet.
 fn prefix4() -> BoxedStrategy<Prefix<u32>> {
     let octet = || prop_oneof![Just(0_u8), Just(1), Just(127), Just(128), Just(255)];
     ([octet(), octet(), octet(), octet()], 0_u8..=32)
@@ -133,7 +133,7 @@ fn agrees<A: Address + Next>(ops: Vec<Op<A>>, asked: Vec<A>) -> Result<(), TestC
         }
         prop_assert!(table.iter().eq(routes.iter().map(|(prefix, hop)| (*prefix, *hop))));
     }
-    // Emptied it takes what it took at the beginning: nothing is lost on the way.
+    // The emptied table uses as many words as at the beginning, so no words leak.
     for prefix in routes.into_keys() {
         table.remove(prefix).unwrap();
     }
@@ -159,14 +159,14 @@ proptest! {
     }
 }
 
-/// Numbers without a pattern, the same in every run.
+/// Returns pseudo-random numbers that are equal in every run.
 fn scattered(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
 }
 
-/// A whole real table: loaded, asked, and with a part of it taken out and put back.
+/// Tests a complete real table: loads it, looks up addresses, and removes and restores a part of it.
 fn whole<A: Address + Next>(prefixes: &[Prefix<A>], words: usize) {
     let domain = Domain::new();
     let mut reader = domain.register().unwrap();
@@ -177,7 +177,7 @@ fn whole<A: Address + Next>(prefixes: &[Prefix<A>], words: usize) {
     eprintln!("{} prefixes loaded in {:?}: {:?}", prefixes.len(), start.elapsed(), table.usage());
     let mut routes: HashMap<Prefix<A>, Hop> =
         prefixes.iter().enumerate().map(|(at, prefix)| (*prefix, hop_of(at))).collect();
-    // By length, since nobody scans a million prefixes for each address.
+    // Looks up by length, because scanning a million prefixes per address would take too long.
     let by_length = |routes: &HashMap<Prefix<A>, Hop>, address: A| {
         (0..=u8::try_from(A::BITS).unwrap())
             .rev()
@@ -241,7 +241,7 @@ fn the_real_tables_are_right_before_and_after_changes() {
 fn a_full_table_refuses_and_stays_as_it_was() {
     let domain = Domain::new();
     let mut reader = domain.register().unwrap();
-    // As few as it can be made with; half of what is left is kept for removals.
+    // The minimum number of words. Half of the remaining words are reserved for removals.
     let words = 1 + (1 << 18) + 2 * 8192;
     let mut table = Table::<u32>::new(&domain, 0);
     let mut routes = BTreeMap::new();
@@ -268,7 +268,7 @@ fn a_full_table_refuses_and_stays_as_it_was() {
     let many = (0..3000_u32).map(|number| (Prefix::new(number << 13, 31), Hop(7)));
     assert_eq!(table.load(many), Err(TableFull { words }));
     assert!(table.iter().eq(routes.iter().map(|(prefix, hop)| (*prefix, *hop))), "nothing of it is kept");
-    // Removing makes room again.
+    // Removing prefixes frees space.
     for prefix in routes.keys() {
         table.remove(*prefix).unwrap();
         reader.quiescent();
@@ -280,7 +280,8 @@ fn a_full_table_refuses_and_stays_as_it_was() {
 fn readers_meet_the_old_answer_or_the_new_one() {
     let domain = Domain::new();
     let mut table = Table::<u32>::new(&domain, 1 << 19);
-    // Never changed, in the midst of what changes: each in a /24 of its own, whose neighbours come and go.
+    // Prefixes that never change among prefixes that do. Each is in its own /24, in which neighbours come and
+    // go.
     let stable = |number: u32| Prefix::new(number << 10 | 0x200, 25);
     let moving = |number: u32| Prefix::new(number << 10, 23);
     table.load((0..512).map(|number| (stable(number), Hop(number + 1)))).unwrap();
@@ -312,7 +313,7 @@ fn readers_meet_the_old_answer_or_the_new_one() {
         .collect();
     let start = Instant::now();
     let mut changes = 0_u64;
-    // A reader that does not run for a while keeps what was replaced; the table is as it was then.
+    // A reader that does not run for a while delays the reuse of replaced words. The table is unchanged then.
     let mut until_taken = |prefix, hop| {
         while table.insert(prefix, hop).is_err() {
             std::thread::yield_now();

@@ -1,4 +1,5 @@
-//! The classifier against the list of rules that is gone through, and the promise that answers depend on no bit that is not said.
+//! Compares the classifier with a linear list of rules, and verifies that results depend only on tracked
+//! bits.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +7,8 @@ use lookup::naive::{self, Linear};
 use lookup::{Classifier, Layout, Octets, Options, PrefixStep, Rule, RulesFull};
 use proptest::prelude::*;
 
-/// Metadata; addresses of layer 2; one IPv4 address and another in one word, and one of IPv6; ports.
+/// Number of key words: metadata, MAC addresses, two IPv4 addresses in one word, one IPv6 address (two
+/// words), ports.
 const WORDS: usize = 6;
 const LAYOUT: Layout<WORDS> = Layout::new(
     [1, 2, 5, 6],
@@ -22,7 +24,7 @@ fn octets(octets: [u8; 8]) -> u64 {
     u64::from_ne_bytes(octets)
 }
 
-/// A word of few different octets.
+/// Returns a word with few different octets.
 fn word() -> impl Strategy<Value = u64> {
     let octet = || prop::sample::select(vec![0_u8, 1, 10, 11, 0x80, 0xff]);
     prop::array::uniform8(octet()).prop_map(octets).boxed()
@@ -38,12 +40,12 @@ fn leading(bits: u32) -> u64 {
     if bits == 0 { 0 } else { (u64::MAX << (64 - bits)).to_be() }
 }
 
-/// Mostly nothing, everything or a prefix; sometimes any bits.
+/// Returns a word mask: mostly empty, full or a prefix, sometimes arbitrary bits.
 fn word_mask() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(0), 3 => Just(u64::MAX), 3 => (0_u32..=64).prop_map(leading), 1 => any::<u64>()]
 }
 
-/// Of the two addresses in one word.
+/// Returns a mask of the two addresses in one word.
 fn addresses_mask() -> impl Strategy<Value = u64> {
     let mask = |bits: u32| if bits == 0 { 0 } else { u32::MAX << (32 - bits) };
     let prefixes = (0_u32..=32, 0_u32..=32)
@@ -56,14 +58,14 @@ fn mask() -> impl Strategy<Value = Key> {
     [any(), any(), two, any(), any(), any()]
 }
 
-/// What is done to a table.
+/// An operation on a table.
 #[derive(Clone, Debug)]
 enum Op {
-    /// With one of the masks.
+    /// Inserts a rule with one of the masks.
     Insert(prop::sample::Index, Key, u16),
-    /// One that there is.
+    /// Removes an existing rule.
     Remove(prop::sample::Index),
-    /// One that there is not, most likely.
+    /// Removes a rule that most likely does not exist.
     RemoveOther(prop::sample::Index, Key, u16),
     SetOptions(Options),
 }
@@ -111,11 +113,11 @@ fn apply(rules: &mut Rules, oracle: &mut Linear<WORDS, u32>, masks: &[Key], op: 
     }
 }
 
-/// The same answers, which depend on the same, as one by one.
+/// Checks that burst look-ups have the results and tracked bits of single look-ups.
 fn same_in_bursts(rules: &Rules, keys: &[Key]) {
     let refs: Vec<&Key> = keys.iter().collect();
     let (mut plain, mut tracked) = (vec![Some((&0, 0)); keys.len()], vec![Some((&0, 0)); keys.len()]);
-    // What is set before stays.
+    // Bits that were set before are kept.
     let mut wild: Vec<Key> = (0..keys.len()).map(|at| [at as u64; WORDS]).collect();
     rules.lookup_burst(&refs, &mut plain);
     rules.lookup_burst_tracked(&refs, &mut wild, &mut tracked);
@@ -127,7 +129,7 @@ fn same_in_bursts(rules: &Rules, keys: &[Key]) {
     }
 }
 
-/// A key near a rule: its value, with some bits of another.
+/// Returns a key near a rule: the rule's value with some bits of another key.
 fn near(rules: &[Rule<WORDS, u32>], index: prop::sample::Index, other: &Key, keep: &Key) -> Key {
     let Some(rule) = (!rules.is_empty()).then(|| index.get(rules)) else { return *other };
     std::array::from_fn(|word| {
@@ -136,7 +138,8 @@ fn near(rules: &[Rule<WORDS, u32>], index: prop::sample::Index, other: &Key, kee
     })
 }
 
-/// Keys that agree with this one in the bits of `wild` and in the others, as far as they can, with a rule; and with noise.
+/// Returns keys that agree with this key in the bits of `wild`. In the other bits they agree with a rule as
+/// far as possible, or are random.
 fn alike(oracle: &Linear<WORDS, u32>, key: &Key, wild: &Key, noise: &Key) -> Vec<Key> {
     let instead = |word: usize, other: u64| key[word] & wild[word] | other & !wild[word];
     let towards = |rule: &Rule<WORDS, u32>| {
@@ -161,7 +164,7 @@ fn same_answers(rules: &Rules, oracle: &Linear<WORDS, u32>, key: &Key, noise: &K
         assert_eq!(rules.lookup(&other), found, "{key:x?} and {other:x?} agree in {wild:x?}");
         assert_eq!(oracle.lookup(&other).map(|rule| rule.priority), expected.map(|rule| rule.priority));
     }
-    // Not the best, nor what else has an even number.
+    // Rejects the best rule and every rule with an even payload.
     let unwanted = found.map(|(payload, _)| *payload);
     let wanted = |payload: &u32, _| Some(*payload) != unwanted && payload % 2 == 1;
     let mut wild = [0; WORDS];
@@ -171,7 +174,7 @@ fn same_answers(rules: &Rules, oracle: &Linear<WORDS, u32>, key: &Key, noise: &K
     for other in alike(oracle, key, &wild, noise) {
         assert_eq!(rules.lookup_where(&other, &mut [0; WORDS], wanted), second);
     }
-    // Who wants nothing sees all, and depends on what all depend on.
+    // A caller that rejects all rules sees all matching rules and depends on the bits of all.
     let see = |key: &Key, wild: &mut Key| {
         let mut seen = Vec::new();
         rules.lookup_where(key, wild, |payload, _| {
@@ -216,7 +219,7 @@ proptest! {
         for key in &keys_near {
             same_answers(&rules, &oracle, key, &noise);
         }
-        // More than go in step.
+        // More keys than one burst holds.
         let many: Vec<Key> = keys_near.iter().cycle().take(keys.len() * 5).copied().collect();
         same_in_bursts(&rules, &many);
         same_in_bursts(&rules, &keys_near);
@@ -242,7 +245,7 @@ proptest! {
             found.sort_unstable();
             prop_assert_eq!(found, expected);
         }
-        // Nothing is left of rules that are gone.
+        // Removed rules leave nothing behind.
         for rule in oracle.rules() {
             prop_assert_eq!(rules.remove(&rule.value, &rule.mask, rule.priority), Some(rule.payload));
         }
@@ -252,7 +255,7 @@ proptest! {
     }
 }
 
-/// A rule of words that are `None` where they do not count.
+/// Returns a rule. `None` stands for a word that is not compared.
 fn rule(words: [Option<(u64, u64)>; WORDS], priority: u16, payload: u32) -> Rule<WORDS, u32> {
     let (value, mask) =
         (words.map(|word| word.map_or(0, |word| word.0)), words.map(|word| word.map_or(0, |word| word.1)));
@@ -281,7 +284,7 @@ const EXACT: u64 = u64::MAX;
 
 #[test]
 fn a_port_scan_over_a_table_of_stations_depends_on_no_ports() {
-    // Stations have been learned; and one rule looks at ports, of what goes to one station.
+    // Station entries for destinations, and one rule for the ports of packets to one station.
     let mut all: Vec<_> =
         (1..100).map(|mac| rule([None, Some((mac, EXACT)), None, None, None, None], 1, 0)).collect();
     let wall = [None, Some((7, EXACT)), Some((addresses([9, 1, 1, 1], [0; 4]), leading(32))), None, None];
@@ -329,7 +332,7 @@ fn a_host_beside_a_net_costs_two_octets_of_the_address() {
 
 #[test]
 fn one_tenants_ports_are_not_another_tenants() {
-    // Two logical switches; the second has an access list.
+    // Two logical switches, of which the second has an access list.
     let all = [
         rule([Some((1, EXACT)), Some((5, EXACT)), None, None, None, None], 1, 1),
         rule([Some((2, EXACT)), Some((5, EXACT)), None, None, None, None], 1, 2),
@@ -363,7 +366,7 @@ fn ports_that_no_rule_has_cost_their_first_bits() {
 #[test]
 fn rules_that_are_gone_are_not_depended_on() {
     let net = |from, to| Some((addresses(from, to), EXACT));
-    // In pairs of the same mask, so that the mask stays.
+    // Pairs of rules with equal masks, so that the mask remains when one is removed.
     let pairs = [
         [
             rule([None, Some((7, EXACT)), None, None, None, Some((1, EXACT))], 1, 0),
@@ -409,7 +412,7 @@ fn rules_that_are_gone_are_not_depended_on() {
         assert_ne!(depends(&rules), alone, "{at}");
         rules.remove(&goes.value, &goes.mask, goes.priority).unwrap();
         assert_eq!(depends(&rules), alone, "{at}");
-        // What was off is on again, and knows of the rules that came meanwhile.
+        // Features that were off are on again and include the rules added meanwhile.
         rules.set_options(Options {
             staged: false,
             prefixes: false,
@@ -433,7 +436,7 @@ fn what_is_too_much_is_refused_and_changes_nothing() {
     assert_eq!(rules.insert(rule(3, EXACT, 3)), Err(RulesFull { most: 2 }));
     assert_eq!(rules.insert(rule(3, 3, 3)), Err(RulesFull { most: 2 }));
     assert_eq!((rules.len(), rules.masks()), (2, 1));
-    // One in place of another is no more.
+    // Replacing a rule does not increase the number of rules.
     assert_eq!(rules.insert(rule(2, EXACT, 7)), Ok(Some(2)));
     assert_eq!(rules.remove(&[0, 1, 0, 0, 0, 0], &[0, EXACT, 0, 0, 0, 0], 3), Some(1));
     assert_eq!(rules.insert(rule(3, 3, 3)), Ok(None));

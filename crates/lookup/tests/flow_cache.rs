@@ -1,4 +1,5 @@
-//! The flow cache against a list of flows that is gone through; and that a hint never leads to what has gone.
+//! Compares the flow cache with a linear list of flows, and verifies that a hint never leads to a removed
+//! flow.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +10,7 @@ use lookup::{FlowCache, FlowLimits, FlowRef, FlowRefused, MISS, naive};
 use proptest::prelude::*;
 
 const BEYOND: usize = 2;
-/// The port of all packets, where it does not matter.
+/// Port of all packets in tests that do not depend on the port.
 const PORT: u16 = 3;
 type Key = [u64; 8];
 type Beyond = [u64; BEYOND];
@@ -31,7 +32,7 @@ impl Flow {
     }
 }
 
-/// Few values, so that flows meet.
+/// Returns keys with few different values, so that flows overlap.
 fn key() -> impl Strategy<Value = (Key, Beyond)> {
     let word = || prop::sample::select(vec![0_u64, 1, 2, 1 << 63, u64::MAX]);
     (prop::array::uniform8(word()), prop::array::uniform2(word())).boxed()
@@ -51,9 +52,9 @@ enum Op {
     Rerank,
     SetExact(u32),
     Find(Vec<(Key, Beyond)>),
-    /// Keys of flows, in the bits of their masks, and these elsewhere.
+    /// Looks up keys that equal a flow's key in the bits of its mask and a given key elsewhere.
     FindNear(Vec<(prop::sample::Index, (Key, Beyond))>),
-    /// The same, where each comes several times in a row; what is beyond the key is each one's own.
+    /// Like `FindNear`, with each key several times in a row and a separate extended key each time.
     FindRows(Vec<(prop::sample::Index, (Key, Beyond), Vec<Beyond>)>),
 }
 
@@ -78,7 +79,7 @@ fn op() -> impl Strategy<Value = Op> {
 struct Pair {
     cache: Cache,
     flows: Vec<Flow>,
-    /// Flows that are there no more.
+    /// Flows that were removed.
     gone: Vec<FlowRef>,
 }
 
@@ -135,7 +136,7 @@ impl Pair {
             Op::FindNear(near) if !self.flows.is_empty() => {
                 let keys: Vec<(Key, Beyond)> =
                     near.iter().map(|(index, key)| self.towards(*index, key)).collect();
-                // The second time there are hints.
+                // The second look-up uses hints.
                 self.find(&keys);
                 self.find(&keys);
             }
@@ -154,7 +155,7 @@ impl Pair {
         }
     }
 
-    /// A flow's key, in the bits of its mask, and this one elsewhere.
+    /// Returns a key that equals a flow's key in the bits of its mask and this key elsewhere.
     fn towards(&self, index: prop::sample::Index, (key, beyond): &(Key, Beyond)) -> (Key, Beyond) {
         let flow = index.get(&self.flows);
         let other = |word: usize| flow.key[word] & flow.mask[word] | key[word] & !flow.mask[word];
@@ -223,7 +224,7 @@ fn a_place_that_another_flow_has_taken_is_not_what_the_hint_meant() {
     assert_eq!(find(&mut cache, &[key(0x1234); 2]), [Some(1); 2]);
     assert_eq!(cache.remove(first), Some(1));
     assert_eq!(find(&mut cache, &[key(0x1234)]), [None]);
-    // Another flow in that place, under the same mask; and under one of the words that the old one had.
+    // Other flows use that place, first under an equal mask, then under a wider one.
     let second = cache.insert(PORT, &key(0x1235), &none, &narrow, &none, 2).unwrap();
     assert_eq!(
         (second.index(), find(&mut cache, &[key(0x1234), key(0x1235)])),
@@ -261,9 +262,9 @@ fn thousands_of_flows_are_answered_by_hints() {
     let before = cache.counters();
     assert_eq!(find(&mut cache, &keys), expected);
     let exact = cache.counters().exact - before.exact;
-    // Eight to a set, and four are meant for one on average: those of sets that more are meant for push each other out.
+    // Eight hints per set and four on average. Hints of sets with more than eight evict each other.
     assert!(exact > 3900, "{exact} of 4096");
-    // None are left, when one in very many leaves one; those that are there stay.
+    // With a very low insertion rate no hints are inserted. Existing hints stay.
     let fresh = |cache: &mut Cache| {
         let other: Vec<Key> = keys.iter().map(|key| [key[0], key[1], key[2], 1, 0, 0, 0, 0]).collect();
         let before = cache.counters();
@@ -297,7 +298,7 @@ fn masks_that_answer_most_are_asked_first() {
     cache.rerank();
     find(&mut cache, &[last; 100]);
     assert_eq!(cache.counters().probes, 900);
-    // What was of old does not count for ever.
+    // Old hits lose their weight.
     let first = [7, 0, 0, 0, 0, 0, 0, 0];
     for _ in 0..3 {
         find(&mut cache, &[first; 100]);
@@ -351,7 +352,7 @@ fn flows_that_come_and_go_take_no_more_memory() {
         assert!(flows.into_iter().all(|flow| cache.remove(flow).is_some()));
         memory
     };
-    // The first round makes the lists of what is free.
+    // The first round allocates the free lists.
     round(&mut cache, u64::MAX);
     let first = round(&mut cache, u64::MAX);
     assert!((1000 * 128..400_000).contains(&first), "{first}");
@@ -375,7 +376,7 @@ fn what_stands_beyond_the_key_is_asked_for_only_where_it_counts() {
     cache.insert(PORT, &[2; 8], &[1, 5], &plain, &[u64::MAX, 1], 2).unwrap();
     cache.find_burst(PORT, |packet| &keys[packet], &mut beyond, &mut found);
     assert_eq!(found.map(|at| cache.get_at(at).copied()), [Some(1), Some(2)]);
-    // The first was found by its hint.
+    // The first packet was found by its hint.
     assert!((1..=3).contains(&asked), "{asked}");
 }
 
@@ -384,7 +385,7 @@ fn a_port_is_not_asked_against_the_masks_of_another() {
     let mut cache = Cache::new(FlowLimits { masks: 64, ..FlowLimits::default() });
     cache.set_exact(None);
     let none = [0; BEYOND];
-    // The first word tells the port.
+    // The first word distinguishes the ports.
     let mask = |bits: u64| [u64::MAX, bits, 0, 0, 0, 0, 0, 0];
     cache.insert(1, &[1, 7, 0, 0, 0, 0, 0, 0], &none, &mask(0xff), &none, 1).unwrap();
     let attack: Vec<FlowRef> = (0..64)
@@ -403,7 +404,7 @@ fn a_port_is_not_asked_against_the_masks_of_another() {
     assert_eq!(probes(&mut cache, 1, &victim), (100, 100), "one mask each");
     assert_eq!(probes(&mut cache, 2, &[[2, 0, 0, 0, 0, 0, 0, 0]; 3]), (3 * 64, 0));
     assert_eq!(probes(&mut cache, 9, &victim), (0, 0));
-    // A mask that both have stays with the one when the other's flows go.
+    // A mask of both ports stays with one port when the flows of the other are removed.
     cache.insert(1, &[1, 2, 0, 0, 0, 0, 0, 0], &none, &mask(1 << 1), &none, 3).unwrap();
     attack.into_iter().for_each(|flow| assert_eq!(cache.remove(flow), Some(2)));
     assert_eq!((cache.masks(), cache.len()), (2, 2));

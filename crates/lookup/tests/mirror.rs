@@ -1,4 +1,5 @@
-//! Mirrors: a reader that knows nothing but words, as a program in the kernel does, finds what the table holds, always.
+//! Tests of mirrors: a reader that accesses only the words, like a BPF program, always finds the content of
+//! the table.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +34,7 @@ impl Words {
         self.0[at].load(Ordering::Acquire)
     }
 
-    /// Written from the crate's documentation alone.
+    /// Looks up an address. Written from the crate's documentation alone.
     fn look_up<A: Address>(&self, address: A) -> u32 {
         let low = |word: u64| usize::try_from(word & 0xffff_ffff).unwrap();
         let rank = |bits: u64, slot: usize| (bits << (63 - slot)).count_ones() as usize;
@@ -57,7 +58,7 @@ impl Words {
     }
 }
 
-/// Nobody reads at the same time.
+/// Returns a reader set without readers.
 fn nobody() -> (Arc<Domain>, Readers) {
     let domain = Domain::new();
     let readers = Readers::with(&domain, &Strangers::start(|| ()).unwrap());
@@ -82,7 +83,7 @@ fn agrees<A: Address>(changes: Vec<(A, u8, u32)>, asked: Vec<A>) -> Result<(), T
     Ok(())
 }
 
-/// Addresses that lie in each other's prefixes.
+/// Returns changes of prefixes that are nested in each other.
 fn changes<A: Address>(address: impl Strategy<Value = A>) -> impl Strategy<Value = Vec<(A, u8, u32)>> {
     proptest::collection::vec((address, 0_u8..=128, 0_u32..4), 1..60)
 }
@@ -115,11 +116,12 @@ fn memory_without_room_for_a_root_is_refused() {
     }
 }
 
-/// A stranger reads without end while prefixes under it change; each answer was right when it began, or came to be while it read.
+/// An external reader reads continuously while prefixes change. Each result was correct at some time during
+/// its look-up.
 #[test]
 fn a_stranger_never_meets_words_that_are_used_again() {
     let words = Words::new((1 << 18) + 40_000);
-    // The parity tells whether a look-up is under way.
+    // The parity of `turn` marks whether a look-up is in progress.
     let (turn, end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let waits = Arc::clone(&turn);
     let strangers = Strangers::start(move || {
@@ -132,7 +134,7 @@ fn a_stranger_never_meets_words_that_are_used_again() {
     let mut table = Table::<u32>::mirrored(&readers, words.memory()).unwrap();
     let address = |number: u32| 0x0a00_0000 | number.wrapping_mul(0x9e37_79b1) >> 14;
     table.insert(Prefix::new(0, 0), Hop(1)).unwrap();
-    // Each prefix has hops of its own, none of them another's.
+    // Each prefix has its own hops, which no other prefix has.
     for number in 0..64 {
         table.insert(Prefix::new(address(number), 32), Hop(1000 * (number + 1))).unwrap();
     }
@@ -146,7 +148,7 @@ fn a_stranger_never_meets_words_that_are_used_again() {
                 let hop = stranger.look_up(address(number));
                 turn.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(hop / 1000, number + 1, "the hop {hop} is another's");
-                // Never an older one than before.
+                // The hop is never older than the previous one.
                 let last = seen.insert(number, hop).unwrap_or(0);
                 assert!(hop >= last, "{number}: {hop} after {last}");
                 count += 1;

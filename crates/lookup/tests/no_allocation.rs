@@ -1,4 +1,4 @@
-//! Finding flows allocates nothing: by hints, by masks, and not at all.
+//! Verifies that look-ups in the flow cache allocate nothing: by hints, by masks, and for misses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
