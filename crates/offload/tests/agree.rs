@@ -1,5 +1,5 @@
-//! The hook's bridge stage, and its stage of cached flows for those that go by `NORMAL`, held against the worker's bridge: whatever the hook
-//! answers, the worker would have done the very same.
+//! Compares the hook's bridge stage, and its cached-flow stage for flows with `NORMAL`, with the worker's
+//! bridge. For every frame that the hook forwards, the worker would have done exactly that.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -34,7 +34,8 @@ fn mac(last: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, last])
 }
 
-/// Access, protected access, trunks with and without a native VLAN, and a port that learns nothing.
+/// Returns a bridge with an access port, a protected access port, trunks with and without a native VLAN, and
+/// a port without learning.
 fn bridge() -> Bridge {
     let trunk = |native: Option<u16>, native_tagged| VlanMode::Trunk {
         allowed: [vlan(10), vlan(20)].into_iter().collect::<VlanSet>(),
@@ -65,7 +66,7 @@ fn bridge() -> Bridge {
     Bridge::new(&config, 7)
 }
 
-/// Stations 0 to 11, each behind one port in each of its VLANs.
+/// Learns stations 0 to 11, each on one port in each VLAN of the port.
 fn learned(bridge: &Bridge) -> Vec<FdbEntry> {
     let port = |last: u8| PortId(u16::from(last) % PORTS);
     let entries = (0..12).flat_map(|last| {
@@ -80,7 +81,7 @@ fn learned(bridge: &Bridge) -> Vec<FdbEntry> {
     entries.filter(|entry| bridge.carries(entry.port.unwrap(), entry.vid)).collect()
 }
 
-/// Which stage asks for stations.
+/// Stage that looks up stations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Bridge,
@@ -96,10 +97,10 @@ impl By {
     }
 }
 
-/// The ports' hooks over one bridge.
+/// Hooks of the ports of one bridge.
 struct Hooks {
     by: By,
-    /// All of a port's packets are of one flow, which goes by `NORMAL`.
+    /// Flow table in which all packets of a port have one flow, with `NORMAL`.
     flows: FlowWriter,
     attached: Vec<Attached>,
     loaded: Vec<Loaded>,
@@ -170,7 +171,8 @@ impl Hooks {
         Hooks { by, flows, attached, loaded, ifindex, devices, offload }
     }
 
-    /// Where the hook sends a frame, and what it makes of it; `None`: up.
+    /// Returns the output port and the frame that the hook sends. `None` if the hook does not handle
+    /// the frame.
     fn answer(&self, lab: &Lab, port: u16, frame: &[u8]) -> Option<(PortId, Vec<u8>)> {
         let at = usize::from(port);
         let bridged = || self.attached[at].counters().unwrap().get(self.by.counter());
@@ -190,7 +192,7 @@ impl Hooks {
 }
 
 impl Hooks {
-    /// Brings back what the hook has taken out.
+    /// Restores stations that the hook has removed.
     fn restore(&self, bridge: &Bridge) {
         for entry in bridge.tables().fdb(0) {
             let (Some(port), key) = (entry.port, entry.key()) else { continue };
@@ -218,7 +220,7 @@ fn bridge_program(
     one.prepare_bridge(Some(&stage)).unwrap()
 }
 
-/// Port 4's device takes no redirected frames.
+/// Returns the hook of a port. The device of port 4 does not accept redirected frames.
 fn reached(port: PortId) -> Option<HookPort> {
     Some(HookPort { reached: (port.0 != 4).then_some(1514) })
 }
@@ -249,7 +251,8 @@ prop_compose! {
         length in prop::sample::select(vec![60_usize, 60, 60, 300, 1514, 1518, 1519]),
         mutation in prop::option::weighted(0.2, (0_usize..60, any::<u8>())),
     ) -> (u16, Vec<u8>) {
-        // Mostly from a station of this port to a known one, tagged where that makes sense.
+        // The source is mostly a station of this port and the destination a known one, tagged where that is
+        // valid.
         let (destination, source) = match likely {
             (to, second, true, _) => (to, u8::try_from(port).unwrap() + 6 * second),
             _ => addresses,
@@ -287,18 +290,18 @@ prop_compose! {
     }
 }
 
-/// How the worker forwards a frame from a known station to another known one.
+/// Class of a frame that the worker forwards from a known station to another known one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Untagged,
     Tagged,
     TagPushed,
     TagPopped,
-    /// To the port whose device takes no redirected frames.
+    /// Frame to the port whose device does not accept redirected frames.
     Unreached,
-    /// Longer than the devices take.
+    /// Frame longer than the devices accept.
     TooLong,
-    /// With a checksum that the worker completes.
+    /// Frame with a checksum that the worker completes.
     Unsummed,
 }
 
@@ -313,7 +316,7 @@ impl Kind {
         Kind::Unsummed,
     ];
 
-    /// Returns `None` for a frame that the worker drops, floods, or learns from.
+    /// Returns the class of a frame. `None` for a frame that the worker drops, floods, or learns from.
     fn of(explained: &Explained, frame: &[u8]) -> Option<Kind> {
         let told = |wanted: fn(&Step) -> bool| explained.steps.iter().any(wanted);
         let [(to, out)] = explained.outputs.as_slice() else { return None };
@@ -333,14 +336,15 @@ impl Kind {
         })
     }
 
-    /// Returns the share in percent that the hook answers at least. The share stands some three standard deviations below the lowest of ten
-    /// runs, because the frames are other ones in each run.
+    /// Returns the minimum share in percent that the hook forwards. The value is about three standard
+    /// deviations below the lowest of ten runs, because the frames differ between runs.
     fn least_answered(self, by: By) -> u32 {
         match (self, by) {
             (Kind::TagPopped, _) => 86,
             (Kind::Untagged, _) => 88,
             (Kind::Tagged | Kind::TagPushed, _) => 82,
-            // A device's longest frame is counted without a tag, so that some of these frames go by the hook.
+            // The maximum frame length of a device excludes the tag, so that the hook forwards some of these
+            // frames.
             (Kind::TooLong, _) => 30,
             (Kind::Unsummed, By::Bridge) => 75,
             (Kind::Unsummed, By::Flows) | (Kind::Unreached, _) => 0,
@@ -388,7 +392,7 @@ fn agrees(by: By) {
                 let (to, frame) = &answer;
                 let alike = match explained.outputs.as_slice() {
                     [(out, worker)] if told(|step| matches!(step, Step::ChecksumCompleted)) => {
-                        // No socket stands behind these hooks: what nobody can complete goes on as it came.
+                        // No socket serves these hooks, so an incomplete checksum is forwarded unchanged.
                         let differ = frame.iter().zip(worker).filter(|(one, other)| one != other).count();
                         out == to && frame.len() == worker.len() && differ <= 2
                     }
@@ -398,7 +402,7 @@ fn agrees(by: By) {
                 prop_assert!(told(|step| matches!(step, Step::SourceKnown { .. })), "{:?}", explained.steps);
                 prop_assert!(told(|step| matches!(step, Step::Found { .. })), "{:?}", explained.steps);
             }
-            // An address that turned up on another port has taken its station out.
+            // An address that appeared on another port has removed its station.
             hooks.restore(&bridge);
             Ok(())
         })
@@ -429,7 +433,7 @@ fn the_hook_forgets_with_the_bridge() {
         frame.resize(60, 0);
         frame
     };
-    // 0 and 6 are behind port 0, 1 and 7 behind port 1, all in VLAN 10.
+    // Stations 0 and 6 are on port 0, 1 and 7 on port 1, all in VLAN 10.
     let crosses =
         |hooks: &Hooks, to, from| hooks.answer(&lab, u16::from(from) % PORTS, &frame(to, from)).is_some();
     assert!(crosses(&hooks, 1, 0) && crosses(&hooks, 7, 0) && crosses(&hooks, 0, 1));
@@ -442,7 +446,7 @@ fn the_hook_forgets_with_the_bridge() {
     hooks.offload.sync(&bridge, reached, NOW);
     assert!(crosses(&hooks, 7, 0) && crosses(&hooks, 1, 0));
 
-    // What is used in the hook does not age, and what is not does.
+    // A station used in the hook does not age, and an unused one does.
     let later = NOW + 250;
     hooks.loaded = (0..usize::from(PORTS))
         .map(|at| {

@@ -1,4 +1,5 @@
-//! The hook's stage of cached flows held against the worker: what it answers, by which flow, and every octet of what it sends.
+//! Compares the hook's cached-flow stage with the worker: which frames it handles, by which flow, and every
+//! octet of its output.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +27,7 @@ const IN: PortId = PortId(0x102);
 const OUT: PortId = PortId(3);
 const LONGEST: u32 = 1514;
 
-/// Numbers without end.
+/// A generator of pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -89,7 +90,7 @@ fn address<const N: usize>(dice: &mut Dice) -> [u8; N] {
     octets
 }
 
-/// Mostly what is common, now and then what is broken.
+/// Returns a frame, mostly of a common kind and sometimes malformed.
 fn frame(dice: &mut Dice) -> Vec<u8> {
     let mut frame = [[2, 0, 0, 0, 0, dice.below(3) as u8], [2, 0, 0, 0, 1, dice.below(2) as u8]].concat();
     for _ in 0..dice.of(&[0, 0, 0, 1, 1, 1, 2]) {
@@ -138,7 +139,7 @@ fn frame(dice: &mut Dice) -> Vec<u8> {
             frame.extend(dice.of(&[[0x88, 0xb5], [0x88, 0x47], [0x88, 0xcc]]));
             frame.extend(dice.octets::<20>());
         }
-        // LLC, and SNAP with IPv4 behind it.
+        // LLC, and SNAP followed by IPv4.
         _ => frame.extend([
             0, 30, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10,
             0, 0, 2,
@@ -155,7 +156,7 @@ fn frame(dice: &mut Dice) -> Vec<u8> {
     frame
 }
 
-/// Bits that a flow may depend on, as rules have them.
+/// Returns a mask of bits that a flow may depend on, as with real rules.
 fn mask(dice: &mut Dice, key: &FlowKey) -> FlowKey {
     let mut flow = Flow::ZERO;
     let fields = [
@@ -181,7 +182,7 @@ fn mask(dice: &mut Dice, key: &FlowKey) -> FlowKey {
     if dice.one_in(3) {
         flow.set(Field::Ipv4Dst, 0xffff_ff00);
     }
-    // What they write is matched first.
+    // Fields that the operations write are matched first.
     flow.want(Field::EthType);
     if matches!(key.l3_kind(), L3Kind::Ipv4 | L3Kind::Ipv6) {
         flow.want(Field::IpProto);
@@ -295,14 +296,15 @@ impl Hook {
 
     fn install(&mut self, key: &FlowKey, mask: &FlowKey, action: &FlowAction) -> Result<u32, Refused> {
         match self.writer.insert(key.words(), mask.words(), action) {
-            // No program runs but those that a test waits for.
+            // No program runs except those that a test waits for.
             Err(Refused::Soon) => self.writer.settle(self.writer.written()),
             other => return other,
         }
         self.writer.insert(key.words(), mask.words(), action)
     }
 
-    /// What is made of a frame: `None`, it goes up; else what leaves, if anything.
+    /// Returns the result for a frame: `None` if the hook does not handle the frame, else the output
+    /// frame, if any.
     fn answer(&self, frame: &[u8]) -> Option<Option<Vec<u8>>> {
         let count = || {
             let counters = self.loaded.counters().unwrap();
@@ -322,11 +324,11 @@ impl Hook {
     }
 }
 
-/// Whether the hook reads such a frame at all.
+/// Returns whether the hook parses such a frame.
 fn is_plain(frame: &[u8], key: &FlowKey, layers: &packet::Layers) -> bool {
     let tags = key.words()[0] >> 48 != 0;
     let at = if key.is_tagged() { 16 } else { 12 };
-    // A length: what follows is LLC, perhaps with SNAP.
+    // If the field is a length, LLC follows, possibly with SNAP.
     let llc = frame.get(at).is_none_or(|high| *high < 6);
     let odd = layers.malformed().is_some()
         || key.is_fragment()
@@ -356,7 +358,7 @@ fn what_the_hook_answers_is_what_the_worker_would_have_sent() {
         let slot = hook.install(&key, &mask, &action).unwrap();
         let mut frames = vec![sample.clone()];
         for _ in 0..4 {
-            // Others, and such that differ a little.
+            // Other frames, and frames that differ slightly.
             frames.push(frame(&mut dice));
             let mut near = sample.clone();
             let at = dice.below(near.len().min(60));
@@ -409,7 +411,7 @@ fn what_the_hook_answers_is_what_the_worker_would_have_sent() {
     );
 }
 
-/// Of a bridge's flows each packet meets the one that it belongs to, by whatever mask.
+/// Each packet matches the flow of the bridge that it belongs to, under any mask.
 #[test]
 fn flows_are_found_by_every_mask_and_counted_apart() {
     require!("ip");
@@ -483,7 +485,7 @@ fn flows_are_found_by_every_mask_and_counted_apart() {
     }
     assert_eq!(hook.devices.counts(OUT.0).unwrap().tx_packets, 144);
     assert_eq!(hook.devices.counts(IN.0).unwrap().rx_bytes, 144 * 60);
-    // A ninth mask has no place until all flows of another have gone, for good.
+    // A ninth mask has no place until all flows of another mask are released.
     let (first, frame) = frames.iter().next().map(|(slot, frame)| (*slot, frame.clone())).unwrap();
     let mut key = FlowKey::ZERO;
     FlowKey::extract(&frame, 60, IN, &mut key).unwrap();
@@ -499,7 +501,8 @@ fn flows_are_found_by_every_mask_and_counted_apart() {
     for slot in first..first + 6 {
         hook.writer.release(slot);
     }
-    // Two flows need the one number that is left: who asked first gets it, however often the other asks meanwhile.
+    // Two flows need the one number that is left. The first to request it gets it, however often the other
+    // requests it.
     let mut third = other;
     third.set_ttl(u8::MAX);
     let insert = |hook: &mut Hook, mask: &FlowKey| hook.writer.insert(key.words(), mask.words(), &drops);
@@ -539,7 +542,7 @@ fn nothing_is_answered_that_is_not_to_be() {
     assert_eq!(hook.answer(&frame), None, "somebody watches");
     hook.stage.orders().set_bypass(false);
     assert!(hook.answer(&frame).is_some());
-    // Back to where it came from, and what only workers do.
+    // Output to the receiving port, and operations that only workers execute.
     let not = |ops: Vec<Op>| assert_eq!(action(&Program { ops }, &key, &mask), None);
     not(vec![Op::Output(IN)]);
     not(vec![Op::Normal, Op::Output(OUT)]);
@@ -549,7 +552,7 @@ fn nothing_is_answered_that_is_not_to_be() {
     not(vec![Op::Meter(1)]);
     not(vec![Op::Clone(1), Op::Output(OUT), Op::Output(PortId(4))]);
     not(vec![Op::PopVlan, Op::Output(OUT)]);
-    // By NORMAL, where the program has no stations to ask.
+    // NORMAL in a program that has no stations to look up.
     let normal = action(&Program { ops: vec![Op::Normal] }, &key, &mask).unwrap();
     hook.writer.remove(slot);
     frame[5] = 9;
