@@ -1,4 +1,4 @@
-//! The lab itself, with the kernel's own bridge in the middle: what it promises to tests is tested here.
+//! Tests of the lab itself, with the kernel's bridge in the hub.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testbed::{Lab, RawSender, UdpFlow, iperf_tcp, require};
 
-/// A lab of two hosts joined by a Linux bridge.
+/// Returns a lab with two hosts connected by a Linux bridge.
 fn bridged() -> (Lab, testbed::Host, testbed::Host) {
     let lab = Lab::new().unwrap();
     let (a, b) = (lab.host("a", "10.9.0.1/24").unwrap(), lab.host("b", "10.9.0.2/24").unwrap());
@@ -37,7 +37,7 @@ fn a_flow_counts_every_packet() {
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 
-    // It must be able to see loss: half a second without a path.
+    // The flow must detect loss, here half a second without a path.
     let flow = UdpFlow::start(&a, &b, 5_000).unwrap();
     flow.wait_for(100, Duration::from_secs(10)).unwrap();
     lab.hub().run(["ip", "link", "set", "dev", b.device(), "nomaster"]).unwrap();
@@ -94,11 +94,12 @@ fn nothing_is_left_after_a_panic() {
 #[test]
 fn remnants_of_a_killed_process_are_swept() {
     require!("ip");
-    // No process has this id: the kernel's largest is 4194304.
+    // No process has this id, because the kernel's maximum is 4194304.
     let remnant = "tv-4194999-0-hub";
     let made = std::process::Command::new("ip").args(["netns", "add", remnant]).status().unwrap();
     assert!(made.success());
-    // Only the first lab of a process sweeps, and other tests may have made it: so a process of its own.
+    // Only the first lab of a process sweeps, and other tests may have created it, so the test starts its own
+    // process.
     let status = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--ignored", "makes_a_lab"])
         .stdout(std::process::Stdio::null())
