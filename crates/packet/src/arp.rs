@@ -52,7 +52,7 @@ pub struct Arp<'a> {
 }
 
 impl<'a> Arp<'a> {
-    /// Checks that the message is complete and is for IPv4 over Ethernet. Padding may follow the message.
+    /// Checks that the ARP message is complete and is for IPv4 over Ethernet. Padding may follow the message.
     ///
     /// # Errors
     /// Returns [`DropReason::ArpTruncated`] or [`DropReason::ArpBadField`].
@@ -138,7 +138,7 @@ impl ArpRepr {
         }
     }
 
-    /// Returns the representation of a parsed message.
+    /// Returns the representation of a parsed ARP message.
     pub fn parse(view: &Arp<'_>) -> ArpRepr {
         ArpRepr {
             operation: view.operation(),
@@ -149,7 +149,7 @@ impl ArpRepr {
         }
     }
 
-    /// Writes the message and returns the bytes after it.
+    /// Writes the ARP message and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -66,7 +66,7 @@ impl<'a> Eth<'a> {
         self.ethertype() < ethertype::MIN
     }
 
-    /// Returns the bytes after the header, padding included.
+    /// Returns the bytes after the Ethernet header, padding included.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -87,12 +87,12 @@ impl EthRepr {
     /// Number of bytes that [`EthRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed Ethernet header.
     pub fn parse(view: &Eth<'_>) -> EthRepr {
         EthRepr { dst: view.dst(), src: view.src(), ethertype: view.ethertype() }
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the Ethernet header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

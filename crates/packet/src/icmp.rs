@@ -10,22 +10,22 @@ use crate::{BuildError, DropReason, HeaderError, checksum};
 
 /// Length of the ICMP header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Offset of the checksum in the header, in bytes.
+/// Offset of the checksum in the ICMP header, in bytes.
 pub const CHECKSUM_AT: usize = 2;
 
 /// ICMP message types.
 pub mod kind {
-    /// Type of an echo reply.
+    /// ICMP type of an echo reply.
     pub const ECHO_REPLY: u8 = 0;
-    /// Type of destination unreachable.
+    /// ICMP type of destination unreachable.
     pub const UNREACHABLE: u8 = 3;
-    /// Type of a redirect.
+    /// ICMP type of a redirect.
     pub const REDIRECT: u8 = 5;
-    /// Type of an echo request.
+    /// ICMP type of an echo request.
     pub const ECHO: u8 = 8;
-    /// Type of time exceeded.
+    /// ICMP type of time exceeded.
     pub const TIME_EXCEEDED: u8 = 11;
-    /// Type of parameter problem.
+    /// ICMP type of parameter problem.
     pub const PARAMETER_PROBLEM: u8 = 12;
 }
 
@@ -42,7 +42,7 @@ pub struct Header {
     pub kind: u8,
     /// ICMP code, whose meaning depends on the type.
     pub code: u8,
-    /// Checksum over the whole message.
+    /// Checksum over the whole ICMP message.
     pub checksum: U16,
     /// Bytes 4 to 7 of the message, whose meaning depends on the type.
     pub rest: [u8; 4],
@@ -56,7 +56,7 @@ pub struct Icmp<'a> {
 }
 
 impl<'a> Icmp<'a> {
-    /// Checks that the header is complete. `message` is the payload of the IP packet.
+    /// Checks that the ICMP header is complete. `message` is the payload of the IP packet.
     ///
     /// # Errors
     /// Returns [`DropReason::IcmpTruncated`].
@@ -75,7 +75,7 @@ impl<'a> Icmp<'a> {
         self.header.code
     }
 
-    /// Returns whether the checksum is correct.
+    /// Returns whether the ICMP checksum is correct.
     pub fn checksum_ok(&self) -> bool {
         checksum::finish(checksum::sum(self.message)) == 0
     }
@@ -100,14 +100,14 @@ impl<'a> Icmp<'a> {
         (self.kind() == kind::REDIRECT).then_some(self.header.rest.into())
     }
 
-    /// Returns whether the message is an error. An error carries the start of the packet that caused it and
-    /// is never answered.
+    /// Returns whether the ICMP message is an error. An error carries the start of the packet that caused it
+    /// and is never answered.
     pub fn is_error(&self) -> bool {
         use kind::{PARAMETER_PROBLEM, REDIRECT, TIME_EXCEEDED, UNREACHABLE};
         matches!(self.kind(), UNREACHABLE | 4 | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
     }
 
-    /// Returns the bytes after the header: echo data, or the start of the packet that caused an error.
+    /// Returns the bytes after the ICMP header: echo data, or the start of the packet that caused an error.
     pub fn payload(&self) -> &'a [u8] {
         self.message.get(LEN..).unwrap_or_default()
     }
@@ -129,12 +129,12 @@ impl IcmpRepr {
     /// Number of bytes that [`IcmpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns an echo request.
+    /// Returns an ICMP echo request.
     pub fn echo(id: u16, seq: u16) -> IcmpRepr {
         IcmpRepr { kind: kind::ECHO, code: 0, rest: echo_rest(id, seq) }
     }
 
-    /// Returns an echo reply.
+    /// Returns an ICMP echo reply.
     pub fn echo_reply(id: u16, seq: u16) -> IcmpRepr {
         IcmpRepr { kind: kind::ECHO_REPLY, code: 0, rest: echo_rest(id, seq) }
     }
@@ -144,12 +144,12 @@ impl IcmpRepr {
         IcmpRepr { kind: kind::UNREACHABLE, code: FRAGMENTATION_NEEDED, rest: echo_rest(0, mtu) }
     }
 
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed ICMP header.
     pub fn parse(view: &Icmp<'_>) -> IcmpRepr {
         IcmpRepr { kind: view.kind(), code: view.code(), rest: view.header.rest }
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the ICMP header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

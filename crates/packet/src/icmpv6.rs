@@ -10,32 +10,32 @@ use crate::{BuildError, DropReason, HeaderError, MacAddr, checksum};
 
 /// Length of the fixed ICMPv6 header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Offset of the checksum in the header, in bytes.
+/// Offset of the checksum in the ICMPv6 header, in bytes.
 pub const CHECKSUM_AT: usize = 2;
 
 /// ICMPv6 message types.
 pub mod kind {
-    /// Type of destination unreachable.
+    /// ICMPv6 type of destination unreachable.
     pub const UNREACHABLE: u8 = 1;
-    /// Type of packet too big.
+    /// ICMPv6 type of packet too big.
     pub const TOO_BIG: u8 = 2;
-    /// Type of time exceeded.
+    /// ICMPv6 type of time exceeded.
     pub const TIME_EXCEEDED: u8 = 3;
-    /// Type of parameter problem.
+    /// ICMPv6 type of parameter problem.
     pub const PARAMETER_PROBLEM: u8 = 4;
-    /// Type of an echo request.
+    /// ICMPv6 type of an echo request.
     pub const ECHO: u8 = 128;
-    /// Type of an echo reply.
+    /// ICMPv6 type of an echo reply.
     pub const ECHO_REPLY: u8 = 129;
-    /// Type of a router solicitation.
+    /// ICMPv6 type of a router solicitation.
     pub const ROUTER_SOLICIT: u8 = 133;
-    /// Type of a router advertisement.
+    /// ICMPv6 type of a router advertisement.
     pub const ROUTER_ADVERT: u8 = 134;
-    /// Type of a neighbour solicitation.
+    /// ICMPv6 type of a neighbour solicitation.
     pub const NEIGHBOUR_SOLICIT: u8 = 135;
-    /// Type of a neighbour advertisement.
+    /// ICMPv6 type of a neighbour advertisement.
     pub const NEIGHBOUR_ADVERT: u8 = 136;
-    /// Type of a redirect.
+    /// ICMPv6 type of a redirect.
     pub const REDIRECT: u8 = 137;
 }
 
@@ -49,7 +49,7 @@ pub struct Header {
     pub kind: u8,
     /// ICMPv6 code, whose meaning depends on the type.
     pub code: u8,
-    /// Checksum over pseudo-header and message.
+    /// Checksum over pseudo-header and ICMPv6 message.
     pub checksum: U16,
 }
 
@@ -61,7 +61,7 @@ pub struct Icmpv6<'a> {
 }
 
 impl<'a> Icmpv6<'a> {
-    /// Checks that the fixed header is complete. `message` is the data after the IPv6 headers.
+    /// Checks that the fixed ICMPv6 header is complete. `message` is the data after the IPv6 headers.
     ///
     /// # Errors
     /// Returns [`DropReason::Icmpv6Truncated`].
@@ -80,18 +80,18 @@ impl<'a> Icmpv6<'a> {
         self.header.code
     }
 
-    /// Returns whether the checksum is correct, given the pseudo-header sum of the IPv6 header.
+    /// Returns whether the ICMPv6 checksum is correct, given the pseudo-header sum of the IPv6 header.
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.message)) == 0
     }
 
-    /// Returns the bytes after the fixed header.
+    /// Returns the bytes after the fixed ICMPv6 header.
     pub fn body(&self) -> &'a [u8] {
         self.message.get(LEN..).unwrap_or_default()
     }
 
-    /// Returns whether the message is an error. An error carries the start of the packet that caused it and
-    /// is never answered.
+    /// Returns whether the ICMPv6 message is an error. An error carries the start of the packet that caused
+    /// it and is never answered.
     pub fn is_error(&self) -> bool {
         self.kind() < 128
     }
@@ -228,7 +228,7 @@ pub struct Icmpv6Repr {
     pub kind: u8,
     /// ICMPv6 code, whose meaning depends on the type.
     pub code: u8,
-    /// First four bytes of the body.
+    /// First four bytes of the ICMPv6 message body.
     pub rest: [u8; 4],
 }
 
@@ -236,12 +236,12 @@ impl Icmpv6Repr {
     /// Number of bytes that [`Icmpv6Repr::emit`] writes.
     pub const LEN: usize = 8;
 
-    /// Returns an echo request.
+    /// Returns an ICMPv6 echo request.
     pub fn echo(id: u16, seq: u16) -> Icmpv6Repr {
         Icmpv6Repr { kind: kind::ECHO, ..Icmpv6Repr::echo_reply(id, seq) }
     }
 
-    /// Returns an echo reply.
+    /// Returns an ICMPv6 echo reply.
     pub fn echo_reply(id: u16, seq: u16) -> Icmpv6Repr {
         let ([a, b], [c, d]) = (id.to_be_bytes(), seq.to_be_bytes());
         Icmpv6Repr { kind: kind::ECHO_REPLY, code: 0, rest: [a, b, c, d] }
@@ -252,7 +252,7 @@ impl Icmpv6Repr {
         Icmpv6Repr { kind: kind::TOO_BIG, code: 0, rest: mtu.to_be_bytes() }
     }
 
-    /// Returns the representation of a parsed message.
+    /// Returns the representation of a parsed ICMPv6 message.
     pub fn parse(view: &Icmpv6<'_>) -> Icmpv6Repr {
         let rest = view.body().first_chunk().copied().unwrap_or_default();
         Icmpv6Repr { kind: view.kind(), code: view.code(), rest }

@@ -10,20 +10,20 @@ use crate::{BuildError, DropReason, HeaderError, checksum};
 
 /// Length of the shortest IGMP message, in bytes.
 pub const MIN_LEN: usize = size_of::<Header>();
-/// Offset of the checksum in the header, in bytes.
+/// Offset of the checksum in the IGMP header, in bytes.
 pub const CHECKSUM_AT: usize = 2;
 
 /// IGMP message types.
 pub mod kind {
-    /// Type of a membership query (all versions).
+    /// IGMP type of a membership query (all versions).
     pub const QUERY: u8 = 0x11;
-    /// Type of a version 1 membership report.
+    /// IGMP type of a version 1 membership report.
     pub const REPORT_V1: u8 = 0x12;
-    /// Type of a version 2 membership report.
+    /// IGMP type of a version 2 membership report.
     pub const REPORT_V2: u8 = 0x16;
-    /// Type of a version 2 leave group message.
+    /// IGMP type of a version 2 leave group message.
     pub const LEAVE: u8 = 0x17;
-    /// Type of a version 3 membership report.
+    /// IGMP type of a version 3 membership report.
     pub const REPORT_V3: u8 = 0x22;
 }
 
@@ -38,9 +38,9 @@ pub struct Header {
     pub kind: u8,
     /// Maximum response code of a query. See [`decode_time`] for version 3.
     pub max_resp: u8,
-    /// Checksum over the whole message.
+    /// Checksum over the whole IGMP message.
     pub checksum: U16,
-    /// Group address.
+    /// Multicast group address of the IGMP message.
     pub group: [u8; 4],
 }
 
@@ -85,8 +85,8 @@ pub struct Query<'a> {
 }
 
 impl<'a> Igmp<'a> {
-    /// Checks the lengths and counts of a message. `message` is the payload of the IP packet. The checksum is
-    /// not verified. See [`checksum_ok`].
+    /// Checks the lengths and counts of an IGMP message. `message` is the payload of the IP packet. The
+    /// checksum is not verified. See [`checksum_ok`].
     ///
     /// # Errors
     /// Returns [`DropReason::IgmpTruncated`] or [`DropReason::MulticastControlBad`].
@@ -200,7 +200,7 @@ pub struct Record<'a> {
     pub kind: Option<RecordKind>,
     /// Address of the multicast group.
     pub group: Ipv4Addr,
-    /// Source addresses of the record.
+    /// Source addresses of the IGMP record.
     pub sources: &'a [[u8; 4]],
 }
 
@@ -268,7 +268,7 @@ impl IgmpRepr {
         IgmpRepr { kind: kind::REPORT_V3, max_resp: 0, group: Ipv4Addr::new(0, 0, high, low) }
     }
 
-    /// Writes the message and returns the bytes after it.
+    /// Writes the IGMP message and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

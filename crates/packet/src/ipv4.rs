@@ -30,7 +30,7 @@ pub struct Header {
     pub version_ihl: u8,
     /// DSCP (6 bits) and ECN (2 bits).
     pub tos: u8,
-    /// Length of header and payload in octets.
+    /// Length of IPv4 header and payload in octets.
     pub total_len: U16,
     /// Identification, which is common to all fragments of a packet.
     pub id: U16,
@@ -40,7 +40,7 @@ pub struct Header {
     pub ttl: u8,
     /// IP protocol number of the payload.
     pub proto: u8,
-    /// Checksum over the header.
+    /// Checksum over the IPv4 header.
     pub checksum: U16,
     /// IPv4 source address.
     pub src: [u8; 4],
@@ -79,17 +79,17 @@ impl<'a> Ipv4<'a> {
         Ok(Ipv4 { header, header_bytes, payload })
     }
 
-    /// Returns the fixed part of the header.
+    /// Returns the fixed part of the IPv4 header.
     pub fn header(&self) -> &'a Header {
         self.header
     }
 
-    /// Returns the length of the header in bytes, 20..=60.
+    /// Returns the length of the IPv4 header in bytes, 20..=60.
     pub fn header_len(&self) -> usize {
         self.header_bytes.len()
     }
 
-    /// Returns the length of header and payload in octets.
+    /// Returns the length of IPv4 header and payload in octets.
     pub fn total_len(&self) -> u16 {
         self.header.total_len.get()
     }
@@ -134,12 +134,12 @@ impl<'a> Ipv4<'a> {
         self.header.proto
     }
 
-    /// Returns the checksum field.
+    /// Returns the checksum field of the IPv4 header.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Returns whether the header checksum is correct.
+    /// Returns whether the IPv4 header checksum is correct.
     pub fn checksum_ok(&self) -> bool {
         checksum::ipv4_header(self.header_bytes) == 0
     }
@@ -154,7 +154,7 @@ impl<'a> Ipv4<'a> {
         self.header.dst.into()
     }
 
-    /// Returns the option bytes, padding included.
+    /// Returns the IPv4 option bytes, padding included.
     pub fn option_bytes(&self) -> &'a [u8] {
         self.header_bytes.get(MIN_LEN..).unwrap_or_default()
     }
@@ -164,12 +164,12 @@ impl<'a> Ipv4<'a> {
         RawOptions::new(self.option_bytes())
     }
 
-    /// Returns the payload without padding.
+    /// Returns the payload of the IPv4 packet without padding.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Returns the pseudo-header sum for the payload as one L4 packet.
+    /// Returns the IPv4 pseudo-header sum for the payload as one L4 packet.
     pub fn pseudo_sum(&self) -> u32 {
         let len = u16::try_from(self.payload.len()).unwrap_or(u16::MAX);
         checksum::l4_pseudo_v4(self.src(), self.dst(), self.proto(), len)
@@ -253,7 +253,7 @@ impl Default for Ipv4Repr {
 }
 
 impl Ipv4Repr {
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed IPv4 header.
     pub fn parse(view: &Ipv4<'_>) -> Ipv4Repr {
         Ipv4Repr {
             src: view.src(),
@@ -275,7 +275,7 @@ impl Ipv4Repr {
         MIN_LEN + self.options.as_bytes().len()
     }
 
-    /// Writes the header with its checksum and returns the bytes after it.
+    /// Writes the IPv4 header with its checksum and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -63,7 +63,7 @@ impl<'a> Ipv6<'a> {
         Ok(Ipv6 { header, payload })
     }
 
-    /// Returns the fixed header.
+    /// Returns the fixed IPv6 header.
     pub fn header(&self) -> &'a Header {
         self.header
     }
@@ -99,7 +99,7 @@ impl<'a> Ipv6<'a> {
         self.header.dst.into()
     }
 
-    /// Returns the bytes after the fixed header, extension headers included, without padding.
+    /// Returns the bytes after the fixed IPv6 header, extension headers included, without padding.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -117,7 +117,7 @@ impl<'a> Ipv6<'a> {
         self.extensions().upper()
     }
 
-    /// Returns the pseudo-header sum for an L4 packet of `len` octets.
+    /// Returns the IPv6 pseudo-header sum for an L4 packet of `len` octets.
     pub fn pseudo_sum(&self, proto: u8, len: usize) -> u32 {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         crate::checksum::l4_pseudo_v6(self.src(), self.dst(), proto, len)
@@ -158,7 +158,7 @@ impl Default for Ipv6Repr {
 }
 
 impl Ipv6Repr {
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed IPv6 header.
     pub fn parse(view: &Ipv6<'_>) -> Ipv6Repr {
         Ipv6Repr {
             src: view.src(),
@@ -171,7 +171,7 @@ impl Ipv6Repr {
         }
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the IPv6 header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -27,7 +27,7 @@ pub const fn is_extension(next_header: u8) -> bool {
 pub struct FragmentHeader {
     /// Protocol number of the header that follows.
     pub next_header: u8,
-    /// Reserved, zero.
+    /// Reserved octet of the fragment header, zero.
     pub reserved: u8,
     /// Fragment offset in units of 8 octets (13 bits), reserved (2 bits), more fragments (1 bit).
     pub offset_more: U16,
@@ -160,7 +160,7 @@ impl FragmentRepr {
     /// Number of bytes that [`FragmentRepr::emit`] writes.
     pub const LEN: usize = size_of::<FragmentHeader>();
 
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed fragment header.
     pub fn parse(header: &FragmentHeader) -> FragmentRepr {
         FragmentRepr {
             next_header: header.next_header,
@@ -170,7 +170,7 @@ impl FragmentRepr {
         }
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the fragment header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -15,13 +15,13 @@ use crate::{BuildError, DropReason, HeaderError};
 
 /// MLD message types, which are ICMPv6 types.
 pub mod kind {
-    /// Type of a listener query (both versions).
+    /// MLD type of a listener query (both versions).
     pub const QUERY: u8 = 130;
-    /// Type of a version 1 listener report.
+    /// MLD type of a version 1 listener report.
     pub const REPORT: u8 = 131;
-    /// Type of a version 1 listener done message.
+    /// MLD type of a version 1 listener done message.
     pub const DONE: u8 = 132;
-    /// Type of a version 2 listener report.
+    /// MLD type of a version 2 listener report.
     pub const REPORT_V2: u8 = 143;
 }
 
@@ -35,13 +35,13 @@ pub struct Header {
     pub kind: u8,
     /// ICMPv6 code, zero.
     pub code: u8,
-    /// Checksum over pseudo-header and message.
+    /// Checksum over pseudo-header and MLD message.
     pub checksum: U16,
     /// Maximum response delay in milliseconds, or its code in version 2.
     pub max_resp: U16,
-    /// Reserved field.
+    /// Reserved field of the MLD message.
     pub reserved: U16,
-    /// Group address.
+    /// Multicast group address of the MLD message.
     pub group: [u8; 16],
 }
 
@@ -84,8 +84,8 @@ pub struct Query<'a> {
 }
 
 impl<'a> Mld<'a> {
-    /// Checks the lengths and counts of a message. `message` is the complete ICMPv6 message, whose checksum
-    /// [`crate::icmpv6`] verifies.
+    /// Checks the lengths and counts of an MLD message. `message` is the complete ICMPv6 message, whose
+    /// checksum [`crate::icmpv6`] verifies.
     ///
     /// # Errors
     /// Returns [`DropReason::Icmpv6Truncated`] or [`DropReason::MulticastControlBad`].
@@ -151,7 +151,7 @@ pub struct Record<'a> {
     pub kind: Option<RecordKind>,
     /// Address of the multicast group.
     pub group: Ipv6Addr,
-    /// Source addresses of the record.
+    /// Source addresses of the MLD record.
     pub sources: &'a [[u8; 16]],
 }
 
@@ -208,7 +208,7 @@ impl MldRepr {
     /// Number of bytes that [`MldRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Writes the message and returns the bytes after it.
+    /// Writes the MLD message and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

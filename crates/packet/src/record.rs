@@ -12,13 +12,13 @@ use crate::{BridgeId, DropReason, MacAddr, PortId, QueueId, WorkerId};
 /// Origin of a frame's VLAN on ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanSource {
-    /// The bridge port is an access port.
+    /// The VLAN is the access VLAN of the bridge port.
     Access,
-    /// The VLAN tag of the frame.
+    /// The VLAN is that of the frame's tag.
     Tag,
-    /// The native VLAN of a trunk, for an untagged or priority-tagged frame.
+    /// The VLAN is the native VLAN of a trunk. The frame is untagged or priority-tagged.
     Native,
-    /// None. The bridge does not separate VLANs on this port.
+    /// The frame has no VLAN, because the bridge does not separate VLANs on this port.
     None,
 }
 

@@ -10,7 +10,7 @@ use crate::{BuildError, DropReason, HeaderError};
 
 /// Length of the SCTP common header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Offset of the checksum in the header, in bytes.
+/// Offset of the checksum in the SCTP header, in bytes.
 pub const CHECKSUM_AT: usize = 8;
 
 /// SCTP common header as laid out in the packet, 12 bytes.
@@ -37,7 +37,7 @@ pub struct Sctp<'a> {
 }
 
 impl<'a> Sctp<'a> {
-    /// Checks that the common header is complete. `packet` is the payload of the IP packet.
+    /// Checks that the SCTP common header is complete. `packet` is the payload of the IP packet.
     ///
     /// # Errors
     /// Returns [`DropReason::SctpTruncated`].
@@ -66,7 +66,7 @@ impl<'a> Sctp<'a> {
         self.header.checksum.get() == packet_crc(self.packet)
     }
 
-    /// Returns the bytes after the common header.
+    /// Returns the bytes after the SCTP common header.
     pub fn payload(&self) -> &'a [u8] {
         self.packet.get(LEN..).unwrap_or_default()
     }
@@ -80,11 +80,11 @@ impl<'a> Sctp<'a> {
 /// One SCTP chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunk<'a> {
-    /// Type of the chunk.
+    /// Type of the SCTP chunk.
     pub kind: u8,
-    /// Flags of the chunk.
+    /// Flags of the SCTP chunk.
     pub flags: u8,
-    /// Value of the chunk without padding.
+    /// Value of the SCTP chunk without padding.
     pub value: &'a [u8],
 }
 
@@ -135,12 +135,12 @@ impl SctpRepr {
     /// Number of bytes that [`SctpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed SCTP header.
     pub fn parse(view: &Sctp<'_>) -> SctpRepr {
         SctpRepr { src_port: view.src_port(), dst_port: view.dst_port(), tag: view.tag() }
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the SCTP header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -13,26 +13,26 @@ use crate::{BuildError, DropReason, HeaderError, checksum};
 
 /// Length of the TCP header without options, in bytes.
 pub const MIN_LEN: usize = size_of::<Header>();
-/// Offset of the checksum in the header, in bytes.
+/// Offset of the checksum in the TCP header, in bytes.
 pub const CHECKSUM_AT: usize = 16;
 
 /// Flag bits of the TCP header.
 pub mod flags {
-    /// The sender has no more data.
+    /// FIN flag: the sender has no more data.
     pub const FIN: u16 = 0x001;
-    /// Synchronise sequence numbers.
+    /// SYN flag: synchronise sequence numbers.
     pub const SYN: u16 = 0x002;
-    /// Reset the connection.
+    /// RST flag: reset the connection.
     pub const RST: u16 = 0x004;
-    /// Push function.
+    /// PSH flag: push function.
     pub const PSH: u16 = 0x008;
-    /// The acknowledgement number is valid.
+    /// ACK flag: the acknowledgement number is valid.
     pub const ACK: u16 = 0x010;
-    /// The urgent pointer is valid.
+    /// URG flag: the urgent pointer is valid.
     pub const URG: u16 = 0x020;
-    /// ECN echo (RFC 3168).
+    /// ECE flag: ECN echo (RFC 3168).
     pub const ECE: u16 = 0x040;
-    /// Congestion window reduced (RFC 3168).
+    /// CWR flag: congestion window reduced (RFC 3168).
     pub const CWR: u16 = 0x080;
 }
 
@@ -52,9 +52,9 @@ pub struct Header {
     pub ack: U32,
     /// Header length in 32-bit words (4 bits), reserved and [`flags`] (12 bits).
     pub offset_flags: U16,
-    /// Receive window before scaling (RFC 7323).
+    /// TCP receive window before scaling (RFC 7323).
     pub window: U16,
-    /// Checksum over pseudo-header, header and payload.
+    /// Checksum over pseudo-header, TCP header and payload.
     pub checksum: U16,
     /// TCP urgent pointer.
     pub urgent: U16,
@@ -109,7 +109,7 @@ impl<'a> Tcp<'a> {
         self.header.offset_flags.get() & 0x0fff
     }
 
-    /// Returns the receive window before scaling (RFC 7323).
+    /// Returns the TCP receive window before scaling (RFC 7323).
     pub fn window(&self) -> u16 {
         self.header.window.get()
     }
@@ -119,22 +119,22 @@ impl<'a> Tcp<'a> {
         self.header.urgent.get()
     }
 
-    /// Returns the checksum field.
+    /// Returns the checksum field of the TCP header.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Returns whether the checksum is correct, given the pseudo-header sum of the IP header.
+    /// Returns whether the TCP checksum is correct, given the pseudo-header sum of the IP header.
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.segment)) == 0
     }
 
-    /// Returns the length of the header in bytes, 20..=60.
+    /// Returns the length of the TCP header in bytes, 20..=60.
     pub fn header_len(&self) -> usize {
         self.header_len
     }
 
-    /// Returns the option bytes, padding included.
+    /// Returns the TCP option bytes, padding included.
     pub fn option_bytes(&self) -> &'a [u8] {
         self.segment.get(MIN_LEN..self.header_len).unwrap_or_default()
     }
@@ -144,7 +144,7 @@ impl<'a> Tcp<'a> {
         TcpOptions(RawOptions::new(self.option_bytes()))
     }
 
-    /// Returns the payload of the segment.
+    /// Returns the payload of the TCP segment.
     pub fn payload(&self) -> &'a [u8] {
         self.segment.get(self.header_len..).unwrap_or_default()
     }
@@ -206,7 +206,7 @@ pub struct TcpRepr {
     pub ack: u32,
     /// TCP flags, 12 bits. See [`flags`].
     pub flags: u16,
-    /// Receive window.
+    /// TCP receive window before scaling (RFC 7323).
     pub window: u16,
     /// TCP urgent pointer.
     pub urgent: u16,
@@ -215,7 +215,7 @@ pub struct TcpRepr {
 }
 
 impl TcpRepr {
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed TCP header.
     pub fn parse(view: &Tcp<'_>) -> TcpRepr {
         TcpRepr {
             src_port: view.src_port(),
@@ -234,7 +234,7 @@ impl TcpRepr {
         MIN_LEN + self.options.as_bytes().len()
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the TCP header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -8,7 +8,7 @@ use crate::{BuildError, DropReason, HeaderError, checksum};
 
 /// Length of the UDP header, in bytes.
 pub const LEN: usize = size_of::<Header>();
-/// Offset of the checksum in the header, in bytes.
+/// Offset of the checksum in the UDP header, in bytes.
 pub const CHECKSUM_AT: usize = 6;
 
 /// UDP header as laid out in the packet, 8 bytes.
@@ -21,9 +21,9 @@ pub struct Header {
     pub src_port: U16,
     /// UDP destination port.
     pub dst_port: U16,
-    /// Length of header and payload in octets. 0 in a jumbogram (RFC 2675).
+    /// Length of UDP header and payload in octets. 0 in a jumbogram (RFC 2675).
     pub len: U16,
-    /// Checksum over pseudo-header, header and payload. 0 means that there is no checksum (IPv4 only).
+    /// Checksum over pseudo-header, UDP header and payload. 0 means that there is no checksum (IPv4 only).
     pub checksum: U16,
 }
 
@@ -67,12 +67,12 @@ impl<'a> Udp<'a> {
         self.header.len.get()
     }
 
-    /// Returns the checksum field. 0 means that there is no checksum.
+    /// Returns the checksum field of the UDP header. 0 means that there is no checksum.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Returns whether the checksum is correct or absent, given the pseudo-header sum of the IP header.
+    /// Returns whether the UDP checksum is correct or absent, given the pseudo-header sum of the IP header.
     ///
     /// Over IPv6 an absent checksum is an error that the caller has to check (RFC 6935 allows it for
     /// tunnels).
@@ -80,7 +80,7 @@ impl<'a> Udp<'a> {
         self.checksum() == 0 || checksum::finish(pseudo_sum + checksum::sum(self.datagram)) == 0
     }
 
-    /// Returns the payload of the datagram.
+    /// Returns the payload of the UDP datagram.
     pub fn payload(&self) -> &'a [u8] {
         self.datagram.get(LEN..).unwrap_or_default()
     }
@@ -101,7 +101,7 @@ impl UdpRepr {
     /// Number of bytes that [`UdpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed UDP header.
     pub fn parse(view: &Udp<'_>) -> UdpRepr {
         UdpRepr {
             src_port: view.src_port(),
@@ -110,7 +110,7 @@ impl UdpRepr {
         }
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the UDP header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

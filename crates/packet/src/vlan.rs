@@ -37,7 +37,7 @@ pub struct Vlan<'a> {
 }
 
 impl<'a> Vlan<'a> {
-    /// Checks that the tag is complete. `bytes` begin after the tag protocol identifier.
+    /// Checks that the VLAN tag is complete. `bytes` begin after the tag protocol identifier.
     ///
     /// # Errors
     /// Returns [`DropReason::VlanTruncated`].
@@ -56,12 +56,12 @@ impl<'a> Vlan<'a> {
         self.tci() & 0x0fff
     }
 
-    /// Returns the priority code point, 0..=7.
+    /// Returns the priority code point (PCP) of the tag, 0..=7.
     pub fn pcp(&self) -> u8 {
         self.header.tci.as_bytes()[0] >> 5
     }
 
-    /// Returns the drop eligible indicator.
+    /// Returns the drop eligible indicator (DEI) of the tag.
     pub fn dei(&self) -> bool {
         self.tci() & 0x1000 != 0
     }
@@ -141,7 +141,7 @@ impl VlanRepr {
     /// Number of bytes that [`VlanRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Returns the representation of a parsed tag.
+    /// Returns the representation of a parsed VLAN tag.
     pub fn parse(view: &Vlan<'_>) -> VlanRepr {
         VlanRepr { vid: view.vid(), pcp: view.pcp(), dei: view.dei(), ethertype: view.ethertype() }
     }
@@ -151,7 +151,7 @@ impl VlanRepr {
         u16::from(self.pcp & 7) << 13 | u16::from(self.dei) << 12 | (self.vid & 0x0fff)
     }
 
-    /// Writes the tag and returns the bytes after it.
+    /// Writes the VLAN tag and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -21,7 +21,7 @@ const HAS_VNI: u8 = 0x08;
 pub struct Header {
     /// Flags. 0x08 means that the network identifier is valid.
     pub flags: u8,
-    /// Reserved octets.
+    /// Reserved octets of the VXLAN header.
     pub reserved: [u8; 3],
     /// VXLAN network identifier (24 bits) and 8 reserved bits.
     pub vni: U32,
@@ -70,12 +70,12 @@ impl VxlanRepr {
     /// Number of bytes that [`VxlanRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns the representation of a parsed header.
+    /// Returns the representation of a parsed VXLAN header.
     pub fn parse(view: &Vxlan<'_>) -> VxlanRepr {
         VxlanRepr { vni: view.vni() }
     }
 
-    /// Writes the header and returns the bytes after it.
+    /// Writes the VXLAN header and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
