@@ -1,8 +1,10 @@
-//! A bridge as workers see it: an immutable value inside the engine's snapshot, over tables that all its versions share.
+//! The data path's view of a bridge: an immutable value in the engine's snapshot that refers to tables shared
+//! by all versions of the bridge.
 //!
-//! Control makes a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`]) and publishes it;
-//! the MAC table, counts and token buckets stay. A worker still on the old version may learn an address on a port that
-//! the new one no longer has: such an entry is not believed, and [`Bridge::prune`] removes it.
+//! Control threads make a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`])
+//! and publish it. The MAC table, counts and token buckets are kept. A worker that still uses the old version
+//! may learn an address on a port that the new version does not have. Look-ups ignore such an entry, and
+//! [`Bridge::prune`] removes it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,17 +17,17 @@ use crate::groups::Groups;
 use crate::member::Member;
 use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_key};
 
-/// The number of the next view.
+/// Number that the next view gets.
 static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
 
-/// Says that a port is no member.
+/// Slot value of a port that is not a member.
 const NO_SLOT: u16 = u16::MAX;
 
 /// Lists of indices into a view's members.
 type SlotLists = Box<[Box<[u16]>]>;
 
-/// A bridge as workers see it: an immutable view of its configuration and groups, over tables that all its versions
-/// share. Cloning shares everything.
+/// A bridge as workers use it: an immutable view of the configuration and snooped groups, and the tables that
+/// all versions of the bridge share. A clone shares all three.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     pub(crate) view: Arc<View>,
@@ -33,45 +35,47 @@ pub struct Bridge {
     pub(crate) groups: Arc<Groups>,
 }
 
-/// What a member does with frames, for whoever forwards in the bridge's name.
+/// VLAN and learning settings of one bridge member, for code that forwards on the bridge's behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberFacts {
-    /// VLAN of untagged frames; `None`: they are not admitted.
+    /// VLAN of untagged frames. `None` if the member does not admit untagged frames.
     pub untagged: Option<VlanId>,
-    /// Whether frames with a VLAN's tag may come.
+    /// Whether the member admits frames that carry a VLAN tag.
     pub tagged: bool,
-    /// Whether that is so but for the tag of [`MemberFacts::untagged`].
+    /// Whether the member drops frames that carry the tag of the VLAN [`MemberFacts::untagged`].
     pub untagged_only: bool,
-    /// Whether it is kept apart from the other protected members.
+    /// Whether the member is protected: frames are not forwarded between protected members.
     pub protected: bool,
-    /// Whether source addresses are learned.
+    /// Whether source addresses are learned on the member.
     pub learning: bool,
 }
 
-/// The configuration, compiled.
+/// The compiled configuration of a bridge.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Tells this view from every other of the process.
+    /// Number of the view, unique within the process.
     pub(crate) number: u64,
     pub(crate) id: BridgeId,
     name: String,
     pub(crate) ageing_secs: u32,
     pub(crate) mac_limit: u32,
     pub(crate) snooping: bool,
-    /// Members by ascending port number.
+    /// Members in ascending order of port number.
     pub(crate) members: Box<[Member]>,
-    /// Index into `members` by port number, [`NO_SLOT`] for strangers.
+    /// Index into `members` by port number. [`NO_SLOT`] for ports that are not members.
     slots: Box<[u16]>,
-    /// Which ports each VLAN floods to, by VLAN identifier: index into `floods`.
+    /// Index into `floods` by VLAN identifier. The list at that index holds the ports that the VLAN floods
+    /// to.
     flood_of: Box<[u16]>,
-    /// Indices into `members`, ascending. The first list is empty.
+    /// Flood lists: indices into `members`, in ascending order. The first list is empty.
     floods: SlotLists,
     statics: BTreeMap<u64, Station>,
     seed: u64,
 }
 
 impl Bridge {
-    /// A bridge that knows only its static entries. `seed` keys its hash tables and must be secret and random.
+    /// Creates a bridge whose MAC table holds only the static entries. `seed` keys its hash tables and must
+    /// be secret and random.
     pub fn new(config: &BridgeConfig, seed: u64) -> Bridge {
         let bridge = Bridge {
             view: Arc::new(View::new(config, seed, None)),
@@ -82,12 +86,12 @@ impl Bridge {
         bridge
     }
 
-    /// The bridge under another configuration. Keeps what was learned, the counts, and the token buckets of limits
-    /// that did not change. Entries of ports and VLANs that are gone are flushed; call [`Bridge::prune`] once more when
-    /// no worker uses the old version.
+    /// Returns the next version of the bridge, with another configuration. Learned entries, counts, and the
+    /// token buckets of unchanged limits are kept. Entries of removed ports and VLANs are flushed. Call
+    /// [`Bridge::prune`] once more when no worker uses the old version.
     ///
-    /// A `mac_limit` that the table has no room for makes a larger table and copies; what workers learn in the old one
-    /// meanwhile is learned again.
+    /// A `mac_limit` above the table's capacity allocates a larger table and copies the entries. Addresses
+    /// that workers learn in the old table during the copy must be learned again.
     pub fn reconfigured(&self, config: &BridgeConfig) -> Bridge {
         let view = Arc::new(View::new(config, self.view.seed, Some(&self.view)));
         let groups = if config.snooping { self.groups.clone() } else { Arc::new(Groups::none()) };
@@ -100,66 +104,70 @@ impl Bridge {
         let tables = Arc::new(self.tables.larger(config.mac_limit, self.view.seed));
         let bridge = Bridge { view, tables, groups };
         bridge.apply_statics(&BTreeMap::new());
-        // Who is known stays known, whatever the new limits say.
+        // Known entries are kept whatever the new limits are.
         bridge
             .import_from(self.tables.entries_with_stamps(), |_| Limits { port: u32::MAX, bridge: u32::MAX });
         bridge
     }
 
-    /// The bridge with another table of snooped groups. Shares everything else: costs two
-    /// reference counts.
+    /// Returns a version of the bridge with another table of snooped groups. All else is shared, so that the
+    /// call costs two reference counts.
     #[must_use]
     pub fn with_groups(&self, groups: Arc<Groups>) -> Bridge {
         Bridge { groups, ..self.clone() }
     }
 
-    /// Its number.
+    /// Returns the bridge's number.
     pub fn id(&self) -> BridgeId {
         self.view.id
     }
 
-    /// Its name.
+    /// Returns the bridge's name.
     pub fn name(&self) -> &str {
         &self.view.name
     }
 
-    /// The tables that all versions of this bridge share.
+    /// Returns the tables that all versions of this bridge share.
     pub fn tables(&self) -> &Arc<BridgeTables> {
         &self.tables
     }
 
-    /// The snooped groups that this version uses.
+    /// Returns the snooped groups that this version uses.
     pub fn groups(&self) -> &Arc<Groups> {
         &self.groups
     }
 
-    /// Its members in ascending order.
+    /// Returns the member ports in ascending order.
     pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
         self.view.members.iter().map(|member| member.port)
     }
 
-    /// Whether frames of the VLAN ([`VlanId::NONE`]: the domain of transparent ports) leave by this port.
+    /// Returns whether `port` transmits frames of the VLAN `vid`. [`VlanId::NONE`] names the domain of
+    /// transparent ports.
     pub fn carries(&self, port: PortId, vid: VlanId) -> bool {
         self.view.member(port).is_some_and(|member| member.egress(vid.get()).is_some())
     }
 
-    /// Whether frames of the VLAN leave by this port with a tag; `None` where they do not leave there.
+    /// Returns whether `port` transmits frames of the VLAN with a tag. `None` if the port does not transmit
+    /// frames of the VLAN.
     pub fn leaves_tagged(&self, port: PortId, vid: VlanId) -> Option<bool> {
         self.view.member(port)?.egress(vid.get())
     }
 
-    /// Whether a multicast router may be behind this port: whether its queries and PIM hellos are believed.
+    /// Returns whether the bridge accepts multicast queries and PIM hellos that arrive on this port.
     pub fn may_be_multicast_router(&self, port: PortId) -> bool {
         self.view.member(port).is_some_and(|member| member.multicast_router)
     }
 
-    /// Whether frames that come in by the member `from` may leave by the member `to`: not between two protected members.
+    /// Returns whether the bridge may forward a frame from the member `from` to the member `to`. False if
+    /// both members are protected.
     pub fn reaches(&self, from: PortId, to: PortId) -> bool {
         let is_protected = |port| self.view.member(port).is_some_and(|member| member.protected);
         !(is_protected(from) && is_protected(to))
     }
 
-    /// Notes that a copy of a member's multicast control message, which a decision asked for, did not reach the [`crate::Snooper`].
+    /// Records that the [`crate::Snooper`] did not receive a copy of a member's multicast control message
+    /// that a decision requested.
     #[cold]
     pub fn note_unsnooped(&self, port: PortId, now: Now) {
         if let Some(member) = self.view.member(port) {
@@ -167,35 +175,38 @@ impl Bridge {
         }
     }
 
-    /// When a copy of a member's multicast control message was last left out because the member had had its share of copies, or there was no place
-    /// for it, in nanoseconds; `None`: never.
+    /// Returns the last time, in nanoseconds, at which the snooper missed a copy of a multicast control
+    /// message of this port, because of the port's rate limit or a full queue. `None` if no copy was missed.
     pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
         self.view.member(port)?.snooped().last_missed_ns()
     }
 
-    /// What a member does with frames; `None` for strangers and for transparent members, which have no VLANs.
+    /// Returns the VLAN and learning settings of a member. `None` for ports that are not members and for
+    /// transparent members, which have no VLANs.
     pub fn facts(&self, port: PortId) -> Option<MemberFacts> {
         self.view.member(port)?.facts()
     }
 
-    /// Ages the table by the configured time; see [`BridgeTables::age`].
+    /// Removes learned entries older than the configured ageing time. See [`BridgeTables::age`].
     pub fn age(&self, now_secs: u16) -> usize {
         self.tables.age(now_secs, self.view.ageing_secs)
     }
 
-    /// Forgets learned entries of ports and VLANs that this version does not have. Returns how many went.
+    /// Removes learned entries of ports and VLANs that this version does not have. Returns the number of
+    /// entries removed.
     pub fn prune(&self) -> usize {
         let gone = |entry: &FdbEntry| !entry.port.is_some_and(|port| self.carries(port, entry.vid));
         self.tables.flush(gone)
     }
 
-    /// What was learned, for a hand-over to another process: static entries are in its configuration already.
+    /// Returns the learned entries, for the hand-over to another process. Static entries are left out,
+    /// because the other process reads them from its configuration.
     pub fn export(&self, now_secs: u16) -> Vec<FdbEntry> {
         self.tables.fdb(now_secs).filter(|entry| !entry.is_static).collect()
     }
 
-    /// Takes over what another process learned, as far as ports, VLANs and limits of this bridge allow; what is known
-    /// already stays. Returns how many entries were taken.
+    /// Adds entries that another process learned, within the ports, VLANs and limits of this bridge. An entry
+    /// for an address that is already known is skipped. Returns the number of entries added.
     pub fn import(&self, entries: &[FdbEntry], now_secs: u16) -> usize {
         let stamped = entries.iter().map(|entry| (*entry, now_secs.wrapping_sub(entry.age_secs)));
         self.import_from(stamped, |member| self.view.limits(member))
@@ -219,7 +230,8 @@ impl Bridge {
         taken
     }
 
-    /// Makes the table's static entries those of the view, which were those of `before`.
+    /// Replaces the static entries of the view `before` in the table by the static entries of the current
+    /// view.
     fn apply_statics(&self, before: &BTreeMap<u64, Station>) {
         for (&key, &station) in &self.view.statics {
             if before.get(&key) != Some(&station) {
@@ -234,7 +246,7 @@ impl Bridge {
 
 impl View {
     fn new(config: &BridgeConfig, seed: u64, before: Option<&View>) -> View {
-        // A port listed twice counts once, the last wins.
+        // The last of several configurations for one port is used.
         let ports: BTreeMap<PortId, _> = config.ports.iter().map(|port| (port.port, port)).collect();
         let members: Box<[Member]> = ports
             .values()
@@ -261,7 +273,7 @@ impl View {
         }
     }
 
-    /// The member's index, if the port is one.
+    /// Returns the index into `members` of a port. `None` if the port is not a member.
     #[inline]
     pub(crate) fn slot(&self, port: PortId) -> Option<u16> {
         self.slots.get(port.index()).copied().filter(|&slot| slot != NO_SLOT)
@@ -272,7 +284,7 @@ impl View {
         self.slot(port).and_then(|slot| self.members.get(usize::from(slot)))
     }
 
-    /// The members that carry a VLAN, by ascending port number.
+    /// Returns the members that carry a VLAN, in ascending order of port number.
     pub(crate) fn carriers(&self, vid: u16) -> impl Iterator<Item = &Member> + '_ {
         let list = self.flood_of.get(usize::from(vid)).map_or(0, |&list| usize::from(list));
         self.floods[list].iter().map(|&slot| &self.members[usize::from(slot)])
@@ -287,7 +299,8 @@ fn station(entry: &StaticMac) -> (u64, Station) {
     (station_key(entry.vid.get(), mac_bits(entry.mac)), Station::fixed(entry.port))
 }
 
-/// The members of each VLAN. VLANs with the same members (trunks carry thousands) share one list.
+/// Returns the flood list of each VLAN. VLANs with equal members (trunks carry thousands of VLANs) share one
+/// list.
 fn flood_lists(members: &[Member]) -> (Box<[u16]>, SlotLists) {
     let mut lists: Vec<Box<[u16]>> = vec![Box::default()];
     let mut known: HashMap<Box<[u16]>, u16> = HashMap::from([(Box::default(), 0)]);
@@ -297,7 +310,7 @@ fn flood_lists(members: &[Member]) -> (Box<[u16]>, SlotLists) {
             let list: Box<[u16]> = carriers.map(|(slot, _)| slot).collect();
             *known.entry(list).or_insert_with_key(|list| {
                 lists.push(list.clone());
-                // At most one list per VLAN identifier.
+                // There is at most one list for each VLAN identifier.
                 u16::try_from(lists.len() - 1).unwrap_or(0)
             })
         })

@@ -1,55 +1,57 @@
-//! What a bridge is told: plain values, built from the configuration by whoever applies it.
+//! The configuration of a bridge, as plain values.
 //!
-//! Nothing here is checked against the machine; [`crate::Bridge::new`] takes any value of these types. Contradictions
-//! are settled in the documented way (a port listed twice counts once, the last wins), never by a panic.
+//! The values are not validated. [`crate::Bridge::new`] accepts any value of these types and does not panic.
+//! Contradictions are resolved as documented (of several entries for one port, the last one is used).
 
 use packet::{BridgeId, MacAddr, PortId, VlanId};
 
-/// Time as the data path is told it, read once per burst.
+/// The current time, read once per burst and passed to the data path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Nanoseconds of a monotonic clock; the same clock in all calls.
+    /// Nanoseconds of a monotonic clock. All calls use one clock.
     pub ns: u64,
-    /// The same clock in whole seconds, wrapping at 65,536.
+    /// Whole seconds of the clock of `ns`, modulo 65,536.
     pub secs: u16,
 }
 
 impl Now {
-    /// Both readings from one: `ns` nanoseconds of a monotonic clock.
+    /// Returns both readings of the instant `ns`, in nanoseconds of a monotonic clock.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the coarse clock wraps by definition")]
     pub const fn from_ns(ns: u64) -> Now {
         Now { ns, secs: (ns / 1_000_000_000) as u16 }
     }
 
-    /// The instant `secs` seconds after the clock's start; for tests and control threads.
+    /// Returns the instant `secs` seconds after the clock's start. For tests and control threads.
     pub const fn from_secs(secs: u64) -> Now {
         Now::from_ns(secs * 1_000_000_000)
     }
 }
 
-/// A bridge and its members.
+/// The configuration of a bridge and its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeConfig {
-    /// Its number, shown by `explain`.
+    /// Number of the bridge, shown by `explain`.
     pub id: BridgeId,
-    /// Its name in messages and tables.
+    /// Name of the bridge in messages and tables.
     pub name: String,
-    /// Seconds after which a silent address is forgotten (IEEE 802.1Q clause 8.8.3: 10 to 1,000,000, by default 300).
+    /// Ageing time in seconds: a learned address without traffic is removed after this time (IEEE 802.1Q
+    /// clause 8.8.3: 10 to 1,000,000, by default 300).
     ///
-    /// Ages are kept in a 16-bit count of seconds, so more than [`MAX_AGEING_SECS`] counts as that.
+    /// Ages are stored as 16-bit counts of seconds, so that values above [`MAX_AGEING_SECS`] are reduced to
+    /// it.
     pub ageing_secs: u32,
-    /// Addresses that its table holds at most, static ones included.
+    /// Maximum number of addresses in the MAC table, static ones included.
     pub mac_limit: u32,
-    /// Whether IGMP and MLD are read, so that multicast goes only where somebody listens.
+    /// Whether the bridge snoops IGMP and MLD and forwards a multicast group only to its listeners.
     pub snooping: bool,
-    /// Its members.
+    /// Members of the bridge.
     pub ports: Vec<BridgePortConfig>,
-    /// Entries that never age and never move.
+    /// Static entries of the MAC table, which never age and never move.
     pub statics: Vec<StaticMac>,
 }
 
-/// The longest ageing time that the table's clock can tell from zero, with room for a sweep that comes late.
+/// Maximum ageing time in seconds. The margin below 65,536 allows for sweeps that come late.
 pub const MAX_AGEING_SECS: u32 = 65_000;
 
 impl Default for BridgeConfig {
@@ -66,32 +68,33 @@ impl Default for BridgeConfig {
     }
 }
 
-/// A member of a bridge.
+/// The configuration of one bridge member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgePortConfig {
-    /// The port.
+    /// Port number.
     pub port: PortId,
-    /// What it does with VLAN tags.
+    /// VLAN mode of the member.
     pub mode: VlanMode,
-    /// Whether frames that come with the native VLAN's tag are dropped.
+    /// Whether frames that arrive with the native VLAN's tag are dropped.
     pub native_untagged_only: bool,
-    /// Whether it is kept apart from the other protected members.
+    /// Whether the member is protected: frames are not forwarded between protected members.
     pub protected: bool,
-    /// Whether multicast routers may be here: whether queries and PIM hellos that come in here are believed. `None`: unless the
-    /// port is protected.
+    /// Whether the bridge accepts multicast queries and PIM hellos that arrive on this port. `None` accepts
+    /// them unless the port is protected.
     pub multicast_router: Option<bool>,
-    /// Whether source addresses are learned here.
+    /// Whether source addresses are learned on this port.
     pub learning: bool,
-    /// Whether frames for unicast addresses that are not in the table leave here. Group addresses always may.
+    /// Whether frames for unknown unicast addresses are flooded to this port. Frames for group addresses are
+    /// always flooded.
     pub flood: bool,
-    /// Addresses learned here at most; `None`: as many as the bridge holds.
+    /// Maximum number of addresses learned on this port. `None` for no limit besides that of the bridge.
     pub mac_limit: Option<u32>,
-    /// Limits for what it may flood.
+    /// Storm limits of the member.
     pub storm: StormLimits,
 }
 
 impl BridgePortConfig {
-    /// A member with default settings: learns, floods, no limits.
+    /// Returns a member with default settings: learning and flooding enabled, no limits.
     pub fn new(port: PortId, mode: VlanMode) -> Self {
         BridgePortConfig {
             port,
@@ -107,44 +110,45 @@ impl BridgePortConfig {
     }
 }
 
-/// What a member does with VLAN tags (IEEE 802.1Q clauses 6.9, 8.6.2 and 8.8.2). Only 802.1Q tags (0x8100) name a VLAN
-/// here; a frame whose outer tag is an 802.1ad service tag (0x88a8) counts as untagged, as for any C-VLAN bridge.
+/// The VLAN mode of a member (IEEE 802.1Q clauses 6.9, 8.6.2 and 8.8.2). Only 802.1Q tags (0x8100) name
+/// a VLAN. A frame whose outer tag is an 802.1ad service tag (0x88a8) counts as untagged, as for any C-VLAN
+/// bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VlanMode {
-    /// Untagged and priority-tagged frames belong to this VLAN and leave untagged. A frame with any VLAN tag is
-    /// dropped, also when it names this very VLAN (Open vSwitch does the same): an access port's neighbour has no
-    /// business tagging.
+    /// An access port: untagged and priority-tagged frames belong to this VLAN and are transmitted untagged.
+    /// A frame with any VLAN tag is dropped, even if the tag names this VLAN (as in Open vSwitch).
     Access(VlanId),
-    /// Carries several VLANs by tag.
+    /// A trunk port, which carries several VLANs by tag.
     Trunk {
-        /// VLANs that it carries; the native one counts as among them.
+        /// VLANs that the port carries. The native VLAN is always included.
         allowed: VlanSet,
-        /// VLAN of untagged and priority-tagged frames; `None`: they are dropped.
+        /// VLAN of untagged and priority-tagged frames. `None` if these frames are dropped.
         native: Option<VlanId>,
-        /// Whether frames of the native VLAN leave with a tag.
+        /// Whether frames of the native VLAN are transmitted with a tag.
         native_tagged: bool,
     },
-    /// No VLAN separation: tags pass unchanged, and addresses are learned in VLAN 0. A transparent port talks only to
-    /// the bridge's other transparent ports.
+    /// A port without VLAN separation: tags pass unchanged, and addresses are learned in VLAN 0. A
+    /// transparent port exchanges frames only with the bridge's other transparent ports.
     Transparent,
 }
 
-/// Frames per second that a member may send of each kind; `None`: no limit, `Some(0)`: nothing.
+/// Storm limits of a member: frames per second that it may send of each class. `None` means no limit, and
+/// `Some(0)` drops all frames of the class.
 ///
-/// What was not used is saved up to a tenth of a second's worth, but at least 32 frames (a second's worth where the
-/// limit is less): see [`StormLimits::burst`].
+/// Unused allowance accumulates up to a tenth of a second's worth, but at least 32 frames (or one second's
+/// worth for limits below 32 frames per second). See [`StormLimits::burst`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
-    /// To ff:ff:ff:ff:ff:ff.
+    /// Limit for frames to ff:ff:ff:ff:ff:ff, in frames per second.
     pub broadcast: Option<u32>,
-    /// To other group addresses, snooped or not.
+    /// Limit for frames to other group addresses, snooped or not, in frames per second.
     pub multicast: Option<u32>,
-    /// To unicast addresses that are not in the table.
+    /// Limit for frames to unicast addresses that are not in the MAC table, in frames per second.
     pub unknown: Option<u32>,
 }
 
 impl StormLimits {
-    /// Frames that may pass at once under a limit of `rate` frames per second.
+    /// Returns the burst size, in frames, of a limit of `rate` frames per second.
     pub const fn burst(rate: u32) -> u32 {
         let tenth = rate / 10;
         let floor = if rate < 32 { rate } else { 32 };
@@ -155,50 +159,50 @@ impl StormLimits {
 /// A static entry of the MAC table (IEEE 802.1Q clause 8.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StaticMac {
-    /// VLAN, [`VlanId::NONE`] on transparent ports.
+    /// VLAN of the entry, [`VlanId::NONE`] on transparent ports.
     pub vid: VlanId,
-    /// Unicast address; group addresses are ignored.
+    /// Unicast address. Entries with group addresses are ignored.
     pub mac: MacAddr,
-    /// Where it is; `None`: frames for it and from it are discarded.
+    /// Port of the address. `None` drops frames to and from the address.
     pub port: Option<PortId>,
 }
 
-/// A set of VLANs as 4,096 bits: one load tells membership.
+/// A set of VLANs as 4,096 bits, so that one load decides membership.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VlanSet(Box<[u64; 64]>);
 
 impl VlanSet {
-    /// No VLAN.
+    /// Returns an empty set.
     pub fn new() -> Self {
         VlanSet(Box::new([0; 64]))
     }
 
-    /// 1..=4094
+    /// Returns the set of all VLANs, 1 to 4094.
     pub fn all() -> Self {
         (1..=4094).filter_map(VlanId::new).collect()
     }
 
-    /// Adds a VLAN; [`VlanId::NONE`] is not one.
+    /// Adds a VLAN to the set. [`VlanId::NONE`] is ignored.
     pub fn insert(&mut self, vlan: VlanId) {
         if !vlan.is_none() {
             self.0[vlan.index() / 64] |= 1 << (vlan.index() % 64);
         }
     }
 
-    /// Whether this VLAN is in the set.
+    /// Returns whether the set contains the VLAN.
     #[inline]
     pub fn contains(&self, vlan: VlanId) -> bool {
         self.contains_vid(vlan.get())
     }
 
-    /// As [`VlanSet::contains`], by the tag's twelve bits.
+    /// Like [`VlanSet::contains`], for the twelve-bit VID of a tag.
     #[inline]
     pub(crate) fn contains_vid(&self, vid: u16) -> bool {
         let vid = usize::from(vid) & 0xfff;
         self.0[vid / 64] >> (vid % 64) & 1 == 1
     }
 
-    /// Every VLAN, in order.
+    /// Returns the VLANs of the set in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
         (1..=4094).filter_map(VlanId::new).filter(|&vlan| self.contains(vlan))
     }

@@ -1,26 +1,28 @@
-//! What the bridge decides about one frame: a plain value of 8 bytes that the engine executes.
+//! The forwarding decision of the bridge for one frame: a plain value of 8 bytes that the engine executes.
 //!
-//! A decision speaks of port numbers of the [`crate::Bridge`] that made it and is meant for the same burst.
+//! Port numbers in a decision are those of the [`crate::Bridge`] that made it. A decision is valid for the
+//! burst that it was made for.
 
 use packet::record::{FloodClass, TagChange};
 use packet::{DropReason, PortId};
 
-/// How a frame's VLAN stands in the frame itself, on arrival.
+/// The form in which a frame carried its VLAN on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TagForm {
-    /// No 802.1Q tag.
+    /// The frame had no 802.1Q tag.
     #[default]
     Untagged,
-    /// An 802.1Q tag that names no VLAN (VID 0), only a priority.
+    /// The frame had an 802.1Q priority tag (VID 0), which names no VLAN.
     Priority,
-    /// An 802.1Q tag with the VLAN's identifier.
+    /// The frame had an 802.1Q tag with the VLAN's identifier.
     Tagged,
-    /// Not looked at: the port is transparent.
+    /// The tag was not examined, because the port is transparent.
     Opaque,
 }
 
 impl TagForm {
-    /// What is to be done to the outer tag of a frame of VLAN `vid` that leaves with (`tagged`) or without a tag.
+    /// Returns the change of the outer tag for a frame of VLAN `vid` that is transmitted with a tag
+    /// (`tagged`) or without one.
     #[inline]
     pub(crate) fn change(self, vid: u16, tagged: bool) -> TagChange {
         match (self, tagged) {
@@ -32,49 +34,51 @@ impl TagForm {
     }
 }
 
-/// What becomes of a frame.
+/// The forwarding decision for one frame.
 ///
-/// `punt` asks for a copy to the [`crate::Snooper`], besides the forwarding. `Flood` and `Group` name their ports
-/// through [`crate::Bridge::flood`]; where that names none, the frame ends as [`DropReason::NoMember`].
+/// `punt` requests a copy for the [`crate::Snooper`] besides the forwarding. [`crate::Bridge::flood`] lists
+/// the output ports of `Flood` and `Group`. If the list is empty, the frame is dropped with
+/// [`DropReason::NoMember`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// To one port.
+    /// Forwards the frame to one port.
     Forward {
-        /// The port.
+        /// Output port.
         port: PortId,
         /// Change of the outer tag.
         tag: TagChange,
     },
-    /// To every other member of the VLAN.
+    /// Floods the frame to every other member of the VLAN.
     Flood {
-        /// VLAN, 0 on transparent ports.
+        /// VLAN identifier, 0 on transparent ports.
         vid: u16,
-        /// Why.
+        /// Reason of the flood, which also selects the storm limit.
         class: FloodClass,
-        /// Tag on arrival.
+        /// Form in which the frame carried its VLAN on arrival.
         form: TagForm,
         /// Whether the snooper gets a copy.
         punt: bool,
     },
-    /// To the listeners and multicast routers of a snooped group, or (reports) to the routers only.
+    /// Forwards the frame to the listeners and multicast routers of a snooped group. Reports are forwarded to
+    /// the multicast routers only.
     Group {
         /// Number of the port list in the bridge's [`crate::Groups`].
         list: u16,
-        /// VLAN, 0 on transparent ports.
+        /// VLAN identifier, 0 on transparent ports.
         vid: u16,
-        /// Tag on arrival.
+        /// Form in which the frame carried its VLAN on arrival.
         form: TagForm,
         /// Whether the snooper gets a copy.
         punt: bool,
     },
-    /// Nowhere.
+    /// Drops the frame.
     Drop(DropReason),
 }
 
 const _: () = assert!(size_of::<Decision>() == 8);
 
 impl Decision {
-    /// Whether the snooper gets a copy.
+    /// Returns whether the snooper gets a copy.
     #[inline]
     pub const fn punts(&self) -> bool {
         matches!(self, Decision::Flood { punt: true, .. } | Decision::Group { punt: true, .. })
@@ -82,7 +86,7 @@ impl Decision {
 }
 
 impl Default for Decision {
-    /// What an engine's array holds before the first burst.
+    /// Returns the initial value of an engine's decision array, before the first burst.
     fn default() -> Self {
         Decision::Drop(DropReason::NoRoom)
     }

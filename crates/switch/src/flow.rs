@@ -1,4 +1,5 @@
-//! OpenFlow: what tables match and change, what rules do, and what becomes of a packet.
+//! OpenFlow support of the switch: matches, actions, flow tables, and the translation of packets into
+//! datapath actions.
 //!
 //! ```text
 //!   FlowKey + Beyond (what the worker read)          Pipeline (tables, groups, meters; one writer)
@@ -6,9 +7,13 @@
 //!             +--> Flow (words for every field) --> translate --> Megaflow: mask + program, for the worker's caches
 //! ```
 //!
-//! [`Flow`] is the packet as OpenFlow sees it: metadata, what tunnels tell and registers, which begin at zero (no port is a tunnel), then the words of the
-//! [`FlowKey`], then those few fields that only odd packets have ([`Beyond`]). A [`Match`] is two of them, value and
-//! mask; [`Field`] says where each field stands. Versions and wire formats are the `openflow` crate's.
+//! [`Flow`] is the extended flow key of a packet in OpenFlow's terms. It holds metadata, tunnel metadata and
+//! registers, which start at zero (no port is a tunnel), then the words of the [`FlowKey`], then the fields
+//! that only some packets have ([`Beyond`]). A [`Match`] consists of two of them, value and mask. [`Field`]
+//! gives the position of each field. The crate `openflow` implements the protocol versions and wire formats.
+//!
+//! A [`Rule`] is a flow entry of an OpenFlow table. A [`Megaflow`] is the result of a translation that
+//! workers cache.
 
 mod action;
 mod batch;
@@ -66,26 +71,26 @@ pub use translate::{
 
 use packet::FlowKey;
 
-/// Words of a [`Flow`].
+/// Number of words of a [`Flow`].
 pub const FLOW_WORDS: usize = 41;
-/// Where the stages of a look-up end, as indices of words: metadata, L2, L3, L4.
+/// Word indices at which the stages of a look-up end: metadata, L2, L3, L4.
 pub const STAGES: [usize; 4] = [26, 31, 40, FLOW_WORDS];
-/// Words of a flow that the packet itself fills by its [`FlowKey`], in their order.
+/// Indices of the words of a flow that come from the packet's [`FlowKey`], in the order of the key's words.
 pub(crate) const KEY_WORDS: [usize; 8] = [26, 27, 28, 31, 32, 33, 34, 40];
-/// The octet of a flow in which the 802.1ah service tag begins.
+/// Octet of a flow at which the 802.1ah service tag begins.
 pub(crate) const PBB_TAG: usize = Field::PbbUca.octet();
-/// Words of a flow that [`Beyond`] fills.
+/// Indices of the words of a flow that come from [`Beyond`].
 pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
 
-/// The packet as OpenFlow sees it. See the [module](self).
+/// The extended flow key of a packet in OpenFlow's terms. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flow(pub [u64; FLOW_WORDS]);
 
 impl Flow {
-    /// All zero: no packet, or a mask that asks for nothing.
+    /// A flow with all bits zero: no packet, or a mask without conditions.
     pub const ZERO: Flow = Flow([0; FLOW_WORDS]);
 
-    /// The flow of a packet that came in by the bridge's port `in_port` (OpenFlow's number).
+    /// Returns the flow of a packet that arrived on the OpenFlow port `in_port`.
     #[must_use]
     pub fn new(key: &FlowKey, beyond: &Beyond, in_port: u32) -> Flow {
         let mut flow = Flow::ZERO;
@@ -95,38 +100,38 @@ impl Flow {
         for (word, place) in beyond.0.iter().zip(BEYOND_WORDS) {
             flow.0[place] = *word;
         }
-        // The engine's number of the port means nothing here.
+        // The engine's port number in the key is replaced by the OpenFlow port number.
         flow.0[KEY_WORDS[0]] &= !IN_PORT_BITS;
         flow.set(Field::InPort, u128::from(in_port));
         flow
     }
 
-    /// The part that stands in the worker's key. The port is left zero.
+    /// Returns the words of the worker's flow key. Its ingress port is zero.
     #[must_use]
     pub fn key(&self) -> FlowKey {
         FlowKey::from_words(KEY_WORDS.map(|place| self.0[place]))
     }
 
-    /// The part beyond it.
+    /// Returns the words of the extended key.
     #[must_use]
     pub fn beyond(&self) -> Beyond {
         Beyond(BEYOND_WORDS.map(|place| self.0[place]))
     }
 
-    /// A field's value, right-aligned.
+    /// Returns a field's value, right-aligned.
     #[must_use]
     pub fn get(&self, field: Field) -> u128 {
         let (at, bits) = field.place();
         self.bits(at, bits)
     }
 
-    /// Sets a field; bits over its width are ignored.
+    /// Sets a field. Bits above the field's width are ignored.
     pub fn set(&mut self, field: Field, value: u128) {
         let (at, bits) = field.place();
         self.set_bits(at, bits, value);
     }
 
-    /// The `bits` bits that begin at bit `at`, counted from the first octet's highest.
+    /// Returns the `bits` bits that begin at bit `at`, counted from the first octet's most significant bit.
     pub(crate) fn bits(&self, at: usize, bits: usize) -> u128 {
         let bytes = zerocopy::IntoBytes::as_bytes(&self.0);
         let mut value: u128 = 0;
@@ -141,14 +146,14 @@ impl Flow {
         value
     }
 
-    /// The inverse of [`Flow::bits`].
+    /// Sets the bits that [`Flow::bits`] returns.
     pub(crate) fn set_bits(&mut self, at: usize, bits: usize, value: u128) {
         let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut self.0);
         let mut rest = value;
         let mut left = bits;
         let mut end = at + bits;
         while left > 0 {
-            // The octet that holds the lowest bits that are left.
+            // Octet that holds the lowest remaining bits.
             let index = (end - 1) / 8;
             let behind = (index + 1) * 8 - end;
             let width = left.min(8 - behind);
@@ -161,26 +166,26 @@ impl Flow {
         }
     }
 
-    /// With every bit cleared that `mask` does not have.
+    /// Returns the flow with all bits outside `mask` cleared.
     #[must_use]
     pub fn masked(&self, mask: &Flow) -> Flow {
         Flow(std::array::from_fn(|word| self.0[word] & mask.0[word]))
     }
 
-    /// Adds the bits of another mask.
+    /// Adds the bits of another mask to this mask.
     pub fn or(&mut self, other: &Flow) {
         for (own, other) in self.0.iter_mut().zip(other.0) {
             *own |= other;
         }
     }
 
-    /// Marks all of a field as looked at, this flow being a mask.
+    /// Sets all bits of a field in this mask.
     pub fn want(&mut self, field: Field) {
         self.set(field, u128::MAX);
     }
 }
 
-/// The engine's port number in the first word of a [`FlowKey`], as it stands in memory.
+/// Mask of the engine's port number in the first word of a [`FlowKey`], in memory order.
 pub(crate) const IN_PORT_BITS: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
 
 impl Default for Flow {

@@ -1,13 +1,15 @@
-//! The bridge's stage on the packet's path: a burst of flow keys in, a decision for each out.
+//! The bridge's stage on the packet path, which turns a burst of flow keys into one decision for each frame.
 //!
-//! Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2), then its source is looked up (learning process, 8.7),
-//! then its destination (forwarding process, 8.6), before the next frame. Few stations are mostly recalled without
-//! asking the table (see `recalling`); with many, the buckets of the next few frames are fetched while those before are
-//! decided (see `fetching`). Both have a tight loop for what is known and take what it leaves the whole way. Storm limits
-//! come last: a burst leases its tokens in one step for each run of frames of the same port.
+//! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2),
+//! then its source is looked up (learning process, 8.7), then its destination (forwarding process, 8.6). With
+//! few MAC table entries, most frames are decided by the per-worker MAC cache (see `recalling`). With many
+//! entries, the buckets of the next frames are prefetched while earlier frames are decided (see `fetching`).
+//! Both stages have a tight loop for known addresses and decide all other frames on the slow path. Storm
+//! limits are applied last: a burst leases tokens once for each run of frames of one port.
 //!
-//! With [`Recorder::DRY`] nothing is learned, refreshed or taken, and the decision is the one that the real frame would
-//! meet. (Two refusals cannot be foreseen without trying: full or contended buckets of the MAC table.)
+//! With [`Recorder::DRY`] the stage changes nothing (no learning, no refresh, no tokens taken) and returns
+//! the decision that a real frame would get. Two outcomes of a real frame cannot be predicted: full buckets
+//! and contended buckets of the MAC table.
 
 mod fetching;
 mod learning;
@@ -25,30 +27,31 @@ use crate::member::{Ingress, Member};
 use crate::recall::{self, Class, Recall, Way};
 use crate::tables::{Station, mac_of, station_key};
 
-/// Frames handled in one go; longer bursts are cut.
+/// Maximum number of frames processed in one pass. Longer bursts are divided.
 const BURST: usize = 256;
-/// 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
+/// Reserved addresses 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
 const MAC_MASK: u64 = 0xffff_ffff_ffff;
-/// What of a key's first word (in port, L2 flags, outer TCI without its priority) says how a frame is admitted.
+/// Mask of the first key word's fields that decide admission: ingress port, L2 flags, outer TCI without its
+/// priority.
 const INGRESS_MASK: u64 = 0x0000_ff1f_00ff_ffff;
-/// What no masked first word is.
+/// A value that no masked first key word has.
 const NO_INGRESS: u64 = u64::MAX;
 
-/// Where the source and the destination of a frame belong in the table; a group address belongs nowhere.
+/// The buckets of a frame's source and destination in the MAC table. A group address has no entry.
 type Places = (BucketIndex, BucketIndex);
 
-/// A worker's own working space for [`Bridge::forward`]; made once, so that the data path allocates nothing.
+/// A worker's scratch memory for [`Bridge::forward`], allocated once so that the data path does not allocate.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Frames that a storm limit is to judge: place in the burst.
+    /// Indices in the burst of the frames that a storm limit applies to.
     judged: Vec<u16>,
     recall: Recall,
 }
 
 impl Scratch {
-    /// Room for bursts of any length.
+    /// Allocates scratch memory, which serves bursts of any length.
     pub fn new() -> Scratch {
         Scratch { judged: Vec::with_capacity(BURST), recall: Recall::new() }
     }
@@ -61,11 +64,12 @@ impl Default for Scratch {
 }
 
 impl Bridge {
-    /// Decides about a burst of frames that came in by members of this bridge, in their order.
+    /// Decides a burst of frames that arrived on members of this bridge, in order.
     ///
-    /// `layers` and `out` are as long as `keys` (what is longer is ignored). The keys' L3 fields are read only for group
-    /// destinations of a snooping bridge, and only where `layers` shows an L3 header: others do with
-    /// [`FlowKey::extract_l2`]. A frame of a port that is no member is dropped as [`DropReason::NoRoom`].
+    /// `layers` and `out` are as long as `keys`. Excess elements are ignored. The L3 fields of a key are read
+    /// only for group destinations of a snooping bridge, and only if `layers` shows an L3 header. For other
+    /// frames [`FlowKey::extract_l2`] suffices. A frame of a port that is not a member is dropped with
+    /// [`DropReason::NoRoom`].
     pub fn forward<R: Recorder>(
         &self,
         keys: &[FlowKey],
@@ -106,22 +110,23 @@ impl Bridge {
     }
 }
 
-/// One burst under way.
+/// The state of one burst in progress.
 struct Pass<'a, R> {
     bridge: &'a Bridge,
     view: &'a View,
     table: &'a MacTable,
     now: Now,
-    /// Place of the burst's first frame in the caller's numbering.
+    /// Index of the burst's first frame in the caller's arrays.
     first: usize,
-    /// How the last frame was admitted: the next one mostly comes the same way.
+    /// Admission result of the previous frame. The next frame mostly arrives on the same port with the same
+    /// tag.
     admission: Admission<'a>,
     recorder: &'a mut R,
 }
 
 #[derive(Clone, Copy)]
 struct Admission<'a> {
-    /// The masked first word of the keys for which it holds.
+    /// Masked first key word for which the result is valid.
     ingress: u64,
     outcome: Result<Admitted<'a>, DropReason>,
 }
@@ -133,19 +138,19 @@ struct Admitted<'a> {
     form: TagForm,
 }
 
-/// A frame as it comes.
+/// A frame before admission.
 #[derive(Clone, Copy)]
 struct Frame<'a> {
-    /// Its place in the burst.
+    /// Index of the frame in the burst.
     at: u16,
     key: &'a FlowKey,
     layers: &'a Layers,
 }
 
-/// A frame that is admitted.
+/// A frame after admission.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
-    /// Its place in the burst.
+    /// Index of the frame in the burst.
     at: u16,
     source: u64,
     destination: u64,
@@ -153,7 +158,8 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// The way in of a frame, unless it is not admitted that way.
+    /// Returns the ingress direction of a frame, and opens it if it is new. `None` if the frame is not
+    /// admitted.
     #[inline]
     fn way(&mut self, key: &FlowKey, recall: &mut Recall) -> Option<Way> {
         let ingress = ingress(key);
@@ -164,7 +170,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         })
     }
 
-    /// Decides about one frame by the table, and notes for frames that come in by `way` what it says.
+    /// Decides one frame by the MAC table, and caches the result for frames that arrive by `way`.
     fn decide_one<const RECALLING: bool>(
         &mut self,
         frame: Frame<'_>,
@@ -188,7 +194,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         decision
     }
 
-    /// Source, then destination. With `RECALLING`, addresses are noted, else stations.
+    /// Processes the source, then the destination. With `RECALLING`, results are cached by address, otherwise
+    /// by MAC table entry.
     #[inline(always)]
     fn decide<const RECALLING: bool>(
         &mut self,
@@ -228,7 +235,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         if is_here(lane.by, station) { Decision::Drop(DropReason::SamePort) } else { elsewhere }
     }
 
-    /// How frames like this one are admitted.
+    /// Returns the admission result of frames with this ingress port and tag.
     #[inline(always)]
     fn admission(&mut self, key: &FlowKey) -> &Admission<'a> {
         let ingress = ingress(key);
@@ -257,7 +264,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(Lane { at, source, destination, by })
     }
 
-    /// The forwarding process for an address that is in the table, told to a recorder.
+    /// Runs the forwarding process for an address that is in the table, with steps for a recorder.
     fn found(&mut self, lane: Lane<'a>, hit: Hit) -> Decision {
         let station = Station(hit.value);
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
@@ -275,7 +282,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         to_station(self.view, lane.by, station)
     }
 
-    /// The forwarding process for an individual address that is not in the table.
+    /// Runs the forwarding process for an individual address that is not in the table.
     #[inline]
     fn unknown(&self, lane: Lane<'a>) -> Decision {
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
@@ -291,7 +298,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         }
     }
 
-    /// Floods and drops, for recorders; outputs are told by whoever resolves them.
+    /// Records the outcome of a decision. [`Bridge::flood_recorded`] records the outputs of floods.
     fn record_outcome(&mut self, at: usize, decision: &Decision) {
         let at = self.first + at;
         match *decision {
@@ -309,7 +316,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
     }
 }
 
-/// The member that frames like this one come in by, and their VLAN.
+/// Returns the member and the VLAN of frames with this ingress port and tag.
 #[inline(never)]
 fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReason> {
     let member = view.member(key.in_port()).ok_or(DropReason::NoRoom)?;
@@ -317,7 +324,8 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
     Ok(Admitted { member, vid, form })
 }
 
-/// Why a frame with one of these addresses is dropped, if its port is a member at all.
+/// Returns the drop reason of a frame with an invalid address. The frame's port not being a member takes
+/// precedence.
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {
@@ -330,13 +338,13 @@ fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropRea
     }
 }
 
-/// What of a key's first word says how a frame is admitted.
+/// Returns the fields of a key's first word that decide admission.
 #[inline(always)]
 pub(crate) fn ingress(key: &FlowKey) -> u64 {
     u64::from_le(key.words()[0]) & INGRESS_MASK
 }
 
-/// Source and destination of a frame as [`crate::tables::mac_bits`], straight from the key's words.
+/// Returns source and destination of a frame as [`crate::tables::mac_bits`], directly from the key's words.
 #[inline(always)]
 pub(crate) fn addresses(key: &FlowKey) -> (u64, u64) {
     let words = key.words();
@@ -344,13 +352,13 @@ pub(crate) fn addresses(key: &FlowKey) -> (u64, u64) {
     ((first >> 48 | second << 16) & MAC_MASK, first & MAC_MASK)
 }
 
-/// Whether an address (or a key made of one) is a group address.
+/// Returns whether an address (or a table key made of one) is a group address.
 #[inline]
 fn is_group(bits: u64) -> bool {
     bits & 1 == 1
 }
 
-/// What a destination's entry means for frames admitted in this way.
+/// Returns the decision for a frame whose destination has this MAC table entry.
 fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if is_here(by, station) {
         Decision::Drop(DropReason::SamePort)
@@ -359,14 +367,14 @@ fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     }
 }
 
-/// Whether a station is on the port that the frame came in by.
+/// Returns whether a MAC table entry names the port that the frame arrived on.
 #[inline(always)]
 fn is_here(by: Admitted<'_>, station: Station) -> bool {
     !station.discards() && station.port() == by.member.port
 }
 
-/// What a destination's entry means for frames admitted in this way by another port: of their own port, only whether it
-/// is protected matters.
+/// Returns the decision for a frame whose destination has this MAC table entry, if the frame arrived on
+/// another port than the entry's. Of the ingress port only the protection matters.
 #[inline(never)]
 fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if station.discards() {
@@ -374,7 +382,8 @@ fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     }
     let target = view.member(station.port());
     let Some((target, tagged)) = target.and_then(|target| Some((target, target.egress(by.vid)?))) else {
-        // A learned entry whose port or VLAN is gone awaits its flush and is not believed; a static one is.
+        // A learned entry whose port or VLAN was removed awaits its flush and is ignored. A static entry is
+        // not ignored.
         return if station.is_static() { Decision::Drop(DropReason::NoMember) } else { unknown(by) };
     };
     if by.member.protected && target.protected {
@@ -387,7 +396,7 @@ fn unknown(by: Admitted<'_>) -> Decision {
     Decision::Flood { vid: by.vid, class: FloodClass::Unknown, form: by.form, punt: false }
 }
 
-/// The class under which a storm limit counts the frame.
+/// Returns the storm limit class of the frame.
 #[inline(always)]
 fn class_of(decision: &Decision) -> Option<FloodClass> {
     match decision {

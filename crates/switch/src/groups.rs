@@ -1,35 +1,37 @@
-//! Where multicast goes: the snooped groups of a bridge as an immutable table that workers read.
+//! The snooped multicast groups of a bridge, as an immutable table that workers read.
 //!
-//! Made by the [`crate::Snooper`] on a control thread, given to workers by [`crate::Bridge::with_groups`]. Groups are
-//! known by VLAN and IP address rather than MAC address (RFC 4541 section 2.1.2, item 5): 32 IPv4 groups share a MAC.
+//! The [`crate::Snooper`] makes the table on a control thread, and [`crate::Bridge::with_groups`] publishes
+//! it to workers. The table is keyed by VLAN and IP address, not by MAC address (RFC 4541 section 2.1.2, item
+//! 5), because 32 IPv4 groups share one MAC address.
 
 use std::net::IpAddr;
 
 use packet::{PortId, VlanId};
 
-/// The list of no port; also that of a VLAN without multicast routers.
+/// Number of the empty port list, which also stands for a VLAN without multicast routers.
 pub(crate) const NOBODY: u16 = 0;
 
-/// A family of multicast: IGMP or MLD. Each has routers of its own.
+/// The address family of a multicast group, with its membership protocol (IGMP or MLD). Router ports are kept
+/// for each family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4, IGMP.
+    /// IPv4 with IGMP.
     V4,
-    /// IPv6, MLD.
+    /// IPv6 with MLD.
     V6,
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the family of an address.
     pub const fn of(address: IpAddr) -> Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 }
 
-/// A known group and where it goes.
+/// A known group and the ports of its listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPorts {
-    /// VLAN, [`VlanId::NONE`] for transparent ports.
+    /// VLAN of the group, [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
     /// Group address.
     pub group: IpAddr,
@@ -37,26 +39,27 @@ pub struct GroupPorts {
     pub members: Vec<PortId>,
 }
 
-/// Where a VLAN's multicast routers are.
+/// The ports of a VLAN behind which multicast routers are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterPorts {
-    /// VLAN, [`VlanId::NONE`] for transparent ports.
+    /// VLAN of the routers, [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
-    /// IGMP or MLD.
+    /// Address family of the routers, IGMP or MLD.
     pub family: Family,
     /// Ports with routers.
     pub ports: Vec<PortId>,
 }
 
-/// Snooped groups and multicast routers of a bridge: immutable, read by workers.
+/// The snooped groups and multicast routers of a bridge: an immutable table that workers read.
 #[derive(Clone, Debug)]
 pub struct Groups {
     seed: u64,
-    /// Open addressing with linear probing; a power of two, at most half full. Empty when no group is known.
+    /// Hash table with open addressing and linear probing. Its length is a power of two, and at most half of
+    /// it is in use. Empty if no group is known.
     places: Box<[Place]>,
-    /// Sorted by VLAN and family.
+    /// Number of the router port list by VLAN and family, sorted.
     routers: Box<[(u16, Family, u16)]>,
-    /// Sorted ports of each list; the first list is empty.
+    /// Ports of each list, sorted. The first list is empty.
     lists: Box<[Box<[PortId]>]>,
 }
 
@@ -64,21 +67,23 @@ pub struct Groups {
 struct Place {
     address: u128,
     vid: u16,
-    /// [`NOBODY`] marks an empty place: a known group has a member.
+    /// Number of the group's port list. [`NOBODY`] marks an empty slot, because a known group has at least
+    /// one member.
     list: u16,
 }
 
 const EMPTY: Place = Place { address: 0, vid: 0, list: NOBODY };
 
 impl Groups {
-    /// Nothing is known: multicast floods.
+    /// Returns a table without groups, with which all multicast floods.
     pub fn none() -> Groups {
         Groups::new(&[], &[], 0)
     }
 
-    /// The table of these groups and routers; a group's frames also go to the routers of its VLAN and family. Groups
-    /// without members, and groups beyond 60,000, stay unknown (their frames flood). `seed` must be secret: who knows
-    /// it can make look-ups slow.
+    /// Makes the table of these groups and routers. A group's frames also go to the routers of its VLAN and
+    /// family. Groups without members, and groups beyond 60,000, are left out, so that their frames flood.
+    /// `seed` must be secret, because a sender that knows it can choose groups that collide and slow look-ups
+    /// down.
     pub fn new(groups: &[GroupPorts], routers: &[RouterPorts], seed: u64) -> Groups {
         let mut lists: Vec<Box<[PortId]>> = vec![Box::default()];
         let mut router_lists = Vec::new();
@@ -106,7 +111,7 @@ impl Groups {
         table
     }
 
-    /// The list of a group's ports, if the group is known.
+    /// Returns the number of the group's port list. `None` if the group is not known.
     #[inline]
     pub(crate) fn find(&self, vid: u16, group: IpAddr) -> Option<u16> {
         if self.places.is_empty() {
@@ -126,24 +131,24 @@ impl Groups {
         }
     }
 
-    /// The list of a VLAN's routers, [`NOBODY`] if there are none.
+    /// Returns the number of the list of a VLAN's router ports, [`NOBODY`] if there are none.
     #[inline]
     pub(crate) fn routers(&self, vid: u16, family: Family) -> u16 {
         let at = self.routers.binary_search_by(|(v, f, _)| (*v, *f).cmp(&(vid, family)));
         at.map_or(NOBODY, |at| self.routers[at].2)
     }
 
-    /// The ports of a list in ascending order.
+    /// Returns the ports of a list in ascending order.
     pub(crate) fn ports(&self, list: u16) -> &[PortId] {
         self.lists.get(usize::from(list)).map_or(&[], |ports| ports)
     }
 
-    /// How many groups are known.
+    /// Returns the number of known groups.
     pub fn len(&self) -> usize {
         self.places.iter().filter(|place| place.list != NOBODY).count()
     }
 
-    /// Whether no group is known.
+    /// Returns whether no group is known.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -188,7 +193,8 @@ fn wide(address: IpAddr) -> u128 {
     }
 }
 
-/// Appends a sorted list without repetitions; `None` when the numbers of lists are used up.
+/// Appends a list, sorted and without duplicates, and returns its number. `None` if all list numbers are in
+/// use.
 fn add_list(lists: &mut Vec<Box<[PortId]>>, ports: impl Iterator<Item = PortId>) -> Option<u16> {
     let number = u16::try_from(lists.len()).ok().filter(|&number| number < 60_001)?;
     let mut ports: Vec<PortId> = ports.collect();
@@ -212,7 +218,7 @@ mod tests {
     fn ipv4_and_ipv6_groups_with_equal_low_bits_differ() {
         let v4: IpAddr = "239.1.2.3".parse().unwrap();
         let v6 = IpAddr::V6(std::net::Ipv6Addr::from(u128::from(u32::from_be_bytes([239, 1, 2, 3]))));
-        // `::239.1.2.3` is no multicast address, so that the two never meet in a table.
+        // `::239.1.2.3` is not a multicast address, so that a table never holds both.
         assert_eq!(wide(v4), wide(v6));
         assert!(!v6.is_multicast());
     }

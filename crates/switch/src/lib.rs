@@ -1,7 +1,7 @@
-//! The switch: a VLAN-aware learning bridge (IEEE 802.1Q) with IGMP and MLD snooping (RFC 4541).
+//! The switch function: a VLAN-aware learning bridge (IEEE 802.1Q) with IGMP and MLD snooping (RFC 4541).
 //!
-//! A room of the engine: it is handed the flow keys of a burst and answers with a decision for each frame. It touches
-//! no frame and no device; rewriting tags, copying and transmitting are the engine's.
+//! The engine calls the bridge with the flow keys of a burst. The bridge returns one decision for each frame.
+//! The bridge accesses no frame and no device. The engine rewrites tags, copies frames and transmits them.
 //!
 //! ```text
 //!            keys of a burst                                 control threads
@@ -14,24 +14,28 @@
 //!                        Bridge::flood names the outputs and the change of the outer tag for each
 //! ```
 //!
-//! # What it does and does not do, by the standard
+//! # Behaviour by clause of the standard
 //!
-//! - **Ingress** (6.9, 8.6.2): access, trunk and transparent ports, see [`VlanMode`]. Only 802.1Q tags name VLANs; a
-//!   frame with an 802.1ad service tag counts as untagged, and passes transparent ports unchanged.
-//! - **Reserved addresses** (8.6.3): frames for 01:80:c2:00:00:00 to 0f (spanning tree, pause, LACP, 802.1X, LLDP, ...)
-//!   are dropped, all sixteen, before anything is learned from them. Drop reasons are looked for in the order source
+//! - **Ingress** (6.9, 8.6.2): ports are access, trunk or transparent, see [`VlanMode`]. Only 802.1Q tags
+//!   name VLANs. A frame with an 802.1ad service tag counts as untagged and passes transparent ports
+//!   unchanged.
+//! - **Reserved addresses** (8.6.3): frames to 01:80:c2:00:00:00 to 0f (spanning tree, pause, LACP, 802.1X,
+//!   LLDP) are dropped, all sixteen, before source learning. Drop reasons are checked in the order source
 //!   address, reserved address, VLAN.
-//! - **Learning** (8.7): at once, from the first frame, on the port and VLAN of arrival; a move counts and takes effect
-//!   at once. A source that is a group address or zero is dropped ([`SourceMulticast`](packet::DropReason)). Beyond the
-//!   limits of bridge or port nothing is learned, frames are still forwarded, and no known station makes way. A
-//!   station that turns up on a port at its limit stays where it was known until it ages.
-//! - **Static entries** (8.8.1): never age or move. A frame from such an address on another port is dropped; frames to
-//!   and from an address that is configured to discard are dropped.
-//! - **Forwarding** (8.6.4): never back, never between two protected ports, never to a port outside the VLAN.
-//! - **Multicast** (RFC 4541): reports go to router ports only, queries and unknown groups everywhere, known groups to
-//!   their listeners and the routers. There is no querier of our own yet: without one in the VLAN all groups flood (see
-//!   [`Snooper`]).
-//! - Not here: spanning tree, 802.1X, GVRP/MVRP, shared learning, 802.1ad provider bridging.
+//! - **Learning** (8.7): an address is learned from its first frame, on the port and VLAN of arrival. A move
+//!   is counted and takes effect at once. A frame whose source is a group address or zero is dropped
+//!   ([`SourceMulticast`](packet::DropReason)). At the bridge's limit a new address displaces the oldest
+//!   learned entry of the fullest port, if that port holds at least as many addresses as the new one's. At
+//!   the port's limit nothing is learned, frames are still forwarded, and a known address that turns up on
+//!   the port keeps its old entry until the entry ages.
+//! - **Static entries** (8.8.1): static entries never age or move. A frame from a static address on another
+//!   port is dropped. Frames to and from an address that is configured to discard are dropped.
+//! - **Forwarding** (8.6.4): a frame is never sent back to its ingress port, from one protected port to
+//!   another, or to a port outside the VLAN.
+//! - **Multicast** (RFC 4541): reports are forwarded to router ports only. Queries and unknown groups are
+//!   flooded. Known groups are forwarded to their listeners and the routers. The bridge has no querier of its
+//!   own. Without a querier in the VLAN all groups flood (see [`Snooper`]).
+//! - Not implemented: spanning tree, 802.1X, GVRP/MVRP, shared learning, 802.1ad provider bridging.
 //!
 //! ```
 //! use packet::{BridgeId, FlowKey, Layers, MacAddr, PortId, VlanId, record::NoRecord};

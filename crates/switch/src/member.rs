@@ -1,6 +1,8 @@
-//! A bridge's member as the data path reads it: one small value per port, compiled from its configuration.
+//! The data path's view of a bridge member: one small value for each port, compiled from the port's
+//! configuration.
 //!
-//! Holds the VLAN rules of ingress (IEEE 802.1Q clauses 6.9.1 and 8.6.2) and egress (8.6.4, 6.9.2).
+//! The VLAN rules of ingress (IEEE 802.1Q clauses 6.9.1 and 8.6.2) and egress (8.6.4, 6.9.2) are in this
+//! module.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,39 +15,40 @@ use crate::bridge::MemberFacts;
 use crate::config::{BridgePortConfig, StormLimits, VlanMode, VlanSet};
 use crate::decision::TagForm;
 
-/// Tells that a port takes no untagged frames.
+/// VLAN value of a port that has no such VLAN, for example no native VLAN.
 const NOT_ADMITTED: u16 = u16::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) port: PortId,
     pub(crate) protected: bool,
-    /// Whether multicast routers may be here.
+    /// Whether multicast queries and PIM hellos are accepted on the port.
     pub(crate) multicast_router: bool,
     pub(crate) learning: bool,
     pub(crate) flood: bool,
-    /// Whether any class has a limit.
+    /// Whether any class of frames has a storm limit.
     pub(crate) limited: bool,
     mode: Mode,
     /// VLAN of untagged frames, or [`NOT_ADMITTED`].
     untagged: u16,
-    /// VLAN whose frames leave without a tag, or [`NOT_ADMITTED`].
+    /// VLAN whose frames are transmitted without a tag, or [`NOT_ADMITTED`].
     plain: u16,
-    /// VLAN that is no tagged frame's, or [`NOT_ADMITTED`].
+    /// VLAN for which tagged frames are dropped, or [`NOT_ADMITTED`].
     untagged_only: u16,
     vlans: VlanSet,
     pub(crate) mac_limit: u32,
     limits: StormLimits,
     buckets: [Option<Arc<TokenBucket>>; 3],
-    /// Limits the copies for the snooper.
+    /// Rate limit of the port's copies for the snooper.
     snooped: Arc<SnoopedCopies>,
 }
 
-/// The limit of a port's copies for the snooper.
+/// The rate limit of a port's copies for the snooper.
 #[derive(Debug)]
 pub(crate) struct SnoopedCopies {
     bucket: TokenBucket,
-    /// When a copy was last left out, in nanoseconds; 0: never. Written by workers, read by the snooper, which needs no order.
+    /// Time, in nanoseconds, at which the snooper last missed a copy. 0 if no copy was missed. Workers store
+    /// the value and the snooper loads it with relaxed ordering.
     missed_ns: AtomicU64,
 }
 
@@ -55,7 +58,7 @@ impl SnoopedCopies {
         SnoopedCopies { bucket, missed_ns: AtomicU64::new(0) }
     }
 
-    /// Whether one more copy is within the limit; takes it. What is not is noted.
+    /// Takes a token for one copy. Returns false, and records the miss, if the limit is exhausted.
     pub(crate) fn take(&self, now_ns: u64) -> bool {
         let is_granted = self.bucket.take(now_ns, 1) == 1;
         if !is_granted {
@@ -64,12 +67,12 @@ impl SnoopedCopies {
         is_granted
     }
 
-    /// Notes that a copy was left out.
+    /// Records that the snooper missed a copy at `now_ns`.
     pub(crate) fn miss(&self, now_ns: u64) {
         self.missed_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Whether one more copy would be within the limit.
+    /// Returns whether the limit allows one more copy. No token is taken.
     pub(crate) fn is_available(&self, now_ns: u64) -> bool {
         self.bucket.available(now_ns) > 0
     }
@@ -79,10 +82,12 @@ impl SnoopedCopies {
     }
 }
 
-/// Copies of IGMP, MLD and PIM messages of one port that the snooper gets per second: more than a port's bound of groups
-/// ([`crate::SnooperConfig::max_groups_per_port`]) needs in the ten seconds in which hosts answer a query.
+/// Maximum rate of the snooper's copies of one port's IGMP, MLD and PIM messages, per second. A port at its
+/// bound of groups ([`crate::SnooperConfig::max_groups_per_port`]) stays below this rate in the ten seconds
+/// in which hosts answer a query.
 pub(crate) const SNOOPED_RATE: u32 = 100;
-/// Such copies at once: a small part of the ring between a worker and the snooper.
+/// Burst size, in copies, of the limit [`SNOOPED_RATE`]. A burst fills only a small part of the ring between
+/// a worker and the snooper.
 pub(crate) const SNOOPED_BURST: u32 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +97,7 @@ enum Mode {
     Transparent,
 }
 
-/// What ingress made of a frame.
+/// The result of admitting a frame: the VLAN and how the frame carried it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ingress {
     pub(crate) vid: u16,
@@ -100,7 +105,7 @@ pub(crate) struct Ingress {
 }
 
 impl Member {
-    /// Compiles a member; the buckets of limits that did not change are those of `before`.
+    /// Compiles a member. Token buckets of unchanged limits are taken over from `before`.
     pub(crate) fn new(config: &BridgePortConfig, before: Option<&Member>) -> Member {
         let (mode, untagged, plain, vlans) = match &config.mode {
             VlanMode::Access(vlan) => {
@@ -134,7 +139,7 @@ impl Member {
         }
     }
 
-    /// Finds the frame's VLAN, or why it may not enter.
+    /// Returns the frame's VLAN, or the reason why the frame is not admitted.
     #[inline(always)]
     pub(crate) fn admit(&self, key: &FlowKey) -> Result<Ingress, DropReason> {
         let tci = key.outer_tci();
@@ -158,23 +163,24 @@ impl Member {
         Ok(Ingress { vid: self.untagged, form: if tagged { TagForm::Priority } else { TagForm::Untagged } })
     }
 
-    /// Whether frames of the VLAN leave here, and if so whether they carry a tag.
+    /// Returns whether the port transmits frames of the VLAN with a tag. `None` if the port does not transmit
+    /// frames of the VLAN.
     #[inline(always)]
     pub(crate) fn egress(&self, vid: u16) -> Option<bool> {
         if vid == self.plain {
             return Some(false);
         }
-        // For an access port, `vlans` holds only `plain`; for a transparent one nothing.
+        // `vlans` of an access port holds only `plain`. `vlans` of a transparent port is empty.
         self.vlans.contains_vid(vid).then_some(true)
     }
 
-    /// The limit of the copies for the snooper.
+    /// Returns the rate limit of the copies for the snooper.
     #[inline]
     pub(crate) fn snooped(&self) -> &SnoopedCopies {
         &self.snooped
     }
 
-    /// For whoever forwards in the bridge's name; `None` for a transparent member.
+    /// Returns the settings for code that forwards on the bridge's behalf. `None` for a transparent member.
     pub(crate) fn facts(&self) -> Option<MemberFacts> {
         let untagged = VlanId::new(self.untagged).filter(|_| self.untagged != NOT_ADMITTED);
         (self.mode != Mode::Transparent).then_some(MemberFacts {
@@ -186,7 +192,7 @@ impl Member {
         })
     }
 
-    /// Where the VLAN of a frame that came in this way was found, for recorders.
+    /// Returns the origin of the VLAN of a frame that arrived in this form, for recorders.
     pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
         match (form, self.mode) {
             (TagForm::Opaque, _) => VlanSource::None,
@@ -196,14 +202,14 @@ impl Member {
         }
     }
 
-    /// The bucket that limits this class, if one does.
+    /// Returns the token bucket that limits this class. `None` if the class has no limit.
     #[inline]
     pub(crate) fn bucket(&self, class: FloodClass) -> Option<&TokenBucket> {
         self.buckets[class_index(class)].as_deref()
     }
 }
 
-/// The classes of storm limits in the order of their buckets.
+/// The classes of storm limits in the order of a member's buckets.
 pub(crate) const CLASSES: [FloodClass; 3] =
     [FloodClass::Broadcast, FloodClass::Multicast, FloodClass::Unknown];
 
@@ -216,7 +222,7 @@ pub(crate) fn class_index(class: FloodClass) -> usize {
     }
 }
 
-/// The reason of a frame that a storm limit stopped.
+/// Returns the drop reason of a frame that exceeds the storm limit of its class.
 pub(crate) fn storm_reason(class: FloodClass) -> DropReason {
     match class {
         FloodClass::Broadcast => DropReason::StormBroadcast,
@@ -237,6 +243,6 @@ fn bucket(rate: Option<u32>, class: FloodClass, before: Option<&Member>) -> Opti
     let rate = rate?;
     let kept = before.filter(|member| limit(&member.limits, class) == Some(rate));
     let kept = kept.and_then(|member| member.buckets[class_index(class)].clone());
-    // Born at the clock's beginning, it is full at its first use, whenever that is.
+    // The bucket's start time is the clock's zero, so that the bucket is full at its first use.
     Some(kept.unwrap_or_else(|| Arc::new(TokenBucket::new(u64::from(rate), StormLimits::burst(rate), 0))))
 }

@@ -1,7 +1,7 @@
-//! Where a frame for a group address goes: the worker's half of IGMP and MLD snooping (RFC 4541), and the resolution
-//! of floods and groups into output ports.
+//! Forwarding of frames with a group destination: the worker's part of IGMP and MLD snooping (RFC 4541), and
+//! the resolution of `Flood` and `Group` decisions into output ports.
 //!
-//! The worker only reads the [`crate::Groups`] of its bridge; reports and queries are punted to the
+//! Workers only read the [`crate::Groups`] of their bridge. Workers punt reports and queries to the
 //! [`crate::Snooper`], which makes the next table.
 
 use std::net::IpAddr;
@@ -14,20 +14,22 @@ use crate::decision::{Decision, TagForm};
 use crate::groups::Family;
 use crate::member::Member;
 
-/// Protocol Independent Multicast, RFC 7761: its hellos show where routers are.
+/// IP protocol number of Protocol Independent Multicast (RFC 7761), whose hellos reveal the ports of
+/// multicast routers.
 pub(crate) const PIM: u8 = 103;
 
-/// What a multicast control message asks of the bridge.
+/// The kind of a multicast control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
-    /// Somebody listens, or ceases to: for routers only, since other hosts would suppress their own reports.
+    /// A report or leave. Forwarded to router ports only, because other hosts would suppress their own
+    /// reports.
     Report,
-    /// To everybody.
+    /// A query, flooded to all ports.
     Query,
 }
 
 impl Bridge {
-    /// The decision for a group destination that is not reserved.
+    /// Returns the decision for a frame with a group destination that is not reserved.
     #[inline(never)]
     pub(crate) fn multicast(&self, key: &FlowKey, layers: &Layers, vid: u16, form: TagForm) -> Decision {
         let flood = |class, punt| Decision::Flood { vid, class, form, punt };
@@ -63,15 +65,15 @@ impl Bridge {
         }
     }
 
-    /// Names the output ports of a `Flood` or `Group` decision in ascending order, with the change of the outer tag for
-    /// each. Says nothing for other decisions.
+    /// Calls `each` with every output port of a `Flood` or `Group` decision, in ascending order, and the
+    /// change of the outer tag for the port. `each` is not called for other decisions.
     #[inline]
     pub fn flood(&self, in_port: PortId, decision: &Decision, each: impl FnMut(PortId, TagChange)) {
         self.flood_recorded(in_port, decision, 0, &mut NoRecord, each);
     }
 
-    /// [`Bridge::flood`] that also tells a recorder each output, and each member that is left out and why, as steps of
-    /// frame `index`; a frame without outputs is recorded as dropped.
+    /// Like [`Bridge::flood`], and records each output and each excluded member with its reason as steps of
+    /// frame `index`. A frame without outputs is recorded as dropped.
     pub fn flood_recorded<R: Recorder>(
         &self,
         in_port: PortId,
@@ -94,7 +96,8 @@ impl Bridge {
             Err(_) => {}
         };
         match decision {
-            // Explain names every member; the data path visits those of the VLAN or group only.
+            // A recorder gets a step for every member. The data path visits only members of the VLAN or
+            // group.
             _ if R::ACTIVE => self.view.members.iter().for_each(visit),
             Decision::Group { list, .. } => {
                 self.groups.ports(*list).iter().filter_map(|&port| self.view.member(port)).for_each(visit);
@@ -107,15 +110,15 @@ impl Bridge {
     }
 }
 
-/// What decides whether a member is among the outputs.
+/// The facts of a frame that decide which members are outputs.
 struct Spread<'a> {
     in_port: PortId,
     from_protected: bool,
     vid: u16,
     form: TagForm,
-    /// Whether only members that take unknown destinations are meant.
+    /// Whether members with flooding of unknown destinations disabled are excluded.
     unknown: bool,
-    /// The group's ports, where it is for these only.
+    /// Ports of the group, if the frame goes only to them.
     only: Option<&'a [PortId]>,
 }
 
@@ -130,7 +133,8 @@ impl<'a> Spread<'a> {
         Some(Spread { in_port, from_protected, vid, form, unknown, only })
     }
 
-    /// The change of the tag on the way out by this member, or why it is left out.
+    /// Returns the change of the outer tag for output on this member, or the reason why the member is
+    /// excluded.
     #[inline]
     fn to(&self, member: &Member) -> Result<TagChange, DropReason> {
         if member.port == self.in_port {
@@ -150,7 +154,8 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// IGMP and MLD by their types; other types of theirs are data to us (RFC 4541 section 2.1.1, item 5).
+/// Classifies IGMP and MLD messages by type. Messages of other types are forwarded as data (RFC 4541 section
+/// 2.1.1, item 5).
 fn control(key: &FlowKey, layers: &Layers) -> Option<Control> {
     if layers.l4().is_none() || layers.is_fragment() {
         return None;
@@ -170,9 +175,9 @@ fn is_all_pim_routers(group: IpAddr) -> bool {
     }
 }
 
-/// Whether a group may be restricted to its listeners at all. Never: 224.0.0.0/24, which hosts need not report
-/// (RFC 4541 section 2.1.2, item 2), and IPv6 groups of link-local scope or less, whose loss would cut neighbour
-/// discovery (section 3).
+/// Returns whether frames of a group may be restricted to its listeners. Never restricted are 224.0.0.0/24,
+/// for which hosts need not send reports (RFC 4541 section 2.1.2, item 2), and IPv6 groups of link-local
+/// scope or less, whose loss would break neighbour discovery (section 3).
 pub(crate) fn is_prunable(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4.is_multicast() && v4.octets()[..3] != [224, 0, 0],

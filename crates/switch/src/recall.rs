@@ -1,20 +1,24 @@
-//! What a worker recalls of a small MAC table: which sources need nothing more, and where destinations are.
+//! A per-worker MAC cache in front of the shared MAC table. It records sources that need no learning and the
+//! decisions for destinations.
 //!
-//! In front of the shared table on the packet's path. With few stations their entries sit in the first-level cache, and
-//! then the look-ups' instructions are what a frame costs: here a frame costs two multiplications and three
-//! comparisons, in a loop that holds all it needs in registers ([`Recall::decide`]).
+//! With few MAC table entries the table fits into the first-level cache, and the instructions of the look-ups
+//! dominate the cost of a frame. The cache reduces the cost to two multiplications and three comparisons, in
+//! a loop that keeps its state in registers ([`Recall::decide`]).
 //!
-//! How frames come in is numbered: one number for the port and tag ([`Way`]), one for what decides where they may go,
-//! which many ports share (`Class`). A number stands above the address in one word, so that one comparison tells that
-//! an address was recalled, for this way in, in this epoch. Only what passed every check of the slow path is recalled,
-//! so that the checks (group sources, reserved destinations) need not be repeated.
+//! Each combination of ingress port and tag has a number ([`Way`]). Each combination of VLAN, tag form and
+//! protection, which many ports share, has a class number (`Class`). A cached word holds the number above the
+//! address, so that one comparison decides whether the address is cached for this direction and epoch. Only
+//! frames that passed every check of the slow path are cached, so that the checks (group sources, reserved
+//! destinations) are not repeated.
 //!
-//! With many stations the table is asked about every address ([`crate::forward`]'s `fetching`), and what is recalled is
-//! only where stations are: their numbers stand in place of addresses, in an epoch that lasts as long as the view.
+//! With many entries the shared table is queried for every address ([`crate::forward`]'s `fetching`). The
+//! cache then holds only the decision for each table entry. The entry's value takes the place of the address,
+//! and the epoch lasts as long as the view.
 //!
-//! Invariant: what was recalled under an epoch is true as long as the epoch lasts. A new one begins with every change
-//! of the bridge's configuration or table that a worker can see, and with every second (so that a recalled source needs
-//! no refresh). Epochs of several bridges live side by side; no number serves two epochs.
+//! Invariant: what is cached under an epoch is true as long as the epoch lasts. A new epoch begins with every
+//! change of the bridge's configuration or table that a worker can see. A new epoch also begins with every
+//! second, so that a cached source needs no refresh. Epochs of several bridges exist side by side. No number
+//! is used in two epochs.
 
 use std::slice;
 
@@ -23,52 +27,54 @@ use packet::{DropReason, FlowKey, PortId};
 use crate::decision::{Decision, TagForm};
 use crate::forward::{addresses, ingress};
 
-/// Sources: 64 KiB, of which only the lines in use matter.
+/// Number of cached sources (64 KiB). Only the cache lines in use matter.
 const SOURCES: usize = 8192;
-/// Destinations: 128 KiB, likewise.
+/// Number of cached destinations (128 KiB). Only the cache lines in use matter.
 const TARGETS: usize = 8192;
-/// Stations up to which recalling pays (measured): with more, too many share a place.
+/// Number of MAC table entries up to which the cache is used. With more entries, too many share a slot
+/// (measured).
 pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
-/// Where a number stands above an address.
+/// Position of a number above an address, in bits.
 const NUMBER_SHIFT: u32 = 48;
-/// Its bits 12 to 23 are 1: addresses that differ in their last octet (bits 40 to 47 of a word) lie side by side, so
-/// that a rack of hosts fills few cache lines. The others come from the golden ratio and scatter.
+/// Multiplier of the hash. Its bits 12 to 23 are 1, so that addresses that differ in the last octet (bits 40
+/// to 47 of a word) get adjacent slots and a rack of hosts fills few cache lines. Its other bits are of the
+/// golden ratio and scatter the addresses.
 const SPREAD: u64 = 0x9e37_79b9_7f00_1c15;
 
-/// See the [module](self).
+/// A per-worker MAC cache. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Recall {
-    /// Numbered addresses that are known where they came in, and fresh.
+    /// Numbered source addresses that are known on their ingress port and fresh.
     sources: Box<[u64; SOURCES]>,
     targets: Box<[Target; TARGETS]>,
     ways: [Way; WAYS],
     classes: [Numbered; CLASSES],
     epochs: [Epoch; BRIDGES],
-    /// The epoch of the burst under way; 0 is none.
+    /// Number of the epoch of the current burst. 0 for none.
     current: u32,
-    /// The last epoch that began.
+    /// Number of the epoch that began last.
     last: u32,
-    /// The last number that was given out; 0 is none.
+    /// Last number assigned to a way or class. 0 for none.
     number: u16,
 }
 
-/// Where a destination is.
+/// The cached decision for a destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Target {
-    /// Numbered by the class of frames for which this holds.
+    /// Destination address below the number of the class for which the decision is valid.
     address: u64,
-    /// For frames that came in by any other port than the station's.
+    /// Decision for frames that arrived on another port than the output port.
     decision: Decision,
 }
 
 impl Target {
-    /// Writes the decision for a frame that came in by `way`.
+    /// Writes the decision for a frame that arrived by `way`.
     #[inline(always)]
     fn decide(&self, way: Way, out: &mut Decision) {
-        // As a slice, else the compiler copies it field by field because the next line looks at fields.
+        // A slice copy, because otherwise the compiler copies field by field (the next line reads fields).
         slice::from_mut(out).copy_from_slice(slice::from_ref(&self.decision));
         if matches!(&self.decision, Decision::Forward { port, .. } if *port == way.port) {
             *out = Decision::Drop(DropReason::SamePort);
@@ -76,20 +82,20 @@ impl Target {
     }
 }
 
-/// How frames come in by a port with a tag, in an epoch.
+/// A direction of ingress: a combination of port and tag, in one epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Way {
-    /// The masked first word of their keys.
+    /// Masked first word of the flow keys of this direction.
     pub(crate) ingress: u64,
     epoch: u32,
     pub(crate) port: PortId,
     pub(crate) vid: u16,
     number: u16,
-    /// Number of their class.
+    /// Number of the direction's class.
     class: u16,
 }
 
-/// What of an admitted frame, besides its port, says where it may go.
+/// The facts of an admitted frame, besides its port, that decide its outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) vid: u16,
@@ -104,12 +110,12 @@ struct Numbered {
     number: u16,
 }
 
-/// The state of a bridge for which an epoch holds.
+/// The state of a bridge that an epoch stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Number of the bridge's view.
     pub(crate) view: u64,
-    /// Changes of its table.
+    /// Change count of the bridge's tables.
     pub(crate) changes: u64,
     /// Second of the coarse clock.
     pub(crate) secs: u16,
@@ -135,7 +141,7 @@ impl Recall {
         }
     }
 
-    /// Enters the epoch of a bridge in this state, a new one if the state is new.
+    /// Enters the epoch of a bridge in this state. Begins a new epoch if the state is new.
     #[inline]
     pub(crate) fn enter(&mut self, state: State) {
         let place = usize::try_from(state.view % BRIDGES as u64).unwrap_or(0);
@@ -151,7 +157,7 @@ impl Recall {
     fn begin(&mut self, place: usize, state: State) {
         self.last = self.last.wrapping_add(1);
         if self.last == 0 {
-            // After four thousand million epochs an old number would come to mean something again.
+            // Epoch numbers wrap after 2^32 epochs, and an old number would become valid again.
             self.forget();
             self.epochs = [Epoch::default(); BRIDGES];
             self.last = 1;
@@ -160,7 +166,7 @@ impl Recall {
         self.epochs[place] = Epoch { state, number: self.current };
     }
 
-    /// Forgets everything that bears a number. In place: the data path allocates nothing.
+    /// Clears all entries with a number, in place, because the data path does not allocate.
     #[cold]
     fn forget(&mut self) {
         self.sources.fill(0);
@@ -170,14 +176,15 @@ impl Recall {
         self.number = 0;
     }
 
-    /// How frames come in whose keys' masked first word is `ingress`, if one did in this epoch.
+    /// Returns the direction of frames whose masked first key word is `ingress`. `None` if the current epoch
+    /// has no such direction.
     #[inline(always)]
     pub(crate) fn way(&self, ingress: u64) -> Option<Way> {
         let way = self.ways[place::<WAYS>(ingress)];
         (way.ingress == ingress && way.epoch == self.current).then_some(way)
     }
 
-    /// Numbers a way in that this epoch did not know: that of admitted frames of a class, by `port`.
+    /// Assigns a number to a direction that is new in this epoch: admitted frames of a class on `port`.
     #[cold]
     #[inline(never)]
     pub(crate) fn open(&mut self, ingress: u64, port: PortId, class: Class) -> Way {
@@ -199,22 +206,23 @@ impl Recall {
         way
     }
 
-    /// Notes that frames from `source` that come in by `way` need nothing of the learning process in this epoch.
+    /// Records that frames from `source` that arrive by `way` need no learning in this epoch.
     #[inline(always)]
     pub(crate) fn note_source(&mut self, way: Way, source: u64) {
         let source = numbered(way.number, source);
         self.sources[place::<SOURCES>(source)] = source;
     }
 
-    /// Notes what becomes of frames to `destination` that come in as those of `way`, unless by the station's own port.
+    /// Records the decision for frames to `destination` of the class of `way`. The decision is not valid for
+    /// frames that arrive on the output port.
     #[inline(always)]
     pub(crate) fn note_target(&mut self, way: Way, destination: u64, decision: Decision) {
         let address = numbered(way.class, destination);
         self.targets[place::<TARGETS>(address)] = Target { address, decision };
     }
 
-    /// Writes the decision for a frame that came in by `way` for a station (its number in place of an address).
-    /// Returns whether it is recalled.
+    /// Writes the cached decision for a frame that arrived by `way` for a MAC table entry, named by its value
+    /// in place of an address. Returns whether the decision was cached.
     #[inline(always)]
     pub(crate) fn decide_station(&self, way: Way, station: u32, out: &mut Decision) -> bool {
         let station = numbered(way.class, station.into());
@@ -225,7 +233,8 @@ impl Recall {
         target.address == station
     }
 
-    /// Decides about frames as long as they came in by `way` and all about them is recalled. Returns how many.
+    /// Decides frames until one did not arrive by `way` or is not fully cached. Returns the number of frames
+    /// decided.
     #[inline(never)]
     pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {
         let mut decided = 0;
@@ -252,7 +261,7 @@ fn numbered(number: u16, address: u64) -> u64 {
     u64::from(number) << NUMBER_SHIFT | address
 }
 
-/// The place of a word in a table of a power of two.
+/// Returns the slot of a word in a table of `LEN` slots, a power of two.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the upper bits of a product")]
 fn place<const LEN: usize>(word: u64) -> usize {
@@ -285,7 +294,7 @@ mod tests {
     }
 
     impl Recall {
-        /// The way in by a port in the current epoch, known or new.
+        /// Returns the direction of a port in the current epoch, and opens it if it is new.
         fn by(&mut self, port: u16, class: Class) -> Way {
             let ingress = ingress(&key(port, 0, 0));
             self.way(ingress).unwrap_or_else(|| self.open(ingress, PortId(port), class))
@@ -297,7 +306,7 @@ mod tests {
             self.note_target(way, destination, decision);
         }
 
-        /// The decision for one frame, if it is recalled.
+        /// Returns the decision for one frame, if it is cached.
         fn one(&self, way: Way, key: FlowKey) -> Option<Decision> {
             let mut out = [Decision::default()];
             (self.decide(way, &[key], &mut out) == 1).then_some(out[0])
@@ -388,7 +397,7 @@ mod tests {
         recall.enter(state(1));
         let first = recall.by(3, CLASS);
         recall.note(first, 1, 2, to(4));
-        // Each change takes a number for the way and one for its class.
+        // Each change takes one number for the way and one for its class.
         for changes in 2..40_000 {
             recall.enter(state(changes));
             let way = recall.by(3, CLASS);

@@ -1,6 +1,7 @@
-//! IGMP and MLD snooping, the control thread's half (RFC 4541): who listens to which group, and where the routers are.
+//! The control thread's part of IGMP and MLD snooping (RFC 4541), which tracks the listeners of each group
+//! and the ports of multicast routers.
 //!
-//! The times and their reasons stand with [`Snooper`].
+//! See [`Snooper`] for the timers and the reasons for them.
 
 mod message;
 
@@ -17,35 +18,41 @@ use crate::multicast::is_prunable;
 use message::{Event, Query};
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Last member query count, RFC 3376 section 8.11: a router asks so often before it believes a leave.
+/// Last member query count (RFC 3376 section 8.11): the number of queries that a router sends before it
+/// accepts a leave.
 const LAST_MEMBER_QUERIES: u64 = 2;
-/// What a leaving port has left where no querier asks: that count times the last member query interval of a second.
+/// Remaining membership time, in nanoseconds, after a leave in a VLAN without a querier: the last member
+/// query count times the last member query interval of one second.
 const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
-/// In how long hosts answer a query that does not say so (IGMP version 1, RFC 2236 section 4).
+/// Response time, in nanoseconds, of a query that does not carry one (IGMP version 1, RFC 2236 section 4).
 const RESPONSE_NS: u64 = 10 * NS_PER_S;
-/// How long after the response time an answer may be read: answers wait for the control thread's next look.
+/// Time, in nanoseconds, after the response time within which an answer is still accepted. Answers wait for
+/// the control thread's next poll.
 const ANSWER_SLACK_NS: u64 = NS_PER_S;
-/// In how long a host repeats a report of its own accord (RFC 2236 section 8.10, RFC 2710 section 7.10), and a second for the way: a report
-/// of an older member is an answer.
+/// Time, in nanoseconds, after which a report of a known member counts as an answer. Hosts repeat unsolicited
+/// reports within ten seconds (RFC 2236 section 8.10, RFC 2710 section 7.10), and one second is added for the
+/// delivery.
 const UNSOLICITED_NS: u64 = 11 * NS_PER_S;
-/// Queriers of one VLAN and family that are told apart. Where there is one, others fall silent (RFC 3376 section 6.6.2).
+/// Maximum number of queriers tracked for one VLAN and family. Normally there is one, because the others stop
+/// querying (RFC 3376 section 6.6.2).
 const MAX_QUERIERS: usize = 8;
-/// No query may cut a listener's time below this, lest a forged response time of zero cut everybody off.
+/// Lower bound, in nanoseconds, to which a query may cut a listener's time. Prevents a forged response time
+/// of zero from removing all listeners.
 const MIN_RESPONSE_NS: u64 = NS_PER_S;
 
-/// Times and bounds of snooping.
+/// Timers and bounds of snooping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnooperConfig {
-    /// Seconds that a report holds: the group membership interval, RFC 3376 section 8.4.
+    /// Seconds for which a report is valid: the group membership interval (RFC 3376 section 8.4).
     pub member_secs: u32,
-    /// Seconds that a query or PIM hello makes its port a router port: the other querier present interval, RFC 3376
-    /// section 8.5.
+    /// Seconds for which a query or PIM hello makes its port a router port: the other querier present
+    /// interval (RFC 3376 section 8.5).
     pub router_secs: u32,
-    /// Whether a leave takes effect at once: for ports with one host each.
+    /// Whether a leave takes effect at once. For ports with one host each.
     pub fast_leave: bool,
-    /// Groups that a bridge knows at most.
+    /// Maximum number of groups of a bridge.
     pub max_groups: usize,
-    /// Groups that one port listens to at most, over all its VLANs.
+    /// Maximum number of groups of one port, over all its VLANs.
     pub max_groups_per_port: u32,
 }
 
@@ -61,49 +68,57 @@ impl Default for SnooperConfig {
     }
 }
 
-/// What a snooper has seen, as counts.
+/// Event counts of a snooper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnooperCounts {
-    /// Reports that somebody listens, by group.
+    /// Number of join reports, counted for each group.
     pub joins: u64,
-    /// Reports that somebody left, by group.
+    /// Number of leave reports, counted for each group.
     pub leaves: u64,
-    /// Queries that were believed.
+    /// Number of queries accepted.
     pub queries: u64,
-    /// PIM hellos that were believed.
+    /// Number of PIM hellos accepted.
     pub hellos: u64,
-    /// Frames that were not believed: broken, not as a host would believe them, or of a router where none may be.
+    /// Number of messages rejected: malformed ones, ones that a host would not accept, and router messages
+    /// from ports where no router may be.
     pub bad: u64,
-    /// Joins beyond a bound.
+    /// Number of joins refused because of a bound.
     pub refused: u64,
 }
 
-/// Reads what workers punt: the control thread's half of snooping, one for each bridge.
+/// Processes the multicast control messages that workers punt: the control thread's part of snooping. One
+/// snooper serves one bridge.
 ///
-/// Workers punt a copy of each report, query and PIM hello; [`Snooper::handle`] reads it, [`Snooper::tick`] forgets
-/// what was not confirmed, and [`Snooper::take_groups`] gives the next table for [`crate::Bridge::with_groups`] when
-/// something changed. One snooper serves one bridge.
+/// Workers punt a copy of each report, query and PIM hello. [`Snooper::handle`] processes a copy.
+/// [`Snooper::tick`] removes expired state. [`Snooper::take_groups`] returns the next table for
+/// [`crate::Bridge::with_groups`] if something changed.
 ///
-/// - A port listens from a report until [`SnooperConfig::member_secs`] pass without another, while a querier lives that the port has answered:
-///   silence means something only behind a port that hears the question. A port that is at its bound of groups keeps no silent one.
-/// - **There is no querier of our own.** A group goes to its listeners only where a querier lives in its VLAN and family: where none does, nobody
-///   renews memberships, and listeners are not asked to report themselves. Until then, and for the response time of the querier's first general
-///   query, all groups flood (as in Linux, `br_multicast_querier_exists`). A general query from address zero counts, too: a snooping switch
-///   that asks is no router (RFC 4541 section 2.1.1, item 1b), but listeners answer it.
-/// - A querier is its IP source, and counts once reports of another port than its own have followed a question of it within the response time. A
-///   forged source may be one that hosts discard (of another subnet under `rp_filter`, or a listener's own), so that all others would be silent.
-/// - A leave ends that at once with `fast_leave`. Otherwise, where a querier lives, the querier's own question about the
-///   group cuts the time of the ports that have left to twice the response time, and those who still listen there answer. Ports that have not
-///   left keep their time, whoever asks. Without a querier the leaving port has two seconds.
-/// - A router port is one that a query (not from address zero) or a PIM hello came in by, for
+/// - **Membership**: a port is a listener from its report until [`SnooperConfig::member_secs`] pass without
+///   another report, provided that a querier is present whose queries the port has answered. Without such a
+///   querier, silence does not end a membership, because the port may not hear the queries. A silent
+///   membership of a port at its bound of groups always ends.
+/// - **No querier of its own**: a group is restricted to its listeners only if a querier is present in its
+///   VLAN and family, because memberships are renewed only in answer to queries. Until then, and for the
+///   response time of the querier's first general query, all groups flood (as in Linux,
+///   `br_multicast_querier_exists`). A general query from address zero counts, because listeners answer it,
+///   although its sender is a snooping switch and not a router (RFC 4541 section 2.1.1, item 1b).
+/// - **Queriers**: a querier is identified by its IP source. A querier counts when reports from another port
+///   than its own follow one of its queries within the response time. Hosts may discard queries with a forged
+///   source (one of another subnet under `rp_filter`, or a listener's own address), and would all be silent.
+/// - **Leave**: with `fast_leave` a leave ends the membership at once. Otherwise, if a querier is present,
+///   the querier's own query about the group cuts the remaining time of the ports that have sent a leave to
+///   twice the response time, and remaining listeners on these ports answer. Other ports keep their time.
+///   Without a querier the leaving port has two seconds.
+/// - **Router ports**: a query (not from address zero) or a PIM hello makes its port a router port for
 ///   [`SnooperConfig::router_secs`]. Queries and hellos of ports where no router may be
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
-/// - A query cuts the time of listeners that it reaches only. A querier on a protected port, which other protected ports do not
-///   hear, does not count as one that renews memberships.
-/// - Where copies of a port's messages were left out (beyond 100 a second, or because no place was left for them), a report may be among them: the
-///   memberships of this port last [`SnooperConfig::member_secs`] from then on at least.
-/// - Groups are bounded per port and per bridge. A listener beyond its port's bound gets the group only as long as it
-///   floods; a group beyond the bridge's bound floods.
+/// - **Protected ports**: a query cuts the time only of listeners that it reaches. A querier on a protected
+///   port does not count as present, because other protected ports do not hear it.
+/// - **Missed copies**: if the snooper missed copies of a port's messages (beyond 100 a second, or because
+///   the queue was full), a report may be among them. The memberships of this port then last for at least
+///   [`SnooperConfig::member_secs`] more.
+/// - **Bounds**: groups are bounded for each port and for each bridge. A listener beyond its port's bound
+///   gets the group only as long as the group floods. A group beyond the bridge's bound floods.
 #[derive(Debug)]
 pub struct Snooper {
     config: SnooperConfig,
@@ -111,28 +126,28 @@ pub struct Snooper {
     groups: BTreeMap<(u16, IpAddr), BTreeMap<PortId, Member>>,
     routers: BTreeMap<(u16, Family), BTreeMap<PortId, u64>>,
     queriers: BTreeMap<(u16, Family), BTreeMap<IpAddr, Querier>>,
-    /// Groups that each port listens to.
+    /// Number of groups that each port listens to.
     per_port: HashMap<PortId, u32>,
     counts: SnooperCounts,
     changed: bool,
 }
 
-/// A querier that lives.
+/// A querier that is present.
 #[derive(Clone, Debug)]
 struct Querier {
-    /// Port that its last general query came in by.
+    /// Port on which its last general query arrived.
     port: PortId,
-    /// Until when it is taken to live.
+    /// Time until which the querier counts as present.
     expires_ns: u64,
-    /// Until when listeners answer its last general query.
+    /// Time until which listeners answer its last general query.
     asks_until_ns: u64,
-    /// From when on all listeners have answered it.
+    /// Time from which all listeners have answered the querier.
     answered_ns: u64,
-    /// Whether a port besides its own has answered it.
+    /// Whether a port other than its own has answered the querier.
     is_heard: bool,
-    /// Ports that have renewed a membership in answer to it, and to no other querier.
+    /// Ports that have renewed a membership in answer to this querier and to no other.
     heard_by: BTreeSet<PortId>,
-    /// Whether groups go to their listeners only.
+    /// Whether groups are restricted to their listeners because of this querier.
     restricts: bool,
 }
 
@@ -144,15 +159,16 @@ impl Querier {
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    /// When the first report came.
+    /// Time of the first report.
     since_ns: u64,
     expires_ns: u64,
-    /// Whether a leave has come since the last report.
+    /// Whether a leave has arrived since the last report.
     has_left: bool,
 }
 
 impl Snooper {
-    /// A snooper that knows nothing. `seed` keys the tables that it makes and must be secret and random.
+    /// Creates a snooper without groups. `seed` keys the tables that the snooper makes and must be secret and
+    /// random.
     pub fn new(config: SnooperConfig, seed: u64) -> Snooper {
         Snooper {
             config,
@@ -166,8 +182,8 @@ impl Snooper {
         }
     }
 
-    /// Reads a frame that a decision of `bridge` punted: `port` and `vid` are those of its arrival (the decision names the
-    /// VLAN), `frame` its bytes as received.
+    /// Processes a frame that a decision of `bridge` punted. `port` and `vid` are the port and VLAN of its
+    /// arrival (the decision names the VLAN), and `frame` is its bytes as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
         let mut events = Vec::new();
         if message::read(frame, vid, |event| events.push(event)).is_err() {
@@ -192,7 +208,7 @@ impl Snooper {
         }
     }
 
-    /// Forgets what ran out on the ports of `bridge`. Call it about once a second.
+    /// Removes expired state of the ports of `bridge`. Call it about once a second.
     pub fn tick(&mut self, bridge: &Bridge, now: Now) {
         let mut changed = false;
         for queriers in self.queriers.values_mut() {
@@ -231,7 +247,8 @@ impl Snooper {
         self.settle(forgotten);
     }
 
-    /// Forgets ports and VLANs that the bridge no longer has; call it when the bridge is reconfigured.
+    /// Removes the state of ports and VLANs that the bridge no longer has. Call it when the bridge is
+    /// reconfigured.
     pub fn follow(&mut self, bridge: &Bridge) {
         let carries = |port, vid| bridge.carries(port, vlan(vid));
         for (&(vid, _), ports) in &mut self.routers {
@@ -250,13 +267,13 @@ impl Snooper {
         self.settle(forgotten);
     }
 
-    /// The table for workers, if something changed since the last call. Making it costs time in proportion to all
-    /// groups, so a busy caller waits a little between calls.
+    /// Returns the table for workers if something changed since the last call. The cost of making it is
+    /// proportional to the number of groups, so that a busy caller should space out its calls.
     pub fn take_groups(&mut self) -> Option<Arc<Groups>> {
         std::mem::take(&mut self.changed).then(|| self.table())
     }
 
-    /// Returns the table for workers as it is now.
+    /// Returns the current table for workers.
     pub fn table(&self) -> Arc<Groups> {
         let restricts = |group: &GroupPorts| {
             let queriers = self.queriers.get(&(group.vid.get(), Family::of(group.group)));
@@ -266,7 +283,7 @@ impl Snooper {
         Arc::new(Groups::new(&groups, &self.routers(), self.seed))
     }
 
-    /// Known groups with their listeners, for `show`.
+    /// Returns the known groups with their listeners, for `show`.
     pub fn groups(&self) -> Vec<GroupPorts> {
         let ports = |(&(vid, group), members): (&(u16, IpAddr), &BTreeMap<PortId, Member>)| GroupPorts {
             vid: vlan(vid),
@@ -276,7 +293,7 @@ impl Snooper {
         self.groups.iter().map(ports).collect()
     }
 
-    /// Ports with multicast routers, for `show`.
+    /// Returns the ports with multicast routers, for `show`.
     pub fn routers(&self) -> Vec<RouterPorts> {
         let ports = |(&(vid, family), ports): (&(u16, Family), &BTreeMap<PortId, u64>)| RouterPorts {
             vid: vlan(vid),
@@ -286,8 +303,8 @@ impl Snooper {
         self.routers.iter().map(ports).collect()
     }
 
-    /// Returns the listeners of each known group, and the ports with routers of each VLAN (without a group), with the seconds since each last
-    /// said so.
+    /// Returns the listeners of each known group, and the router ports of each VLAN (without a group), with
+    /// the seconds since the last report, query or hello of each.
     pub fn listed(&self, now: Now) -> Vec<(u16, Option<IpAddr>, PortId, u32)> {
         let age = |lives_secs: u32, expires_ns: u64| {
             let left = expires_ns.saturating_sub(now.ns) / NS_PER_S;
@@ -308,7 +325,7 @@ impl Snooper {
         groups.chain(routers).collect()
     }
 
-    /// Forgets groups, routers and queriers: multicast floods until somebody says something.
+    /// Removes all groups, routers and queriers. Multicast floods until new messages arrive.
     pub fn flush(&mut self) {
         self.groups.clear();
         self.routers.clear();
@@ -317,12 +334,13 @@ impl Snooper {
         self.changed = true;
     }
 
-    /// What it has seen.
+    /// Returns the event counts.
     pub fn counts(&self) -> SnooperCounts {
         self.counts
     }
 
-    /// Notes that a port listens. Returns whether the port has listened for so long that the report is an answer to a question.
+    /// Records that a port is a listener. Returns whether the port has been a listener for so long that the
+    /// report answers a query.
     fn join(&mut self, port: PortId, vid: u16, group: IpAddr, now_ns: u64) -> bool {
         self.counts.joins += 1;
         if !is_prunable(group) {
@@ -332,7 +350,7 @@ impl Snooper {
         let listens = Member { since_ns: now_ns, expires_ns, has_left: false };
         let known = self.groups.get_mut(&(vid, group));
         if let Some(member) = known.and_then(|members| members.get_mut(&port)) {
-            // After a leave, a report may be that of a host that has come back.
+            // After a leave, a report may come from a host that has returned.
             let since_ns = if member.has_left { now_ns } else { member.since_ns };
             *member = Member { since_ns, ..listens };
             return since_ns + UNSOLICITED_NS <= now_ns;
@@ -349,12 +367,12 @@ impl Snooper {
         false
     }
 
-    /// Notes that a port hears the queriers whose question it may have answered by a report.
+    /// Records that a port hears the queriers whose queries its report may answer.
     fn answer(&mut self, port: PortId, vid: u16, family: Family, is_renewal: bool, now_ns: u64) {
         let Some(queriers) = self.queriers.get_mut(&(vid, family)) else { return };
         let mut asking: Vec<&mut Querier> =
             queriers.values_mut().filter(|querier| querier.is_asking(now_ns)).collect();
-        // A question that comes at the same time as another may be the one that is not heard.
+        // With two queries at once, the port may hear only the other one.
         if let ([querier], true) = (asking.as_mut_slice(), is_renewal) {
             querier.heard_by.insert(port);
         }
@@ -395,10 +413,11 @@ impl Snooper {
         let Some(group) = query.group.filter(|_| !query.suppress) else { return };
         let answer_ns = (LAST_MEMBER_QUERIES * query.max_resp_ns).max(MIN_RESPONSE_NS);
         for (&listener, member) in self.groups.get_mut(&(vid, group)).into_iter().flatten() {
-            // A listener on the port of the querier heard the query on the wire; others got it from the bridge.
+            // A listener on the querier's port heard the query on the wire. Other listeners received it
+            // through the bridge.
             let has_heard = listener == port || bridge.reaches(port, listener);
             if member.has_left && has_heard && member.expires_ns > now_ns + answer_ns {
-                // Asked and not answering is leaving.
+                // A listener that does not answer counts as having left.
                 member.expires_ns = now_ns + answer_ns;
             }
         }
@@ -436,7 +455,7 @@ impl Snooper {
         self.changed |= known.is_none();
     }
 
-    /// Settles the counts of memberships that are gone, and forgets groups that nobody listens to.
+    /// Updates the counts for removed memberships, and removes groups without listeners.
     fn settle(&mut self, forgotten: Vec<PortId>) {
         if forgotten.is_empty() {
             return;

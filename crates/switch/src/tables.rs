@@ -1,8 +1,9 @@
-//! What a bridge remembers: the MAC table, how many addresses each port holds, and how often one moved.
+//! The tables of a bridge: the MAC table, and counts of addresses and moves for each port.
 //!
-//! Shared by all workers and by every [`crate::Bridge`] value that follows from another by a change of configuration.
-//! Workers look up, refresh and learn; ageing, flushing and listing belong to control threads. Filtering database of
-//! IEEE 802.1Q clause 8.8; one table for all VLANs, looked up by VLAN and address (independent learning, 8.8.8).
+//! All workers share the tables, and so do all [`crate::Bridge`] values that follow from one another by
+//! changes of configuration. Workers look up, refresh and learn. Control threads age, flush and list entries.
+//! The MAC table is the filtering database of IEEE 802.1Q clause 8.8. One table holds the entries of all
+//! VLANs, keyed by VLAN and address (independent learning, 8.8.8).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,22 +15,23 @@ use sync::CachePadded;
 use sync::mac_table::{BucketIndex, Entry, Inserted, MacTable};
 use zerocopy::FromZeros;
 
-/// A key's place for the VLAN, above the address.
+/// Position of the VLAN in a table key, above the address, in bits.
 const VID_SHIFT: u32 = 48;
 const STATIC: u32 = 1 << 16;
 const DISCARD: u32 = 1 << 17;
-/// Ports are numbered in 16 bits.
+/// Number of possible ports: port numbers have 16 bits.
 const PORTS: usize = 1 << 16;
-/// Ages that only a clock reading older than the entry's can show: such an entry is fresh.
+/// Lowest age that can only come from a clock reading older than the entry's. An entry of this age or more is
+/// fresh.
 const FUTURE: u16 = u16::MAX - 256;
-/// Buckets that one call of [`BridgeTables::age`] looks at, at least.
+/// Minimum number of buckets that one call of [`BridgeTables::age`] examines.
 const SWEEP_MIN: usize = 4096;
-/// Entries that are read for each eviction, if the table has as many in [`EVICTION_BUCKETS`] buckets.
+/// Number of entries that each eviction reads, if [`EVICTION_BUCKETS`] buckets of the table hold that number.
 const EVICTION_ENTRIES: usize = 64;
-/// Buckets, a cache line each, that are read for each eviction at most.
+/// Maximum number of buckets, of one cache line each, that each eviction reads.
 const EVICTION_BUCKETS: usize = 256;
 
-/// What is stored with an address: its port, and whether by whose will.
+/// The value of a MAC table entry: the port, and flags for static and discarding entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Station(pub(crate) u32);
 
@@ -60,120 +62,124 @@ impl Station {
     }
 }
 
-/// An address as the low 48 bits of a number, first octet lowest: as a little-endian machine loads it from a flow key.
+/// Returns an address as the low 48 bits of a number, first octet lowest, as a little-endian machine loads it
+/// from a flow key.
 #[inline]
 pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// The address in the low 48 bits.
+/// Returns the address in the low 48 bits of `bits`.
 pub(crate) fn mac_of(bits: u64) -> MacAddr {
     let [a, b, c, d, e, f, _, _] = bits.to_le_bytes();
     MacAddr([a, b, c, d, e, f])
 }
 
-/// The table's key of an address ([`mac_bits`]) in a VLAN.
+/// Returns the table's key of an address ([`mac_bits`]) in a VLAN.
 #[inline]
 pub(crate) fn station_key(vid: u16, mac_bits: u64) -> u64 {
     u64::from(vid) << VID_SHIFT | mac_bits
 }
 
-/// An entry of the MAC table, as `show` lists it and a hand-over carries it.
+/// An entry of the MAC table, as `show` lists it and a hand-over transfers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FdbEntry {
-    /// VLAN, [`VlanId::NONE`] for transparent ports.
+    /// VLAN of the entry, [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
-    /// Address.
+    /// MAC address.
     pub mac: MacAddr,
-    /// Where it is; `None` for a static entry that discards.
+    /// Port of the address. `None` for a static entry that discards.
     pub port: Option<PortId>,
-    /// Seconds since it was last seen as a source; 0 for static entries.
+    /// Seconds since a frame from the address was last seen. 0 for static entries.
     pub age_secs: u16,
-    /// Whether it was configured rather than learned.
+    /// Whether the entry was configured and not learned.
     pub is_static: bool,
 }
 
 impl FdbEntry {
-    /// VLAN and address as one number: the VLAN above 48 bits of address, first octet lowest.
+    /// Returns VLAN and address as one number: the VLAN above 48 bits of address, first octet lowest.
     pub fn key(&self) -> u64 {
         station_key(self.vid.get(), mac_bits(self.mac))
     }
 }
 
-/// Somebody who forwards by a copy of the table: the driver hook. It is told at once what is not so any more; what is new
-/// it asks for itself.
+/// A hook offload that forwards by a copy of the MAC table (the driver hook). The table notifies the offload
+/// at once of entries that changed or were removed. The offload looks up new entries by itself.
 pub trait Shortcut: Send + Sync + fmt::Debug {
-    /// Forget this station ([`FdbEntry::key`]). Called by workers, too: no lock, no allocation, no system call.
+    /// Removes this station ([`FdbEntry::key`]) from the offload. Workers call this function too, so that it
+    /// must not lock, allocate or make system calls.
     fn revoke(&self, key: u64);
 }
 
-/// What became of an attempt to learn.
+/// The result of an attempt to learn an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learned {
     /// The address is new.
     New,
-    /// It was on this port before.
+    /// The address was on this port before.
     Moved(PortId),
-    /// Another worker was quicker, with the same result.
+    /// Another worker learned the address on the same port first.
     Already,
-    /// It became static meanwhile.
+    /// The address became static in the meantime.
     Static(Station),
-    /// Not learned, and why.
+    /// The address was not learned, for this reason.
     Refused(&'static str),
 }
 
-/// How many addresses may be held.
+/// Limits of the number of addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Learned on the port.
+    /// Maximum number of addresses learned on the port.
     pub(crate) port: u32,
-    /// In the whole bridge.
+    /// Maximum number of addresses in the whole bridge.
     pub(crate) bridge: u32,
 }
 
-/// What is compared of entries for an eviction, the greatest goes: how many its port holds, its age, and of several the lowest key.
+/// Rank of an entry for eviction, of which the greatest is evicted: number of addresses on its port, its age,
+/// and the lowest key last.
 type EvictionRank = (u32, u16, std::cmp::Reverse<u64>);
 
-/// Why an address is not learned, in words for recorders.
+/// Reasons why an address is not learned, in words for recorders.
 const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows, and none of a port with as many as this one was found that could give way";
 const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
 const BUCKET_BUSY: &str = "another worker was writing in the same bucket; the next frame will do";
 
-/// What has become of a bridge's addresses.
+/// Counts of address events of a bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableCounts {
-    /// Addresses that came new.
+    /// Number of new addresses learned.
     pub learned: u64,
-    /// Addresses that went after their time.
+    /// Number of addresses removed by ageing.
     pub expired: u64,
-    /// Addresses that gave way to others, in a full table.
+    /// Number of addresses evicted in favour of others in a full table.
     pub evicted: u64,
-    /// Addresses that were seen at another port.
+    /// Number of times that a known address appeared on another port.
     pub moved: u64,
 }
 
-/// What a bridge remembers: MAC table, addresses per port, moves. Shared by all versions of the bridge and by all
-/// workers.
+/// The MAC table and address counts of a bridge, shared by all versions of the bridge and by all workers.
 #[derive(Debug)]
 pub struct BridgeTables {
     table: MacTable,
-    /// Entries, static ones included, counted before they are made so that no limit is overstepped.
+    /// Number of entries, static ones included. Counted before an entry is inserted, so that the limit is not
+    /// exceeded.
     held: AtomicU32,
-    /// Learned entries per port. Zero pages until a port is used.
+    /// Number of learned entries for each port. Pages are zero until a port is used.
     per_port: Box<[AtomicU32]>,
     moves: AtomicU64,
-    /// Moves by the port that they led to. Zero pages until a port is used.
+    /// Number of moves by the port that they led to. Pages are zero until a port is used.
     moves_to: Box<[AtomicU64]>,
-    /// Addresses that came new, that were silent for too long, and that gave way to others.
+    /// Counts of addresses that were learned, expired and evicted.
     learned: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
-    /// Changes of what is known, so that workers can tell whether what they recall still holds. Raised after each.
+    /// Number of changes of entries, by which workers detect that their MAC cache is stale. Incremented after
+    /// each change.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
-    /// Number of the port that holds most learned entries, as far as the last learning or sweep has seen.
+    /// Number of the port that holds the most learned entries, as seen by the last learning or sweep.
     fullest: AtomicU32,
     /// Bucket at which the next eviction begins to read.
     evict_from: AtomicUsize,
@@ -204,7 +210,8 @@ impl BridgeTables {
         }
     }
 
-    /// Who is told what is not so any more; once for these tables. False if there is somebody already.
+    /// Sets the hook offload that is notified of changed and removed entries. Returns false if one is already
+    /// set.
     pub fn set_shortcut(&self, shortcut: Arc<dyn Shortcut>) -> bool {
         self.shortcut.set(shortcut).is_ok()
     }
@@ -215,13 +222,14 @@ impl BridgeTables {
         }
     }
 
-    /// Where a station ([`FdbEntry::key`]) is now; `None` where it is unknown or discarded.
+    /// Returns the port of a station ([`FdbEntry::key`]). `None` if the station is unknown or discarded.
     pub fn port_of(&self, key: u64) -> Option<PortId> {
         let station = self.table.lookup(key).map(|hit| Station(hit.value))?;
         (!station.discards()).then(|| station.port())
     }
 
-    /// Says that a station was seen on its port in this second by somebody else than a worker.
+    /// Refreshes a learned entry on `port` for traffic that another component than a worker saw in the second
+    /// `secs`.
     pub fn seen(&self, key: u64, port: PortId, secs: u16) {
         let Some(hit) = self.table.lookup(key) else { return };
         let later = secs.wrapping_sub(hit.age);
@@ -230,7 +238,7 @@ impl BridgeTables {
         }
     }
 
-    /// Empty tables with room for more entries, under the same count of moves.
+    /// Returns empty tables with a larger capacity and the current counts of events.
     pub(crate) fn larger(&self, mac_limit: u32, seed: u64) -> BridgeTables {
         let tables = BridgeTables::new(mac_limit, seed);
         let counts = self.counts();
@@ -250,7 +258,7 @@ impl BridgeTables {
         tables
     }
 
-    /// The limit that the table's size was made for.
+    /// Returns the limit that the table was sized for.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -260,7 +268,7 @@ impl BridgeTables {
         &self.table
     }
 
-    /// A number that is another one after every change of an entry (its age aside).
+    /// Returns a number that differs after every change of an entry other than of its age.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes.0.load(Ordering::Acquire)
@@ -270,32 +278,33 @@ impl BridgeTables {
         self.changes.0.fetch_add(1, Ordering::Release);
     }
 
-    /// Entries held, static ones included.
+    /// Returns the number of entries, static ones included.
     pub fn len(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is known.
+    /// Returns whether the table holds no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Addresses learned on a port.
+    /// Returns the number of addresses learned on a port.
     pub fn learned_on(&self, port: PortId) -> u32 {
         self.per_port[port.index()].load(Ordering::Relaxed)
     }
 
-    /// How often a known address turned up on another port, since the bridge was made.
+    /// Returns the number of times that a known address appeared on another port, since the bridge was made.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// Returns how often an address turned up on this port that was known on another one, since the bridge was made.
+    /// Returns the number of times that an address known on another port appeared on this port, since the
+    /// bridge was made.
     pub fn moves_to(&self, port: PortId) -> u64 {
         self.moves_to[port.index()].load(Ordering::Relaxed)
     }
 
-    /// Returns what has become of addresses since the bridge was made.
+    /// Returns the counts of address events since the bridge was made.
     pub fn counts(&self) -> TableCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         TableCounts {
@@ -306,14 +315,15 @@ impl BridgeTables {
         }
     }
 
-    /// Every entry, in no particular order; each entry whole, the list not of one instant. `now_secs` is the coarse
-    /// clock of [`crate::Now`].
+    /// Returns every entry, in no particular order. Each entry is consistent, but the list is not of one
+    /// instant. `now_secs` is the coarse clock of [`crate::Now`].
     pub fn fdb(&self, now_secs: u16) -> impl Iterator<Item = FdbEntry> + '_ {
         self.table.iter().map(move |entry| listed(&entry, now_secs))
     }
 
-    /// Forgets learned entries that were silent for more than `ageing_secs`. Looks at an eighth of the table at a
-    /// call, but at least 4,096 buckets: call it about once a second. Returns how many went.
+    /// Removes learned entries that were silent for more than `ageing_secs`. Each call examines an eighth of
+    /// the table, but at least 4,096 buckets. Call it about once a second. Returns the number of entries
+    /// removed.
     pub fn age(&self, now_secs: u16, ageing_secs: u32) -> usize {
         let buckets = self.table.buckets();
         let step = (buckets / 8).max(SWEEP_MIN).min(buckets);
@@ -333,34 +343,36 @@ impl BridgeTables {
         gone
     }
 
-    /// Forgets the learned entries of a port.
+    /// Removes the learned entries of a port. Returns the number of entries removed.
     pub fn flush_port(&self, port: PortId) -> usize {
         self.flush(|entry| entry.port == Some(port))
     }
 
-    /// Forgets the learned entries of a VLAN.
+    /// Removes the learned entries of a VLAN. Returns the number of entries removed.
     pub fn flush_vlan(&self, vid: VlanId) -> usize {
         self.flush(|entry| entry.vid == vid)
     }
 
-    /// Forgets what was learned of an address, in every VLAN.
+    /// Removes the learned entries of an address in every VLAN. Returns the number of entries removed.
     pub fn flush_mac(&self, mac: MacAddr) -> usize {
         self.flush(|entry| entry.mac == mac)
     }
 
-    /// Forgets everything learned.
+    /// Removes all learned entries. Returns the number of entries removed.
     pub fn flush_all(&self) -> usize {
         self.flush(|_| true)
     }
 
-    /// Forgets the learned entries that `unwanted` names (their `age_secs` are not set). Returns how many went.
+    /// Removes the learned entries for which `unwanted` returns true. `age_secs` of the entries passed to it
+    /// is 0. Returns the number of entries removed.
     pub fn flush(&self, unwanted: impl Fn(&FdbEntry) -> bool) -> usize {
         let unwanted =
             |entry: &Entry| !Station(entry.value).is_static() && unwanted(&listed(entry, entry.age));
         self.remove_range(0..self.table.buckets(), &unwanted)
     }
 
-    /// Why [`BridgeTables::learn`] would refuse an address, as far as the limits go; changes nothing.
+    /// Returns the reason why [`BridgeTables::learn`] would refuse an address because of a limit. Changes
+    /// nothing.
     pub(crate) fn refusal(
         &self,
         port: PortId,
@@ -378,9 +390,10 @@ impl BridgeTables {
         (!known && is_refused).then_some(BRIDGE_LIMIT)
     }
 
-    /// Learns that a station is on `port`. `known`: whether the caller has just seen an entry for it.
+    /// Learns that a station is on `port`. `known` is whether the caller has just seen an entry for the
+    /// station.
     ///
-    /// In a full table a new station takes the place of another one ([`BridgeTables::evict`]).
+    /// In a full table a new station displaces another one ([`BridgeTables::evict`]).
     #[cold]
     #[inline(never)]
     pub(crate) fn learn(
@@ -395,8 +408,8 @@ impl BridgeTables {
         if !reserve(&self.per_port[port.index()], limits.port) {
             return Learned::Refused(PORT_LIMIT);
         }
-        // A known station needs no more room in the bridge, wherever it moves. If its entry vanishes at this moment,
-        // the bridge holds one more than its limit until the next departure.
+        // A known station needs no more space in the bridge, wherever it moves. If its entry is removed at
+        // this moment, the bridge holds one entry more than its limit until the next removal.
         if !known && !reserve(&self.held, limits.bridge) && !self.evict(port, limits.bridge, now_secs) {
             release(&self.per_port[port.index()]);
             return Learned::Refused(BRIDGE_LIMIT);
@@ -418,7 +431,7 @@ impl BridgeTables {
         }
     }
 
-    /// Remembers the port as the one with most entries if it holds more than that one.
+    /// Records the port as the fullest one if it holds more entries than the recorded port.
     fn note_fullest(&self, port: PortId) {
         let fullest = self.fullest.load(Ordering::Relaxed);
         let held =
@@ -428,13 +441,13 @@ impl BridgeTables {
         }
     }
 
-    /// Removes a learned entry of another station in favour of a new one on `port`, for which the port's count is already
-    /// raised: the oldest entry of the port that has most, as Open vSwitch does. Returns whether the new station has the
-    /// place of the one removed.
+    /// Evicts a learned entry in favour of a new station on `port`, whose count already includes the new
+    /// station. The victim is the oldest entry of the port that holds the most entries, as in Open vSwitch.
+    /// Returns whether the new station may use the space of the victim.
     ///
-    /// For workers: reads at most [`EVICTION_BUCKETS`] buckets and does not wait. In a table with more than
-    /// [`EVICTION_ENTRIES`] entries, "oldest" and "most" therefore count among the entries read, at another place of the
-    /// table each time.
+    /// For workers: the function reads at most [`EVICTION_BUCKETS`] buckets and does not wait. In a table
+    /// with more than [`EVICTION_ENTRIES`] entries, "oldest" and "most" therefore apply to the entries read,
+    /// which are at another place of the table each time.
     fn evict(&self, port: PortId, limit: u32, now_secs: u16) -> bool {
         let oldest = self.first_to_go(port, self.learned_on(port), now_secs);
         self.evict_from.fetch_add(EVICTION_BUCKETS / 8, Ordering::Relaxed);
@@ -447,7 +460,7 @@ impl BridgeTables {
         self.evicted.fetch_add(1, Ordering::Relaxed);
         self.changed();
         self.revoke(oldest.key);
-        // A table that holds more than a limit that was lowered shrinks by one with each attempt.
+        // A table that holds more entries than a lowered limit shrinks by one entry with each attempt.
         let has_place = self.held.load(Ordering::Relaxed) <= limit;
         if !has_place {
             release(&self.held);
@@ -455,7 +468,7 @@ impl BridgeTables {
         has_place
     }
 
-    /// Returns the key of the entry that a new station on `port` would displace; changes nothing.
+    /// Returns the key of the entry that a new station on `port` would displace. Changes nothing.
     pub(crate) fn displaced(&self, port: PortId, limits: Limits, now_secs: u16) -> Option<u64> {
         let held_here = self.learned_on(port);
         if held_here >= limits.port || self.len() < limits.bridge {
@@ -464,8 +477,9 @@ impl BridgeTables {
         self.first_to_go(port, held_here + 1, now_secs).map(|entry| entry.key)
     }
 
-    /// Returns the entry that gives way to a new station on `port`, which holds `held_here` with the new one: the oldest of
-    /// the port that has most among the entries read, if that port has as many as the new station's.
+    /// Returns the entry that a new station on `port` displaces. `held_here` is the number of entries of
+    /// `port` with the new one. The entry is the oldest of the fullest port among the entries read. `None` if
+    /// that port holds fewer entries than `port`.
     fn first_to_go(&self, port: PortId, held_here: u32, now_secs: u16) -> Option<Entry> {
         let held = |of: PortId| if of == port { held_here } else { self.learned_on(of) };
         let fullest = PortId(u16::try_from(self.fullest.load(Ordering::Relaxed)).unwrap_or_default());
@@ -494,8 +508,9 @@ impl BridgeTables {
         first.filter(|((held, ..), _)| *held >= held_here).map(|(_, entry)| entry)
     }
 
-    /// Settles the bridge's count: the entry may have come or gone between the look-up and the insertion, or found no room or a bucket
-    /// that another worker held.
+    /// Corrects the bridge's count after an insertion. The entry may have been added or removed between the
+    /// look-up and the insertion, or the insertion may have failed because the buckets were full or held by
+    /// another worker.
     fn correct_held(&self, known: bool, inserted: Inserted) {
         match (known, inserted) {
             (true, Inserted::New) => drop(self.held.fetch_add(1, Ordering::Relaxed)),
@@ -505,11 +520,11 @@ impl BridgeTables {
         }
     }
 
-    /// Settles the accounts after an entry of `old` was overwritten by one for `port`.
+    /// Updates the counts after an entry `old` was overwritten by one for `port`.
     fn moved(&self, at: BucketIndex, key: u64, port: PortId, old: Station, now_secs: u16) -> Learned {
         if old.is_static() {
-            // Configured between our look-up and our insertion: put back. A frame in between may follow the wrong
-            // entry, as it would had it come a moment earlier.
+            // The entry was made static between the look-up and the insertion. Restore it. A frame in between
+            // may follow the wrong entry, as a frame that came a moment earlier would have.
             let _ = self.table.insert_at(at, key, old.0, now_secs);
             self.changed();
             self.revoke(key);
@@ -527,12 +542,13 @@ impl BridgeTables {
         Learned::Moved(old.port())
     }
 
-    /// Every entry with the second in which it was last seen.
+    /// Returns every entry with the second in which it was last seen.
     pub(crate) fn entries_with_stamps(&self) -> impl Iterator<Item = (FdbEntry, u16)> + '_ {
         self.table.iter().map(|entry| (listed(&entry, entry.age), entry.age))
     }
 
-    /// Takes over an entry that is not known yet. Returns whether it did. For control threads.
+    /// Adds an entry for an address that is not yet known. Returns whether the entry was added. For control
+    /// threads.
     pub(crate) fn import(&self, key: u64, port: PortId, limits: Limits, seen_secs: u16) -> bool {
         if self.table.lookup(key).is_some() {
             return false;
@@ -545,7 +561,8 @@ impl BridgeTables {
         }
     }
 
-    /// Makes an entry static, or changes one. For control threads. Returns whether the table took it.
+    /// Adds a static entry, or makes an existing entry static. For control threads. Returns false if the
+    /// table is full.
     pub(crate) fn set_static(&self, key: u64, station: Station) -> bool {
         loop {
             match self.table.insert(key, station.0, 0) {
@@ -566,7 +583,7 @@ impl BridgeTables {
         }
     }
 
-    /// Takes a static entry away; a learned one stays.
+    /// Removes a static entry. A learned entry is left in place.
     pub(crate) fn clear_static(&self, key: u64) {
         if self.table.remove_if(key, |entry| Station(entry.value).is_static()).is_some() {
             self.changed();
@@ -575,7 +592,7 @@ impl BridgeTables {
         }
     }
 
-    /// Removes what `unwanted` names from a range of buckets, keeping the counts right.
+    /// Removes the entries for which `unwanted` returns true from a range of buckets, and updates the counts.
     fn remove_range(&self, buckets: std::ops::Range<usize>, unwanted: &impl Fn(&Entry) -> bool) -> usize {
         let found = RefCell::new(Vec::new());
         self.table.sweep_range(buckets, |entry| {
@@ -606,7 +623,7 @@ impl BridgeTables {
     }
 }
 
-/// Counts one more unless that would exceed `limit`.
+/// Increments `count` unless that would exceed `limit`. Returns whether it was incremented.
 fn reserve(count: &AtomicU32, limit: u32) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| (held < limit).then(|| held + 1)).is_ok()
 }

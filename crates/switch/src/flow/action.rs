@@ -1,358 +1,362 @@
-//! What rules do to packets: actions and instructions of OpenFlow 1.0 to 1.5 and Nicira's, in one form.
+//! Actions and instructions of flow entries: those of OpenFlow 1.0 to 1.5 and of Nicira, in one
+//! representation.
 
 use super::{Field, Match};
 
-/// Reserved ports (OpenFlow 1.3 and later; 1.0's lowest 16 bits of them).
+/// Reserved port numbers (of OpenFlow 1.1 and later, whose lowest 16 bits are those of OpenFlow 1.0).
 pub mod port {
     /// Highest number of an ordinary port.
     pub const MAX: u32 = 0xffff_ff00;
-    /// None set (`actset_output`, `watch_port`).
+    /// No port set (`actset_output`, `watch_port`).
     pub const UNSET: u32 = 0xffff_fff7;
-    /// Back by the port of arrival.
+    /// The ingress port of the packet.
     pub const IN_PORT: u32 = 0xffff_fff8;
-    /// Through the tables, for packets of a controller.
+    /// The flow tables, for packet-outs of a controller.
     pub const TABLE: u32 = 0xffff_fff9;
-    /// The learning bridge.
+    /// The learning bridge (OFPP_NORMAL).
     pub const NORMAL: u32 = 0xffff_fffa;
-    /// All ports but that of arrival and those that do not take floods.
+    /// All ports except the ingress port and ports that do not accept floods.
     pub const FLOOD: u32 = 0xffff_fffb;
-    /// All ports but that of arrival.
+    /// All ports except the ingress port.
     pub const ALL: u32 = 0xffff_fffc;
-    /// To controllers.
+    /// The controllers.
     pub const CONTROLLER: u32 = 0xffff_fffd;
-    /// The bridge's own interface.
+    /// The bridge's local port.
     pub const LOCAL: u32 = 0xffff_fffe;
-    /// No port, or any.
+    /// No port, or any port.
     pub const ANY: u32 = 0xffff_ffff;
 }
 
-/// Part of a field.
+/// A contiguous range of bits of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SubField {
-    /// The field.
+    /// Field that the range belongs to.
     pub field: Field,
-    /// Lowest bit, 0 being the field's lowest.
+    /// Lowest bit of the range. Bit 0 is the field's least significant bit.
     pub first: u16,
-    /// Width in bits, at least 1.
+    /// Width of the range in bits, at least 1.
     pub bits: u16,
 }
 
-/// Fields that are hashed (`multipath`, `bundle`; ovs-actions(7)).
+/// Fields that a hash covers (`multipath` and `bundle`, ovs-actions(7)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashFields {
-    /// Source address.
+    /// Ethernet source address.
     EthSrc,
-    /// All of L2 to L4, each direction by itself the same.
+    /// L2 to L4 fields, with equal hashes for both directions of a connection.
     SymmetricL4,
-    /// L3 and L4, symmetric.
+    /// L3 and L4 fields (TCP and SCTP ports), with equal hashes for both directions of a connection.
     SymmetricL3L4,
-    /// The same, UDP ports too.
+    /// L3 and L4 fields including UDP ports, with equal hashes for both directions of a connection.
     SymmetricL3L4Udp,
-    /// IP source.
+    /// IP source address.
     NwSrc,
-    /// IP destination.
+    /// IP destination address.
     NwDst,
-    /// L3, symmetric.
+    /// L3 fields, with equal hashes for both directions of a connection.
     SymmetricL3,
 }
 
-/// How one of several is chosen.
+/// Algorithm by which `multipath` or `bundle` selects a link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BundleMode {
-    /// `multipath`: hash modulo number.
+    /// `multipath`: hash modulo the number of links.
     Modulo,
     /// `multipath`: hash threshold (RFC 2992).
     Threshold,
-    /// `multipath` and `bundle`: highest random weight (Thaler, Ravishankar 1998).
+    /// `multipath` and `bundle`: highest random weight (Thaler and Ravishankar, 1998).
     Weight,
     /// `multipath`: iterative hash.
     Iterative,
-    /// `bundle`: the first that is up.
+    /// `bundle`: the first port that is up.
     ActiveBackup,
 }
 
-/// Where `learn` takes a value from.
+/// Source of a value in a `learn` action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LearnSource {
-    /// The packet in hand.
+    /// A field of the packet that executes the action.
     Field(SubField),
-    /// A constant of so many bits.
+    /// A constant.
     Constant {
-        /// Its value, right-aligned.
+        /// Value of the constant, right-aligned.
         value: u128,
-        /// Its width.
+        /// Width of the constant in bits.
         bits: u16,
     },
 }
 
-/// What `learn` makes of it.
+/// One specification of a `learn` action: a match or an action of the learned flow entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LearnPart {
-    /// The new rule matches it.
+    /// The learned flow entry matches the value in this field.
     Match(LearnSource, SubField),
-    /// The new rule loads it.
+    /// The learned flow entry loads the value into this field.
     Load(LearnSource, SubField),
-    /// The new rule sends there.
+    /// The learned flow entry outputs to the port that this field names.
     Output(SubField),
 }
 
 /// The `learn` action (NXAST_LEARN, NXAST_LEARN2).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learn {
-    /// Seconds of silence after which the new rule goes; 0: none.
+    /// Idle time-out of the learned flow entry, in seconds. 0 for none.
     pub idle_timeout: u16,
-    /// Seconds of life; 0: for ever.
+    /// Hard time-out of the learned flow entry, in seconds. 0 for none.
     pub hard_timeout: u16,
-    /// Idle time-out once a TCP FIN or RST was seen.
+    /// Idle time-out, in seconds, after a TCP FIN or RST.
     pub fin_idle_timeout: u16,
-    /// Hard time-out once a TCP FIN or RST was seen.
+    /// Hard time-out, in seconds, after a TCP FIN or RST.
     pub fin_hard_timeout: u16,
-    /// Its priority.
+    /// Priority of the learned flow entry.
     pub priority: u16,
-    /// Its cookie.
+    /// Cookie of the learned flow entry.
     pub cookie: u64,
-    /// NX_LEARN_F_* (1: send flow removed; 2: delete learned; 4: write result).
+    /// NX_LEARN_F_* flags (1: send flow removed, 2: delete learned, 4: write result).
     pub flags: u16,
-    /// Its table.
+    /// Table of the learned flow entry.
     pub table: u8,
-    /// Most rules with this cookie and table; 0: no limit.
+    /// Maximum number of flow entries with this cookie and table. 0 for no limit.
     pub limit: u32,
-    /// Bit that tells whether the rule was added (with flag 4).
+    /// Bit that receives whether the flow entry was added (with flag 4).
     pub result: Option<SubField>,
-    /// What it matches and does.
+    /// Matches and actions of the learned flow entry.
     pub parts: Vec<LearnPart>,
 }
 
-/// One part of a conjunctive match (ovs-fields(7), "Conjunctive Match Fields").
+/// The `conjunction` action: membership of a flow entry in a conjunctive match (ovs-fields(7), "Conjunctive
+/// Match Fields").
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conjunction {
-    /// The conjunction.
+    /// Number of the conjunction.
     pub id: u32,
-    /// Which of its clauses, from 0.
+    /// Number of the clause that the flow entry belongs to, from 0.
     pub clause: u8,
-    /// How many clauses it has, 2 to 64.
+    /// Number of clauses of the conjunction, 2 to 64.
     pub clauses: u8,
 }
 
-/// An action.
+/// An OpenFlow or Nicira action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// To a port.
+    /// Outputs the packet to a port.
     Output {
-        /// Its number.
+        /// Number of the port.
         port: u32,
-        /// Octets that a controller gets; 0xffff: all.
+        /// Maximum number of octets sent to a controller. 0xffff for the whole packet.
         max_len: u16,
     },
-    /// To the port that a field names.
+    /// Outputs the packet to the port that a field names.
     OutputReg {
-        /// The field.
+        /// Field that holds the port number.
         source: SubField,
-        /// Octets that a controller gets.
+        /// Maximum number of octets sent to a controller.
         max_len: u16,
     },
-    /// To a controller (NXAST_CONTROLLER, NXAST_CONTROLLER2).
+    /// Sends the packet to a controller (NXAST_CONTROLLER, NXAST_CONTROLLER2).
     Controller {
-        /// Octets.
+        /// Maximum number of octets sent.
         max_len: u16,
-        /// Which.
+        /// Identifier of the controller.
         id: u16,
-        /// OFPR_*.
+        /// Reason sent with the packet (OFPR_*).
         reason: u8,
-        /// Given back in the message.
+        /// Data that the packet-in message carries back to the controller.
         userdata: Vec<u8>,
-        /// Whether the pipeline stands still until the controller resumes it.
+        /// Whether processing pauses until the controller resumes the packet.
         pause: bool,
-        /// Meter that it passes.
+        /// Meter that the packet passes.
         meter: Option<u32>,
     },
-    /// To a port, by a queue of it (OpenFlow 1.0).
+    /// Outputs the packet to a port by one of the port's queues (OpenFlow 1.0).
     Enqueue {
-        /// Port.
+        /// Number of the port.
         port: u32,
-        /// Queue.
+        /// Number of the queue.
         queue: u32,
     },
-    /// Later outputs by this queue.
+    /// Selects the queue of subsequent outputs.
     SetQueue(u32),
-    /// Later outputs by the default queue again.
+    /// Selects the default queue for subsequent outputs.
     PopQueue,
-    /// By a group.
+    /// Processes the packet by a group.
     Group(u32),
-    /// By a meter (an action since OpenFlow 1.5).
+    /// Applies a meter to the packet (an action since OpenFlow 1.5).
     Meter(u32),
     /// Sets a field or part of it.
     Set {
-        /// The field.
+        /// Field to set.
         field: Field,
-        /// Its value, right-aligned.
+        /// New value, right-aligned.
         value: u128,
-        /// Which bits of it.
+        /// Mask of the bits that are set.
         mask: u128,
-        /// Written as NXAST_REG_LOAD, and shown so.
+        /// Whether the action is encoded and printed as NXAST_REG_LOAD.
         load: bool,
     },
-    /// Copies bits; both are equally wide.
+    /// Copies bits between fields. Both ranges have equal width.
     Move {
-        /// From.
+        /// Source of the bits.
         from: SubField,
-        /// To.
+        /// Destination of the bits.
         to: SubField,
     },
-    /// Onto the stack.
+    /// Pushes bits of a field onto the stack.
     Push(SubField),
-    /// From the stack.
+    /// Pops bits of a field from the stack.
     Pop(SubField),
     /// Adds a VLAN tag with this EtherType.
     PushVlan(u16),
-    /// Takes the outer VLAN tag off.
+    /// Removes the outer VLAN tag.
     PopVlan,
-    /// Sets the VLAN id, adding a tag where there is none (OpenFlow 1.0).
+    /// Sets the VLAN identifier. Adds a tag if there is none (OpenFlow 1.0).
     SetVlanVid(u16),
-    /// Sets the priority, adding a tag where there is none (OpenFlow 1.0).
+    /// Sets the VLAN priority. Adds a tag if there is none (OpenFlow 1.0).
     SetVlanPcp(u8),
-    /// Adds an MPLS entry with this EtherType.
+    /// Adds an MPLS label stack entry with this EtherType.
     PushMpls(u16),
-    /// Takes one off; what is behind has this EtherType.
+    /// Removes the outer MPLS label stack entry. The value is the EtherType of what follows.
     PopMpls(u16),
     /// Adds an 802.1ah header with this EtherType.
     PushPbb(u16),
-    /// Takes it off.
+    /// Removes the 802.1ah header.
     PopPbb,
-    /// TTL from the next to the outermost header.
+    /// Copies the TTL from the next-to-outermost header to the outermost header.
     CopyTtlOut,
-    /// TTL from the outermost to the next header.
+    /// Copies the TTL from the outermost header to the next header.
     CopyTtlIn,
-    /// Sets MPLS TTL.
+    /// Sets the MPLS TTL.
     SetMplsTtl(u8),
-    /// Counts MPLS TTL down.
+    /// Decrements the MPLS TTL.
     DecMplsTtl,
-    /// Sets IP TTL.
+    /// Sets the IP TTL or hop limit.
     SetTtl(u8),
-    /// Counts IP TTL down; controllers of these ids are told when it ends.
+    /// Decrements the IP TTL or hop limit. Controllers with these identifiers get the packet if the TTL
+    /// expires.
     DecTtl(Vec<u16>),
-    /// Looks up again, then goes on behind it.
+    /// Looks the packet up again, then continues with the next action.
     Resubmit {
-        /// As if it had come in there; `None`: as it did.
+        /// Ingress port used for the look-up. `None` for the packet's ingress port.
         port: Option<u32>,
-        /// There; `None`: in the table of the rule.
+        /// Table of the look-up. `None` for the table of the current flow entry.
         table: Option<u8>,
     },
-    /// Adds a rule.
+    /// Adds a flow entry.
     Learn(Box<Learn>),
-    /// This rule is one part of a conjunctive match.
+    /// Makes the flow entry part of a conjunctive match.
     Conjunction(Conjunction),
-    /// Does nothing.
+    /// Does nothing. The octets are a comment.
     Note(Vec<u8>),
-    /// On a copy.
+    /// Executes actions on a copy of the packet.
     Clone(Vec<Action>),
-    /// Chooses a number into a field.
+    /// Selects a link by a hash and stores its number in a field.
     Multipath {
-        /// Fields.
+        /// Fields that the hash covers.
         fields: HashFields,
-        /// Start of the hash.
+        /// Initial value of the hash.
         basis: u16,
-        /// How.
+        /// Selection algorithm.
         mode: BundleMode,
-        /// Highest number.
+        /// Highest link number.
         max_link: u16,
-        /// Argument of the hash.
+        /// Argument of the algorithm.
         argument: u32,
-        /// Where to.
+        /// Field that receives the link number.
         to: SubField,
     },
-    /// Chooses a port, to send to or to load into a field.
+    /// Selects a port, for output or for storage in a field.
     Bundle {
-        /// Fields.
+        /// Fields that the hash covers.
         fields: HashFields,
-        /// Start of the hash.
+        /// Initial value of the hash.
         basis: u16,
-        /// How.
+        /// Selection algorithm.
         mode: BundleMode,
-        /// From these.
+        /// Candidate ports.
         ports: Vec<u32>,
-        /// Where to; `None`: sends.
+        /// Field that receives the port number. `None` to output the packet.
         to: Option<SubField>,
     },
-    /// Whether the packet is longer.
+    /// Stores whether the packet is longer than a limit.
     CheckPktLarger {
-        /// Than so many octets.
+        /// Limit in octets.
         len: u16,
-        /// The bit that tells.
+        /// Bit that receives the result.
         to: SubField,
     },
-    /// Time-outs of the rule once a TCP FIN or RST was seen.
+    /// Changes the time-outs of the flow entry after a TCP FIN or RST.
     FinTimeout {
-        /// Idle.
+        /// Idle time-out in seconds.
         idle: u16,
-        /// Hard.
+        /// Hard time-out in seconds.
         hard: u16,
     },
-    /// Nothing behind it in this table is done.
+    /// Stops processing of the packet.
     Exit,
 }
 
-/// What a rule does: OpenFlow 1.1's instructions; OpenFlow 1.0's actions are `apply` alone.
+/// The instructions of a flow entry (OpenFlow 1.1 and later), in the order of execution. Actions of OpenFlow
+/// 1.0 are `apply` alone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Instructions {
-    /// First the meter.
+    /// Meter that the packet passes first.
     pub meter: Option<u32>,
-    /// Then at once.
+    /// Actions applied immediately.
     pub apply: Vec<Action>,
-    /// Then the action set is emptied.
+    /// Whether the action set is cleared.
     pub clear: bool,
-    /// Then these are put into it.
+    /// Actions written to the action set.
     pub write: Vec<Action>,
-    /// Then metadata: value and mask.
+    /// Value and mask written to the metadata field.
     pub metadata: Option<(u64, u64)>,
-    /// Then the next table.
+    /// Table in which processing continues.
     pub goto: Option<u8>,
 }
 
 impl Instructions {
-    /// Only actions, done at once.
+    /// Returns instructions that only apply actions.
     #[must_use]
     pub fn apply(actions: Vec<Action>) -> Instructions {
         Instructions { apply: actions, ..Instructions::default() }
     }
 
-    /// Whether any action sends to this port (`out_port` of requests).
+    /// Returns whether any action outputs to this port (`out_port` of requests).
     #[must_use]
     pub fn outputs_to(&self, port: u32) -> bool {
         self.apply.iter().chain(&self.write).any(|action| action.outputs_to(port))
     }
 
-    /// Whether any action goes by this group (`out_group` of requests).
+    /// Returns whether any action uses this group (`out_group` of requests).
     #[must_use]
     pub fn uses_group(&self, group: u32) -> bool {
         self.apply.iter().chain(&self.write).any(|action| action.uses_group(group))
     }
 
-    /// Octets on the heap that the actions take, about.
+    /// Returns the approximate heap size of the actions, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         memory_of(&self.apply) + memory_of(&self.write)
     }
 
-    /// Adds the groups that actions go by, some perhaps more than once.
+    /// Appends the groups that the actions use to `into`. A group may be appended more than once.
     pub(crate) fn groups(&self, into: &mut Vec<u32>) {
         self.apply.iter().chain(&self.write).for_each(|action| action.groups(into));
     }
 
-    /// Adds the meters that it goes by, some perhaps more than once.
+    /// Appends the meters that the instructions use to `into`. A meter may be appended more than once.
     pub(crate) fn meters(&self, into: &mut Vec<u32>) {
         into.extend(self.meter);
         self.apply.iter().chain(&self.write).for_each(|action| action.meters(into));
     }
 }
 
-/// Octets on the heap that a list of actions takes, about.
+/// Returns the approximate heap size of a list of actions, in octets.
 pub(crate) fn memory_of(actions: &[Action]) -> usize {
     size_of_val(actions) + actions.iter().map(Action::memory).sum::<usize>()
 }
 
 impl Action {
-    /// Octets on the heap that the action takes besides its own size.
+    /// Returns the heap size of the action besides its own size, in octets.
     fn memory(&self) -> usize {
         match self {
             Action::Controller { userdata, .. } => userdata.len(),
@@ -365,7 +369,7 @@ impl Action {
         }
     }
 
-    /// See [`Instructions::outputs_to`].
+    /// Returns whether the action outputs to this port. See [`Instructions::outputs_to`].
     #[must_use]
     pub fn outputs_to(&self, to: u32) -> bool {
         match self {
@@ -376,7 +380,7 @@ impl Action {
         }
     }
 
-    /// See [`Instructions::uses_group`].
+    /// Returns whether the action uses this group. See [`Instructions::uses_group`].
     #[must_use]
     pub fn uses_group(&self, to: u32) -> bool {
         match self {
@@ -404,42 +408,42 @@ impl Action {
 }
 
 impl SubField {
-    /// A whole field.
+    /// Returns the range of all bits of a field.
     #[must_use]
     pub fn whole(field: Field) -> SubField {
         SubField { field, first: 0, bits: u16::try_from(field.bits()).unwrap_or(u16::MAX) }
     }
 
-    /// Its bits within the field, as a mask.
+    /// Returns the mask of the range's bits within the field.
     #[must_use]
     pub fn mask(&self) -> u128 {
         (u128::MAX >> (128 - u32::from(self.bits.clamp(1, 128)))) << self.first
     }
 
-    /// Whether it lies within its field.
+    /// Returns whether the range is not empty and lies within its field.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.bits > 0 && usize::from(self.first) + usize::from(self.bits) <= self.field.bits()
     }
 
-    /// Its value in a flow.
+    /// Returns the value of the range in a flow.
     #[must_use]
     pub fn get(&self, flow: &super::Flow) -> u128 {
         (flow.get(self.field) & self.mask()) >> self.first
     }
 
-    /// Sets it.
+    /// Sets the value of the range in a flow.
     pub fn set(&self, flow: &mut super::Flow, value: u128) {
         let kept = flow.get(self.field) & !self.mask();
         flow.set(self.field, kept | value << self.first & self.mask());
     }
 
-    /// Marks it as looked at.
+    /// Sets the range's bits in a mask.
     pub fn want(&self, wild: &mut super::Flow) {
         wild.set(self.field, wild.get(self.field) | self.mask());
     }
 
-    /// Adds it to a match.
+    /// Adds a condition on the range to a match.
     pub fn put(&self, to: &mut Match, value: u128) {
         to.put(self.field, value << self.first, self.mask());
     }

@@ -1,7 +1,7 @@
-//! What a batch of changes keeps, so that it can be undone whole when one of its changes is refused.
+//! The undo log of a batch of changes, by which the whole batch is reverted if one change is refused.
 //!
-//! Of each rule, group and meter the state from before the batch is kept once, however often the batch changes it, and what is kept is
-//! bounded together with the rules and groups that there are.
+//! The log keeps the state of each rule, group and meter from before the batch once, however often the batch
+//! changes it. One memory limit covers the log together with the existing rules and groups.
 
 use std::collections::HashSet;
 
@@ -10,61 +10,64 @@ use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
 use super::translate::Translated;
 
-/// Octets of memory that rules and groups may take during a batch, what is kept of them included, beyond what they may take at all.
+/// Octets of memory that rules, groups and the undo log may use during a batch beyond the limit of rules and
+/// groups.
 const BATCH_MEMORY: usize = 512 << 20;
 
-/// Rules, groups and buckets that the changes of a batch look at and make, at most: about a second's worth, in which the tables are locked.
+/// Maximum number of rules, groups and buckets that the changes of a batch may visit. The work takes about a
+/// second, during which the tables are locked.
 pub const BATCH_WORK: usize = 1 << 27;
-/// Octets of a rule's or group's actions that are as much work as a look at a rule.
+/// Octets of actions that count as one visited rule.
 const OCTETS: usize = 64;
 
-/// A packet-out that a batch has decided.
+/// A packet-out in a batch with the result of its translation.
 #[derive(Clone, Debug)]
 pub struct DecidedPacket {
     /// The packet.
     pub packet: PacketOut,
-    /// What becomes of the packet. What the packet teaches is done already.
+    /// Result of the translation. Flow entries that the packet teaches have been added already.
     pub fate: Translated,
 }
 
-/// How to take a step back.
+/// A step of the undo log.
 pub(super) enum Undo {
     Added(RuleRef),
     Removed(RuleRef, Box<Rule>),
     Changed(RuleRef, Box<Rule>),
-    /// When a rule was changed before.
+    /// A rule's modification time, in nanoseconds, before it changed.
     Times(RuleRef, u64),
     Group(u32, Option<Box<GroupState>>),
     Meter(u32, Option<Box<MeterState>>),
 }
 
-/// A batch under way. See the [module](self).
+/// A batch in progress. See the [module](self).
 pub(super) struct Batch {
-    /// When it is made.
+    /// Time of the batch in nanoseconds.
     pub now_ns: u64,
     steps: Vec<Undo>,
     /// Rules that the batch has added.
     added: HashSet<RuleRef>,
-    /// Rules whose state from before the batch is kept.
+    /// Rules whose previous state the log holds.
     changed: HashSet<RuleRef>,
-    /// Rules that are the same but for their times.
+    /// Rules of which only the modification time changed.
     retimed: HashSet<RuleRef>,
     groups: HashSet<u32>,
     meters: HashSet<u32>,
-    /// Packets that the batch has decided, in their order.
+    /// Packet-outs that the batch has translated, in order.
     pub decided: Vec<DecidedPacket>,
-    /// Look-ups of these packets, and octets of memory that they take with their fates.
+    /// Number of look-ups of the packet-outs, and octets of memory of the packet-outs with their
+    /// translations.
     pub decided_costs: (usize, usize),
-    /// Octets of memory that is kept, about.
+    /// Approximate octets of memory of the undo log.
     kept: usize,
-    /// Octets of memory that rules and groups may take with it.
+    /// Octets of memory that rules, groups and the undo log may use together.
     most: usize,
-    /// Rules, groups and buckets that were looked at.
+    /// Number of rules, groups and buckets visited.
     work: usize,
 }
 
 impl Batch {
-    /// A batch for tables whose rules and groups take `held` octets of memory, and may take `held_most`.
+    /// Creates a batch for tables whose rules and groups use `held` octets of memory and may use `held_most`.
     pub fn new(now_ns: u64, held: usize, held_most: usize) -> Batch {
         Batch {
             now_ns,
@@ -82,37 +85,37 @@ impl Batch {
         }
     }
 
-    /// Whether there is memory for so many octets more, where rules and groups take `held`.
+    /// Returns whether `more` octets of memory are available when rules and groups use `held` octets.
     pub fn has_room(&self, held: usize, more: usize) -> bool {
         self.kept.saturating_add(held).saturating_add(more) <= self.most
     }
 
-    /// Counts rules, groups and buckets that are looked at next.
+    /// Adds to the number of rules, groups and buckets visited.
     ///
     /// # Errors
-    /// [`FlowError::TooMuchWork`]: with them the batch looks at too many.
+    /// [`FlowError::TooMuchWork`] if the batch exceeds [`BATCH_WORK`].
     pub fn work(&mut self, places: usize) -> Result<(), FlowError> {
         self.work = self.work.saturating_add(places);
         if self.work > BATCH_WORK { Err(FlowError::TooMuchWork) } else { Ok(()) }
     }
 
-    /// As [`Batch::work`], for actions of so many octets that are written or compared.
+    /// Like [`Batch::work`], for actions of `octets` octets that are written or compared.
     pub fn work_on(&mut self, octets: usize) -> Result<(), FlowError> {
         self.work(1 + octets / OCTETS)
     }
 
-    /// Whether a change of the rule keeps nothing more.
+    /// Returns whether another change of the rule needs no new log entry.
     pub fn knows(&self, at: RuleRef) -> bool {
         self.added.contains(&at) || self.changed.contains(&at)
     }
 
-    /// A rule was added.
+    /// Records that a rule was added.
     pub fn added(&mut self, at: RuleRef) {
         self.added.insert(at);
         self.steps.push(Undo::Added(at));
     }
 
-    /// A rule was removed. One that the batch itself has added is nothing to go back to.
+    /// Records that a rule was removed. A rule that the batch itself added needs no record.
     pub fn removed(&mut self, at: RuleRef, rule: Rule) {
         if !self.added.contains(&at) {
             self.kept += rule.memory();
@@ -120,7 +123,7 @@ impl Batch {
         }
     }
 
-    /// A rule is changed next.
+    /// Records the state of a rule before it changes.
     pub fn changed(&mut self, at: RuleRef, rule: &Rule) {
         if !self.added.contains(&at) && self.changed.insert(at) {
             self.kept += rule.memory();
@@ -128,14 +131,14 @@ impl Batch {
         }
     }
 
-    /// A rule has other times next, and is the same otherwise.
+    /// Records the modification time of a rule before it changes, if nothing else of the rule changes.
     pub fn retimed(&mut self, at: RuleRef, modified_ns: u64) {
         if !self.knows(at) && self.retimed.insert(at) {
             self.steps.push(Undo::Times(at, modified_ns));
         }
     }
 
-    /// A group was added (`None`), changed or removed.
+    /// Records the state of a group before it was added (`None`), changed or removed.
     pub fn group(&mut self, id: u32, before: Option<GroupState>) {
         if self.groups.insert(id) {
             self.kept += before.as_ref().map_or(0, |state| state.group.memory());
@@ -143,14 +146,14 @@ impl Batch {
         }
     }
 
-    /// A meter was added (`None`), changed or removed.
+    /// Records the state of a meter before it was added (`None`), changed or removed.
     pub fn meter(&mut self, id: u32, before: Option<MeterState>) {
         if self.meters.insert(id) {
             self.steps.push(Undo::Meter(id, before.map(Box::new)));
         }
     }
 
-    /// The steps back, the last one first.
+    /// Returns the undo steps, last change first.
     pub fn into_steps(self) -> impl Iterator<Item = Undo> {
         self.steps.into_iter().rev()
     }
@@ -170,7 +173,7 @@ mod tests {
         Mod::Flow(Box::new(change))
     }
 
-    /// A pipeline with so many rules that can be told apart, and one group.
+    /// Returns a pipeline with `rules` distinct rules and one group.
     fn pipeline(rules: u32) -> Pipeline {
         let mut pipeline = Pipeline::new();
         let rule = |n: u32| {
@@ -193,7 +196,7 @@ mod tests {
         Bucket { id, weight: 1, watch_port: None, watch_group: None, actions }
     }
 
-    /// What all rules do from now on.
+    /// Returns a change of the instructions of all rules.
     fn modify_all(octets: usize) -> FlowMod {
         let note = Instructions::apply(vec![Action::Note(vec![7; octets])]);
         FlowMod {
@@ -203,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Applies `mods` as one batch and returns the number of steps and of octets that the batch keeps for its undoing.
+    /// Applies `mods` as one batch and returns the number of steps and octets in its undo log.
     fn batch(pipeline: &mut Pipeline, mods: &[Mod]) -> (usize, usize) {
         let mut batch = Batch::new(9, pipeline.held, pipeline.held_most);
         for change in mods {
@@ -224,7 +227,7 @@ mod tests {
         let (steps, kept) = batch(&mut pipeline, &(1..300).map(grow).collect::<Vec<_>>());
         assert_eq!(steps, 1);
         assert!(kept < 1000, "{kept} octets");
-        // What a batch itself has added, changes and removes again is not kept.
+        // Rules that a batch adds, changes and removes itself are not kept.
         let add = flow_mod(FlowMod::add(3, 1, Match::ANY, modify_all(60_000).instructions));
         let gone = flow_mod(FlowMod::delete(3, Match::ANY));
         let again: Vec<Mod> = (0..100).flat_map(|_| [add.clone(), gone.clone()]).collect();
@@ -242,7 +245,7 @@ mod tests {
         assert!(pipeline.take_events().is_empty());
         let all = crate::flow::FlowFilter::default();
         assert!(pipeline.flows(&all, 10).iter().all(|flow| flow.unchanged_ns == 1));
-        // Times go back as well.
+        // Modification times are restored too.
         let refused =
             FlowMod::add(0, 1, Match::ANY, Instructions { goto: Some(0), ..Instructions::default() });
         let before = pipeline.flows(&all, 20);
@@ -251,7 +254,8 @@ mod tests {
         assert_eq!(pipeline.flows(&all, 20), before);
     }
 
-    /// What is kept is bounded with what there is, and a batch that would take more is refused whole.
+    /// The undo log is bounded together with the rules, and a batch that exceeds the bound is refused as a
+    /// whole.
     #[test]
     fn what_a_batch_keeps_is_bounded() {
         let mut pipeline = pipeline(3);
@@ -259,7 +263,7 @@ mod tests {
         small.most = pipeline.held + pipeline.held / 2;
         let change = flow_mod(modify_all(1));
         assert_eq!(pipeline.change_in(&change, &mut small), Err(FlowError::TableFull));
-        // Removing takes nothing more.
+        // A removal uses no more memory.
         let mut small = Batch::new(9, pipeline.held, pipeline.held_most);
         small.most = pipeline.held;
         pipeline.change_in(&flow_mod(FlowMod::delete(0, Match::ANY)), &mut small).unwrap();

@@ -1,5 +1,6 @@
-//! What OpenFlow matches of a packet and the [`FlowKey`] does not hold: MPLS labels, the flow label and extension headers of
-//! IPv6, hardware addresses in ARP, targets of neighbour discovery. Read only where a cached flow or a rule asks for it.
+//! The extended key: packet fields that OpenFlow matches and the [`FlowKey`] does not hold. These are MPLS
+//! labels, the IPv6 flow label and extension headers, hardware addresses in ARP, and targets of neighbour
+//! discovery. Workers extract the extended key only if a megaflow or flow entry needs it.
 
 use packet::{FlowKey, L3Kind, Layers};
 
@@ -9,16 +10,18 @@ const PBB: u16 = 0x88e7;
 const SOLICIT: u16 = 135;
 const ADVERT: u16 = 136;
 
-/// Seven words beside the key: two of MPLS label stack entries (three) and the 802.1ah service tag; flow label and kinds of extension
-/// headers; two of the ND target; two of the ARP (or ND) source and target hardware addresses.
+/// The seven words of the extended key, which complement the flow key. Two words hold three MPLS label stack
+/// entries and the 802.1ah service tag. One word holds the IPv6 flow label and the extension header bits. Two
+/// words hold the ND target, and two words the source and target hardware addresses of ARP or ND.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Beyond(pub [u64; 7]);
 
 impl Beyond {
-    /// Nothing there, or a mask that asks for nothing.
+    /// An extended key with all bits zero: no field present, or a mask without conditions.
     pub const ZERO: Beyond = Beyond([0; 7]);
 
-    /// Reads the frame's first segment; what is broken or cut stays zero.
+    /// Extracts the extended key from the frame's first segment. Fields of malformed or truncated headers
+    /// remain zero.
     #[must_use]
     pub fn extract(frame: &[u8], key: &FlowKey, layers: &Layers) -> Beyond {
         let mut bytes = [0_u8; 56];
@@ -45,14 +48,14 @@ impl Beyond {
         Beyond(zerocopy::transmute!(bytes))
     }
 
-    /// Whether it asks for nothing, as a mask.
+    /// Returns whether the key, as a mask, has no conditions.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 7]
     }
 }
 
-/// Up to three entries, ended by the bottom-of-stack bit.
+/// Copies up to three label stack entries, ending at the bottom-of-stack bit.
 fn labels(stack: &[u8], bytes: &mut [u8; 56]) {
     for (entry, to) in stack.chunks_exact(4).zip(bytes[..12].chunks_exact_mut(4)) {
         to.copy_from_slice(entry);
@@ -87,12 +90,14 @@ fn ipv6(frame: &[u8], l3: usize, l4: Option<usize>, key: &FlowKey, bytes: &mut [
     }
 }
 
-/// The bits of OFPXMT_OFB_IPV6_EXTHDR (OpenFlow 1.5.1, 7.2.3.8): no next header 1, ESP 2, AH 4, destination options 8, fragment 16,
-/// routing 32, hop-by-hop 64, one twice 128, not in the recommended order 256.
+/// Returns the bits of OFPXMT_OFB_IPV6_EXTHDR (OpenFlow 1.5.1, 7.2.3.8): no next header 1, ESP 2, AH 4,
+/// destination options 8, fragment 16, routing 32, hop-by-hop 64, repeated header 128, not in the recommended
+/// order 256.
 fn extensions(first: u8, mut rest: &[u8], later: bool) -> u16 {
     let (mut kinds, mut next, mut last) = (0_u16, first, 0);
     for _ in 0..8 {
-        // Place in the order that RFC 8200, 4.1 recommends. Destination options may stand in two.
+        // Position in the order that RFC 8200, section 4.1 recommends. Destination options may appear in two
+        // positions.
         let (bit, place) = match next {
             0 => (64, 1),
             60 => (8, if kinds & 32 == 0 { 2 } else { 6 }),

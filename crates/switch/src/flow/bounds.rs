@@ -1,7 +1,9 @@
-//! How tables are kept in bounds: their limits, who makes room in a full one, and telling controllers that one is nearly full.
+//! Bounds of flow tables: the limit of flow entries, eviction from a full table, and vacancy events for
+//! controllers.
 //!
-//! The configuration and controllers both have a say. What controllers said ([`TableWishes`]) outlives the daemon with the rules, what is
-//! configured ([`TableBounds`]) comes from its owner again.
+//! The configuration ([`TableBounds`]) and the controllers ([`TableWishes`]) both set bounds. The settings of
+//! controllers survive a hand-over together with the flow entries. After a hand-over the owner of the
+//! pipeline sets the configuration again.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -10,18 +12,19 @@ use super::pipeline::{MAX_RULES, Pipeline, Table, Touched};
 use super::rule::{Rule, RuleRef};
 use super::{Flow, Match, SubField, packet_meets};
 
-/// What the configuration says of a table.
+/// The configured settings of a flow table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableBounds {
-    /// What it is called, whatever controllers call it.
+    /// Name of the table, which takes precedence over the name that controllers set.
     pub name: Option<String>,
-    /// Rules that it holds at most; `None`: [`MAX_RULES`].
+    /// Maximum number of flow entries. `None` for [`MAX_RULES`].
     pub limit: Option<u32>,
-    /// Rules make room for new ones when it is full.
+    /// Whether the table evicts flow entries when it is full.
     pub evicts: bool,
-    /// Rules with the same values in these fields are a group; the largest group makes room first.
+    /// Fields that group flow entries for eviction. Flow entries with equal values in these fields form a
+    /// group, and the largest group is evicted from first.
     pub groups: Vec<SubField>,
-    /// Whether prefixes of sources and of destinations are tracked (IPv4, IPv6 and ARP).
+    /// Whether prefixes of source and of destination addresses are tracked (IPv4, IPv6 and ARP).
     pub prefixes: [bool; 2],
 }
 
@@ -31,40 +34,41 @@ impl Default for TableBounds {
     }
 }
 
-/// What controllers have said of a table.
+/// The settings of a flow table that controllers set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableWishes {
-    /// What it is called; empty: nothing.
+    /// Name of the table. Empty for none.
     pub name: String,
-    /// What becomes of packets that no rule of it matches (OFPTC_TABLE_MISS_*).
+    /// Handling of packets that no flow entry of the table matches (OFPTC_TABLE_MISS_*).
     pub miss: Miss,
-    /// Rules make room for new ones when it is full (OFPTC_EVICTION).
+    /// Whether the table evicts flow entries when it is full (OFPTC_EVICTION).
     pub evicts: bool,
-    /// Controllers are told when fewer and when more of it than so many percent are free (OFPTC_VACANCY_EVENTS).
+    /// Thresholds of vacancy events: percentages of free space below and above which controllers are notified
+    /// (OFPTC_VACANCY_EVENTS).
     pub vacancy: Option<(u8, u8)>,
 }
 
-/// What a table has of both.
+/// The configured and controller-set settings of a flow table.
 #[derive(Default)]
 pub(crate) struct Bounds {
     configured: TableBounds,
     wished: TableWishes,
-    /// Controllers are told next that there is room again; else that there is none.
+    /// Whether the next vacancy event is "vacancy up". Otherwise it is "vacancy down".
     roomy_next: bool,
 }
 
 impl Table {
-    /// Rules that it holds at most.
+    /// Returns the maximum number of flow entries.
     pub fn limit(&self) -> u32 {
         self.bounds.configured.limit.unwrap_or(MAX_RULES)
     }
 
-    /// Whether rules make room for new ones.
+    /// Returns whether the table evicts flow entries when it is full.
     pub fn evicts(&self) -> bool {
         self.bounds.configured.evicts || self.bounds.wished.evicts
     }
 
-    /// How much of it is free, in percent (OpenFlow 1.5.1, 7.3.4.1).
+    /// Returns the free share of the table in percent (OpenFlow 1.5.1, 7.3.4.1).
     fn vacancy(&self) -> u8 {
         let limit = u64::from(self.limit());
         let free = limit.saturating_sub(self.classifier.len() as u64);
@@ -72,10 +76,11 @@ impl Table {
     }
 }
 
-/// By what rules are chosen that make room, the first ones first: importance, then when they end (OpenFlow 1.5.1, 6.5).
+/// Order of eviction, lowest first: importance, then expiry time in nanoseconds (OpenFlow 1.5.1, 6.5).
 type Rank = (u16, u64);
 
-/// The values of a group's fields; `None` where a rule's packets do not have the field.
+/// Values of the fields that group flow entries. `None` for a field that the packets of a flow entry do not
+/// have.
 type GroupKey = Vec<Option<u128>>;
 
 fn group_of(fields: &[SubField], matching: &Match) -> GroupKey {
@@ -88,7 +93,8 @@ fn group_of(fields: &[SubField], matching: &Match) -> GroupKey {
 }
 
 impl Pipeline {
-    /// Sets what the configuration says of a table. Where rules are too many now, they go at once, as far as they may.
+    /// Sets the configured settings of a table. Evicts flow entries above the new limit at once, as far as
+    /// eviction is enabled.
     pub fn set_table_bounds(&mut self, table: u8, bounds: TableBounds, now_ns: u64) {
         let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
         if own.bounds.configured == bounds {
@@ -103,7 +109,7 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
-    /// Sets what a controller says of a table.
+    /// Sets the settings of a table that a controller requests.
     pub fn set_table_wishes(&mut self, table: u8, wishes: TableWishes, now_ns: u64) {
         let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
         if own.bounds.wished == wishes {
@@ -120,7 +126,8 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
-    /// How many rules are looked at when a controller says this of a table, about, as [`Pipeline::work_of`].
+    /// Returns the approximate number of rules that [`Pipeline::set_table_wishes`] visits for these settings,
+    /// in the units of [`Pipeline::work_of`].
     #[must_use]
     pub fn work_of_wishes(&self, table: u8, wishes: &TableWishes) -> usize {
         let Some(own) = self.tables.get(usize::from(table)) else { return 1 };
@@ -130,25 +137,25 @@ impl Pipeline {
         if wished != wishes && has_surplus && evicts { self.rules.place_count() } else { 1 }
     }
 
-    /// What controllers have said of a table; `None`: there is no such table.
+    /// Returns the settings that controllers set for a table. `None` if there is no such table.
     #[must_use]
     pub fn table_wishes(&self, table: u8) -> Option<&TableWishes> {
         self.tables.get(usize::from(table)).map(|own| &own.bounds.wished)
     }
 
-    /// What becomes of packets that no rule of a table matches.
+    /// Returns the handling of packets that no flow entry of a table matches.
     pub(super) fn miss_of(&self, table: u8) -> Miss {
         self.tables.get(usize::from(table)).map_or(Miss::Drop, |own| own.bounds.wished.miss)
     }
 
-    /// Tables of which controllers have said anything, and what.
+    /// Returns the tables for which controllers have set anything, with the settings.
     pub fn wished_tables(&self) -> impl Iterator<Item = (u8, &TableWishes)> {
         let nothing = TableWishes::default();
         let all = self.tables.iter().zip(0..).map(|(own, number)| (number, &own.bounds.wished));
         all.filter(move |(_, wishes)| **wishes != nothing)
     }
 
-    /// How a table is configured, and how full it is.
+    /// Returns the settings and fill level of a table. `None` if there is no such table.
     #[must_use]
     pub fn table_state(&self, table: u8) -> Option<TableState> {
         let own = self.tables.get(usize::from(table))?;
@@ -164,8 +171,9 @@ impl Pipeline {
         })
     }
 
-    /// The rule that makes room in a full table: of the largest group, the least important, of those the one that ends first. Rules
-    /// without any time-out and importance stay (OpenFlow 1.5.1, 6.5).
+    /// Returns the flow entry to evict from a full table for a new one of this importance. The entry belongs
+    /// to the largest group, is the least important in it, and expires first among entries of equal
+    /// importance. Flow entries without time-outs and importance are never evicted (OpenFlow 1.5.1, 6.5).
     pub(super) fn victim(&self, table: u8, importance: u16) -> Option<RuleRef> {
         let groups = self.victims(table).into_values();
         let first = |group: Vec<(Rank, RuleRef)>| {
@@ -176,7 +184,8 @@ impl Pipeline {
         groups.filter_map(first).max_by_key(|(rank, _)| *rank).map(|(_, at)| at)
     }
 
-    /// The rules of a table, in no order, at the cost of [`Pipeline::places_of_table`].
+    /// Returns the rules of a table, in no order. [`Pipeline::places_of_table`] returns the number of slots
+    /// that this visits.
     pub(super) fn rules_of_table(&self, table: u8) -> impl Iterator<Item = (RuleRef, &Rule)> {
         let own = self.tables.get(usize::from(table)).filter(|_| self.is_small(table));
         let few = own.into_iter().flat_map(|own| own.classifier.iter().map(|entry| *entry.payload));
@@ -185,19 +194,19 @@ impl Pipeline {
         few.chain(all.into_iter().flatten())
     }
 
-    /// How many places are looked at to find the rules of a table.
+    /// Returns the number of slots that are visited to find the rules of a table.
     pub(super) fn places_of_table(&self, table: u8) -> usize {
         let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
         if self.is_small(table) { len } else { self.rules.place_count() }
     }
 
-    /// Whether a table has so few of the rules that they are found sooner by its classifier than by a look at all.
+    /// Returns whether the table's classifier finds its rules faster than a scan of all rules.
     fn is_small(&self, table: u8) -> bool {
         let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
         len <= self.rules.place_count() / 4
     }
 
-    /// Rules of a table that may make room, by their groups.
+    /// Returns the rules of a table that may be evicted, by group.
     fn victims(&self, table: u8) -> HashMap<GroupKey, Vec<(Rank, RuleRef)>> {
         let mut groups: HashMap<GroupKey, Vec<(Rank, RuleRef)>> = HashMap::new();
         let Some(own) = self.tables.get(usize::from(table)) else { return groups };
@@ -210,12 +219,12 @@ impl Pipeline {
         groups
     }
 
-    /// Takes out the rules that a table has too many of, as far as they may go.
+    /// Evicts rules above a table's limit, as far as eviction is enabled.
     fn make_room(&mut self, table: u8, now_ns: u64) {
         let Some(own) = self.tables.get(usize::from(table)) else { return };
         let surplus = own.classifier.len().saturating_sub(own.limit() as usize);
         if surplus > 0 && own.evicts() {
-            // In each group the first to go stands last.
+            // The first rule to evict is last in its group.
             let sorted = |mut group: Vec<(Rank, RuleRef)>| {
                 group.sort_unstable_by_key(|(rank, _)| std::cmp::Reverse(*rank));
                 group.into_iter().map(|(_, at)| at).collect::<Vec<_>>()
@@ -234,7 +243,7 @@ impl Pipeline {
         self.tell_vacancies();
     }
 
-    /// Tells controllers of tables that have become nearly full, or are not so any more (OpenFlow 1.5.1, 6.5 and 7.4.5).
+    /// Sends vacancy events for tables that crossed a threshold (OpenFlow 1.5.1, 6.5 and 7.4.5).
     pub(super) fn tell_vacancies(&mut self) {
         if self.watched == 0 {
             return;

@@ -1,5 +1,5 @@
-//! Conjunctive matches (ovs-fields(7)): a packet that meets one rule of each clause of a conjunction, all of the same priority, is
-//! looked up again with the conjunction's number in `conj_id`.
+//! Conjunctive matches (ovs-fields(7)). A packet that matches one flow entry of each clause of a conjunction,
+//! all with equal priority, is looked up again with the conjunction's number in `conj_id`.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,12 @@ use super::pipeline::{Pipeline, Table};
 use super::rule::RuleRef;
 use super::{Field, Flow};
 
-/// Work of noting a conjunction that a rule is part of, beside one of looking at a rule.
+/// Work of recording a conjunction of a rule, in units of visiting a rule.
 const EACH: u32 = 2;
 
-/// The look-up in a table that has parts of conjunctive matches, and its work: rules of parts, the conjunctions that these name, and further
-/// look-ups. Where the work is more than `most`, the look-up ends early and has found nothing.
+/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work: rules that are
+/// parts of conjunctions, the conjunctions that these rules name, and further look-ups. If the work exceeds
+/// `most`, the look-up stops early and returns no rule.
 pub fn look_up(
     pipeline: &Pipeline,
     table: &Table,
@@ -21,11 +22,12 @@ pub fn look_up(
 ) -> (Option<RuleRef>, u32) {
     let parts = |rule: &RuleRef| pipeline.rule(*rule).filter(|rule| rule.is_conjunctive());
     let mut work = 0_u32;
-    // By falling priority, the clauses that are met of each conjunction.
+    // Clauses matched of each conjunction, by descending priority.
     let mut met: BTreeMap<(std::cmp::Reverse<u16>, u32), (u64, u8)> = BTreeMap::new();
     let hard = table.classifier.lookup_where(&flow.0, &mut wild.0, |rule, priority| {
         let Some(rule) = parts(rule) else { return true };
-        // Each rule is shown in the same order to all packets that agree in the bits of `wild`: these packets meet the limit together.
+        // The order of the rules is equal for all packets that agree in the bits of `wild`, so that all these
+        // packets reach the limit.
         if work > most {
             return true;
         }

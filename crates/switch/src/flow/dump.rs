@@ -1,24 +1,25 @@
-//! Dumps of rules, groups and meters in steps: each step holds the pipeline for a slice, and packets of unknown flows and changes go on
-//! between steps.
+//! Incremental dumps of flow entries, groups and meters. Each step locks the pipeline for a slice, so that
+//! upcalls and changes proceed between steps.
 //!
-//! What exists throughout a dump is told exactly once. What comes, goes or is replaced meanwhile may be told or not.
+//! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or
+//! replaced during the dump may be missing from it.
 
 use super::message::{FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats};
 use super::pipeline::{Pipeline, Tally, is_selected};
 
-/// Places of rules that are looked through in one step.
+/// Number of rule slots that one step visits.
 const LOOKED_AT: usize = 2048;
-/// Rules that are told in one step.
+/// Number of rules that one step reports.
 const TOLD: usize = 128;
-/// Groups or meters that are told in one step.
+/// Number of groups or meters that one step reports.
 const GROUPS: usize = 16;
 
-/// A rule of a dump: its table, its priority and its place, by which the rules are told.
+/// The sort key of a rule in a dump: table, descending priority, and slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Found(u64);
 
 impl Found {
-    /// Priorities fall within a table. Places have 32 bits.
+    /// Builds the key. Priorities descend within a table, and slots have 32 bits.
     fn new(table: u8, priority: u16, place: usize) -> Found {
         Found(u64::from(table) << 48 | u64::from(!priority) << 32 | place as u64 & u64::from(u32::MAX))
     }
@@ -32,26 +33,26 @@ impl Found {
     }
 }
 
-/// A dump of rules by table and falling priority. It takes 8 octets of memory for each rule.
+/// A dump of rules by table and descending priority. A dump uses 8 octets of memory for each rule.
 #[derive(Debug)]
 pub struct FlowDump {
     filter: FlowFilter,
-    /// Places are looked through up to this one; `None`: all are.
+    /// Next slot to visit. `None` when all slots are visited.
     at: Option<usize>,
     found: Vec<Found>,
     is_sorted: bool,
-    /// Rules that have been told.
+    /// Number of rules reported.
     told: usize,
 }
 
 impl FlowDump {
-    /// A dump of the rules that a request is about.
+    /// Creates a dump of the rules that `filter` selects.
     #[must_use]
     pub fn new(filter: FlowFilter) -> FlowDump {
         FlowDump { filter, at: Some(0), found: Vec::new(), is_sorted: false, told: 0 }
     }
 
-    /// Does what needs no pipeline. To be called before each step, without the pipeline's lock.
+    /// Does the work that does not need the pipeline. Call it before each step, without the pipeline's lock.
     pub fn prepare(&mut self) {
         if self.at.is_none() && !self.is_sorted {
             self.found.sort_unstable();
@@ -59,7 +60,7 @@ impl FlowDump {
         }
     }
 
-    /// The next rules, which may be none; `None` at the end.
+    /// Returns the next rules, which may be an empty list. `None` at the end.
     pub fn step(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<FlowStats>> {
         if let Some(from) = self.at {
             let mut place = from;
@@ -77,7 +78,7 @@ impl FlowDump {
         }
         let next = &self.found[self.told..(self.told + TOLD).min(self.found.len())];
         self.told += next.len();
-        // A rule that is there all the time keeps its place, also where it is added again.
+        // A rule that exists throughout keeps its slot, even if it is added again.
         let rule = |found: &Found| {
             let rule = pipeline.rules.places(found.place(), 1).next()?.0?;
             let is_meant = found.is_of(rule.table, rule.priority) && is_selected(&self.filter, rule);
@@ -96,13 +97,13 @@ pub struct FlowSums {
 }
 
 impl FlowSums {
-    /// Sums over the rules that a request is about.
+    /// Creates sums over the rules that `filter` selects.
     #[must_use]
     pub fn new(filter: FlowFilter) -> FlowSums {
         FlowSums { filter, at: 0, sums: (0, 0, 0) }
     }
 
-    /// Adds the next rules; `Some` at the end, with packets, octets and the number of rules.
+    /// Adds the next rules. Returns packets, octets and the number of rules at the end, and `None` before.
     pub fn step(&mut self, pipeline: &Pipeline) -> Option<(u64, u64, u32)> {
         let from = self.at;
         for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
@@ -120,30 +121,30 @@ impl FlowSums {
     }
 }
 
-/// Which rules are counted for the groups or meters that they name.
+/// A function that appends the groups or meters that instructions use.
 type Names = fn(&super::Instructions, &mut Vec<u32>);
 
-/// A dump of groups or meters by their numbers.
+/// A dump of groups or meters in ascending order of number.
 #[derive(Debug)]
 pub struct NumberedDump {
-    /// The number from which on it goes on; `None`: the end.
+    /// Number from which the dump continues. `None` at the end.
     from: Option<u32>,
-    /// The last number.
+    /// Last number of the dump.
     to: u32,
-    /// Rules are counted from this place on.
+    /// Slot from which rules are counted. `None` when all rules are counted.
     at: Option<usize>,
     uses: Tally,
 }
 
 impl NumberedDump {
-    /// A dump of the one of this number, or of all.
+    /// Creates a dump of the group or meter with this number, or of all.
     #[must_use]
     pub fn new(number: Option<u32>) -> NumberedDump {
         let (from, to) = (number.unwrap_or(0), number.unwrap_or(u32::MAX));
         NumberedDump { from: Some(from), to, at: Some(0), uses: Tally::default() }
     }
 
-    /// Counts rules by what they name; false when all are counted.
+    /// Counts the groups or meters that the next rules use. Returns false when all rules are counted.
     fn count(&mut self, pipeline: &Pipeline, names: Names) -> bool {
         let Some(from) = self.at else { return false };
         let mut place = from;
@@ -157,21 +158,21 @@ impl NumberedDump {
         self.at.is_some()
     }
 
-    /// Goes on behind the numbers that were told.
+    /// Continues after the numbers reported.
     fn behind<T>(&mut self, told: Vec<(u32, T)>) -> Vec<T> {
         let last = told.last().filter(|_| told.len() == GROUPS).map(|(number, _)| *number);
         self.from = last.and_then(|last| last.checked_add(1)).filter(|from| *from <= self.to);
         told.into_iter().map(|(_, one)| one).collect()
     }
 
-    /// The next groups; `None` at the end.
+    /// Returns the next groups. `None` at the end.
     pub fn groups(&mut self, pipeline: &Pipeline) -> Option<Vec<Group>> {
         let next = pipeline.groups.range(self.from?..=self.to).take(GROUPS);
         let told = next.map(|(id, state)| (*id, state.group.clone())).collect();
         Some(self.behind(told))
     }
 
-    /// The next groups' counters, which may be none; `None` at the end.
+    /// Returns the counters of the next groups, which may be an empty list. `None` at the end.
     pub fn group_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<GroupStats>> {
         let from = self.from?;
         if self.at.is_some() {
@@ -187,14 +188,14 @@ impl NumberedDump {
         Some(self.behind(told))
     }
 
-    /// The next meters; `None` at the end.
+    /// Returns the next meters. `None` at the end.
     pub fn meters(&mut self, pipeline: &Pipeline) -> Option<Vec<Meter>> {
         let next = pipeline.meters.range(self.from?..=self.to).take(GROUPS);
         let told = next.map(|(id, state)| (*id, state.meter.clone())).collect();
         Some(self.behind(told))
     }
 
-    /// The next meters' counters, which may be none; `None` at the end.
+    /// Returns the counters of the next meters, which may be an empty list. `None` at the end.
     pub fn meter_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<MeterStats>> {
         let from = self.from?;
         if self.at.is_some() {

@@ -1,28 +1,28 @@
-//! What has happened to a bridge's tables and is not taken yet, bounded in octets.
+//! The queue of events of a bridge's tables, bounded in octets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::message::Event;
 
-/// Octets of memory that events take at most until they are taken.
+/// Maximum octets of memory of the events in the queue.
 const MEMORY: usize = 128 << 20;
 
-/// Events in their order. See the [module](self).
+/// The queued events, in order. See the [module](self).
 #[derive(Default)]
 pub(super) struct Events {
     list: Vec<Event>,
-    /// Octets of memory that they take, about.
+    /// Approximate octets of memory of the queued events.
     octets: usize,
-    /// Events for which there was no memory.
+    /// Number of events dropped for lack of memory.
     lost: u64,
-    /// How many listeners hear of every change of rules; `None`: whoever takes the events does.
+    /// Number of listeners for all changes of rules. `None` if the consumer of the queue listens.
     monitors: Option<Arc<AtomicUsize>>,
-    /// How many listeners hear of the requests that change groups and meters; `None`: no listener does.
+    /// Number of listeners for requests that change groups and meters. `None` for no listeners.
     requests: Option<Arc<AtomicUsize>>,
 }
 
-/// How far events had come.
+/// A position in the queue, to which it can be rolled back.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     count: usize,
@@ -31,7 +31,8 @@ pub(super) struct Mark {
 }
 
 impl Events {
-    /// Whether every change of rules is told, not only the end of those that ask for it.
+    /// Returns whether all changes of rules are queued. Otherwise only removals are queued, of rules that
+    /// request a removal message.
     pub fn is_monitored(&self) -> bool {
         self.monitors.as_ref().is_none_or(|monitors| monitors.load(Ordering::Relaxed) > 0)
     }
@@ -40,7 +41,7 @@ impl Events {
         self.monitors = Some(monitors);
     }
 
-    /// Whether requests that change groups and meters are told.
+    /// Returns whether requests that change groups and meters are queued.
     pub fn forwards_requests(&self) -> bool {
         self.requests.as_ref().is_some_and(|requests| requests.load(Ordering::Relaxed) > 0)
     }
@@ -49,7 +50,7 @@ impl Events {
         self.requests = Some(requests);
     }
 
-    /// Adds an event, if there is memory for it.
+    /// Queues an event if the memory limit allows it.
     pub fn tell(&mut self, event: Event) {
         let octets = event.memory();
         if self.octets.saturating_add(octets) > MEMORY {
@@ -60,7 +61,7 @@ impl Events {
         self.list.push(event);
     }
 
-    /// Takes them, in the end how many were lost.
+    /// Takes the queued events. A last event [`Event::Lost`] holds the number of dropped events, if any.
     pub fn take(&mut self) -> Vec<Event> {
         let mut list = std::mem::take(&mut self.list);
         let (_, lost) = (std::mem::take(&mut self.octets), std::mem::take(&mut self.lost));
@@ -68,12 +69,12 @@ impl Events {
         list
     }
 
-    /// Where they have come.
+    /// Returns the current position.
     pub fn mark(&self) -> Mark {
         Mark { count: self.list.len(), octets: self.octets, lost: self.lost }
     }
 
-    /// Forgets what was told since.
+    /// Removes the events queued since `mark`.
     pub fn back_to(&mut self, mark: Mark) {
         self.list.truncate(mark.count);
         (self.octets, self.lost) = (mark.octets, mark.lost);

@@ -1,47 +1,48 @@
-//! The fields of OpenFlow: names, places in a [`Flow`](super::Flow), widths, what must hold before they mean anything, and their
-//! numbers on the wire (OpenFlow 1.5.1, 7.2.3.7; Nicira's NXM as Open vSwitch's `meta-flow.h` and ovs-fields(7) document them).
+//! The match fields of OpenFlow: names, positions in a [`Flow`](super::Flow), widths, prerequisites and wire
+//! identifiers (OpenFlow 1.5.1, 7.2.3.7, and Nicira's NXM as documented in Open vSwitch's `meta-flow.h` and
+//! ovs-fields(7)).
 
-/// What a packet has to be for a field to mean anything (OpenFlow 1.5.1, table 7.2.3.8).
+/// A prerequisite: the kind of packet for which a field is defined (OpenFlow 1.5.1, table 7.2.3.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prerequisite {
-    /// Nothing.
+    /// No prerequisite.
     None,
-    /// An outer 802.1Q tag.
+    /// A packet with an outer 802.1Q tag.
     Vlan,
-    /// IPv4 or IPv6.
+    /// An IPv4 or IPv6 packet.
     Ip,
-    /// IPv4.
+    /// An IPv4 packet.
     Ipv4,
-    /// IPv6.
+    /// An IPv6 packet.
     Ipv6,
-    /// ARP (or RARP).
+    /// An ARP or RARP packet.
     Arp,
-    /// MPLS, unicast or multicast.
+    /// An MPLS packet, unicast or multicast.
     Mpls,
-    /// 802.1ah.
+    /// An 802.1ah packet.
     Pbb,
-    /// TCP over either.
+    /// A TCP segment over IPv4 or IPv6.
     Tcp,
-    /// UDP over either.
+    /// A UDP datagram over IPv4 or IPv6.
     Udp,
-    /// SCTP over either.
+    /// An SCTP packet over IPv4 or IPv6.
     Sctp,
-    /// ICMP over IPv4.
+    /// An ICMP message over IPv4.
     Icmpv4,
-    /// ICMPv6.
+    /// An ICMPv6 message.
     Icmpv6,
-    /// Neighbour solicitation or advertisement.
+    /// A neighbour solicitation or advertisement.
     Nd,
-    /// Neighbour solicitation.
+    /// A neighbour solicitation.
     NdSolicit,
-    /// Neighbour advertisement.
+    /// A neighbour advertisement.
     NdAdvert,
 }
 
-/// A number on the wire: class and field of an OXM or NXM header, and the octets of its value.
+/// A wire identifier of a field: class and field number of an OXM or NXM header, and the length of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WireId {
-    /// 0x0000 and 0x0001: Nicira; 0x8000: OpenFlow basic; 0x8001: packet registers.
+    /// Class: 0x0000 and 0x0001 for Nicira, 0x8000 for OpenFlow basic, 0x8001 for packet registers.
     pub class: u16,
     /// Number of the field in its class.
     pub field: u8,
@@ -53,40 +54,42 @@ macro_rules! fields {
     ($($variant:ident $name:literal at $byte:literal . $bit:literal bits $bits:literal $prereq:ident
        $(nxm $nclass:literal : $nfield:literal / $nlen:literal)? $(oxm $oclass:literal : $ofield:literal / $olen:literal)?
        $([$($flag:ident)*])? ;)+) => {
-        /// A field. See the module documentation.
+        /// A match field. See the module documentation.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u8)]
         pub enum Field { $(#[doc = $name] $variant,)+ }
 
         impl Field {
-            /// All of them, those before that others need.
+            /// All fields. A field precedes the fields that have it as a prerequisite.
             pub const ALL: [Field; [$($bits,)+].len()] = [$(Field::$variant,)+];
 
-            /// Its name in ovs-fields(7).
+            /// Returns the name of the field in ovs-fields(7).
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Field::$variant => $name,)+ }
             }
 
-            /// Where it stands in a [`Flow`](super::Flow): its first bit, counted from the first octet's highest, and its width.
+            /// Returns the position of the field in a [`Flow`](super::Flow): its first bit, counted from the
+            /// first octet's most significant bit, and its width.
             #[must_use]
             pub const fn place(self) -> (usize, usize) {
                 match self { $(Field::$variant => ($byte * 8 + $bit, $bits),)+ }
             }
 
-            /// What must hold before it means anything.
+            /// Returns the prerequisite of the field.
             #[must_use]
             pub const fn prerequisite(self) -> Prerequisite {
                 match self { $(Field::$variant => Prerequisite::$prereq,)+ }
             }
 
-            /// Its number among Nicira's, if it has one. (The value of `ip_dscp` stands two bits higher there.)
+            /// Returns the NXM identifier of the field, if it has one. The NXM value of `ip_dscp` is shifted
+            /// left by two bits.
             #[must_use]
             pub const fn nxm(self) -> Option<WireId> {
                 match self { $(Field::$variant => fields!(@id $($nclass $nfield $nlen)?),)+ }
             }
 
-            /// Its number among OpenFlow's own, if it has one.
+            /// Returns the OXM identifier of the field, if it has one.
             #[must_use]
             pub const fn oxm(self) -> Option<WireId> {
                 match self { $(Field::$variant => fields!(@id $($oclass $ofield $olen)?),)+ }
@@ -103,11 +106,11 @@ macro_rules! fields {
     (@flag fixed) => { FIXED };
 }
 
-/// Places that options of tunnels are mapped to.
+/// Number of fields that tunnel options can be mapped to.
 pub const TUN_METADATA: u16 = 8;
-/// The field is matched whole or not at all.
+/// Flag: the field is matched exactly or not at all.
 const WHOLE: u8 = 1;
-/// No action sets the field.
+/// Flag: no action sets the field.
 const FIXED: u8 = 2;
 
 fields! {
@@ -205,69 +208,69 @@ fields! {
 }
 
 impl Field {
-    /// Register `reg0` to `reg15`.
+    /// Returns the register field `reg0` to `reg15`.
     #[must_use]
     pub fn reg(number: u8) -> Option<Field> {
         (number < 16).then(|| Field::ALL[Field::Reg0 as usize + usize::from(number)])
     }
 
-    /// The place that an option of tunnels is mapped to: `tun_metadata0` to `tun_metadata7`.
+    /// Returns the field for tunnel options, `tun_metadata0` to `tun_metadata7`.
     #[must_use]
     pub fn tun_metadata(number: u16) -> Option<Field> {
         (number < TUN_METADATA).then(|| Field::ALL[Field::TunMetadata0 as usize + usize::from(number)])
     }
 
-    /// Which of the places for options of tunnels it is.
+    /// Returns the number of a field for tunnel options. `None` for other fields.
     #[must_use]
     pub fn tun_metadata_number(self) -> Option<u16> {
         let number = (self as u16).checked_sub(Field::TunMetadata0 as u16)?;
         (number < TUN_METADATA).then_some(number)
     }
 
-    /// Whether part of it can be matched.
+    /// Returns whether the field can be matched with a mask.
     #[must_use]
     pub const fn is_maskable(self) -> bool {
         self.flags() & WHOLE == 0
     }
 
-    /// Whether actions can set it.
+    /// Returns whether actions can set the field.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.flags() & FIXED == 0
     }
 
-    /// The octet of a [`Flow`](super::Flow) that it begins in.
+    /// Returns the octet of a [`Flow`](super::Flow) in which the field begins.
     #[must_use]
     pub const fn octet(self) -> usize {
         self.place().0 / 8
     }
 
-    /// So many octets of a [`Flow`](super::Flow) from there on.
+    /// Returns the range of `count` octets of a [`Flow`](super::Flow) from the field's first octet.
     #[must_use]
     pub const fn octets(self, count: usize) -> std::ops::Range<usize> {
         self.octet()..self.octet() + count
     }
 
-    /// Its width in bits.
+    /// Returns the width of the field in bits.
     #[must_use]
     pub const fn bits(self) -> usize {
         self.place().1
     }
 
-    /// The field with all its bits set.
+    /// Returns the value of the field with all bits set.
     #[must_use]
     pub const fn all_ones(self) -> u128 {
         u128::MAX >> (128 - self.bits())
     }
 
-    /// The field with this class and number, by either numbering.
+    /// Returns the field with this class and number, NXM or OXM.
     #[must_use]
     pub fn from_wire(class: u16, field: u8) -> Option<Field> {
         let is = |id: Option<WireId>| id.is_some_and(|id| id.class == class && id.field == field);
         Field::ALL.into_iter().find(|it| is(it.nxm()) || is(it.oxm()))
     }
 
-    /// The field with this name, as ovs-fields(7) has them.
+    /// Returns the field with this name in ovs-fields(7).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Field> {
         Field::ALL.into_iter().find(|field| field.name() == name)

@@ -1,4 +1,5 @@
-//! Rules that packets teach (`learn`): how many there may be, and when they go with who taught them.
+//! Learned flow entries (`learn`): their limits, and their removal together with the flow entries that taught
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,37 +9,38 @@ use super::pipeline::Pipeline;
 use super::rule::{Rule, RuleRef};
 use super::{Action, Match};
 
-/// NX_LEARN_F_DELETE_LEARNED: learnt rules go with the last rule that teaches them.
+/// NX_LEARN_F_DELETE_LEARNED: learned flow entries are removed with the last flow entry whose `learn` action
+/// names them.
 const DELETE_LEARNED: u16 = 2;
 
-/// A rule that a packet teaches.
+/// A learned flow: a flow entry that a packet adds by a `learn` action.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lesson {
-    /// What adds it.
+    /// Change that adds the flow entry.
     pub rule: FlowMod,
-    /// Most rules of its table with its cookie; 0: no limit.
+    /// Maximum number of flow entries with its cookie in its table. 0 for no limit.
     pub limit: u32,
 }
 
-/// Table and cookie of learnt rules.
+/// Table and cookie of learned flow entries.
 type Key = (u8, u64);
 
-/// What is known of rules that are taught.
+/// Reference counts of learned flow entries.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Lessons {
-    /// How many actions keep the rules that they teach from going.
+    /// Number of `learn` actions with the delete flag, by table and cookie of what they learn.
     keepers: BTreeMap<Key, usize>,
-    /// Whose last keeper has gone since it was looked at.
+    /// Tables and cookies whose count has dropped to zero since the last check.
     orphans: BTreeSet<Key>,
 }
 
 impl Lessons {
-    /// A rule has come.
+    /// Counts the `learn` actions of a rule that was added.
     pub fn linked(&mut self, rule: &Rule) {
         each_keeper(&rule.instructions.apply, &mut |key| *self.keepers.entry(key).or_default() += 1);
     }
 
-    /// A rule has gone, or is another one from now on.
+    /// Uncounts the `learn` actions of a rule that was removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         each_keeper(&rule.instructions.apply, &mut |key| {
             if let Some(count) = self.keepers.get_mut(&key) {
@@ -51,7 +53,7 @@ impl Lessons {
         });
     }
 
-    /// Changes were taken back: nobody's rules go.
+    /// Clears the list of unreferenced learned flow entries, after changes were reverted.
     pub fn forget_orphans(&mut self) {
         self.orphans.clear();
     }
@@ -72,10 +74,11 @@ fn key(learn: &Learn) -> Key {
 }
 
 impl Pipeline {
-    /// Does what a packet teaches: a rule that is there is as good as used now, another one is added.
+    /// Adds a learned flow entry, or refreshes the equal one that exists.
     ///
     /// # Errors
-    /// Why it is not learnt: there are as many as may be ([`FlowError::TableFull`]), or what else a change is refused for.
+    /// [`FlowError::TableFull`] if the learned flow's limit is reached, or any reason for which the addition
+    /// is refused.
     pub fn teach(&mut self, lesson: &Lesson, now_ns: u64) -> Result<(), FlowError> {
         if self.refresh(&lesson.rule, now_ns) {
             return Ok(());
@@ -86,13 +89,13 @@ impl Pipeline {
         self.modify(&[Mod::Flow(Box::new(lesson.rule.clone()))], now_ns).map_err(|(_, why)| why)
     }
 
-    /// How many rules are looked at to teach it, about.
+    /// Returns the approximate number of rules that adding a learned flow entry visits.
     #[must_use]
     pub fn work_to_teach(&self, lesson: &Lesson) -> usize {
         self.work_of_add(&lesson.rule)
     }
 
-    /// Whether its limit leaves room for what a packet teaches.
+    /// Returns whether the limit of a learned flow allows it to be added.
     #[must_use]
     pub fn may_learn(&self, lesson: &Lesson) -> bool {
         let key = (lesson.rule.table, lesson.rule.cookie.unwrap_or(0));
@@ -101,19 +104,19 @@ impl Pipeline {
             || self.rules.count_of(key.0, key.1) < usize::try_from(lesson.limit).unwrap_or(usize::MAX)
     }
 
-    /// The rule in whose place this one would come.
+    /// Returns the existing rule that the new one would replace.
     fn stands(&self, rule: &FlowMod) -> Option<&Rule> {
         let Match { value, mask } = rule.matching;
         let table = self.tables.get(usize::from(rule.table))?;
         self.rules.get(*table.classifier.get(&value.0, &mask.0, rule.priority)?)
     }
 
-    /// Takes out what was learnt by rules that are no more, and asked for that (`delete_learned`).
+    /// Removes learned flow entries whose teachers with `delete_learned` are all removed.
     pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
-        // What goes may have taught rules itself.
+        // A removed rule may itself have taught rules.
         while !self.lessons.orphans.is_empty() {
             let mut orphans = std::mem::take(&mut self.lessons.orphans);
-            // Another one teaches them by now.
+            // Another rule may teach them by now.
             orphans.retain(|key| !self.lessons.keepers.contains_key(key));
             let of = |(table, cookie): &Key| self.rules.with_cookie(*table, *cookie).map(|(at, _)| at);
             let mut gone: Vec<RuleRef> = orphans.iter().flat_map(of).collect();
@@ -124,7 +127,7 @@ impl Pipeline {
         }
     }
 
-    /// The rule that `learnt` would add, where it is there.
+    /// Returns the existing rule that equals the one that `learnt` would add.
     pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
         let table = self.tables.get(usize::from(learnt.table))?;
@@ -134,7 +137,7 @@ impl Pipeline {
         is_same.then_some(at)
     }
 
-    /// Marks the rule that `learnt` would add as used now; false when there is none, or it does something else.
+    /// Refreshes the rule that `learnt` would add. Returns false if there is none or its instructions differ.
     pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
         if usize::from(learnt.table) >= self.tables.len() {
             return true;

@@ -1,44 +1,44 @@
-//! What a rule matches: a value and a mask over a [`Flow`], and whether they make sense together.
+//! Matches of flow entries: a value and a mask over a [`Flow`], and their validation.
 
 use super::{Field, Flow, Prerequisite};
 
-/// A match. The value has no bit that the mask has not.
+/// A match. Value bits outside the mask are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Match {
-    /// What the bits have to be.
+    /// Required values of the bits.
     pub value: Flow,
-    /// Which bits are looked at.
+    /// Bits that are compared.
     pub mask: Flow,
 }
 
-/// Why a match is refused.
+/// The reason why a match is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MatchError {
-    /// OFPBMC_BAD_PREREQ.
+    /// OFPBMC_BAD_PREREQ: a prerequisite of the field is not matched.
     #[error("{}: what it needs of the packet is not matched too; add its prerequisite (as `tcp` before tcp_dst)", .0.name())]
     Prerequisite(Field),
-    /// OFPBMC_BAD_MASK.
+    /// OFPBMC_BAD_MASK: the field does not allow a partial mask.
     #[error("{}: it is matched whole or not at all; leave its mask out", .0.name())]
     Mask(Field),
-    /// OFPBMC_BAD_WILDCARDS.
+    /// OFPBMC_BAD_WILDCARDS: the value has bits outside the mask.
     #[error("{}: its value has bits that its mask has not; clear them", .0.name())]
     OutsideMask(Field),
-    /// OFPBMC_DUP_FIELD.
+    /// OFPBMC_DUP_FIELD: the field occurs twice.
     #[error("{}: it is there twice; leave one out", .0.name())]
     Twice(Field),
-    /// OFPBMC_BAD_VALUE.
+    /// OFPBMC_BAD_VALUE: the field cannot have the value.
     #[error("{}: no packet has such a value", .0.name())]
     Value(Field),
 }
 
 impl Match {
-    /// Matches everything.
+    /// The match of all packets.
     pub const ANY: Match = Match { value: Flow::ZERO, mask: Flow::ZERO };
 
-    /// Adds a field.
+    /// Adds a field after validation.
     ///
     /// # Errors
-    /// [`MatchError`], and nothing is changed.
+    /// [`MatchError`] if the field is refused. The match is then unchanged.
     pub fn add(&mut self, field: Field, value: u128, mask: Option<u128>) -> Result<(), MatchError> {
         let all = field.all_ones();
         let mask = mask.unwrap_or(all);
@@ -61,26 +61,26 @@ impl Match {
         Ok(())
     }
 
-    /// Adds a field without asking whether that makes sense.
+    /// Adds a field without validation.
     pub fn put(&mut self, field: Field, value: u128, mask: u128) {
         self.value.set(field, self.value.get(field) & !mask | value & mask);
         self.mask.set(field, self.mask.get(field) | mask);
     }
 
-    /// The same match, with a field that is matched whole.
+    /// Returns the match with an exact match of a field added.
     #[must_use]
     pub fn with(mut self, field: Field, value: u128) -> Match {
         self.put(field, value, field.all_ones());
         self
     }
 
-    /// Whether a flow is matched.
+    /// Returns whether the match matches a flow.
     #[must_use]
     pub fn matches(&self, flow: &Flow) -> bool {
         (0..super::FLOW_WORDS).all(|word| (flow.0[word] ^ self.value.0[word]) & self.mask.0[word] == 0)
     }
 
-    /// Whether all that this one matches is matched by `other` too.
+    /// Returns whether `other` matches every flow that this match matches.
     #[must_use]
     pub fn is_within(&self, other: &Match) -> bool {
         (0..super::FLOW_WORDS).all(|word| {
@@ -89,7 +89,7 @@ impl Match {
         })
     }
 
-    /// Whether a flow could be matched by both.
+    /// Returns whether some flow could match both.
     #[must_use]
     pub fn overlaps(&self, other: &Match) -> bool {
         (0..super::FLOW_WORDS).all(|word| {
@@ -97,13 +97,13 @@ impl Match {
         })
     }
 
-    /// The value of a field that is matched whole.
+    /// Returns the value of a field that is matched exactly. `None` otherwise.
     #[must_use]
     pub fn exact(&self, field: Field) -> Option<u128> {
         (self.mask.get(field) == field.all_ones()).then(|| self.value.get(field))
     }
 
-    /// Whether this match makes sure of it.
+    /// Returns whether every flow that matches meets the prerequisite.
     #[must_use]
     pub fn meets(&self, need: Prerequisite) -> bool {
         let number = |field| self.exact(field).map(|value| u16::try_from(value).unwrap_or(u16::MAX));
@@ -138,7 +138,7 @@ impl Match {
     }
 }
 
-/// Whether a packet is what a field needs, and the bits that this depends on, added to `wild`.
+/// Returns whether a packet meets a field's prerequisite. Adds the bits that this depends on to `wild`.
 #[must_use]
 pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
     let whole = Match { value: *flow, mask: Flow([u64::MAX; super::FLOW_WORDS]) };
@@ -162,7 +162,7 @@ pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
             wild.want(Field::EthType);
             wild.want(Field::IpProto);
             wild.want(Field::IpFrag);
-            // A later fragment bears nothing of it. (A rule may speak of its ports all the same: they are 0.)
+            // A later fragment has no L4 header. (A match may name its ports anyway: they are 0.)
             if flow.get(Field::IpFrag) & 2 != 0 {
                 return false;
             }

@@ -1,88 +1,90 @@
-//! What controllers ask of a pipeline and are told by it, in one form for all versions of OpenFlow.
+//! Requests of controllers, replies and events, in one representation for all versions of OpenFlow.
 
 use packet::MacAddr;
 
 use super::action::memory_of;
 use super::{Action, Flow, Instructions, Match};
 
-/// All tables, in requests.
+/// Table number that stands for all tables in requests (OFPTT_ALL).
 pub const ALL_TABLES: u8 = 0xff;
-/// All groups, in requests.
+/// Group number that stands for all groups in requests (OFPG_ALL).
 pub const ALL_GROUPS: u32 = 0xffff_fffc;
-/// Any group (no restriction), in requests.
+/// Group number that stands for any group, that is, no restriction, in requests (OFPG_ANY).
 pub const ANY_GROUP: u32 = 0xffff_ffff;
 
-/// What a flow-mod does.
+/// The command of a flow-mod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowCommand {
-    /// Adds a rule, in the place of one with the same match and priority.
+    /// Adds a flow entry. Replaces the one with equal match and priority, if there is one.
     Add,
-    /// Changes what rules do.
+    /// Changes the instructions of flow entries.
     Modify {
-        /// The rule with exactly this match and priority; otherwise all that lie within the match.
+        /// Whether only the flow entry with exactly this match and priority is changed. Otherwise all flow
+        /// entries within the match are changed.
         strict: bool,
-        /// Adds it where there is none (OpenFlow 1.0).
+        /// Whether the flow entry is added if there is none (OpenFlow 1.0).
         or_add: bool,
     },
-    /// Removes rules.
+    /// Removes flow entries.
     Delete {
-        /// As in `Modify`.
+        /// Whether only the flow entry with exactly this match and priority is removed. Otherwise all flow
+        /// entries within the match are removed.
         strict: bool,
     },
 }
 
-/// Flags of a rule.
+/// Flags of a flow entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FlowFlags {
-    /// Controllers are told when it goes.
+    /// Whether controllers get a message when the flow entry is removed.
     pub send_removed: bool,
-    /// Refused when another rule of the same priority could match the same packet.
+    /// Whether the addition is refused if another flow entry of equal priority could match a common packet.
     pub check_overlap: bool,
-    /// Its counters begin at zero.
+    /// Whether the counters are reset to zero.
     pub reset_counts: bool,
-    /// Packets need not be counted.
+    /// Whether packets need not be counted.
     pub no_packet_counts: bool,
-    /// Octets need not be counted.
+    /// Whether octets need not be counted.
     pub no_byte_counts: bool,
 }
 
-/// A change of rules.
+/// A flow-mod: a change of flow entries.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowMod {
-    /// What is done.
+    /// Command of the flow-mod.
     pub command: FlowCommand,
-    /// In this table; [`ALL_TABLES`] where rules are removed.
+    /// Table to change. [`ALL_TABLES`] removes from all tables.
     pub table: u8,
-    /// To what matches.
+    /// Match of the flow entries.
     pub matching: Match,
-    /// With this priority.
+    /// Priority of the flow entry.
     pub priority: u16,
-    /// The cookie of a new rule; changes keep it where `None` (or with a mask of not zero: see `cookie_mask`).
+    /// Cookie of a new flow entry. `None` leaves the cookies of changed flow entries as they are.
     pub cookie: Option<u64>,
-    /// Only rules whose cookie equals `cookie_value` in these bits are changed or removed.
+    /// Mask of the cookie bits that must equal `cookie_value` for a flow entry to be changed or removed.
     pub cookie_mask: u64,
-    /// See `cookie_mask`.
+    /// Cookie bits that select flow entries. See `cookie_mask`.
     pub cookie_value: u64,
-    /// Seconds of silence after which it goes; 0: none.
+    /// Idle time-out in seconds. 0 for none.
     pub idle_timeout: u16,
-    /// Seconds of life; 0: for ever.
+    /// Hard time-out in seconds. 0 for none.
     pub hard_timeout: u16,
-    /// Rules of less importance go first when the table is full.
+    /// Importance of the flow entry. A full table evicts flow entries of lower importance first.
     pub importance: u16,
-    /// Flags.
+    /// Flags of the flow entry.
     pub flags: FlowFlags,
-    /// What it does.
+    /// Instructions of the flow entry.
     pub instructions: Instructions,
-    /// Removes only rules that send there.
+    /// Port to which the flow entries to remove must output. `None` for no restriction.
     pub out_port: Option<u32>,
-    /// Removes only rules that use this group.
+    /// Group that the flow entries to remove must use. `None` for no restriction.
     pub out_group: Option<u32>,
-    /// A packet in the controller's buffer that is to go through the tables then.
+    /// Buffered packet that is processed by the tables after the change.
     pub buffer: Option<u32>,
 }
 
 impl FlowMod {
-    /// Adds a rule without time-outs.
+    /// Returns a flow-mod that adds a flow entry without time-outs.
     #[must_use]
     pub fn add(table: u8, priority: u16, matching: Match, instructions: Instructions) -> FlowMod {
         FlowMod {
@@ -104,7 +106,7 @@ impl FlowMod {
         }
     }
 
-    /// Removes all that lies within a match.
+    /// Returns a flow-mod that removes all flow entries within a match.
     #[must_use]
     pub fn delete(table: u8, matching: Match) -> FlowMod {
         FlowMod {
@@ -114,33 +116,33 @@ impl FlowMod {
     }
 }
 
-/// How a group chooses.
+/// The type of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupKind {
-    /// All buckets, a copy for each.
+    /// Executes all buckets, each on a copy of the packet.
     All,
-    /// One bucket by weight.
+    /// Executes one bucket, selected by weight.
     Select,
-    /// The one bucket.
+    /// Executes the only bucket.
     Indirect,
-    /// The first bucket that is alive.
+    /// Executes the first live bucket.
     FastFailover,
 }
 
-/// How a select group hashes.
+/// The hash of a select group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum SelectMethod {
-    /// By the destination MAC address and the rest of L2 to L4.
+    /// Hashes the Ethernet addresses and the other L2 to L4 fields.
     #[default]
     Default,
-    /// By these fields (`selection_method=hash`), each with the bits that count.
+    /// Hashes these fields (`selection_method=hash`).
     Hash {
-        /// Fields and masks.
+        /// Fields, and masks of the bits that count.
         fields: Vec<(super::Field, u128)>,
         /// Argument of the hash.
         parameter: u64,
     },
-    /// By a hash of the packet's five-tuple (`dp_hash`).
+    /// Uses a hash of the packet's five-tuple (`dp_hash`).
     DpHash {
         /// Argument of the hash.
         parameter: u64,
@@ -150,133 +152,134 @@ pub enum SelectMethod {
 /// A bucket of a group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bucket {
-    /// Its number (OpenFlow 1.5), or its place.
+    /// Bucket identifier (OpenFlow 1.5), or index of the bucket.
     pub id: u32,
-    /// Its share, for `Select`.
+    /// Weight of the bucket in a select group.
     pub weight: u16,
-    /// It lives as long as this port.
+    /// Port whose liveness the bucket depends on.
     pub watch_port: Option<u32>,
-    /// It lives as long as this group.
+    /// Group whose liveness the bucket depends on.
     pub watch_group: Option<u32>,
-    /// What it does.
+    /// Actions of the bucket.
     pub actions: Vec<Action>,
 }
 
 /// A group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// Its number.
+    /// Number of the group.
     pub id: u32,
-    /// How it chooses.
+    /// Type of the group.
     pub kind: GroupKind,
-    /// By what, for `Select`.
+    /// Hash of a select group.
     pub method: SelectMethod,
-    /// From these.
+    /// Buckets of the group.
     pub buckets: Vec<Bucket>,
 }
 
-/// Where buckets are put in or which are taken out (OpenFlow 1.5).
+/// Position at which buckets are inserted, or selection of buckets to remove (OpenFlow 1.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BucketPlace {
-    /// In front.
+    /// Before the first bucket, or the first bucket.
     First,
-    /// Behind.
+    /// After the last bucket, or the last bucket.
     Last,
-    /// Behind (or: only) the one with this number.
+    /// After the bucket with this identifier, or that bucket.
     Id(u32),
-    /// All of them (to take out).
+    /// All buckets (for removal).
     All,
 }
 
-/// A change of groups.
+/// A group-mod: a change of groups.
 #[derive(Clone, PartialEq, Debug)]
 pub enum GroupMod {
-    /// Adds one.
+    /// Adds a group.
     Add(Group),
-    /// Changes one, or adds it (`or_add`).
+    /// Changes a group.
     Modify {
-        /// The group as it is to be.
+        /// New state of the group.
         group: Group,
-        /// Nicira's ADD_OR_MOD.
+        /// Whether the group is added if there is none (Nicira's ADD_OR_MOD).
         or_add: bool,
     },
-    /// Removes one or [`ALL_GROUPS`], and the rules that use it.
+    /// Removes one group or [`ALL_GROUPS`], and the flow entries that use the removed groups.
     Delete(u32),
-    /// Puts buckets in.
+    /// Inserts buckets into a group.
     InsertBuckets(u32, BucketPlace, Vec<Bucket>),
-    /// Takes buckets out.
+    /// Removes buckets from a group.
     RemoveBuckets(u32, BucketPlace),
 }
 
-/// What a meter does above its rate.
+/// The type of a meter band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BandKind {
-    /// Drops.
+    /// Drops packets above the rate.
     Drop,
-    /// Raises the drop precedence of the DSCP by so much.
+    /// Raises the drop precedence in the DSCP of packets above the rate by this number of levels.
     DscpRemark(u8),
 }
 
 /// A band of a meter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Band {
-    /// What it does.
+    /// Type of the band.
     pub kind: BandKind,
-    /// Above so many kilobits (or packets) a second.
+    /// Rate above which the band applies, in kilobits or packets per second.
     pub rate: u32,
-    /// Kilobits (or packets) at once; 0: one second's worth.
+    /// Burst size in kilobits or packets. 0 for one second's worth.
     pub burst: u32,
 }
 
 /// A meter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meter {
-    /// Its number, 1 to 0xffff0000, or a reserved one.
+    /// Number of the meter: 1 to 0xffff0000, or a reserved number.
     pub id: u32,
-    /// Rates are packets a second, not kilobits.
+    /// Whether rates are in packets per second instead of kilobits per second.
     pub packets: bool,
-    /// Bursts were given.
+    /// Whether burst sizes were specified.
     pub bursts: bool,
-    /// Statistics are kept.
+    /// Whether statistics are kept.
     pub stats: bool,
-    /// Its bands.
+    /// Bands of the meter.
     pub bands: Vec<Band>,
 }
 
-/// A change of meters.
+/// A meter-mod: a change of meters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MeterMod {
-    /// Adds one.
+    /// Adds a meter.
     Add(Meter),
-    /// Changes one.
+    /// Changes a meter.
     Modify(Meter),
-    /// Removes one, or all (`None`), and the rules that use it.
+    /// Removes one meter, or all (`None`), and the flow entries that use the removed meters.
     Delete(Option<u32>),
 }
 
 /// One change, alone or in a bundle.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Mod {
-    /// Rules.
+    /// A change of flow entries.
     Flow(Box<FlowMod>),
-    /// Groups.
+    /// A change of groups.
     Group(GroupMod),
-    /// Meters.
+    /// A change of meters.
     Meter(MeterMod),
-    /// A packet that meets the tables as the changes before this one have left them; the packet leaves when all changes are made.
+    /// A packet-out, which is processed by the tables as the preceding changes have left them. The packet is
+    /// sent when all changes are made.
     PacketOut(Box<PacketOut>),
 }
 
-/// A change of groups or meters that a controller has asked for, for controllers that want to hear of such requests.
+/// A change of groups or meters that a controller requested, for controllers that monitor these requests.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ForwardedRequest {
     /// A change of groups.
     Group {
-        /// The change.
+        /// Change that was requested.
         change: GroupMod,
-        /// Whether the group was there before.
+        /// Whether the group existed before.
         existed: bool,
-        /// The group as the change has left it, where the change itself holds a part of it only.
+        /// New state of the group, if the change holds only a part of it.
         after: Option<Group>,
     },
     /// A change of meters.
@@ -284,14 +287,14 @@ pub enum ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    /// Octets of memory that the request takes, about.
+    /// Returns the approximate size of the request in memory, in octets.
     fn memory(&self) -> usize {
         let bands = |meter: &Meter| size_of_val(&meter.bands[..]);
         let more = match self {
             ForwardedRequest::Group { change, after, .. } => {
                 let own = match change {
                     GroupMod::Add(group) | GroupMod::Modify { group, .. } => group.memory(),
-                    // No more than the group that the buckets are put into.
+                    // No larger than the group that the buckets are inserted into.
                     GroupMod::InsertBuckets(..) | GroupMod::Delete(_) | GroupMod::RemoveBuckets(..) => 0,
                 };
                 own + 2 * after.as_ref().map_or(0, Group::memory)
@@ -303,147 +306,149 @@ impl ForwardedRequest {
     }
 }
 
-/// Why a change is refused: OpenFlow's error types and codes, by name.
+/// The reason why a change is refused, named after OpenFlow's error types and codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FlowError {
-    /// NXFMFC_INVALID_TLV_FIELD.
+    /// NXFMFC_INVALID_TLV_FIELD: no tunnel option is mapped to the field.
     #[error("no option of tunnels is mapped to the field: map one first (ovs-ofctl add-tlv-map)")]
     UnmappedOption,
-    /// OFPFMFC_TABLE_FULL.
+    /// OFPFMFC_TABLE_FULL: the table is full.
     #[error("the table is full: remove rules, or raise its limit")]
     TableFull,
-    /// OFPFMFC_BAD_TABLE_ID.
+    /// OFPFMFC_BAD_TABLE_ID: the table does not exist.
     #[error("there is no such table: 0 to 253 are there, and 255 means all of them where rules are removed")]
     BadTable,
-    /// OFPBRC_EPERM.
+    /// OFPBRC_EPERM: the table does not accept flow entries of controllers.
     #[error("table 254 holds no rules of controllers: use a table from 0 to 253")]
     HiddenTable,
-    /// OFPFMFC_OVERLAP.
+    /// OFPFMFC_OVERLAP: another flow entry of equal priority could match a common packet.
     #[error(
         "another rule of the same priority could match the same packet; give one of them another priority"
     )]
     Overlap,
-    /// OFPFMFC_EPERM.
+    /// OFPFMFC_EPERM: the change is not permitted.
     #[error("not allowed")]
     Permission,
-    /// OFPFMFC_BAD_TIMEOUT.
+    /// OFPFMFC_BAD_TIMEOUT: the time-outs are not supported.
     #[error("the time-outs cannot be had")]
     BadTimeout,
-    /// OFPFMFC_BAD_COMMAND.
+    /// OFPFMFC_BAD_COMMAND: the command is unknown.
     #[error("no such command")]
     BadCommand,
-    /// OFPBIC_BAD_TABLE_ID.
+    /// OFPBIC_BAD_TABLE_ID: `goto_table` names the same or an earlier table.
     #[error("goto_table leads to the same or an earlier table")]
     BadGoto,
-    /// OFPBIC_UNSUP_INST.
+    /// OFPBIC_UNSUP_INST: an instruction is not supported.
     #[error("an instruction is not supported here")]
     UnsupportedInstruction,
-    /// OFPBAC_BAD_TYPE.
+    /// OFPBAC_BAD_TYPE: an action is unknown or not supported.
     #[error("an action is not known or not supported")]
     BadAction,
-    /// OFPBAC_BAD_OUT_PORT.
+    /// OFPBAC_BAD_OUT_PORT: an output names an invalid port.
     #[error("an output names a port that cannot be")]
     BadOutPort,
-    /// OFPBAC_BAD_ARGUMENT.
+    /// OFPBAC_BAD_ARGUMENT: an action has an invalid argument.
     #[error("an action has an argument that cannot be")]
     BadArgument,
-    /// OFPBAC_BAD_OUT_GROUP.
+    /// OFPBAC_BAD_OUT_GROUP: an action names a group that does not exist.
     #[error("a group that is not there; add it first")]
     BadOutGroup,
-    /// OFPBAC_BAD_SET_TYPE.
+    /// OFPBAC_BAD_SET_TYPE: an action sets a read-only field.
     #[error("an action sets a field that cannot be set")]
     BadSetType,
-    /// OFPBAC_BAD_SET_ARGUMENT.
+    /// OFPBAC_BAD_SET_ARGUMENT: an action sets a field to an invalid value.
     #[error("an action sets a field to a value that it cannot have")]
     BadSetArgument,
-    /// OFPBAC_MATCH_INCONSISTENT.
+    /// OFPBAC_MATCH_INCONSISTENT: an action needs a prerequisite that the match lacks.
     #[error("an action needs what the match does not make sure of")]
     MatchInconsistent,
-    /// OFPBAC_UNSUPPORTED_ORDER, or two of a kind in an action set.
+    /// OFPBAC_UNSUPPORTED_ORDER: the order of the actions is not supported, or an action set holds two
+    /// actions of one kind.
     #[error("actions in an order that is not supported")]
     UnsupportedOrder,
-    /// OFPBAC_TOO_MANY.
+    /// OFPBAC_TOO_MANY: a list holds too many actions.
     #[error("too many actions")]
     TooMany,
-    /// OFPBFC_MSG_TOO_MANY.
+    /// OFPBFC_MSG_TOO_MANY: the changes of a batch visit too many flow entries, groups and buckets.
     #[error(
         "the changes look at too many rules, groups and buckets together: make them in several parts, or name a table or the whole cookie \
          of the rules that are meant"
     )]
     TooMuchWork,
-    /// OFPGMFC_GROUP_EXISTS.
+    /// OFPGMFC_GROUP_EXISTS: the group exists already.
     #[error("the group is there already; change it instead")]
     GroupExists,
-    /// OFPGMFC_INVALID_GROUP.
+    /// OFPGMFC_INVALID_GROUP: the number, type or buckets of the group are invalid.
     #[error("the group cannot be: its number, kind or buckets")]
     InvalidGroup,
-    /// OFPGMFC_UNKNOWN_GROUP.
+    /// OFPGMFC_UNKNOWN_GROUP: the group does not exist.
     #[error("there is no such group")]
     UnknownGroup,
-    /// OFPGMFC_OUT_OF_GROUPS.
+    /// OFPGMFC_OUT_OF_GROUPS: there are too many groups.
     #[error("too many groups")]
     OutOfGroups,
-    /// OFPGMFC_OUT_OF_BUCKETS.
+    /// OFPGMFC_OUT_OF_BUCKETS: there are too many buckets.
     #[error("too many buckets")]
     OutOfBuckets,
-    /// OFPGMFC_LOOP.
+    /// OFPGMFC_LOOP: the group would lead back to itself.
     #[error("the group would lead back to itself")]
     GroupLoop,
-    /// OFPGMFC_CHAINED_GROUP.
+    /// OFPGMFC_CHAINED_GROUP: other groups use the group to remove.
     #[error("a group that others use cannot go")]
     ChainedGroup,
-    /// OFPGMFC_UNKNOWN_BUCKET.
+    /// OFPGMFC_UNKNOWN_BUCKET: the bucket does not exist.
     #[error("there is no such bucket")]
     UnknownBucket,
-    /// OFPGMFC_BUCKET_EXISTS.
+    /// OFPGMFC_BUCKET_EXISTS: the bucket exists already.
     #[error("the bucket is there already")]
     BucketExists,
-    /// OFPMMFC_METER_EXISTS.
+    /// OFPMMFC_METER_EXISTS: the meter exists already.
     #[error("the meter is there already; change it instead")]
     MeterExists,
-    /// OFPMMFC_UNKNOWN_METER.
+    /// OFPMMFC_UNKNOWN_METER: the meter does not exist.
     #[error("there is no such meter; add it first")]
     UnknownMeter,
-    /// OFPMMFC_INVALID_METER: also of a rule that refers to a meter that is not there, as in Open vSwitch.
+    /// OFPMMFC_INVALID_METER: the meter number is invalid, or a flow entry names a meter that does not exist
+    /// (as in Open vSwitch).
     #[error("there is no meter of this number; add it first, with a number from 1 to 0xffff0000")]
     InvalidMeter,
-    /// OFPMMFC_BAD_BAND.
+    /// OFPMMFC_BAD_BAND: a band is invalid.
     #[error("a band cannot be")]
     BadBand,
-    /// OFPMMFC_BAD_RATE.
+    /// OFPMMFC_BAD_RATE: a rate is invalid.
     #[error("a rate cannot be")]
     BadRate,
-    /// OFPMMFC_OUT_OF_METERS.
+    /// OFPMMFC_OUT_OF_METERS: there are too many meters.
     #[error("too many meters")]
     OutOfMeters,
-    /// OFPMMFC_OUT_OF_BANDS.
+    /// OFPMMFC_OUT_OF_BANDS: the meter has too many bands.
     #[error("too many bands")]
     OutOfBands,
-    /// OFPBRC_BUFFER_UNKNOWN.
+    /// OFPBRC_BUFFER_UNKNOWN: the buffered packet does not exist.
     #[error("no packet is kept under that number any more")]
     UnknownBuffer,
-    /// OFPBRC_BAD_PORT.
+    /// OFPBRC_BAD_PORT: the port does not exist.
     #[error("there is no such port")]
     BadPort,
-    /// OFPBMC_*.
+    /// OFPBMC_*: the match is refused.
     #[error(transparent)]
     Match(#[from] super::MatchError),
 }
 
-/// Which rules a request is about.
+/// The selection of flow entries in a request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowFilter {
-    /// Of this table, or [`ALL_TABLES`].
+    /// Table of the flow entries, or [`ALL_TABLES`].
     pub table: u8,
-    /// Within this match.
+    /// Match that the flow entries must lie within.
     pub matching: Match,
-    /// Whose cookies equal `cookie` in the bits of `cookie_mask`.
+    /// Cookie that the flow entries must have in the bits of `cookie_mask`.
     pub cookie: u64,
-    /// See `cookie`.
+    /// Mask of the cookie bits that are compared.
     pub cookie_mask: u64,
-    /// That send there.
+    /// Port that the flow entries must output to. `None` for no restriction.
     pub out_port: Option<u32>,
-    /// That use this group.
+    /// Group that the flow entries must use. `None` for no restriction.
     pub out_group: Option<u32>,
 }
 
@@ -460,154 +465,157 @@ impl Default for FlowFilter {
     }
 }
 
-/// A rule and its counters.
+/// A flow entry and its counters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowStats {
-    /// Its table.
+    /// Table of the flow entry.
     pub table: u8,
-    /// Its match.
+    /// Match of the flow entry.
     pub matching: Match,
-    /// Its priority.
+    /// Priority of the flow entry.
     pub priority: u16,
-    /// Its cookie.
+    /// Cookie of the flow entry.
     pub cookie: u64,
-    /// Nanoseconds since it was added.
+    /// Nanoseconds since the flow entry was added.
     pub age_ns: u64,
-    /// Nanoseconds since it was added or last changed: its hard time-out runs from then.
+    /// Nanoseconds since the flow entry was added or last changed, from which the hard time-out runs.
     pub unchanged_ns: u64,
-    /// Nanoseconds since it was last used (or changed).
+    /// Nanoseconds since the flow entry was last used or changed.
     pub idle_ns: u64,
-    /// Its idle time-out in seconds.
+    /// Idle time-out in seconds.
     pub idle_timeout: u16,
-    /// Its hard time-out in seconds.
+    /// Hard time-out in seconds.
     pub hard_timeout: u16,
-    /// Its importance.
+    /// Importance of the flow entry.
     pub importance: u16,
-    /// Its flags.
+    /// Flags of the flow entry.
     pub flags: FlowFlags,
-    /// Packets.
+    /// Number of packets that matched.
     pub packets: u64,
-    /// Octets.
+    /// Number of octets of the packets that matched.
     pub bytes: u64,
-    /// What it does.
+    /// Instructions of the flow entry.
     pub instructions: Instructions,
 }
 
-/// A table's counters.
+/// Counters of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableStats {
-    /// Its number.
+    /// Number of the table.
     pub table: u8,
-    /// Rules.
+    /// Number of flow entries in the table.
     pub active: u32,
-    /// Rules that it holds at most.
+    /// Maximum number of flow entries.
     pub max_entries: u32,
-    /// Packets that were looked up.
+    /// Number of packets looked up in the table.
     pub lookups: u64,
-    /// Packets that met a rule.
+    /// Number of packets that matched a flow entry.
     pub matched: u64,
 }
 
-/// A group's counters.
+/// Counters of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupStats {
-    /// Its number.
+    /// Number of the group.
     pub id: u32,
-    /// Rules and groups that use it.
+    /// Number of flow entries and groups that use the group.
     pub references: u32,
-    /// Packets.
+    /// Number of packets that the group processed.
     pub packets: u64,
-    /// Octets.
+    /// Number of octets of the packets.
     pub bytes: u64,
-    /// Nanoseconds since it was added.
+    /// Nanoseconds since the group was added.
     pub age_ns: u64,
     /// Packets and octets of each bucket.
     pub buckets: Vec<(u64, u64)>,
 }
 
-/// A meter's counters.
+/// Counters of a meter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterStats {
-    /// Its number.
+    /// Number of the meter.
     pub id: u32,
-    /// Rules that use it.
+    /// Number of flow entries that use the meter.
     pub flows: u32,
-    /// Packets that came.
+    /// Number of packets that the meter received.
     pub packets: u64,
-    /// Octets that came.
+    /// Number of octets that the meter received.
     pub bytes: u64,
-    /// Nanoseconds since it was added.
+    /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Packets and octets that each band met.
+    /// Packets and octets that each band applied to.
     pub bands: Vec<(u64, u64)>,
 }
 
-/// What a port is called and can.
+/// The description of a port: name, address, configuration, state and speed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortDesc {
-    /// OpenFlow's number.
+    /// OpenFlow port number.
     pub number: u32,
-    /// Name.
+    /// Port name.
     pub name: String,
-    /// Address.
+    /// MAC address of the port.
     pub mac: MacAddr,
-    /// What is configured (OFPPC_*): 1 down, 4 nothing received, 16 (OpenFlow 1.3: `no_recv`..): see `PortConfig` of OpenFlow 1.3.
+    /// Configuration flags (OFPPC_*): 1 port down, 4 no receive, 16 no flood (OpenFlow 1.0), 32 no forward,
+    /// 64 no packet-in.
     pub config: u32,
-    /// How it is (OFPPS_* of 1.3): 1 no link, 2 blocked, 4 live.
+    /// State flags (OFPPS_* of OpenFlow 1.3): 1 no link, 2 blocked, 4 live.
     pub state: u32,
-    /// Kilobits a second; 0: not known.
+    /// Speed in kilobits per second. 0 if unknown.
     pub speed: u32,
 }
 
-/// A port's counters.
+/// Counters of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStats {
-    /// OpenFlow's number.
+    /// OpenFlow port number.
     pub number: u32,
-    /// Packets in.
+    /// Number of packets received.
     pub rx_packets: u64,
-    /// Packets out.
+    /// Number of packets transmitted.
     pub tx_packets: u64,
-    /// Octets in.
+    /// Number of octets received.
     pub rx_bytes: u64,
-    /// Octets out.
+    /// Number of octets transmitted.
     pub tx_bytes: u64,
-    /// Dropped coming in.
+    /// Number of packets dropped on receive.
     pub rx_dropped: u64,
-    /// Dropped going out.
+    /// Number of packets dropped on transmit.
     pub tx_dropped: u64,
-    /// Broken coming in.
+    /// Number of receive errors.
     pub rx_errors: u64,
-    /// Failed going out.
+    /// Number of transmit errors.
     pub tx_errors: u64,
-    /// Nanoseconds since it was added.
+    /// Nanoseconds since the port was added.
     pub age_ns: u64,
 }
 
-/// Why a packet goes to controllers (OFPR_* of OpenFlow 1.4).
+/// The reason why a packet is sent to controllers (OFPR_* of OpenFlow 1.4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
-    /// No rule, by the table-miss rule.
+    /// No flow entry matched, reported by the table-miss flow entry.
     NoMatch = 0,
-    /// An action.
+    /// An output action to the controller.
     Action = 1,
-    /// Its TTL is spent.
+    /// The packet's TTL expired.
     InvalidTtl = 2,
-    /// An action in the action set.
+    /// An output action in the action set.
     ActionSet = 3,
-    /// A group's bucket.
+    /// An output action in a bucket of a group.
     Group = 4,
-    /// A packet-out.
+    /// An output action of a packet-out.
     PacketOut = 5,
-    /// The table-miss rule, of priority 0 and without conditions: `NoMatch` since OpenFlow 1.3, an action as any other before.
+    /// The table-miss flow entry, which has priority 0 and no conditions. Reported as `NoMatch` since
+    /// OpenFlow 1.3, and as `Action` before.
     MissRule = 7,
-    /// No rule, not even a table-miss rule: `NoMatch` for controllers that speak OpenFlow before 1.3, and nothing for others.
+    /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to controllers that use
+    /// an OpenFlow version before 1.3, and not sent to others.
     Miss = 8,
 }
 
 impl Reason {
-    /// Returns the OFPR_* number that controllers ask for by its bit.
+    /// Returns the OFPR_* number whose bit selects this reason in a controller's asynchronous configuration.
     #[must_use]
     pub const fn asked_as(self) -> u8 {
         match self {
@@ -617,74 +625,76 @@ impl Reason {
     }
 }
 
-/// What becomes of IP fragments (OFPC_FRAG_*).
+/// Handling of IP fragments (OFPC_FRAG_*).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fragments {
-    /// No fragment has ports to rules, not even the first one.
+    /// `OFPC_FRAG_NORMAL`: L4 ports are hidden from flow entries in all fragments, the first one included.
     #[default]
     Normal,
-    /// Fragments are dropped.
+    /// `OFPC_FRAG_DROP`: drops fragments.
     Drop,
-    /// Fragments are put together, which is not supported.
+    /// `OFPC_FRAG_REASM`: reassembles fragments. Not supported.
     Reassemble,
-    /// The first fragment has its ports to rules (Nicira's `nx-match`); later ones have none.
+    /// Nicira's `nx-match`: L4 ports are visible in the first fragment. Later fragments have none.
     NxMatch,
 }
 
-/// What becomes of a packet that no rule of a table matches (OFPTC_TABLE_MISS_* of OpenFlow 1.1 and 1.2).
+/// Handling of packets that no flow entry of a table matches (OFPTC_TABLE_MISS_* of OpenFlow 1.1 and 1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Miss {
-    /// The packet goes to the controllers that speak OpenFlow before 1.3, and is dropped where there are none.
+    /// Sends the packet to controllers that use an OpenFlow version before 1.3. Drops the packet if there are
+    /// none.
     #[default]
     Default,
-    /// The packet goes to the controllers that speak OpenFlow before 1.3, whether or not there are any.
+    /// Sends the packet to controllers that use an OpenFlow version before 1.3, whether or not any is
+    /// connected.
     Controller,
-    /// The packet is looked up in the next table.
+    /// Looks the packet up in the next table.
     Continue,
-    /// The packet is dropped.
+    /// Drops the packet.
     Drop,
 }
 
-/// A packet for controllers.
+/// A packet-in: a packet sent to controllers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PacketIn {
-    /// Why.
+    /// Reason of the packet-in.
     pub reason: Reason,
-    /// Table of the rule.
+    /// Table of the flow entry that sent the packet.
     pub table: u8,
-    /// Cookie of the rule.
+    /// Cookie of the flow entry that sent the packet.
     pub cookie: u64,
-    /// Metadata fields: port, registers, tunnel.
+    /// Metadata fields of the packet: ingress port, registers, tunnel.
     pub flow: Flow,
-    /// The frame, whole.
+    /// Whole frame.
     pub frame: Vec<u8>,
-    /// Octets that the rule wants sent.
+    /// Maximum number of octets to send, from the action.
     pub max_len: u16,
-    /// Which controller (NXAST_CONTROLLER).
+    /// Identifier of the controller (NXAST_CONTROLLER).
     pub controller: u16,
-    /// Of the action.
+    /// User data of the action.
     pub userdata: Vec<u8>,
-    /// What is left to be done, where the packet waits for its controller.
+    /// State to resume processing, if the packet waits for its controller.
     pub continuation: Option<Box<Continuation>>,
 }
 
-/// A packet of a controller.
+/// A packet-out: a packet that a controller sends.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PacketOut {
-    /// The port that it is taken to have come in by.
+    /// Ingress port of the packet, as specified by the controller.
     pub in_port: u32,
-    /// Other metadata (OpenFlow 1.5).
+    /// Other metadata fields (OpenFlow 1.5).
     pub metadata: Match,
-    /// What is done with it.
+    /// Actions to execute.
     pub actions: Vec<Action>,
-    /// The frame.
+    /// Frame to process.
     pub frame: Vec<u8>,
-    /// What was left to be done when the packet was given to the controller, which comes behind the actions.
+    /// State to resume after the actions, if the packet was paused and sent to the controller before.
     pub resumes: Option<Box<Continuation>>,
 }
 
 impl Group {
-    /// Octets of memory that the group takes with its buckets, about.
+    /// Returns the approximate size of the group with its buckets in memory, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let buckets = self.buckets.iter();
@@ -694,7 +704,7 @@ impl Group {
 }
 
 impl PacketOut {
-    /// Octets of memory that the packet takes with its actions, about.
+    /// Returns the approximate size of the packet with its actions in memory, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let left = self.resumes.as_ref().map_or(0, |left| left.memory());
@@ -702,21 +712,21 @@ impl PacketOut {
     }
 }
 
-/// What is left to be done for a packet that waits for its controller (`controller(pause)`).
+/// The remaining processing of a packet that waits for its controller (`controller(pause)`).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Continuation {
-    /// What rules had still to do, the innermost first.
+    /// Remaining instructions of each flow entry, innermost first.
     pub rest: Vec<Rest>,
-    /// The action set so far.
+    /// Current action set.
     pub action_set: Vec<Action>,
-    /// The stack: values and how many bits they have.
+    /// Current stack: values and their widths in bits.
     pub stack: Vec<(u128, u16)>,
-    /// The queue of later outputs; `None`: the default one.
+    /// Queue of subsequent outputs. `None` for the default queue.
     pub queue: Option<u32>,
 }
 
 impl Continuation {
-    /// Octets of memory that it takes, about.
+    /// Returns the approximate size in memory, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let rest = self.rest.iter().map(|rest| size_of::<Rest>() + rest.instructions.memory());
@@ -727,95 +737,100 @@ impl Continuation {
     }
 }
 
-/// What a rule had still to do.
+/// The remaining instructions of one flow entry.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rest {
-    /// Its table.
+    /// Table of the flow entry.
     pub table: u8,
-    /// Its cookie.
+    /// Cookie of the flow entry.
     pub cookie: u64,
-    /// What it matches, which says what its actions may do.
+    /// Match of the flow entry, which determines the permitted actions.
     pub matching: Match,
-    /// What is left of its instructions.
+    /// Remaining instructions.
     pub instructions: Instructions,
 }
 
-/// How a table is configured, and how full it is.
+/// The settings and fill level of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableState {
-    /// Its number.
+    /// Number of the table.
     pub table: u8,
-    /// Its name; empty: none.
+    /// Name of the table. Empty for none.
     pub name: String,
-    /// Rules that it holds at most.
+    /// Maximum number of flow entries.
     pub limit: u32,
-    /// Rules in it.
+    /// Number of flow entries.
     pub active: u32,
-    /// What becomes of packets that no rule of it matches.
+    /// Handling of packets that no flow entry matches.
     pub miss: Miss,
-    /// Controllers want rules to make room for others when it is full.
+    /// Whether controllers enabled eviction of flow entries when the table is full.
     pub evicts: bool,
-    /// Controllers are told when fewer and when more of it than so many percent are free.
+    /// Thresholds of vacancy events: percentages of free space below and above which controllers are
+    /// notified.
     pub vacancy: Option<(u8, u8)>,
 }
 
-/// Why a rule has gone (OFPRR_* of OpenFlow 1.4).
+/// The reason why a flow entry was removed (OFPRR_* of OpenFlow 1.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Removed {
-    /// Silent too long.
+    /// The idle time-out expired.
     IdleTimeout = 0,
-    /// Its life was over.
+    /// The hard time-out expired.
     HardTimeout = 1,
-    /// Somebody removed it.
+    /// A request removed the flow entry.
     Delete = 2,
-    /// Its group has gone.
+    /// A group that the flow entry used was removed.
     GroupDelete = 3,
-    /// Its meter has gone.
+    /// A meter that the flow entry used was removed.
     MeterDelete = 4,
-    /// It made room for a more important one.
+    /// The flow entry was evicted in favour of another one.
     Eviction = 5,
 }
 
-/// The request of a controller's session that has led to changes.
+/// The controller request that caused changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// The session's number, by which the bridge's sessions are told apart.
+    /// Number of the session, unique among the bridge's sessions.
     pub session: u64,
-    /// The request's transaction identifier.
+    /// Transaction identifier of the request.
     pub xid: u32,
 }
 
 impl Origin {
-    /// No request of a session.
+    /// The origin of changes that no session requested.
     pub const NONE: Origin = Origin { session: u64::MAX, xid: 0 };
 }
 
-/// What happened, for whoever listens (controllers, monitors).
+/// An event of the bridge's tables or ports, for controllers and monitors.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// A rule was added, also in the place of one with the same match and priority; with what that one did, where it did something else.
+    /// A flow entry was added or replaced. The instructions of the replaced flow entry are included if they
+    /// differ.
     Added(FlowStats, Option<Box<Instructions>>),
-    /// A rule does something else now, or has another cookie; with what it did before, where it did something else.
+    /// The instructions or the cookie of a flow entry changed. The previous instructions are included if they
+    /// differ.
     Modified(FlowStats, Option<Box<Instructions>>),
-    /// One request of a controller has led to all of these.
+    /// Events that one request of a controller caused.
     Caused(Origin, Vec<Event>),
-    /// A rule has gone.
+    /// A flow entry was removed.
     Removed(FlowStats, Removed),
-    /// A packet for controllers.
+    /// A packet is sent to controllers.
     PacketIn(PacketIn),
-    /// A port was added (0), removed (1) or has changed (2).
+    /// A port was added (0), removed (1) or changed (2).
     Port(u8, PortDesc),
-    /// Groups or meters were changed, as a controller has asked for.
+    /// Groups or meters were changed at the request of a controller.
     Request(Box<ForwardedRequest>),
-    /// There is room in a table again (true), or it is nearly full (OpenFlow 1.4's vacancy events).
+    /// A vacancy event (OpenFlow 1.4): the free space of a table rose above the upper threshold (true) or
+    /// fell below the lower one.
     Vacancy(bool, TableState),
-    /// So many events are not told, as they would have taken too much memory: whoever follows the rules does not know them any more.
+    /// Number of events that were dropped because of the memory limit. Listeners that track the flow entries
+    /// must resynchronize.
     Lost(u64),
 }
 
 impl Event {
-    /// Octets of memory that the event takes, about.
+    /// Returns the approximate size of the event in memory, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let more = match self {

@@ -1,4 +1,5 @@
-//! Changes of rules, groups and meters: each checked whole first, a batch undone whole when one is refused.
+//! Changes of flow entries, groups and meters. Each change is validated before it is made, and a batch is
+//! reverted as a whole if one change is refused.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -17,41 +18,42 @@ use super::rule::{Rule, RuleRef};
 use super::work::{WORK_OF_GROUP, numbers_of};
 use super::{Action, Instructions, Match};
 
-/// Rules whose time is over that are taken out at once.
+/// Maximum number of expired rules that one call removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
-/// Buckets of a group at most.
+/// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 4096;
-/// Bands of a meter at most.
+/// Maximum number of bands of a meter.
 const MAX_BANDS: usize = 16;
-/// Actions of a rule at most, nested ones included.
+/// Maximum number of actions of a rule, nested ones included.
 const MAX_ACTIONS: usize = 4096;
-/// Groups that lead to groups or watch them, one after the other.
+/// Maximum length of a chain of groups that use or watch one another.
 const MAX_CHAIN: usize = 32;
-/// Groups that a group leads to, itself or by others, with the times that each is named, at most.
+/// Maximum number of groups and references that the check of a group visits.
 const MAX_REACHED: usize = 1 << 20;
 
-/// A walk from a group to those that it leads to.
+/// The state of a walk over the groups that a group uses or watches.
 struct Walk {
     first: u32,
     heights: HashMap<u32, usize>,
-    /// Groups that may still be looked at.
+    /// Number of groups and references that may still be visited.
     left: usize,
 }
 
 impl Pipeline {
-    /// Does a batch of changes, all or none.
+    /// Makes a batch of changes, all or none.
     ///
     /// # Errors
-    /// The place of the first that is refused, and why; nothing is changed then. A batch whose changes look at more than [`BATCH_WORK`] rules,
-    /// groups and buckets is refused as [`FlowError::TooMuchWork`], mostly before any of them is made.
+    /// The index of the first change that is refused, and the reason. Nothing is changed then. A batch whose
+    /// changes visit more than [`BATCH_WORK`] rules, groups and buckets is refused with
+    /// [`FlowError::TooMuchWork`], mostly before any change is made.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
         self.modify_and_decide(mods, now_ns).map(|_| ())
     }
 
-    /// As [`Pipeline::modify`]. Returns the packets that are among the changes, decided and in their order.
+    /// Like [`Pipeline::modify`]. Returns the packet-outs among the changes, translated and in order.
     ///
     /// # Errors
-    /// As [`Pipeline::modify`]; no packet is to be sent then.
+    /// Like [`Pipeline::modify`]. No packet may be sent then.
     pub fn modify_and_decide(
         &mut self,
         mods: &[Mod],
@@ -101,7 +103,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether the group that a change is about is there.
+    /// Returns whether the group that a change refers to exists.
     fn is_about_group(&self, change: &GroupMod) -> bool {
         match change {
             GroupMod::Add(group) | GroupMod::Modify { group, .. } => self.groups.contains_key(&group.id),
@@ -112,7 +114,7 @@ impl Pipeline {
         }
     }
 
-    /// Tells of a change of groups that was made.
+    /// Queues the event for a change of groups that was made.
     fn forward_group_mod(&mut self, change: &GroupMod, existed: bool) {
         let after = match change {
             GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
@@ -175,7 +177,7 @@ impl Pipeline {
         }
     }
 
-    /// Puts a rule that stands in the slab into its table.
+    /// Adds a rule in the slab to its table.
     fn link(&mut self, at: RuleRef) {
         let Some(rule) = self.rules.get(at) else { return };
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
@@ -185,7 +187,7 @@ impl Pipeline {
         self.held += rule.memory();
         let table = &mut self.tables[usize::from(number)];
         let rule = lookup::Rule { value: matching.value.0, mask: matching.mask.0, priority, payload: at };
-        // Tables are bounded far below what a classifier holds.
+        // The limits of tables are far below the capacity of a classifier.
         let _ = table.classifier.insert(rule);
         table.conjunctive += parts;
         self.touch_rule(at, number, matching);
@@ -203,13 +205,13 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Notes that a rule has other times, which are nothing to packets.
+    /// Records that only the times of a rule changed, which do not affect packets.
     fn touch_times(&mut self, at: RuleRef) {
         self.touch(Touched::Settings);
         self.rules.mark(at, self.version());
     }
 
-    /// Takes a rule out and tells why, where that is asked for.
+    /// Removes a rule, and queues the removal event if it is requested.
     pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64) -> Option<Rule> {
         let rule = self.take_out(at)?;
         if rule.flags.send_removed || self.events.is_monitored() {
@@ -218,7 +220,7 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Takes a rule out in a batch.
+    /// Removes a rule within a batch.
     fn remove_in(&mut self, at: RuleRef, why: Removed, batch: &mut Batch) {
         if let Some(rule) = self.remove_rule(at, why, batch.now_ns) {
             batch.removed(at, rule);
@@ -257,7 +259,7 @@ impl Pipeline {
         }
     }
 
-    /// The rules that a change or removal is about.
+    /// Returns the rules that a change or removal selects.
     fn targets(&self, change: &FlowMod, strict: bool) -> Vec<RuleRef> {
         let is_meant = |rule: &Rule| {
             (rule.cookie ^ change.cookie_value) & change.cookie_mask == 0
@@ -290,7 +292,7 @@ impl Pipeline {
         } else {
             self.rules_of_table(change.table).filter_map(is_meant).collect()
         };
-        // As all rules are walked through.
+        // Uses the order of a scan over all rules.
         found.sort_unstable();
         found
     }
@@ -344,7 +346,7 @@ impl Pipeline {
                 (rule.packets, rule.bytes) = (before.packets, before.bytes);
             }
             if self.events.is_monitored() {
-                // As Open vSwitch: whoever adds a rule is told that it was added.
+                // Replacing a rule is reported as an addition, as in Open vSwitch.
                 let did =
                     (before.instructions != rule.instructions).then(|| Box::new(before.instructions.clone()));
                 self.events.tell(Event::Added(rule.stats(now_ns), did));
@@ -366,7 +368,7 @@ impl Pipeline {
         let does_same = rule.instructions == change.instructions;
         let is_same = does_same && change.cookie.is_none_or(|cookie| cookie == rule.cookie);
         if is_same && !change.flags.reset_counts && rule.flags.send_removed >= change.flags.send_removed {
-            // Nothing is another one but when it was changed last.
+            // Only the modification time changes.
             batch.retimed(at, rule.modified_ns);
             rule.modified_ns = now_ns;
             self.touch_times(at);
@@ -410,9 +412,10 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes out the rules whose time is over.
+    /// Removes expired rules.
     ///
-    /// Returns whether there are more of them: at most [`EXPIRED_AT_ONCE`] are taken out, so that packets do not wait for long.
+    /// Returns whether there are more: one call removes at most [`EXPIRED_AT_ONCE`], to limit the delay of
+    /// packets.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         let over = self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?)));
         let over: Vec<(RuleRef, Removed)> = over.take(EXPIRED_AT_ONCE).collect();
@@ -425,7 +428,8 @@ impl Pipeline {
         has_more
     }
 
-    /// Gives a rule the counts (packets, octets) and times (added, changed, used; nanoseconds) that it had in a predecessor process.
+    /// Restores the counts (packets, octets) and times (added, changed, used, in nanoseconds) that a rule had
+    /// in the predecessor process.
     pub fn resume_counts(
         &mut self,
         table: u8,
@@ -444,8 +448,8 @@ impl Pipeline {
         }
     }
 
-    /// Gives a rule the flags that it was added with in a predecessor process. They are shown again; what they do when a rule is added they did
-    /// then.
+    /// Restores the flags that a rule was added with in the predecessor process, for display. Flags that act
+    /// when a rule is added have no effect.
     pub fn resume_flags(&mut self, table: u8, matching: &Match, priority: u16, flags: FlowFlags) {
         let Some(table) = self.tables.get(usize::from(table)) else { return };
         let at = table.classifier.get(&matching.value.0, &matching.mask.0, priority).copied();
@@ -454,7 +458,8 @@ impl Pipeline {
         }
     }
 
-    /// Shortens a rule's time-outs: its TCP connection ends (`fin_timeout`).
+    /// Shortens a rule's time-outs, in seconds, at the end of its TCP connection (`fin_timeout`). 0 leaves a
+    /// time-out unchanged.
     pub fn shorten(&mut self, at: RuleRef, idle: u16, hard: u16) {
         let Some(rule) = self.rules.get_mut(at) else { return };
         let shorter = |own: &mut u16, to: u16| {
@@ -466,12 +471,12 @@ impl Pipeline {
         shorter(&mut rule.hard_timeout, hard);
     }
 
-    /// Adds something to what has happened.
+    /// Queues an event.
     pub fn push_event(&mut self, event: Event) {
         self.events.tell(event);
     }
 
-    /// Adds packets to rules that they met.
+    /// Adds matched packets and octets to a rule's and its table's counters.
     pub fn credit(&mut self, at: RuleRef, packets: u64, bytes: u64, used_ns: u64) {
         if let Some(rule) = self.rules.get_mut(at) {
             (rule.packets, rule.bytes) = (rule.packets + packets, rule.bytes + bytes);
@@ -481,14 +486,14 @@ impl Pipeline {
         }
     }
 
-    /// Adds packets that met no rule of a table.
+    /// Adds packets that matched no rule of a table to the table's counters.
     pub fn credit_miss(&mut self, table: u8, packets: u64) {
         if let Some(table) = self.tables.get_mut(usize::from(table)) {
             table.lookups += packets;
         }
     }
 
-    /// Adds packets to a group's bucket (its place).
+    /// Adds packets and octets to the counters of a group and of one of its buckets, named by index.
     pub fn credit_group(&mut self, id: u32, bucket: usize, packets: u64, bytes: u64) {
         let Some(state) = self.groups.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -497,7 +502,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether instructions make sense.
+    /// Validates instructions.
     fn check(&self, instructions: &Instructions, table: u8) -> Result<(), FlowError> {
         if instructions.goto.is_some_and(|to| to <= table || usize::from(to) >= TABLES) {
             return Err(FlowError::BadGoto);
@@ -683,7 +688,7 @@ impl Pipeline {
         };
         if let Some(old) = &old {
             (state.packets, state.bytes) = (old.packets, old.bytes);
-            // Of several with the same number the first.
+            // The first of several old buckets with one number counts.
             let before = old.group.buckets.iter().zip(&old.buckets).rev();
             let before: HashMap<u32, (u64, u64)> = before.map(|(bucket, own)| (bucket.id, *own)).collect();
             for (bucket, counts) in state.group.buckets.iter().zip(&mut state.buckets) {
@@ -696,7 +701,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Whether a group can be. Returns the groups that it leads to or watches.
+    /// Validates a group. Returns the groups that it uses or watches.
     fn check_group(&self, group: &Group, batch: &mut Batch) -> Result<Box<[u32]>, FlowError> {
         if group.id > 0xffff_ff00 {
             return Err(FlowError::InvalidGroup);
@@ -711,7 +716,7 @@ impl Pipeline {
         if group.kind == GroupKind::FastFailover && !group.buckets.iter().all(watches) {
             return Err(FlowError::InvalidGroup);
         }
-        // A dump would have to leave the group out.
+        // A dump could not report the group.
         if !(self.group_fits)(group) {
             return Err(FlowError::OutOfBuckets);
         }
@@ -724,7 +729,7 @@ impl Pipeline {
                 }
             }
         }
-        // A group that is not there yet may be named; the packet ends there until it is.
+        // A group may name a group that does not exist yet. Packets are not forwarded there until it exists.
         let next = reached(group);
         let mut walk = Walk { first: group.id, heights: HashMap::new(), left: MAX_REACHED };
         let checked = next.iter().try_for_each(|next| self.height(*next, 1, &mut walk).map(drop));
@@ -733,11 +738,12 @@ impl Pipeline {
         Ok(next)
     }
 
-    /// How many groups lead from this one on, one after the other, by actions or because buckets watch them: the group itself, which stands
-    /// behind so many others, counts. Groups that were asked already are in `heights`.
+    /// Returns the length of the longest chain of groups that begins at this group, by actions or by watching
+    /// buckets, the group itself included. `depth` is the number of groups before it. `heights` caches the
+    /// lengths found.
     ///
     /// # Errors
-    /// They lead back to the first, or are too many.
+    /// [`FlowError::GroupLoop`] if the chain returns to the first group or is too long.
     fn height(&self, id: u32, depth: usize, walk: &mut Walk) -> Result<usize, FlowError> {
         if id == walk.first || depth > MAX_CHAIN {
             return Err(FlowError::GroupLoop);
@@ -771,7 +777,7 @@ impl Pipeline {
             return Ok(());
         }
         batch.work(self.rules.place_count())?;
-        // Once over the rules, however many groups go: those that use a group that is not there.
+        // One scan over the rules, however many groups are removed, finds those that use a missing group.
         let uses = |actions: &[Action]| actions.iter().any(|action| self.names_no_group(action));
         let users: Vec<RuleRef> = self
             .rules
@@ -785,7 +791,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Whether an action goes by a group that is not there.
+    /// Returns whether an action uses a group that does not exist.
     fn names_no_group(&self, action: &Action) -> bool {
         match action {
             Action::Group(id) => !self.groups.contains_key(id),
@@ -825,7 +831,7 @@ impl Pipeline {
                     return Ok(());
                 }
                 batch.work(self.rules.place_count())?;
-                // Whoever goes by one of them, in one walk.
+                // One scan over the rules finds all users of the removed meters.
                 let mut named = Vec::new();
                 let mut is_user = |rule: &Rule| {
                     named.clear();
@@ -876,7 +882,7 @@ fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {
     buckets.iter().position(|bucket| bucket.id == id).ok_or(FlowError::UnknownBucket)
 }
 
-/// The groups that a group's buckets lead to or watch.
+/// Returns the groups that a group's buckets use or watch.
 pub(super) fn reached(group: &Group) -> Box<[u32]> {
     let watched = group.buckets.iter().filter_map(|bucket| bucket.watch_group);
     let mut all: Vec<u32> = followers(group).chain(watched.filter(|id| *id != ANY_GROUP)).collect();
@@ -885,7 +891,7 @@ pub(super) fn reached(group: &Group) -> Box<[u32]> {
     all.into_boxed_slice()
 }
 
-/// The groups that a group's buckets lead to.
+/// Returns the groups that the actions of a group's buckets use.
 pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
     fn within(actions: &[Action], found: &mut Vec<u32>) {
         for action in actions {
@@ -902,7 +908,8 @@ pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
 }
 
 impl Rule {
-    /// When it ends by itself, as things are.
+    /// Returns the time, in nanoseconds, at which the rule expires without further traffic. `None` if it has
+    /// no time-outs.
     pub(super) fn ends_ns(&self) -> Option<u64> {
         let after = |from: u64, secs: u16| (secs != 0).then(|| from + u64::from(secs) * 1_000_000_000);
         let (hard, idle) =

@@ -1,5 +1,5 @@
-//! What the learning bridge makes of a program's `NORMAL` steps, for those who ask where a packet goes (`ofproto/trace`). Workers do not come here:
-//! they decide about each packet as it is then.
+//! Resolution of a program's `NORMAL` steps by the learning bridge, for `ofproto/trace`. Workers do not use
+//! this module. They decide each packet at the time of its arrival.
 
 use packet::record::{Recorder, Step, Steps, TagChange};
 use packet::{DropReason, FlowKey, MacAddr, PortId};
@@ -12,51 +12,51 @@ use crate::decision::Decision;
 use crate::forward::Scratch;
 
 const TAG: u128 = 0x1000;
-/// Service tag and customer tag (IEEE 802.1Q table 9-1).
+/// EtherTypes of service tag and customer tag (IEEE 802.1Q table 9-1).
 const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
-/// An EtherType without a meaning (IEEE 802 clause 9.2.4): behind it nothing is read.
+/// A local experimental EtherType (IEEE 802 clause 9.2.4), behind which nothing is parsed.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// A packet whose program is resolved.
+/// The packet for which a program is resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// The engine's port that it came in by.
+    /// Ingress port of the engine.
     pub port: PortId,
-    /// Its flow then.
+    /// Flow of the packet on arrival.
     pub flow: &'a Flow,
-    /// Its frame, where there is one: its station is learnt then, as Open vSwitch does it.
+    /// Frame of the packet. If present, the source address is learned, as in Open vSwitch.
     pub frame: Option<&'a [u8]>,
-    /// When.
+    /// Time of arrival.
     pub now: Now,
 }
 
-/// What one `NORMAL` has done, in order.
+/// One thing that a `NORMAL` step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormalNote {
-    /// The packet's source was learnt at its port, in this VLAN.
+    /// The source address was learned on the ingress port, in this VLAN.
     Learned(MacAddr, u16),
-    /// Its destination is known: it goes there.
+    /// The destination is known, and the packet is forwarded to it.
     ToStation,
-    /// Its destination is known at the port that it came in by.
+    /// The destination is known on the ingress port.
     BackToStation,
-    /// Its destination is not known, or stands for many: it goes everywhere.
+    /// The destination is unknown or a group address, and the packet is flooded.
     Flood,
-    /// It goes to a group's listeners and routers.
+    /// The packet is forwarded to a group's listeners and routers.
     Group,
-    /// It goes nowhere.
+    /// The packet is dropped.
     Dropped(DropReason),
 }
 
-/// A program without `NORMAL`.
+/// A program whose `NORMAL` steps are replaced by outputs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resolved {
-    /// Its steps.
+    /// Steps of the program.
     pub ops: Vec<Op>,
-    /// What each `NORMAL` has done, in the order of the program.
+    /// Notes of each `NORMAL` step, in the order of the program.
     pub notes: Vec<Vec<NormalNote>>,
 }
 
-/// Puts the ports that the bridge would send to in the place of each `NORMAL`.
+/// Replaces each `NORMAL` step by outputs to the ports that the bridge would forward to.
 #[must_use]
 pub fn resolve(bridge: &Bridge, arrival: Arrival<'_>, ops: &[Op]) -> Resolved {
     let mut resolved = Resolved::default();
@@ -114,7 +114,7 @@ fn steps(
     all
 }
 
-/// Sends to a port with another tag, and has the packet as it was afterwards.
+/// Appends an output to a port with a changed tag, and steps that restore the packet afterwards.
 fn send(ops: &mut Vec<Op>, flow: &Flow, port: PortId, tag: TagChange) {
     let tci = u16::try_from(flow.get(Field::VlanTci)).unwrap_or_default();
     let tagged = |vid: u16| tci & 0xe000 | 0x1000 | vid;
@@ -132,7 +132,7 @@ fn send(ops: &mut Vec<Op>, flow: &Flow, port: PortId, tag: TagChange) {
     }
 }
 
-/// The frame as its flow is now: its addresses and tags, and behind them what the packet has.
+/// Builds a frame with the addresses and tags of the flow, followed by the payload of the packet.
 fn frame_of(flow: &Flow, frame: Option<&[u8]>) -> Vec<u8> {
     let address = |field: Field| flow.get(field).to_be_bytes();
     let mut octets = Vec::with_capacity(64);
@@ -158,7 +158,7 @@ fn frame_of(flow: &Flow, frame: Option<&[u8]>) -> Vec<u8> {
     octets
 }
 
-/// Where the bridge sends the packet, and what it did about it.
+/// Returns the bridge's outputs for the packet, and the notes.
 fn decide(bridge: &Bridge, arrival: Arrival<'_>, flow: &Flow) -> (Vec<(PortId, TagChange)>, Vec<NormalNote>) {
     if arrival.frame.is_some() {
         ask(bridge, arrival, flow, Steps::<false>::default(), |steps| &steps.0)

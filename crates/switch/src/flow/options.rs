@@ -1,8 +1,9 @@
-//! Options of tunnels (Geneve's, RFC 8926, 3.5) and the fields that controllers map them to: `tun_metadata0` and so on (ovs-fields(7),
-//! "Tunnel Metadata"; NXT_TLV_TABLE_MOD).
+//! Tunnel options (Geneve, RFC 8926, 3.5) and their mapping to the fields `tun_metadata0` and so on
+//! (ovs-fields(7), "Tunnel Metadata"; NXT_TLV_TABLE_MOD).
 //!
-//! A field that nothing is mapped to cannot be matched or set, and one that rules speak of keeps its option. An option shorter than its field stands
-//! in the field's lowest octets; the others are zero.
+//! A field without a mapped option cannot be matched or set. A field that flow entries use cannot be
+//! unmapped. An option shorter than its field occupies the field's lowest octets, and the other octets are
+//! zero.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,79 +12,80 @@ use super::field::TUN_METADATA;
 use super::message::{FlowError, FlowMod};
 use super::{Action, Field, Instructions, LearnPart, LearnSource, Match, MatchError, Pipeline, SubField};
 
-/// Octets that an option has at most here.
+/// Maximum length of a mapped option's value, in octets.
 const MAX_OCTETS: u8 = 8;
-/// Octets that all of them have at most.
+/// Maximum total length of all mapped options, in octets.
 pub const OPTION_SPACE: u32 = MAX_OCTETS as u32 * TUN_METADATA as u32;
 
-/// An option and the field that it is mapped to.
+/// A tunnel option and the field that it is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunnelOption {
-    /// Its class.
+    /// Class of the option.
     pub class: u16,
-    /// Its type.
+    /// Type of the option.
     pub kind: u8,
-    /// Octets of its value: a multiple of 4.
+    /// Length of the option's value in octets, a multiple of 4.
     pub octets: u8,
-    /// The number of the field: 0 for `tun_metadata0`.
+    /// Number of the field: 0 for `tun_metadata0`.
     pub place: u16,
 }
 
-/// A change of what is mapped.
+/// A change of the mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OptionsMod {
-    /// Maps options to fields that are free.
+    /// Maps options to free fields.
     Add(Vec<TunnelOption>),
-    /// Frees the fields that these name.
+    /// Unmaps the fields of these options.
     Delete(Vec<TunnelOption>),
-    /// Frees all.
+    /// Unmaps all fields.
     Clear,
 }
 
-/// Why nothing is changed.
+/// The reason why a change of the mapping is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// NXTTMFC_BAD_OPT_LEN.
+    /// NXTTMFC_BAD_OPT_LEN: the length is invalid.
     #[error("no option has such a length: it is a multiple of 4 octets, and at most 124")]
     Length,
-    /// NXTTMFC_BAD_FIELD_IDX.
+    /// NXTTMFC_BAD_FIELD_IDX: the field does not exist.
     #[error("there is no such field: {TUN_METADATA} are there, from tun_metadata0 on")]
     Place,
-    /// NXTTMFC_TABLE_FULL.
+    /// NXTTMFC_TABLE_FULL: the option is longer than a field.
     #[error("a field has room for {MAX_OCTETS} octets, and the option is longer")]
     Full,
-    /// NXTTMFC_ALREADY_MAPPED.
+    /// NXTTMFC_ALREADY_MAPPED: the field has an option already.
     #[error("the field has an option already: delete that first")]
     Mapped,
-    /// NXTTMFC_DUP_ENTRY.
+    /// NXTTMFC_DUP_ENTRY: the option is mapped to another field already.
     #[error("the option is mapped to another field already")]
     Twice,
-    /// NXTTMFC_INVALID_TLV_DEL.
+    /// NXTTMFC_INVALID_TLV_DEL: flow entries or groups use the field.
     #[error("rules speak of the field: remove them first")]
     Used,
 }
 
-/// What is mapped.
+/// The mapping of tunnel options to fields.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TunnelOptions(BTreeMap<u16, TunnelOption>);
 
 impl TunnelOptions {
-    /// By the fields' numbers.
+    /// Returns the mapped options, ordered by field number.
     pub fn iter(&self) -> impl Iterator<Item = &TunnelOption> {
         self.0.values()
     }
 
-    /// The bits of a field that its option has: none where there is no option, all of a field that is not for options.
+    /// Returns the valid bits of a field. A field without an option has none. A field that is not for options
+    /// has all.
     #[must_use]
     pub fn bits(&self, field: Field) -> u128 {
         let Some(place) = field.tun_metadata_number() else { return field.all_ones() };
         self.0.get(&place).map_or(0, |option| u128::MAX >> (128 - 8 * u32::from(option.octets)))
     }
 
-    /// Changes what is mapped, all of it or nothing.
+    /// Changes the mapping, as a whole or not at all.
     ///
     /// # Errors
-    /// [`OptionsError`].
+    /// [`OptionsError`] if the change is refused.
     pub fn change(
         &mut self,
         change: &OptionsMod,
@@ -130,7 +132,8 @@ impl TunnelOptions {
         Ok(())
     }
 
-    /// A match in the one form that rules have: an option that is matched whole is a field that is.
+    /// Returns a match in normalized form, in which an exact match of an option is an exact match of its
+    /// field.
     fn matching(&self, matching: &Match) -> Result<Match, FlowError> {
         let mut own = *matching;
         for field in (0..TUN_METADATA).filter_map(Field::tun_metadata) {
@@ -150,7 +153,7 @@ impl TunnelOptions {
         Ok(own)
     }
 
-    /// Whether part of a field is there.
+    /// Checks that a part of a field lies within the field's option.
     pub(super) fn check(&self, part: &SubField) -> Result<(), FlowError> {
         match self.bits(part.field) {
             0 => Err(FlowError::UnmappedOption),
@@ -159,7 +162,7 @@ impl TunnelOptions {
         }
     }
 
-    /// Whether a field can be set to a value.
+    /// Checks that a field can be set to a value.
     pub(super) fn check_value(&self, field: Field, value: u128) -> Result<(), FlowError> {
         match self.bits(field) {
             0 => Err(FlowError::UnmappedOption),
@@ -170,16 +173,16 @@ impl TunnelOptions {
 }
 
 impl Pipeline {
-    /// What options of tunnels are mapped to.
+    /// Returns the mapping of tunnel options.
     #[must_use]
     pub fn tunnel_options(&self) -> &TunnelOptions {
         &self.options
     }
 
-    /// Changes that. Takes a look at every rule and group where something goes.
+    /// Changes the mapping of tunnel options. A change that unmaps fields scans all rules and groups.
     ///
     /// # Errors
-    /// [`OptionsError`], and nothing is changed.
+    /// [`OptionsError`] if the change is refused. Nothing is changed then.
     pub fn change_tunnel_options(&mut self, change: &OptionsMod) -> Result<(), OptionsError> {
         let mut options = std::mem::take(&mut self.options);
         let done = options.change(change, |fields| self.speaks_of(fields));
@@ -190,7 +193,7 @@ impl Pipeline {
         done
     }
 
-    /// Whether a rule or a group names one of these fields.
+    /// Returns whether a rule or group uses one of these fields.
     fn speaks_of(&self, fields: &[Field]) -> bool {
         let named = |actions: &[Action]| actions.iter().any(|action| names(action, fields));
         let by_rule = |matching: &Match, does: &Instructions| {
@@ -205,7 +208,7 @@ impl Pipeline {
                 .any(|state| state.group.buckets.iter().any(|bucket| named(&bucket.actions)))
     }
 
-    /// A change whose match has the form that rules have.
+    /// Returns a change with its match in normalized form.
     pub(super) fn in_form<'a>(&self, change: &'a FlowMod) -> Result<Cow<'a, FlowMod>, FlowError> {
         let words = Field::TunMetadata0.octet() / 8;
         let words = &change.matching.mask.0[words..words + usize::from(TUN_METADATA)];
@@ -217,7 +220,7 @@ impl Pipeline {
     }
 }
 
-/// Whether an action names one of these fields.
+/// Returns whether an action uses one of these fields.
 fn names(action: &Action, fields: &[Field]) -> bool {
     let is = |part: &SubField| fields.contains(&part.field);
     match action {

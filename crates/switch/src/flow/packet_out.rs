@@ -1,7 +1,8 @@
-//! Packets of controllers: what their actions may be, and packets within a batch of changes.
+//! Packet-outs of controllers: validation of their actions, and packet-outs within a batch of changes.
 //!
-//! A packet in a batch is decided by the tables as the changes before the packet have left them, and learns as it goes. It leaves when the
-//! whole batch is made; of a batch that is refused nothing leaves. The tables are held meanwhile, so all packets of a batch together have
+//! A packet-out in a batch is processed by the tables as the preceding changes have left them, and its
+//! `learn` actions take effect immediately. The packet is sent when the whole batch is made, and not sent if
+//! the batch is refused. The tables are locked meanwhile, so that the packet-outs of a batch have common
 //! bounds, beyond which the batch is refused.
 
 use super::action::port;
@@ -12,16 +13,16 @@ use super::pipeline::{Pipeline, TABLES};
 use super::translate::Asked;
 use super::{Action, Instructions};
 
-/// Look-ups of all packets of a batch, at most.
+/// Maximum number of look-ups of all packet-outs of a batch.
 const MAX_LOOKUPS: usize = 65_536;
-/// Octets of memory that all packets of a batch take with their fates, at most.
+/// Maximum octets of memory of all packet-outs of a batch with their translations.
 const MAX_MEMORY: usize = 4 << 20;
 
 impl Pipeline {
-    /// Whether a controller's packet can go through its actions, and through what was left to be done with it.
+    /// Validates the actions of a packet-out and its continuation.
     ///
     /// # Errors
-    /// As for those of a rule, but that the tables may be where it is sent.
+    /// Like those of a flow entry's actions, except that output to the tables is permitted.
     pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), FlowError> {
         let mut count = 0;
         let mut check = |actions: &[Action]| {
@@ -46,14 +47,14 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Decides a packet of a batch. Rules that the packet teaches are changes of the batch.
+    /// Translates a packet-out of a batch. Flow entries that the packet teaches are changes of the batch.
     pub(super) fn decide_packet_out(
         &mut self,
         packet: &PacketOut,
         batch: &mut Batch,
     ) -> Result<(), FlowError> {
         self.check_packet_out(packet)?;
-        // As outside of batches: what is no frame is dropped.
+        // A malformed frame is dropped, as outside of batches.
         let Ok(flow) = self.read_packet_out(packet) else { return Ok(()) };
         let asked = Asked { flow: &flow, frame: Some(&packet.frame), trace: false };
         let mut fate = self.packet_out(asked, &packet.actions);
@@ -70,7 +71,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Does what a packet of a batch teaches, as a change of the batch. A lesson whose limit leaves no room is left out.
+    /// Adds a learned flow entry as a change of the batch. A learned flow whose limit is reached is ignored.
     fn teach_in(&mut self, lesson: &Lesson, batch: &mut Batch) -> Result<(), FlowError> {
         if let Some(at) = self.taught(&lesson.rule) {
             if let Some(rule) = self.rules.get(at) {

@@ -1,8 +1,9 @@
-//! The tables of one bridge: rules, groups, meters and ports, with one writer. Workers never see them; translation reads them at a
-//! version.
+//! The flow tables of one bridge: flow entries, groups, meters and ports, with one writer. Workers do not
+//! access them. Translation reads them at a version.
 //!
-//! Every change is checked whole before anything is done, a batch of changes is done whole or not at all, and each leaves a note
-//! of what it touched ([`Pipeline::touched_since`]), so that cached flows that did not meet it need no second look.
+//! Every change is validated before it is made, and a batch of changes is made as a whole or not at all. Each
+//! change leaves a record of what it touched ([`Pipeline::touched_since`]), so that megaflows that it cannot
+//! affect need no revalidation.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,28 +23,31 @@ use super::rule::{Rule, RuleRef, Rules};
 use super::uses::Uses;
 use super::{FLOW_WORDS, Field, Flow, Match, STAGES, TunnelOptions};
 
-/// Tables that a bridge has: 0 to 254.
+/// Number of tables of a bridge, 0 to 254.
 pub const TABLES: usize = 255;
-/// Tables that can hold rules: 0 to 253. Controllers are told of these alone. Table 254, in which Open vSwitch keeps rules of its own, is empty.
+/// Number of tables that can hold flow entries, 0 to 253. Only these tables are reported to controllers.
+/// Table 254, in which Open vSwitch keeps internal flow entries, is empty.
 pub const VISIBLE_TABLES: u8 = 254;
-/// Masks of a table at most: a look-up goes through all of them, and may go through them for each table that a packet comes to.
+/// Maximum number of masks of a table. A look-up visits all masks, and may do so for each table that a packet
+/// reaches.
 pub const MAX_MASKS: usize = 16_384;
-/// Masks whose look-up counts as one action of a packet.
+/// Number of masks whose look-up counts as one action of a packet.
 const MASKS_OF_WORK: usize = 64;
-/// Rules that a table holds unless told otherwise.
+/// Default limit of the flow entries of a table.
 pub const MAX_RULES: u32 = 1_000_000;
-/// Octets of memory that the rules and groups of a bridge take at most, unless told otherwise. A million usual rules take about 1 GiB.
+/// Default limit of the memory of a bridge's rules and groups, in octets. One million ordinary rules use
+/// about 1 GiB.
 pub const RULE_MEMORY: usize = 2 << 30;
-/// Groups that a bridge holds.
+/// Maximum number of groups of a bridge.
 pub const MAX_GROUPS: usize = 65_536;
-/// Meters that a bridge holds.
+/// Maximum number of meters of a bridge.
 pub const MAX_METERS: usize = 65_536;
-/// Rules by which the memory of all is reckoned.
+/// Number of rules from which the memory of all rules is estimated.
 const SAMPLE: usize = 1024;
-/// Notes of changes that are kept; who is further behind looks at everything.
+/// Number of change records that are kept. A reader that is further behind must revalidate everything.
 const NOTES: usize = 4096;
 
-/// Where a flow's fields stand, for the classifier.
+/// Positions of a flow's fields, for the classifier.
 pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     STAGES,
     &[Octets { from: Field::Ipv6Src.octet(), count: 16 }, Octets { from: Field::Ipv6Dst.octet(), count: 16 }],
@@ -51,11 +55,11 @@ pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     (1, 2),
 );
 
-/// A table.
+/// A flow table.
 pub(crate) struct Table {
     pub classifier: Classifier<FLOW_WORDS, RuleRef>,
     pub bounds: Bounds,
-    /// Parts of conjunctive matches.
+    /// Number of rules that are parts of conjunctive matches.
     pub conjunctive: usize,
     pub lookups: u64,
     pub matched: u64,
@@ -65,7 +69,7 @@ pub(crate) struct Table {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupState {
     pub group: Group,
-    /// The groups that its buckets lead to or watch, each once.
+    /// Groups that its buckets use or watch, each once.
     pub reached: Box<[u32]>,
     pub created_ns: u64,
     pub packets: u64,
@@ -84,7 +88,8 @@ pub(crate) struct MeterState {
 }
 
 impl GroupState {
-    /// What controllers are told; `references`: rules and groups that name the group.
+    /// Returns the counters as reported to controllers. `references` is the number of rules and groups that
+    /// use the group.
     pub fn stats(&self, references: u32, now_ns: u64) -> GroupStats {
         GroupStats {
             id: self.group.id,
@@ -98,7 +103,7 @@ impl GroupState {
 }
 
 impl MeterState {
-    /// What controllers are told; `flows`: rules that name the meter.
+    /// Returns the counters as reported to controllers. `flows` is the number of rules that use the meter.
     pub fn stats(&self, flows: u32, now_ns: u64) -> MeterStats {
         MeterStats {
             id: self.meter.id,
@@ -114,59 +119,60 @@ impl MeterState {
 /// A port of the bridge.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowPort {
-    /// The engine's port.
+    /// Port number in the engine.
     pub id: PortId,
-    /// What controllers are told.
+    /// Description reported to controllers.
     pub desc: PortDesc,
-    /// Takes floods.
+    /// Whether the port accepts floods.
     pub floods: bool,
-    /// Takes packets.
+    /// Whether packets are output to the port.
     pub forwards: bool,
-    /// Its packets are received.
+    /// Whether packets of the port are received.
     pub receives: bool,
-    /// Up, with a link.
+    /// Whether the port is up and has a link.
     pub live: bool,
 }
 
-/// What a change touched.
+/// The record of what a change touched.
 #[derive(Clone, Debug)]
 pub enum Touched {
     /// A rule of this table with this match.
     Rule(u8, Box<Match>),
-    /// Anything: groups, meters, ports.
+    /// Everything, by a change of groups, meters or ports.
     All,
-    /// What tables are called and hold, which is nothing to packets.
+    /// Settings of tables, for example names and limits, which do not affect packets.
     Settings,
 }
 
-/// The tables of one bridge. See the module documentation.
+/// The flow tables of one bridge. See the module documentation.
 pub struct Pipeline {
     pub(crate) tables: Vec<Table>,
     pub(crate) rules: Rules,
     pub(crate) groups: BTreeMap<u32, GroupState>,
     pub(crate) meters: BTreeMap<u32, MeterState>,
     pub(crate) ports: BTreeMap<u32, FlowPort>,
-    /// OpenFlow's numbers by the engine's.
+    /// OpenFlow port numbers by engine port number.
     numbers: BTreeMap<PortId, u32>,
     pub(crate) options: TunnelOptions,
     pub(super) events: Events,
     pub(crate) lessons: Lessons,
     pub(super) uses: Uses,
-    /// Octets of memory that rules and groups take, about.
+    /// Approximate octets of memory of rules and groups.
     pub(super) held: usize,
-    /// Octets of memory that rules and groups may take.
+    /// Limit of the octets of memory of rules and groups.
     pub(super) held_most: usize,
-    /// Tables whose vacancy controllers want to be told.
+    /// Number of tables with vacancy events enabled.
     pub(super) watched: usize,
-    /// Whether packets are forwarded without regard to rules.
+    /// Whether the bridge is in standalone mode, in which packets are forwarded without flow entries.
     pub(super) alone: bool,
-    /// Whether any controller hears of packets that no rule matches.
+    /// Whether any controller receives packets that no flow entry matches.
     pub(super) misses_heard: bool,
-    /// What becomes of fragments.
+    /// Handling of IP fragments.
     pub(super) fragments: Fragments,
-    /// Whether rules see one VLAN tag of a packet instead of two.
+    /// Whether flow entries match one VLAN tag of a packet instead of two.
     pub(super) one_tag: bool,
-    /// Says of a group whether controllers of all versions can be told of it; a group of which they cannot is refused.
+    /// Function that returns whether a group can be reported to controllers of all versions. A group that
+    /// cannot be reported is refused.
     pub(super) group_fits: fn(&Group) -> bool,
     version: u64,
     notes: VecDeque<Touched>,
@@ -179,7 +185,7 @@ impl Default for Pipeline {
 }
 
 impl Pipeline {
-    /// No rules, no ports: every packet is dropped.
+    /// Creates a pipeline without flow entries and ports, which drops every packet.
     #[must_use]
     pub fn new() -> Pipeline {
         let table = || Table {
@@ -213,7 +219,7 @@ impl Pipeline {
         }
     }
 
-    /// Raised with every change.
+    /// Returns the version, which increases with every change.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -232,15 +238,17 @@ impl Pipeline {
         self.rules.mark(at, self.version);
     }
 
-    /// What has been touched since a version; `None`: too much to tell.
+    /// Returns the records of what was touched since a version. `None` if the records do not reach back to
+    /// it.
     pub fn touched_since(&self, version: u64) -> Option<impl Iterator<Item = &Touched>> {
         let behind =
             usize::try_from(self.version - version).ok().filter(|behind| *behind <= self.notes.len())?;
         Some(self.notes.iter().skip(self.notes.len() - behind))
     }
 
-    /// Whether a flow that visited these tables (a bit for each) can have changed since a version. `arrived` is the flow as it came: rules
-    /// of the first table that it cannot meet are left out, unless it was looked up there again.
+    /// Returns whether a megaflow whose translation visited `tables` (a bit for each table) may have changed
+    /// since a version. `arrived` is the megaflow's match on arrival. Rules of the first table that cannot
+    /// match it are ignored. `arrived` is `None` if the first table was looked up again.
     #[must_use]
     pub fn may_differ(&self, version: u64, tables: &[u64; 4], arrived: Option<&Match>) -> bool {
         let Some(mut touched) = self.touched_since(version) else { return true };
@@ -254,19 +262,19 @@ impl Pipeline {
         })
     }
 
-    /// Limits the octets of memory that rules and groups may take. Those that are there stay.
+    /// Sets the limit of the memory of rules and groups, in octets. Existing ones are kept.
     pub fn set_rule_memory(&mut self, most: usize) {
         self.held_most = most;
     }
 
-    /// Octets of memory that rules and groups take, about: what is counted against the limit.
+    /// Returns the approximate memory of rules and groups, in octets, which counts against the limit.
     #[must_use]
     pub fn rule_memory(&self) -> usize {
         self.held
     }
 
-    /// Stands alone, or goes by rules (OpenFlow 1.3.5, 6.3.2): a learning bridge for all that arrives, while nobody is there whose rules are to be
-    /// believed. They stay as they are, time-outs included.
+    /// Enters or leaves standalone mode (OpenFlow 1.3.5, 6.3.2), in which all packets are forwarded by the
+    /// learning bridge while no controller is connected. Flow entries are kept, and their time-outs continue.
     pub fn set_alone(&mut self, alone: bool) {
         if self.alone != alone {
             self.alone = alone;
@@ -274,13 +282,14 @@ impl Pipeline {
         }
     }
 
-    /// Whether it stands alone.
+    /// Returns whether the bridge is in standalone mode.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.alone
     }
 
-    /// Says whether any controller hears of packets that no rule of a table matches ([`Miss::Default`](super::Miss)).
+    /// Sets whether any controller receives packets that no flow entry of a table matches
+    /// ([`Miss::Default`](super::Miss)).
     pub fn set_misses_heard(&mut self, heard: bool) {
         if self.misses_heard != heard {
             self.misses_heard = heard;
@@ -288,13 +297,14 @@ impl Pipeline {
         }
     }
 
-    /// What becomes of IP fragments.
+    /// Returns the handling of IP fragments.
     #[must_use]
     pub fn fragments(&self) -> Fragments {
         self.fragments
     }
 
-    /// Changes what becomes of IP fragments. Returns false, and changes nothing, where they would be put together.
+    /// Sets the handling of IP fragments. Returns false and changes nothing for [`Fragments::Reassemble`],
+    /// which is not supported.
     pub fn set_fragments(&mut self, to: Fragments) -> bool {
         if to == Fragments::Reassemble {
             return false;
@@ -306,47 +316,49 @@ impl Pipeline {
         true
     }
 
-    /// Switches what look-ups do to be quick; results are the same.
+    /// Sets the look-up optimizations. Results do not depend on them.
     pub fn set_options(&mut self, options: Options) {
         for table in &mut self.tables {
             table.classifier.set_options(options);
         }
     }
 
-    /// What has happened since the last call.
+    /// Takes the events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         self.events.take()
     }
 
-    /// Tells of every change of rules only while the count is not zero, and else only of the end of rules that ask for it. Until this is
-    /// called every change is told of.
+    /// Sets the counter of listeners for changes of rules. All changes are reported while it is not zero.
+    /// Otherwise only removals of rules that request a message are reported. All changes are reported until
+    /// this function is called.
     pub fn set_monitors(&mut self, monitors: Arc<AtomicUsize>) {
         self.events.set_monitors(monitors);
     }
 
-    /// Tells of requests that change groups and meters ([`Event::Request`]) while the count is not zero. Until this is called none is told.
+    /// Sets the counter of listeners for requests that change groups and meters ([`Event::Request`]), which
+    /// are reported while it is not zero. No requests are reported until this function is called.
     pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
         self.events.set_requests(requests);
     }
 
-    /// Refuses groups that do not fit, from now on. Those that are there stay.
+    /// Sets the function by which groups are refused that do not fit into messages. Existing groups are kept.
     pub fn set_group_fits(&mut self, fits: fn(&Group) -> bool) {
         self.group_fits = fits;
     }
 
-    /// A rule.
+    /// Returns a rule. `None` if it was removed.
     #[must_use]
     pub fn rule(&self, at: RuleRef) -> Option<&Rule> {
         self.rules.get(at)
     }
 
-    /// Number of rules in all tables.
+    /// Returns the number of rules in all tables.
     #[must_use]
     pub fn rule_count(&self) -> usize {
         self.rules.len()
     }
 
-    /// The rules that a request is about.
+    /// Returns the rules that `filter` selects.
     pub(crate) fn selected<'p>(
         &'p self,
         filter: &'p FlowFilter,
@@ -354,7 +366,7 @@ impl Pipeline {
         self.rules.iter().filter(move |(_, rule)| is_selected(filter, rule))
     }
 
-    /// Rules and their counters, by table and falling priority.
+    /// Returns the selected flow entries with their counters, by table and descending priority.
     #[must_use]
     pub fn flows(&self, filter: &FlowFilter, now_ns: u64) -> Vec<FlowStats> {
         let mut found: Vec<_> = self.selected(filter).map(|(_, rule)| rule).collect();
@@ -362,8 +374,9 @@ impl Pipeline {
         found.into_iter().map(|rule| rule.stats(now_ns)).collect()
     }
 
-    /// Shows the rules of so many places from one on with their places, in no order; whether there are places behind. Who copies all rules
-    /// does it so, in parts, and lets changes go on between them: [`Pipeline::rules_since`] shows what they were.
+    /// Passes the rules of `count` slots from `from` on to `see` with their slot numbers, in no order.
+    /// Returns whether more slots follow. A caller that copies all rules calls this function repeatedly, and
+    /// changes are possible between the calls. [`Pipeline::rules_since`] returns these changes.
     pub fn rules_from(
         &self,
         from: usize,
@@ -381,7 +394,8 @@ impl Pipeline {
         places - from == count
     }
 
-    /// Shows every place whose rule has come, changed or gone since a version, with the rule that stands there now.
+    /// Passes every slot whose rule was added, changed or removed since a version to `see`, with its current
+    /// rule.
     pub fn rules_since(&self, version: u64, now_ns: u64, mut see: impl FnMut(usize, Option<FlowStats>)) {
         if version == self.version {
             return;
@@ -393,7 +407,7 @@ impl Pipeline {
         }
     }
 
-    /// Packets, octets and number of rules.
+    /// Returns packets, octets and number of the selected rules.
     #[must_use]
     pub fn aggregate(&self, filter: &FlowFilter) -> (u64, u64, u32) {
         self.selected(filter).fold((0, 0, 0), |(packets, bytes, flows), (_, rule)| {
@@ -401,7 +415,7 @@ impl Pipeline {
         })
     }
 
-    /// Counters of every table.
+    /// Returns the counters of every visible table.
     #[must_use]
     pub fn table_stats(&self) -> Vec<TableStats> {
         (0..VISIBLE_TABLES)
@@ -416,12 +430,12 @@ impl Pipeline {
             .collect()
     }
 
-    /// Groups.
+    /// Returns the groups in ascending order of number.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
         self.groups.values().map(|state| &state.group)
     }
 
-    /// Groups' counters.
+    /// Returns the counters of all groups.
     #[must_use]
     pub fn group_stats(&self, now_ns: u64) -> Vec<GroupStats> {
         let mut references = Tally::default();
@@ -434,18 +448,18 @@ impl Pipeline {
         self.groups.values().map(|state| state.stats(references.of(state.group.id), now_ns)).collect()
     }
 
-    /// Meters.
+    /// Returns the meters in ascending order of number.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
         self.meters.values().map(|state| &state.meter)
     }
 
-    /// The meter of a number.
+    /// Returns the meter with a number. `None` if there is none.
     #[must_use]
     pub fn meter(&self, id: u32) -> Option<&Meter> {
         self.meters.get(&id).map(|state| &state.meter)
     }
 
-    /// Meters' counters.
+    /// Returns the counters of all meters.
     #[must_use]
     pub fn meter_stats(&self, now_ns: u64) -> Vec<MeterStats> {
         let mut uses = Tally::default();
@@ -455,7 +469,7 @@ impl Pipeline {
         self.meters.values().map(|state| state.stats(uses.of(state.meter.id), now_ns)).collect()
     }
 
-    /// Adds what a meter has counted.
+    /// Adds packets, octets and band counts to a meter's counters.
     pub fn credit_meter(&mut self, id: u32, packets: u64, bytes: u64, bands: &[(u64, u64)]) {
         let Some(state) = self.meters.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -464,19 +478,19 @@ impl Pipeline {
         }
     }
 
-    /// The bridge's ports by OpenFlow's numbers.
+    /// Returns the bridge's ports by OpenFlow port number.
     #[must_use]
     pub fn ports(&self) -> &BTreeMap<u32, FlowPort> {
         &self.ports
     }
 
-    /// OpenFlow's number of a port of the engine.
+    /// Returns the OpenFlow port number of an engine port. `None` if the port is not one of the bridge.
     #[must_use]
     pub fn number_of(&self, id: PortId) -> Option<u32> {
         self.numbers.get(&id).copied()
     }
 
-    /// Adds, changes or (`None`) removes a port. Rules that name it stay.
+    /// Adds, changes or (`None`) removes a port. Flow entries that name the port are kept.
     pub fn set_port(&mut self, number: u32, port: Option<FlowPort>) {
         let old = self.ports.get(&number);
         if old == port.as_ref() {
@@ -495,7 +509,7 @@ impl Pipeline {
             Some(port) => self.ports.insert(number, port),
             None => self.ports.remove(&number),
         };
-        // As of two ports of the same engine's number only one can be meant: the lower one.
+        // The lowest of several OpenFlow port numbers for one engine port is used.
         for id in old.iter().map(|old| old.id).chain(self.ports.get(&number).map(|new| new.id)) {
             match self.ports.iter().find(|(_, port)| port.id == id) {
                 Some((number, _)) => self.numbers.insert(id, *number),
@@ -505,11 +519,11 @@ impl Pipeline {
         self.touch(Touched::All);
     }
 
-    /// Bytes that the tables take, about.
+    /// Returns the approximate memory of the tables in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let classifiers: usize = self.tables.iter().map(|table| table.classifier.memory()).sum();
-        // Actions of some rules stand for those of all: tables are asked while packets wait.
+        // The actions of all rules are estimated from a sample, because upcalls wait during this call.
         let sample = self.rules.iter().take(SAMPLE);
         let actions = sample.map(|(_, rule)| rule.instructions.apply.capacity() * size_of::<super::Action>());
         let sampled: usize = actions.sum();
@@ -517,8 +531,9 @@ impl Pipeline {
         classifiers + rules * size_of::<Rule>() + sampled / SAMPLE.min(rules).max(1) * rules
     }
 
-    /// Looks a flow up in a table, adding to `wild` what that depends on; conjunctive matches included. With what is found comes the work
-    /// besides the look-up itself; where it is more than `most`, nothing is found.
+    /// Looks a flow up in a table, conjunctive matches included, and adds the bits that the result depends on
+    /// to `wild`. Returns the rule found and the additional work. No rule is returned if the work exceeds
+    /// `most`.
     pub(crate) fn look_up(
         &self,
         table: u8,
@@ -527,7 +542,7 @@ impl Pipeline {
         most: u32,
     ) -> (Option<RuleRef>, u32) {
         let Some(table) = self.tables.get(usize::from(table)) else { return (None, 0) };
-        // What a look-up costs grows with the masks.
+        // The cost of a look-up grows with the number of masks.
         let work = u32::try_from(table.classifier.masks() / MASKS_OF_WORK).unwrap_or(u32::MAX);
         if work > most {
             return (None, work);
@@ -540,7 +555,7 @@ impl Pipeline {
     }
 }
 
-/// Whether a request is about a rule.
+/// Returns whether a filter selects a rule.
 pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
     (filter.table == ALL_TABLES || filter.table == rule.table)
         && (rule.cookie ^ filter.cookie) & filter.cookie_mask == 0
@@ -549,7 +564,8 @@ pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
         && filter.out_group.is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
 }
 
-/// How many name each group or meter: in one walk over all rules, for packets of unknown flows wait meanwhile.
+/// Reference counts of groups or meters. One scan over all rules counts them, because upcalls wait during the
+/// scan.
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     by_id: HashMap<u32, u32>,
@@ -557,7 +573,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// One more, which names these.
+    /// Counts the groups or meters that one user names.
     pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
         name(&mut self.named);
         self.named.sort_unstable();

@@ -1,58 +1,60 @@
-//! What a worker does to a packet: a short list of steps that translation makes of everything that rules say.
+//! Datapath actions: a short list of steps that translation makes from the flow entries that a packet
+//! matches.
 
 use packet::PortId;
 
 use super::{Beyond, Flow};
 
-/// New values for fields, as bits of the flow.
+/// New values for header fields, as bits of the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SetBits {
-    /// The bits' values.
+    /// Values of the bits.
     pub value: Flow,
-    /// Which bits.
+    /// Mask of the bits.
     pub mask: Flow,
 }
 
-/// One step.
+/// One datapath action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    /// A copy leaves by this port (the last one: the packet itself).
+    /// Outputs a copy of the packet to a port. The last output sends the packet itself.
     Output(PortId),
-    /// The learning bridge decides about a copy.
+    /// Forwards a copy of the packet by the learning bridge.
     Normal,
-    /// Header fields are written, checksums mended.
+    /// Writes header fields and updates checksums.
     Set(Box<SetBits>),
-    /// A VLAN tag is put in front: TPID and TCI.
+    /// Adds an outer VLAN tag with this TPID and TCI.
     PushVlan(u16, u16),
-    /// The outer VLAN tag is taken off.
+    /// Removes the outer VLAN tag.
     PopVlan,
-    /// An MPLS label stack entry is put in front, with this EtherType.
+    /// Adds an MPLS label stack entry with this EtherType and value.
     PushMpls(u16, u32),
-    /// The outer one is taken off; what is behind has this EtherType.
+    /// Removes the outer MPLS label stack entry. The value is the EtherType of what follows.
     PopMpls(u16),
-    /// This TTL is written into the IP header behind the last label.
+    /// Writes this TTL into the IP header behind the last label.
     CopyTtlIn(u8),
-    /// An 802.1ah header is put in front of the frame: TPID (0x88e7) and I-TAG; the addresses are copied.
+    /// Adds an 802.1ah header with TPID 0x88e7 and this I-TAG. The addresses are copied.
     PushPbb(u16, u32),
-    /// It is taken off.
+    /// Removes the 802.1ah header.
     PopPbb,
-    /// The packet ends here when the meter of this number says so, or its DSCP is raised.
+    /// Applies the meter with this number, which may drop the packet or raise its drop precedence in the
+    /// DSCP.
     Meter(u32),
-    /// Later outputs use this queue; `None`: the default one.
+    /// Selects the queue of subsequent outputs. `None` for the default queue.
     Queue(Option<u32>),
-    /// The next so many steps are done to a copy.
+    /// Executes the next steps on a copy of the packet. The value is the number of these steps.
     Clone(u16),
 }
 
-/// A packet's fate, as steps.
+/// The datapath actions of a packet or megaflow.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Program {
-    /// The steps, in order.
+    /// Steps in order.
     pub ops: Vec<Op>,
 }
 
 impl Program {
-    /// The one port that packets leave by unchanged, if that is all.
+    /// Returns the output port if the program only outputs the unchanged packet to one port.
     #[must_use]
     pub fn plain_output(&self) -> Option<PortId> {
         match self.ops[..] {
@@ -61,38 +63,39 @@ impl Program {
         }
     }
 
-    /// Whether all is left to the learning bridge, and the packet is not changed.
+    /// Returns whether the program only forwards the unchanged packet by the learning bridge.
     #[must_use]
     pub fn is_normal(&self) -> bool {
         matches!(self.ops[..], [Op::Normal])
     }
 
-    /// Whether the packet goes nowhere.
+    /// Returns whether the program has no output, so that the packet is dropped.
     #[must_use]
     pub fn is_drop(&self) -> bool {
         !self.ops.iter().any(|op| matches!(op, Op::Output(_) | Op::Normal))
     }
 }
 
-/// A flow that the workers may keep: packets that equal `flow` in the bits of `mask` meet the same fate.
+/// A megaflow for the workers' caches. All packets that equal `flow` in the bits of `mask` get the actions of
+/// `program`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Megaflow {
-    /// The flow of the packet that asked, masked.
+    /// Flow of the packet that caused the translation, masked.
     pub flow: Flow,
-    /// The bits that its fate depends on. The port that it came in by is one of them without standing here.
+    /// Bits that the actions depend on. The ingress port is always one of them, without being set here.
     pub mask: Flow,
-    /// Its fate.
+    /// Cached actions.
     pub program: Program,
 }
 
 impl Megaflow {
-    /// What it asks of the worker's key: value and mask, without the port.
+    /// Returns value and mask for the worker's flow key, without the port.
     #[must_use]
     pub fn key(&self) -> (packet::FlowKey, packet::FlowKey) {
         (self.flow.key(), self.mask.key())
     }
 
-    /// What it asks beyond the key.
+    /// Returns value and mask for the extended key.
     #[must_use]
     pub fn beyond(&self) -> (Beyond, Beyond) {
         (self.flow.beyond(), self.mask.beyond())

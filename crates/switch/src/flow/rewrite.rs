@@ -1,7 +1,8 @@
-//! Does to a frame what a program says: fields written, tags, labels and headers put in front or taken off, checksums mended
-//! (RFC 1624).
+//! Execution of datapath actions on a frame: sets fields, adds and removes tags, labels and headers, and
+//! updates checksums (RFC 1624).
 //!
-//! Lengths are checked here again: a program is made for all packets of a flow, and a frame may end earlier than its first one did.
+//! Lengths are checked again, because a program applies to all packets of a flow, and a frame may be shorter
+//! than the one that was translated.
 
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ip_proto};
 use zerocopy::IntoBytes;
@@ -11,15 +12,15 @@ use super::{BEYOND_WORDS, Field, PBB_TAG};
 
 /// A frame that can be changed at its front.
 pub trait Frame {
-    /// Its first segment, in which all headers are.
+    /// Returns the first segment of the frame, which holds all headers.
     fn head(&mut self) -> &mut [u8];
-    /// Octets of the whole frame.
+    /// Returns the length of the whole frame in octets.
     fn total(&self) -> usize;
-    /// Makes room for `n` octets in front; false when there is none.
+    /// Adds `n` octets in front. Returns false if there is no headroom.
     fn prepend(&mut self, n: u16) -> bool;
-    /// Takes `n` octets off the front; false when there are fewer.
+    /// Removes `n` octets from the front. Returns false if there are fewer.
     fn trim(&mut self, n: u16) -> bool;
-    /// Whether the TCP or UDP checksum is still to be completed: it holds the sum of the pseudo header alone.
+    /// Returns whether the TCP or UDP checksum is partial and holds only the sum of the pseudo header.
     fn is_open(&self) -> bool;
 }
 
@@ -50,10 +51,10 @@ impl Frame for Vec<u8> {
     }
 }
 
-/// Carries out a step that changes the frame; others do nothing.
+/// Executes a step that changes the frame. Other steps have no effect.
 ///
 /// # Errors
-/// A reason to drop, when the frame has no room or ends too early.
+/// A drop reason if the frame has no headroom or is too short.
 pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
     match op {
         Op::Set(bits) => set(frame, bits),
@@ -92,7 +93,7 @@ pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
             Ok(())
         }
         Op::PopPbb => {
-            // A tag of the backbone's may stand in front.
+            // A backbone tag may precede the header.
             let n = read(frame)?.1.l2_len() + 4;
             let trims = u16::try_from(n).unwrap_or(u16::MAX);
             if frame.head().len() < n + 14 || !frame.trim(trims) {
@@ -111,7 +112,7 @@ fn read(frame: &mut impl Frame) -> Result<(FlowKey, Layers), DropReason> {
     Ok((key, layers))
 }
 
-/// The EtherType in front of what begins at `at`.
+/// Sets the EtherType before offset `at`.
 fn set_eth_type(frame: &mut impl Frame, at: usize, eth_type: u16) -> Result<(), DropReason> {
     let place = frame.head().get_mut(at - 2..at).ok_or(DropReason::EthTruncated)?;
     place.copy_from_slice(&eth_type.to_be_bytes());
@@ -141,8 +142,8 @@ fn remove(frame: &mut impl Frame, at: usize, n: usize) -> Result<(), DropReason>
     if frame.trim(u16::try_from(n).unwrap_or(u16::MAX)) { Ok(()) } else { Err(DropReason::VlanTruncated) }
 }
 
-/// Sets the TTL of the IP header that begins here, by its version (no EtherType says what stands behind a label), and mends its checksum.
-/// What is no IP header, or not whole, stays.
+/// Sets the TTL of the IP header at the start of `ip` and updates its checksum. The version comes from the
+/// header, because no EtherType follows a label. Anything else than a complete IP header is left unchanged.
 fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     match ip.first().map(|first| first >> 4) {
         Some(4) if ip.len() >= 20 => {
@@ -154,7 +155,7 @@ fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     }
 }
 
-/// Octets of a flow: their values and which bits of them.
+/// Returns values and mask of a range of octets of a flow.
 fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
     (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
 }
@@ -169,7 +170,7 @@ fn set(frame: &mut impl Frame, bits: &SetBits) -> Result<(), DropReason> {
     let (value, mask) = part(bits, Field::VlanTci.octets(2));
     if mask != [0, 0] && matches!(head[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
         let tci = head.get_mut(14..16).ok_or(DropReason::VlanTruncated)?;
-        // The bit that says "tag present" is drop eligibility on the wire, and stays.
+        // The flow's "tag present" bit is drop eligibility (DEI) on the wire, which stays unchanged.
         mix(tci, value, &[mask[0] & 0xef, mask[1]]);
     }
     if bits.mask.0[BEYOND_WORDS[0]..].iter().all(|word| *word == 0)
@@ -214,15 +215,15 @@ fn set_arp(head: &mut [u8], l3: usize, bits: &SetBits) {
     }
 }
 
-/// Where a checksum stands and what it covers.
+/// The position and coverage of a checksum.
 #[derive(Clone, Copy)]
 struct Sum {
     at: usize,
-    /// The IP addresses.
+    /// Whether the checksum covers the IP addresses.
     pseudo: bool,
-    /// Zero means that there is none (UDP over IPv4).
+    /// Whether a value of zero means that there is no checksum (UDP over IPv4).
     optional: bool,
-    /// Only the pseudo header is summed up yet.
+    /// Whether the checksum holds only the sum of the pseudo header.
     open: bool,
 }
 
@@ -251,7 +252,7 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
     let sum = l4.and_then(|l4| {
         Some(match key.proto() {
             ip_proto::TCP => Sum { at: l4 + 16, pseudo: true, optional: false, open },
-            // Zero says that there is none, in IPv6 too (RFC 8200, 8.1; RFC 6935).
+            // Zero means no checksum, in IPv6 too (RFC 8200, 8.1 and RFC 6935).
             ip_proto::UDP => Sum { at: l4 + 6, pseudo: true, optional: !open, open },
             ip_proto::ICMP if is_v4 => Sum { at: l4 + 2, pseudo: false, optional: false, open: false },
             ip_proto::ICMPV6 if !is_v4 => Sum { at: l4 + 2, pseudo: true, optional: false, open: false },
@@ -271,7 +272,7 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
     let (ttl, ttl_mask) =
         (bits.value.0.as_bytes()[Field::NwTtl.octet()], bits.mask.0.as_bytes()[Field::NwTtl.octet()]);
     if is_v4 {
-        // Each by the even octet that it stands in.
+        // Checksums are updated in 16-bit units, from the even octet.
         change(head, l3, &[0, tos], &[0, tos_mask], &[header]);
         change(head, l3 + 8, &[ttl, 0], &[ttl_mask, 0], &[header]);
     } else {
@@ -283,21 +284,21 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
     if let Some(l4) = l4 {
         let at = |place: usize| usize::from(u16::from_be_bytes([head[place], head[place + 1]]));
         let end = if is_v4 { l3 + at(l3 + 2) } else { l3 + 40 + at(l3 + 4) };
-        // Of a fragment, or of a packet in several segments, not all of the message is here.
+        // Fragments and multi-segment packets do not hold the whole message here.
         let whole = (head.len() == total && end <= total && !key.is_fragment()).then_some(end);
         set_l4(head, l4, whole, key, sum, bits);
     }
 }
 
 fn set_l4(head: &mut [u8], l4: usize, end: Option<usize>, key: &FlowKey, sum: Option<Sum>, bits: &SetBits) {
-    // What is not summed up yet changes without it.
+    // Octets that a partial checksum does not cover yet need no update.
     let sum = sum.filter(|sum| !sum.open);
     let (value, mask) = part(bits, Field::TcpSrc.octets(4));
     match key.proto() {
         ip_proto::TCP | ip_proto::UDP => change(head, l4, value, mask, &[sum]),
         ip_proto::SCTP if mask != [0; 4] => {
-            // A CRC is linear: what the change does to it is added, so that one that was wrong stays wrong (as Open vSwitch). It needs the
-            // whole message; otherwise the receiver refuses it.
+            // A CRC is linear, so that the difference is added and a wrong CRC stays wrong (as in Open
+            // vSwitch). This needs the whole message. Otherwise the receiver rejects the packet.
             let Some(message) =
                 end.and_then(|end| head.get_mut(l4..end)).filter(|message| message.len() >= 12)
             else {
@@ -339,7 +340,7 @@ fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &Se
     }
 }
 
-/// Changes octets, and the sums over them.
+/// Changes octets and updates the checksums that cover them.
 fn change(head: &mut [u8], at: usize, value: &[u8], mask: &[u8], sums: &[Option<Sum>]) {
     if mask.iter().all(|bits| *bits == 0) {
         return;

@@ -1,66 +1,67 @@
-//! Rules as tables hold them, and the slab that they stand in. Rules of the same table and cookie are chained, so that they are counted and
-//! found without a look at all others.
+//! Flow entries ([`Rule`]) and the slab that holds them. Rules of one table and cookie are linked in a chain,
+//! so that they are counted and found without a scan.
 
 use std::collections::HashMap;
 
 use super::message::{FlowFlags, FlowStats};
 use super::{Action, Conjunction, Instructions, Match};
 
-/// A rule's place; the generation tells whether the rule that stands there is still the one that was meant.
+/// The identifier of a rule: a slot and a generation, which detects that the slot holds another rule now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RuleRef {
     index: u32,
     generation: u32,
 }
 
-/// A rule.
+/// A flow entry of an OpenFlow table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rule {
-    /// Its table.
+    /// Table of the flow entry.
     pub table: u8,
-    /// Its priority.
+    /// Priority of the flow entry.
     pub priority: u16,
-    /// What it matches.
+    /// Match of the flow entry.
     pub matching: Match,
-    /// Its cookie.
+    /// Cookie of the flow entry.
     pub cookie: u64,
-    /// Seconds of silence after which it goes.
+    /// Idle time-out in seconds. 0 for none.
     pub idle_timeout: u16,
-    /// Seconds of life.
+    /// Hard time-out in seconds. 0 for none.
     pub hard_timeout: u16,
-    /// Its importance.
+    /// Importance of the flow entry.
     pub importance: u16,
-    /// Its flags.
+    /// Flags of the flow entry.
     pub flags: FlowFlags,
-    /// What it does.
+    /// Instructions of the flow entry.
     pub instructions: Instructions,
-    /// When it was added, in nanoseconds.
+    /// Time of the addition in nanoseconds.
     pub created_ns: u64,
-    /// When it was added or changed.
+    /// Time of the addition or last change in nanoseconds.
     pub modified_ns: u64,
-    /// When a packet last met it.
+    /// Time of the last matching packet in nanoseconds.
     pub used_ns: u64,
-    /// Packets.
+    /// Number of packets that matched.
     pub packets: u64,
-    /// Octets.
+    /// Number of octets of the packets that matched.
     pub bytes: u64,
 }
 
 impl Rule {
-    /// Octets of memory that the rule takes with its actions, its place in the classifier and a chain of its own, about.
+    /// Returns the approximate size of the rule in memory, in octets, with its actions, classifier entry and
+    /// a chain of its own.
     #[must_use]
     pub fn memory(&self) -> usize {
         let chain = size_of::<(ChainKey, Chain)>();
         size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>() + self.instructions.memory()
     }
 
-    /// Whether it is only parts of conjunctive matches.
+    /// Returns whether the rule consists of parts of conjunctive matches.
     #[must_use]
     pub fn is_conjunctive(&self) -> bool {
         matches!(self.instructions.apply.first(), Some(Action::Conjunction(_)))
     }
 
-    /// The conjunctions that it is part of.
+    /// Returns the conjunctions that the rule is part of.
     pub fn conjunctions(&self) -> impl Iterator<Item = Conjunction> {
         self.instructions.apply.iter().filter_map(|action| match action {
             Action::Conjunction(part) => Some(*part),
@@ -68,7 +69,7 @@ impl Rule {
         })
     }
 
-    /// What controllers are told.
+    /// Returns the flow entry and its counters as reported to controllers.
     #[must_use]
     pub fn stats(&self, now_ns: u64) -> FlowStats {
         FlowStats {
@@ -90,20 +91,20 @@ impl Rule {
     }
 }
 
-/// No place.
+/// Slot number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// Where a rule stands, or may stand.
+/// A slot of the slab, with or without a rule.
 #[derive(Clone, Debug)]
 struct Place {
     generation: u32,
-    /// The neighbours in the chain of the rule's table and cookie.
+    /// Previous slot in the chain of the rule's table and cookie, and next slot.
     before: u32,
     after: u32,
-    /// The version of the tables at which its rule last came, changed or went.
+    /// Version of the tables at which the rule of this slot was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
-    /// Whether it stands among the free places.
+    /// Whether the slot is in the free list.
     is_listed: bool,
 }
 
@@ -113,22 +114,22 @@ impl Default for Place {
     }
 }
 
-/// Table and cookie.
+/// Table and cookie of a chain.
 type ChainKey = (u8, u64);
 
-/// The rules of a table and cookie.
+/// The chain of the rules of one table and cookie.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
-    /// The place of the rule that came last.
+    /// Slot of the rule that was added last.
     first: u32,
     count: u32,
 }
 
-/// Rules by place.
+/// The slab of rules.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rules {
     places: Vec<Place>,
-    /// Free places, each once. One to which a rule was put back stands here still, and is passed over.
+    /// Free slots, each once. A slot to which a rule was restored may still be listed and is skipped.
     free: Vec<u32>,
     count: usize,
     chains: HashMap<ChainKey, Chain>,
@@ -175,7 +176,7 @@ impl Rules {
         Some(*rule)
     }
 
-    /// Puts a rule back where it stood, with the name that it had: nothing else has come there since.
+    /// Restores a rule to its slot with its previous generation. No other rule has used the slot since.
     pub fn restore(&mut self, at: RuleRef, rule: Rule) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             let key = (rule.table, rule.cookie);
@@ -185,7 +186,7 @@ impl Rules {
         }
     }
 
-    /// Gives a rule another cookie.
+    /// Changes the cookie of a rule.
     pub fn set_cookie(&mut self, at: RuleRef, cookie: u64) {
         let Some(rule) = self.get_mut(at) else { return };
         let (table, old) = (rule.table, std::mem::replace(&mut rule.cookie, cookie));
@@ -224,12 +225,12 @@ impl Rules {
         }
     }
 
-    /// How many rules of a table have a cookie.
+    /// Returns the number of rules of a table with a cookie.
     pub fn count_of(&self, table: u8, cookie: u64) -> usize {
         self.chains.get(&(table, cookie)).map_or(0, |chain| chain.count as usize)
     }
 
-    /// The rules of a table that have a cookie, in no order.
+    /// Returns the rules of a table with a cookie, in no order.
     pub fn with_cookie(&self, table: u8, cookie: u64) -> impl Iterator<Item = (RuleRef, &Rule)> {
         let mut next = self.chains.get(&(table, cookie)).map_or(NONE, |chain| chain.first);
         std::iter::from_fn(move || {
@@ -249,7 +250,7 @@ impl Rules {
         place.rule.as_deref_mut().filter(|_| place.generation == at.generation)
     }
 
-    /// Notes that the rule of this place, which may be gone, is another since this version.
+    /// Records the version at which the rule of a slot was added, changed or removed.
     pub fn mark(&mut self, at: RuleRef, version: u64) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             place.changed = version;
@@ -262,7 +263,7 @@ impl Rules {
         })
     }
 
-    /// So many places from one on: the rule that stands there, and the version at which it came to.
+    /// Returns `count` slots from `from` on: the rule of each slot, and the version of its last change.
     pub fn places(&self, from: usize, count: usize) -> impl Iterator<Item = (Option<&Rule>, u64)> {
         self.places.iter().skip(from).take(count).map(|place| (place.rule.as_deref(), place.changed))
     }
@@ -271,7 +272,7 @@ impl Rules {
         self.count
     }
 
-    /// Number of places, which a walk over all rules looks at.
+    /// Returns the number of slots, which a scan over all rules visits.
     pub fn place_count(&self) -> usize {
         self.places.len()
     }

@@ -1,24 +1,24 @@
-//! Groups and meters for people to look at, in slices and without what takes a walk over all rules for each line. The tables are held for one
-//! slice at a time.
+//! Listings of groups and meters for display, in slices and without counts that need a scan over all rules.
+//! The tables are locked for one slice at a time.
 
 use super::message::{Group, Meter};
 use super::pipeline::{GroupState, Pipeline};
 
-/// Groups or meters in one slice.
+/// Maximum number of groups or meters in one slice.
 const SLICE: usize = 100;
-/// Octets of memory that the groups of a slice take, unless the slice is one group.
+/// Maximum octets of memory of the groups of a slice. A slice may hold one larger group.
 const LENGTH: usize = 256 << 10;
 
 /// A group with its counters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupShown {
-    /// The group.
+    /// Group of the listing.
     pub group: Group,
-    /// Packets.
+    /// Number of packets that the group processed.
     pub packets: u64,
-    /// Octets.
+    /// Number of octets of the packets.
     pub bytes: u64,
-    /// Nanoseconds since it was added.
+    /// Nanoseconds since the group was added.
     pub age_ns: u64,
     /// Packets and octets of each bucket.
     pub buckets: Vec<(u64, u64)>,
@@ -27,20 +27,21 @@ pub struct GroupShown {
 /// A meter with its counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterShown {
-    /// The meter.
+    /// Meter of the listing.
     pub meter: Meter,
-    /// Packets that came.
+    /// Number of packets that the meter received.
     pub packets: u64,
-    /// Octets that came.
+    /// Number of octets that the meter received.
     pub bytes: u64,
-    /// Nanoseconds since it was added.
+    /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Packets and octets that each band met.
+    /// Packets and octets that each band applied to.
     pub bands: Vec<(u64, u64)>,
 }
 
 impl Pipeline {
-    /// The first `limit` groups from a number on, and fewer where they are long: the next ones are those behind the last. `None`: there are none.
+    /// Returns up to `limit` groups with numbers from `from` on, and fewer if the groups are large. The next
+    /// call continues after the last number returned. `None` if there are no more groups.
     #[must_use]
     pub fn groups_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<GroupShown>> {
         let mut memory = 0;
@@ -60,7 +61,8 @@ impl Pipeline {
         Some(shown.collect()).filter(|shown: &Vec<GroupShown>| !shown.is_empty())
     }
 
-    /// The first `limit` meters from a number on, or the first hundred of them. `None`: there are none.
+    /// Returns up to `limit` meters with numbers from `from` on, but at most 100. `None` if there are no more
+    /// meters.
     #[must_use]
     pub fn meters_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<MeterShown>> {
         let shown = self.meters.range(from..).take(limit.min(SLICE)).map(|(_, state)| MeterShown {

@@ -1,5 +1,6 @@
-//! A packet's way through the tables in words: each rule that it met, what was done, and for each bit of its megaflow what has asked for it.
-//! Made of a translation's [`Trace`]: the tables are not looked through a second time.
+//! Trace reports: the path of a packet through the tables in words, with the flow entries matched, the
+//! actions executed, and the reason for each bit of the megaflow's mask. A report is made from a
+//! translation's [`Trace`] without a second look-up.
 
 use super::message::ALL_TABLES;
 use super::pipeline::Pipeline;
@@ -7,99 +8,100 @@ use super::rule::RuleRef;
 use super::translate::{Trace, Translated};
 use super::{Field, Flow, Match, text};
 
-/// Lines of a story, at most.
+/// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Rules that are looked at for one that a look-up had to tell from the packet's, over a whole story.
+/// Maximum number of rules that a whole report visits to find the rules that a look-up had to exclude.
 const LOOKED_AT: usize = 65_536;
 
-/// What happened, in order.
+/// One line of a trace report, in order of events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Line {
-    /// A rule was met.
+    /// A flow entry matched.
     Rule {
         /// Depth of resubmits.
         depth: u32,
-        /// Its table.
+        /// Table of the flow entry.
         table: u8,
-        /// Its priority.
+        /// Priority of the flow entry.
         priority: u16,
-        /// Its cookie.
+        /// Cookie of the flow entry.
         cookie: u64,
-        /// What it matches, in `ovs-ofctl`'s syntax; empty: everything.
+        /// Match of the flow entry in `ovs-ofctl`'s syntax. Empty if it matches all packets.
         matching: String,
-        /// What it does, likewise.
+        /// Instructions of the flow entry in `ovs-ofctl`'s syntax.
         actions: String,
     },
-    /// No rule of the table was met.
+    /// No flow entry of the table matched.
     Miss {
         /// Depth of resubmits.
         depth: u32,
-        /// The table.
+        /// Number of the table.
         table: u8,
     },
-    /// An action was done.
+    /// An action was executed.
     Did {
         /// Depth of resubmits.
         depth: u32,
-        /// Which, in `ovs-ofctl`'s syntax.
+        /// Action in `ovs-ofctl`'s syntax.
         action: String,
     },
-    /// Why something was not done, or was done otherwise.
+    /// The reason why something was not done, or was done differently.
     Note {
         /// Depth of resubmits.
         depth: u32,
-        /// In words.
+        /// Reason in words.
         words: &'static str,
     },
-    /// What an instruction led to.
+    /// The result of an instruction.
     Detail {
         /// Depth of resubmits.
         depth: u32,
-        /// In words.
+        /// Result in words.
         words: String,
     },
-    /// The bucket of this place of a group was gone by.
+    /// A bucket of a group was executed.
     Bucket {
-        /// Depth of resubmits and groups: that of its actions.
+        /// Depth of resubmits and groups, which is that of the bucket's actions.
         depth: u32,
-        /// Its place.
+        /// Index of the bucket.
         place: usize,
     },
-    /// The action set is done.
+    /// The action set is executed.
     ActionSet {
         /// Depth of resubmits.
         depth: u32,
     },
-    /// So much more happened than is told.
+    /// Number of events that the report omits.
     More(usize),
 }
 
-/// Bits of the megaflow, and why they are there.
+/// Bits of the megaflow's mask and the reason for them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
-    /// The fields with their masks.
+    /// Fields with their masks.
     pub fields: String,
-    /// The table, rule or action that has asked for them.
+    /// Table, flow entry or action that depends on the bits.
     pub because: String,
 }
 
-/// See the module documentation.
+/// A trace report. See the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Story {
-    /// What happened.
+    /// Lines of the report.
     pub lines: Vec<Line>,
-    /// The packet's flow at the end, where it is another one.
+    /// Flow of the packet at the end, if it differs from the flow on arrival.
     pub changed: Option<String>,
-    /// The megaflow's match, in `ovs-ofctl`'s syntax.
+    /// Match of the megaflow in `ovs-ofctl`'s syntax.
     pub megaflow: String,
-    /// Why it has its bits. The port of arrival is one of them always.
+    /// Reasons for the bits of the megaflow. The ingress port is always one of the bits.
     pub why: Vec<Bits>,
-    /// It is not cached: each such packet goes to the decider.
+    /// Whether the megaflow is not cached, so that every packet of this kind goes to the slow path.
     pub is_own: bool,
 }
 
 impl Pipeline {
-    /// The story of a packet that was translated with `trace`, of the tables as they were then.
+    /// Returns the trace report of a packet that was translated with `trace`. The tables must not have
+    /// changed since.
     #[must_use]
     pub fn story(&self, arrived: &Flow, fate: &Translated) -> Story {
         let mut story = Story { is_own: !fate.is_cacheable(), ..Story::default() };
@@ -160,7 +162,8 @@ impl Pipeline {
         story
     }
 
-    /// Bits of a look-up: those that its rule matches, and those that tell the packet from rules that it might have met instead.
+    /// Appends the reasons for the bits of a look-up: bits that the rule matches, and bits that exclude other
+    /// rules.
     fn why(
         &self,
         arrived: &Flow,

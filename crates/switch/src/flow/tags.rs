@@ -1,16 +1,17 @@
-//! How many VLAN tags rules see: two, or one (Open vSwitch's `vlan-limit`). Behind the last one all is payload, and its EtherType is that of
-//! the next tag.
+//! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Everything
+//! behind the last tag is payload, and its EtherType is that of the next tag.
 
 use packet::{DropReason, FlowKey, PortId};
 
 use super::pipeline::{Pipeline, Touched};
 use super::{Beyond, Flow};
 
-/// EtherTypes of tags (IEEE 802.1Q, table 8-1).
+/// EtherTypes of VLAN tags (IEEE 802.1Q, table 8-1).
 const CUSTOMER: u16 = 0x8100;
 const SERVICE: u16 = 0x88a8;
 
-/// The key of a packet with two tags whose second one is payload; `None` for other packets, whose key stays as it is.
+/// Returns the key of a packet with two tags in which the second tag is payload. `None` for packets with
+/// fewer tags, whose key does not change.
 #[must_use]
 #[inline]
 pub fn one_tag(key: &FlowKey) -> Option<FlowKey> {
@@ -29,7 +30,7 @@ fn without_inner(key: &FlowKey) -> FlowKey {
 }
 
 impl Pipeline {
-    /// Says whether rules see one tag of a packet instead of two.
+    /// Sets whether flow entries match one tag of a packet instead of two.
     pub fn set_one_tag(&mut self, one_tag: bool) {
         if self.one_tag != one_tag {
             self.one_tag = one_tag;
@@ -37,10 +38,10 @@ impl Pipeline {
         }
     }
 
-    /// Reads a frame that came in by a port (OpenFlow's number), as rules see it.
+    /// Extracts the flow of a frame that arrived on the OpenFlow port `in_port`.
     ///
     /// # Errors
-    /// What is wrong with the frame.
+    /// The drop reason of a malformed frame.
     pub fn read(&self, frame: &[u8], in_port: u32) -> Result<Flow, DropReason> {
         let mut key = FlowKey::ZERO;
         let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key)?;
@@ -48,10 +49,10 @@ impl Pipeline {
         Ok(Flow::new(&key, &Beyond::extract(frame, &key, &layers), in_port))
     }
 
-    /// Reads a controller's packet, as rules see it, with the fields that the controller gives it.
+    /// Extracts the flow of a packet-out, with the metadata that the controller specified.
     ///
     /// # Errors
-    /// What is wrong with the frame.
+    /// The drop reason of a malformed frame.
     pub fn read_packet_out(&self, packet: &super::PacketOut) -> Result<Flow, DropReason> {
         let mut flow = self.read(&packet.frame, packet.in_port)?;
         let fields = packet.metadata.mask.0.into_iter().zip(packet.metadata.value.0);

@@ -1,8 +1,9 @@
-//! Rules and flows as text: `ovs-ofctl`'s syntax for what controllers write (ovs-fields(7), ovs-actions(7)), and `ovs-dpctl`'s for what
-//! workers have cached.
+//! Flow entries and megaflows as text: `ovs-ofctl`'s syntax for flow entries (ovs-fields(7), ovs-actions(7)),
+//! and `ovs-dpctl`'s syntax for megaflows.
 //!
-//! One printer serves `explain`, `show` and `ofproto/trace`; what it prints, `ovs-ofctl` reads. Fields and actions that Open vSwitch does
-//! not have (802.1ah, IPv6 extension headers) are printed by their names in the OpenFlow specification.
+//! One printer serves `explain`, `show` and `ofproto/trace`, and `ovs-ofctl` can read its output. Fields and
+//! actions that Open vSwitch does not have (802.1ah, IPv6 extension headers) are printed by their names in
+//! the OpenFlow specification.
 
 mod action;
 mod datapath;

@@ -1,12 +1,13 @@
-//! From a packet to its fate: follows the rules through the tables, and notes on the way which bits of the packet that depends on.
+//! Translation of a packet: runs the packet through the flow tables and records the bits that the result
+//! depends on.
 //!
-//! What comes out is a [`Program`] and a mask: every packet that equals this one in the mask's bits meets the same fate, so the
-//! workers may keep both as one cached flow. Bits that an action has overwritten depend on the packet no more; those that moved
-//! with a tag are noted where they came from.
+//! The result is a [`Program`] and a mask. Every packet that equals this one in the bits of the mask gets the
+//! same actions, so that workers may cache both as a megaflow. Bits that an action has overwritten no longer
+//! depend on the packet. Bits that moved with a tag are attributed to their original position.
 //!
-//! Header changes are not written at once: they collect in the flow, and become one step in front of the next output. What cannot be
-//! foreseen from the key (what is behind a label taken off, a packet's length) makes the fate of this packet one of its own
-//! ([`Translated::is_own`]): it is not cached.
+//! Header changes are collected in the flow and become one step before the next output. Properties that the
+//! key does not contain (the header behind a removed label, the length of a packet) make the result specific
+//! to the packet ([`Translated::is_own`]). The result is then not cached.
 
 mod actions;
 mod ahead;
@@ -31,101 +32,102 @@ use super::rewrite;
 use super::rule::RuleRef;
 use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
 
-/// Look-ups inside look-ups of the same or an earlier table, at most (as Open vSwitch).
+/// Maximum depth of nested look-ups of the same or an earlier table (as in Open vSwitch).
 const MAX_DEPTH: u32 = 64;
-/// Look-ups for one packet, at most (as Open vSwitch).
+/// Maximum number of look-ups for one packet (as in Open vSwitch).
 const MAX_LOOKUPS: u32 = 4096;
-/// Look-ups inside look-ups, to any table, for which the stack of any thread suffices.
+/// Depth of nested look-ups, to any table, for which the stack of any thread suffices.
 const MAX_NESTED: u32 = 192;
-/// Octets of stack for translations in which more look-ups stand inside look-ups: up to `MAX_LOOKUPS`, at some 4 KiB each.
+/// Stack size in octets of the thread for translations with deeper nesting: up to `MAX_LOOKUPS` levels of
+/// some 4 KiB each.
 const DEEP_STACK: usize = 64 << 20;
-/// Steps of a program, at most.
+/// Maximum number of steps of a program.
 const MAX_OPS: usize = 4096;
-/// Actions, buckets and what takes as long as they do for one packet, at most.
+/// Maximum number of actions, buckets and operations of similar cost for one packet.
 const MAX_WORK: u32 = 65_536;
-/// Copies for controllers and rules that are taught, of one packet, at most.
+/// Maximum number of copies for controllers, and of learned flows, of one packet.
 const MAX_TOLD: usize = 256;
 /// OFPPC_NO_PACKET_IN.
 const NO_PACKET_IN: u32 = 64;
-/// The cookie of packets to controllers that come from no rule.
+/// Cookie of packet-ins that no flow entry caused.
 const NO_COOKIE: u64 = u64::MAX;
-/// Values on the stack, at most.
+/// Maximum number of values on the stack.
 const MAX_STACK: usize = 1024;
 
-/// A packet that goes to a controller.
+/// A copy of a packet for a controller.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToController {
-    /// Why.
+    /// Reason of the packet-in.
     pub reason: Reason,
-    /// Table of the rule.
+    /// Table of the flow entry that sends the copy.
     pub table: u8,
-    /// Cookie of the rule.
+    /// Cookie of the flow entry that sends the copy.
     pub cookie: u64,
-    /// Octets that are sent.
+    /// Maximum number of octets to send.
     pub max_len: u16,
-    /// Which controller.
+    /// Identifier of the controller.
     pub controller: u16,
-    /// Of the action.
+    /// User data of the action.
     pub userdata: Vec<u8>,
-    /// Registers and metadata as they were.
+    /// Flow of the packet at the time of the action, with registers and metadata.
     pub flow: Flow,
-    /// The frame as it was then; none where there was none to begin with.
+    /// Frame at the time of the action. `None` if the packet was translated without a frame.
     pub frame: Option<Vec<u8>>,
-    /// What is left to be done when the controller says so.
+    /// Remaining processing when the controller resumes the packet.
     pub continuation: Option<Box<Continuation>>,
 }
 
-/// Things that are told of one packet, besides those that asked for bits.
+/// Maximum number of trace events of one packet, besides those that name mask bits.
 pub const TRACED: usize = 1024;
 
-/// One thing that happened, for whoever asks why.
+/// One event of a translation, for trace reports.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Trace {
-    /// A look-up, the bits of the packet that it added to the mask, and what it found.
+    /// A look-up, with its result and the bits that it added to the mask.
     Lookup {
         /// Depth of resubmits.
         depth: u32,
-        /// Table.
+        /// Table of the look-up.
         table: u8,
-        /// The rule that was met.
+        /// Rule that matched.
         rule: Option<RuleRef>,
-        /// Bits that the answer depends on and that were not looked at before.
+        /// Bits that the look-up added to the mask.
         bits: Box<Flow>,
     },
-    /// An action that was done.
+    /// An action that was executed.
     Did {
         /// Depth of resubmits.
         depth: u32,
-        /// Which.
+        /// Executed action.
         action: Box<Action>,
     },
-    /// Bits of the packet that an action has asked for, and that were not looked at before.
+    /// Bits that an action added to the mask.
     Needs {
-        /// Table of the rule.
+        /// Table of the flow entry.
         table: u8,
-        /// Which action.
+        /// Action that depends on the bits.
         action: Box<Action>,
-        /// The bits.
+        /// Bits added to the mask.
         bits: Box<Flow>,
     },
-    /// In words.
+    /// A remark in words, with the depth of resubmits.
     Note(u32, &'static str),
-    /// An instruction besides `apply_actions` was done, and what it led to, in words.
+    /// An instruction other than `apply_actions`, with the depth of resubmits and its result in words.
     Instruction(u32, String, Option<String>),
-    /// The bucket of this place of a group was gone by; its actions follow one level deeper.
+    /// A bucket of a group, by depth and index. The bucket's actions follow one level deeper.
     Bucket(u32, usize),
-    /// The action set is done.
+    /// The execution of the action set, with the depth of resubmits.
     ActionSet(u32),
-    /// The packet as it was at the end, copies aside.
+    /// Flow of the packet at the end, without changes to copies.
     End(Box<Flow>),
 }
 
-/// Why a packet was followed no further, and is dropped whatever was decided before.
+/// The reason why a translation was aborted. The packet is dropped, and earlier decisions are discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
-    /// Look-ups inside look-ups of the same or an earlier table are too many.
+    /// Look-ups of the same or an earlier table are nested too deep.
     Depth,
-    /// Look-ups are too many.
+    /// There were too many look-ups.
     Lookups,
 }
 
@@ -140,51 +142,51 @@ impl Failed {
     }
 }
 
-/// A packet's fate. See the module documentation.
+/// The result of translating a packet. See the module documentation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Translated {
-    /// What is done to it.
+    /// Datapath actions.
     pub program: Program,
-    /// The bits that this depends on.
+    /// Bits of the packet that the result depends on.
     pub mask: Flow,
-    /// Rules that it met, in order; each gets the packet's count.
+    /// Rules that matched, in order. Each gets the packet's counts.
     pub rules: Vec<RuleRef>,
-    /// Tables in which it met none.
+    /// Tables in which no rule matched.
     pub missed: Vec<u8>,
-    /// Groups and the places of their buckets that it went by.
+    /// Groups that the packet used, with the indices of the executed buckets.
     pub groups: Vec<(u32, usize)>,
-    /// A bit for each table that was looked at.
+    /// Tables that were looked up, one bit for each.
     pub tables: [u64; 4],
-    /// The first table was looked at again, by then with another flow maybe.
+    /// Whether the first table was looked up again, possibly with a changed flow.
     pub first_again: bool,
     /// Copies for controllers.
     pub to_controller: Vec<ToController>,
-    /// Rules that it teaches.
+    /// Learned flows of the packet.
     pub learns: Vec<Lesson>,
-    /// Rules whose time-outs it shortens: idle, hard.
+    /// Rules whose time-outs the packet shortens, with idle and hard time-outs in seconds.
     pub fin: Vec<(RuleRef, u16, u16)>,
-    /// Why it goes nowhere, when it does.
+    /// Drop reason if the packet is not output.
     pub dropped: DropReason,
-    /// Why it was followed no further, where that is why it is dropped.
+    /// Reason why the translation was aborted, if it was.
     pub failed: Option<Failed>,
-    /// Only this packet meets it: the flow must not be cached.
+    /// Whether the result applies only to this packet and must not be cached.
     pub is_own: bool,
-    /// Look-ups are nested too deep for the stack; nothing else of this counts.
+    /// Whether look-ups were nested too deep for the stack. The other fields are then invalid.
     is_cut: bool,
-    /// What happened, if somebody asked: the first [`TRACED`] things, and all that asked for bits.
+    /// Trace events, if requested: the first [`TRACED`] events, and all that name mask bits.
     pub trace: Vec<Trace>,
-    /// What else happened: so many things.
+    /// Number of further events that were not recorded.
     pub untold: usize,
 }
 
 impl Translated {
-    /// Whether a flow of it may be kept in caches.
+    /// Returns whether a megaflow of the result may be cached.
     #[must_use]
     pub fn is_cacheable(&self) -> bool {
         !self.is_own && self.to_controller.is_empty()
     }
 
-    /// Octets of memory that the fate takes, about.
+    /// Returns the approximate size of the result in memory, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let steps = self.program.ops.iter().map(|op| match op {
@@ -203,7 +205,7 @@ impl Translated {
             + size_of_val(&self.groups[..])
     }
 
-    /// The flow for the caches, when it may be kept.
+    /// Returns the megaflow for the caches. `None` if the result may not be cached.
     #[must_use]
     pub fn megaflow(&self, arrived: &Flow) -> Option<Megaflow> {
         self.is_cacheable().then(|| Megaflow {
@@ -214,40 +216,41 @@ impl Translated {
     }
 }
 
-/// Does steps to a frame; what is done to copies only is left out.
+/// Executes steps on a frame. Steps on copies are skipped.
 fn render(frame: &mut Vec<u8>, ops: &[Op]) {
     let mut at = 0;
     while at < ops.len() {
         if let Op::Clone(n) = ops[at] {
             at += usize::from(n);
         } else {
-            // What cannot be done is not done for the others either.
+            // Steps that fail are skipped.
             let _ = rewrite::apply(frame, &ops[at]);
         }
         at += 1;
     }
 }
 
-/// What a packet is, to be translated.
+/// A packet to translate.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Its flow as it came in.
+    /// Flow of the packet on arrival.
     pub flow: &'a Flow,
-    /// Its frame, where there is one: without, flows that need it are followed as far as their key leads.
+    /// Frame of the packet, if present. Without a frame, a translation that needs it proceeds as far as the
+    /// key allows.
     pub frame: Option<&'a [u8]>,
-    /// Whether what happens is written down.
+    /// Whether trace events are recorded.
     pub trace: bool,
 }
 
 impl Pipeline {
-    /// Follows a packet through the tables. Nothing is changed or counted.
+    /// Translates a packet that arrived on a port. The pipeline and its counters do not change.
     #[must_use]
     pub fn translate(&self, asked: Asked<'_>) -> Translated {
         self.run(asked, Run::arrived)
     }
 
-    /// Does a translation; on a thread with a larger stack where look-ups are nested too deep for this one's. Nothing is changed by the
-    /// first, so the second begins anew.
+    /// Runs a translation. If look-ups are nested too deep for the current stack, the translation is repeated
+    /// on a thread with a larger stack. A translation changes nothing, so that it can be repeated.
     fn run<'p>(&'p self, asked: Asked<'p>, go: impl Fn(Run<'p>) -> Translated + Sync) -> Translated {
         let first = go(Run::new(self, asked));
         if !first.is_cut {
@@ -257,13 +260,13 @@ impl Pipeline {
             let deep = std::thread::Builder::new().name("translate".to_owned()).stack_size(DEEP_STACK);
             match deep.spawn_scoped(scope, || go(Run { is_deep: true, ..Run::new(self, asked) })) {
                 Ok(deep) => deep.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                // Without a thread this packet is dropped; the next one of its flow is tried again.
+                // Without a thread this packet is dropped. The next packet of its flow tries again.
                 Err(_) => Translated { is_own: true, ..first },
             }
         })
     }
 
-    /// Does actions to a controller's packet.
+    /// Executes the actions of a packet-out.
     #[must_use]
     pub fn packet_out(&self, asked: Asked<'_>, actions: &[Action]) -> Translated {
         self.run(asked, |mut run| {
@@ -273,7 +276,7 @@ impl Pipeline {
         })
     }
 
-    /// Goes on with a packet that has waited for its controller.
+    /// Resumes a packet that has waited for its controller.
     #[must_use]
     pub fn resume(&self, asked: Asked<'_>, left: &Continuation) -> Translated {
         self.run(asked, |mut run| {
@@ -283,70 +286,71 @@ impl Pipeline {
     }
 }
 
-/// Where the bits of a tag came from.
+/// Origin of the bits of a VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// The packet's outer (0) or inner (1) tag.
     Packet(usize),
-    /// No packet: an action made it.
+    /// An action.
     Made,
 }
 
-/// Bytes of a flow's outer TCI; the inner one follows.
+/// Octet of a flow in which the outer TCI begins. The inner TCI follows.
 pub(super) const TCI: usize = Field::VlanTci.octet();
 
-/// A translation under way.
+/// A translation in progress.
 struct Run<'p> {
     pipeline: &'p Pipeline,
     asked: Asked<'p>,
     out: Translated,
-    /// The packet as it is now.
+    /// Current flow of the packet.
     flow: Flow,
-    /// Bits that no longer depend on the packet.
+    /// Mask of bits that no longer depend on the packet.
     made: Flow,
-    /// Bits that are changed, and not yet in the frame.
+    /// Mask of bits that have changed and are not yet written to the frame.
     dirty: Flow,
-    /// The frame as so many steps of the program have made it, where it was asked for.
+    /// Frame after the given number of program steps, if it was needed.
     rendered: Option<(Arc<Vec<u8>>, usize)>,
     tags: [Origin; 2],
-    /// A header was taken off, and what is behind it is not known.
+    /// Whether a header was removed, and the one behind it is not parsed.
     opaque: bool,
     stack: Vec<(u128, u16)>,
-    /// The queue of later outputs, and the one that the program names; `None`: the default one.
+    /// Queue of subsequent outputs. `queued` is the queue that the program has selected. `None` for the
+    /// default queue.
     queue: Option<u32>,
     queued: Option<u32>,
     action_set: Vec<Action>,
     table: u8,
     cookie: u64,
     rule: Option<RuleRef>,
-    /// Resubmits and groups around what is done, for traces.
+    /// Depth of resubmits and groups, for trace events.
     depth: u32,
-    /// Look-ups around what is done that went to the same or an earlier table.
+    /// Depth of nested look-ups of the same or an earlier table.
     recursion: u32,
-    /// Look-ups around what is done, whatever table they went to.
+    /// Depth of nested look-ups of any table.
     nested: u32,
-    /// The stack suffices however many these are.
+    /// Whether the stack suffices for any depth.
     is_deep: bool,
     lookups: u32,
-    /// Nothing more is done at all.
+    /// Whether all processing has stopped.
     stopped: bool,
-    /// Nothing more is done of this list, nor of those around it.
+    /// Whether processing of this action list and of the enclosing lists has stopped.
     exits: bool,
-    /// Nothing more is done of this list; those around it go on.
+    /// Whether processing of this action list has stopped. Enclosing lists continue.
     ends: bool,
-    /// Actions and buckets so far, and what takes as long as they do.
+    /// Number of actions, buckets and operations of similar cost so far.
     work: u32,
-    /// Groups that buckets watch, as far as they were asked for: whether any bucket of theirs is alive.
+    /// Liveness of watched groups examined so far: whether any bucket of the group is live.
     live_groups: BTreeMap<u32, bool>,
     from_controller: bool,
     in_bucket: bool,
     in_action_set: bool,
     is_miss: bool,
-    /// The packet waits for its controller: place of what is told.
+    /// Index in `to_controller` of the copy whose controller the packet waits for.
     waits: Option<usize>,
-    /// The action under way, while somebody asks why.
+    /// Current action, if a trace is requested.
     doing: Option<Box<Action>>,
-    /// What the first look-up has found.
+    /// Result of the first look-up, if it was done ahead.
     ahead: Option<&'p Seen>,
 }
 
@@ -389,7 +393,7 @@ impl<'p> Run<'p> {
             queued: None,
             action_set: Vec::new(),
             table: 0,
-            // No rule, no cookie (as Open vSwitch).
+            // Without a flow entry the cookie has all bits set (as in Open vSwitch).
             cookie: NO_COOKIE,
             rule: None,
             depth: 0,
@@ -412,7 +416,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// What becomes of a packet that came in by a port.
+    /// Translates a packet that arrived on a port.
     fn arrived(mut self) -> Translated {
         let in_port = self.asked.flow.get(Field::InPort);
         let receives = u32::try_from(in_port)
@@ -433,7 +437,7 @@ impl<'p> Run<'p> {
 
     fn done(mut self) -> Translated {
         if self.out.failed.is_some() {
-            // As Open vSwitch: what was decided before is not done either.
+            // Earlier decisions are discarded too, as in Open vSwitch.
             self.out.program.ops.clear();
             self.out.to_controller.clear();
             self.out.learns.clear();
@@ -442,7 +446,7 @@ impl<'p> Run<'p> {
             self.out.dropped = DropReason::RuleLoop;
         }
         if self.asked.trace {
-            // It is no part of a packet.
+            // The field is not part of a packet.
             self.flow.set(Field::ActsetOutput, 0);
             self.out.trace.push(Trace::End(Box::new(self.flow)));
         }
@@ -455,7 +459,8 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Notes what happened, within bounds: rules that loop do tens of thousands of things. Bits are asked for once each.
+    /// Records a trace event, within bounds, because looping rules cause tens of thousands of events. Mask
+    /// bits are reported once each, without a bound.
     fn tell(&mut self, what: Trace) {
         let asks = matches!(&what, Trace::Lookup { bits, .. } if **bits != Flow::ZERO);
         if asks || self.out.trace.len() < TRACED {
@@ -465,12 +470,12 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Counts an action or bucket; false when there were too many.
+    /// Counts an action or bucket. Returns false if the limit is exceeded.
     fn works(&mut self) -> bool {
         self.works_for(1)
     }
 
-    /// Counts what takes as long as so many actions; false when it was too much.
+    /// Counts work equal to `actions` actions. Returns false if the limit is exceeded.
     fn works_for(&mut self, actions: u32) -> bool {
         self.work = self.work.saturating_add(actions);
         if self.work > MAX_WORK {
@@ -480,7 +485,7 @@ impl<'p> Run<'p> {
         !self.stopped
     }
 
-    /// The fate depends on these bits of the flow as it is now; returns those that are new in the mask.
+    /// Adds bits of the current flow to the mask. Returns the bits that are new in the mask.
     fn depend(&mut self, bits: &Flow) -> Flow {
         let mut own = Flow(std::array::from_fn(|word| bits.0[word] & !self.made.0[word]));
         let tci = |flow: &Flow, tag: usize| flow.bits((TCI + 2 * tag) * 8, 16);
@@ -510,14 +515,15 @@ impl<'p> Run<'p> {
         self.depend(&bits);
     }
 
-    /// A field's value, on which the fate depends from now on.
+    /// Returns a field's value and adds the field to the mask.
     fn ask(&mut self, field: Field) -> u128 {
         self.see_through();
         self.depend_on(field);
         self.flow.get(field)
     }
 
-    /// Whether the packet is what a field needs; the fate depends on it.
+    /// Returns whether the packet meets a field's prerequisite, and adds the bits that this depends on to the
+    /// mask.
     fn meets(&mut self, need: Prerequisite) -> bool {
         if need == Prerequisite::None {
             return true;
@@ -529,14 +535,14 @@ impl<'p> Run<'p> {
         meets
     }
 
-    /// Reads the frame anew when a header was taken off it.
+    /// Parses the frame again if a header was removed.
     fn see_through(&mut self) {
         if !self.opaque {
             return;
         }
         self.opaque = false;
         self.out.is_own = true;
-        // What is not in the frame yet would be forgotten.
+        // Pending changes must be in the frame, or they would be lost.
         self.commit();
         self.note(
             "what is behind the header that was taken off is read from the frame; the flow is not cached",
@@ -547,7 +553,7 @@ impl<'p> Run<'p> {
         self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
     }
 
-    /// The frame as the steps so far have made it. The frame is kept, so that each step is done to it once, however often it is asked for.
+    /// Returns the frame after the steps so far. The frame is cached, so that each step is executed once.
     fn frame_now(&mut self) -> Option<&[u8]> {
         let arrived = self.asked.frame?;
         let ops = &self.out.program.ops;
@@ -559,7 +565,7 @@ impl<'p> Run<'p> {
         Some(frame.as_slice())
     }
 
-    /// Writes the changes into the program, in front of what needs them in the frame.
+    /// Appends the pending header changes to the program.
     fn commit(&mut self) {
         if self.dirty == Flow::ZERO {
             return;
@@ -569,7 +575,7 @@ impl<'p> Run<'p> {
         self.push(Op::Set(Box::new(bits)));
     }
 
-    /// Names the queue in front of an output, where it is another one than before.
+    /// Selects the queue before an output if it has changed.
     fn name_queue(&mut self) {
         if self.queue != self.queued {
             self.queued = self.queue;
@@ -586,7 +592,7 @@ impl<'p> Run<'p> {
         self.out.program.ops.push(op);
     }
 
-    /// Overwrites bits of a field of the packet (or of metadata).
+    /// Writes bits of a field of the packet or of its metadata.
     fn write(&mut self, field: Field, value: u128, mask: u128) {
         let kept = self.flow.get(field) & !mask;
         self.flow.set(field, kept | value & mask);
@@ -597,9 +603,10 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Looks up in a table and does what the rule says.
+    /// Looks the packet up in a table and executes the instructions of the rule that matches.
     ///
-    /// With `port`, as if the packet had come in there; what the rule does then sees the port that it did come in by.
+    /// With `port`, the look-up uses that port as the ingress port. The instructions see the packet's own
+    /// ingress port.
     fn table(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
         self.nested += 1;
         if self.nested > MAX_NESTED && !self.is_deep {
@@ -615,7 +622,7 @@ impl<'p> Run<'p> {
 
     fn look_up(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
         self.see_through();
-        // What the look-up asks for is its own, not the resubmit's.
+        // Mask bits of the look-up are attributed to the look-up and not to the resubmit action.
         let doing = self.doing.take();
         let mut table = table;
         let found = loop {
@@ -660,7 +667,7 @@ impl<'p> Run<'p> {
         self.doing = doing;
     }
 
-    /// Whether the packet is a fragment that goes nowhere (OFPC_FRAG_DROP).
+    /// Returns whether the packet is a fragment to drop (OFPC_FRAG_DROP).
     fn drops_fragment(&mut self) -> bool {
         if self.pipeline.fragments != Fragments::Drop {
             return false;
@@ -675,14 +682,16 @@ impl<'p> Run<'p> {
         drops
     }
 
-    /// Looks the packet up in one table, as if it had come in by `port`; what the answer depends on is noted.
+    /// Looks the packet up in one table with ingress port `port`, and adds the bits that the result depends
+    /// on to the mask.
     fn find(&mut self, table: u8, port: Option<u32>) -> Option<RuleRef> {
         let mut bits = Flow::ZERO;
         let in_port = self.flow.get(Field::InPort);
         if let Some(port) = port {
             self.flow.set(Field::InPort, u128::from(port));
         }
-        // To rules fragments have no ports (or ICMP type and code), not even the first one, unless frags=nx-match (as Open vSwitch).
+        // L4 ports (or ICMP type and code) of fragments are hidden from rules, in the first fragment too,
+        // unless frags=nx-match (as in Open vSwitch).
         let hides = self.pipeline.fragments != Fragments::NxMatch;
         let l4 = [Field::TcpSrc, Field::TcpDst].map(|field| (field, self.flow.get(field)));
         let is_fragment = hides && self.flow.get(Field::IpFrag) & 1 != 0;
@@ -717,25 +726,26 @@ impl<'p> Run<'p> {
         found
     }
 
-    /// What becomes of a packet that no rule of a table matches, where no resubmit has led there (OpenFlow 1.1, 4.4; as Open vSwitch).
+    /// Handles a packet that no rule of a table matches, outside of a resubmit (OpenFlow 1.1, 4.4, and as in
+    /// Open vSwitch).
     fn miss(&mut self, table: u8) {
         if self.out.rules.is_empty() {
             self.out.dropped = DropReason::RuleMiss;
         }
         let tells = match self.pipeline.miss_of(table) {
             Miss::Default => self.pipeline.misses_heard,
-            // Behind the last table as to a controller.
+            // Continuing behind the last table sends the packet to the controller.
             Miss::Controller | Miss::Continue => true,
             Miss::Drop => false,
         };
-        // The port may be one whose packets no controller gets for a miss.
+        // The port may have packet-ins disabled.
         let in_port = u32::try_from(self.flow.get(Field::InPort)).unwrap_or(port::ANY);
         let port = self.pipeline.ports.get(&in_port);
         if tells && port.is_some_and(|port| port.desc.config & NO_PACKET_IN == 0) {
             self.note("no rule matches: controllers that speak OpenFlow before 1.3 get the packet");
             let before = (self.table, self.cookie);
             (self.table, self.cookie) = (table, 0);
-            // No buffer keeps the packet, so the controller gets all of it.
+            // No packet is buffered, so that the controller gets the whole packet.
             self.tell_controller(u16::MAX, 0, Reason::Miss, &[]);
             (self.table, self.cookie) = before;
         }
@@ -779,14 +789,14 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Tells of an instruction, while somebody asks.
+    /// Records a trace event for an instruction, if a trace is requested.
     fn tell_instruction(&mut self, text: impl FnOnce() -> String, then: Option<String>) {
         if self.asked.trace {
             self.tell(Trace::Instruction(self.depth, text(), then));
         }
     }
 
-    /// The action set in words, while somebody asks.
+    /// Returns the action set in words, if a trace is requested.
     fn shown_action_set(&self, verb: &str) -> Option<String> {
         self.asked.trace.then(|| {
             if self.action_set.is_empty() {
@@ -796,7 +806,8 @@ impl<'p> Run<'p> {
         })
     }
 
-    /// One of a kind stays in the set, fields one each (OpenFlow 1.3, 5.10).
+    /// Adds an action to the action set. The action replaces one of its kind, and set-field actions replace
+    /// one of their field (OpenFlow 1.3, 5.10).
     fn put_in_set(&mut self, action: &Action) {
         let is_same = |own: &Action| match (own, action) {
             (Action::Set { field, mask, .. }, Action::Set { field: new, mask: bits, .. }) => {
@@ -810,7 +821,7 @@ impl<'p> Run<'p> {
         self.note_output();
     }
 
-    /// Where the action set sends, for `actset_output`.
+    /// Stores the output port of the action set in `actset_output`.
     fn note_output(&mut self) {
         let to = self.action_set.iter().find_map(|action| match action {
             Action::Output { port, .. } => Some(*port),
@@ -821,7 +832,7 @@ impl<'p> Run<'p> {
         self.flow.set(Field::ActsetOutput, u128::from(to));
     }
 
-    /// Does the action set, in the order of OpenFlow 1.3, 5.10.
+    /// Executes the action set in the order of OpenFlow 1.3, 5.10.
     fn finish_action_set(&mut self) {
         if self.stopped || self.exits || self.ends {
             return;
@@ -835,7 +846,8 @@ impl<'p> Run<'p> {
         self.in_action_set = before;
     }
 
-    /// Actions of a set or a bucket: each kind in its turn, and output only where there is no group.
+    /// Executes the actions of a set or bucket in the order of their kinds. Within an action set, a group
+    /// suppresses output.
     fn ordered(&mut self, set: &[Action]) {
         let turn = |action: &Action| match action {
             Action::CopyTtlIn => 0,
@@ -859,7 +871,7 @@ impl<'p> Run<'p> {
         self.list(&actions);
     }
 
-    /// Does something to a copy: afterwards the packet is as it was.
+    /// Executes `does` on a copy, and restores the packet afterwards.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
         self.commit();
         let before = (
@@ -874,14 +886,15 @@ impl<'p> Run<'p> {
         );
         let from = self.out.program.ops.len();
         if self.out.is_own {
-            // The copies of such a packet are likely to ask for the frame: each of them goes on from here.
+            // The copies of a packet of this kind probably need the frame, and each of them continues from
+            // here.
             let _ = self.frame_now();
         }
         let rendered = self.rendered.clone();
         does(self);
-        // What was done to the copy's frame was not done to this one.
+        // Changes to the copy's frame do not apply to this one.
         self.rendered = rendered;
-        // Who waits is the copy.
+        // The copy waits for its controller. The packet does not.
         self.waits = None;
         self.dirty = Flow::ZERO;
         (
@@ -895,7 +908,7 @@ impl<'p> Run<'p> {
             (self.queue, self.queued),
         ) = before;
         let ops = &mut self.out.program.ops;
-        // A queue that is named in the copy stays there.
+        // A queue that the copy selects applies to the copy only.
         let changes = |op: &Op| !matches!(op, Op::Output(_) | Op::Normal);
         if ops[from..].iter().any(changes)
             && let Ok(n) = u16::try_from(ops.len() - from)
@@ -905,7 +918,8 @@ impl<'p> Run<'p> {
     }
 }
 
-/// The bits of everything that a worker's key has of a packet: what a flow depends on that stands for no others.
+/// Returns the mask of all packet bits in a worker's key: the dependency of a megaflow that covers only one
+/// packet.
 #[must_use]
 pub fn packet_bits() -> Flow {
     let mut bits = Flow::ZERO;
@@ -915,7 +929,7 @@ pub fn packet_bits() -> Flow {
     bits
 }
 
-/// The same, and of everything that stands beyond the key.
+/// Returns the mask of all packet bits in a worker's key and in the extended key.
 #[must_use]
 pub fn packet_and_beyond_bits() -> Flow {
     let mut bits = packet_bits();
@@ -925,7 +939,7 @@ pub fn packet_and_beyond_bits() -> Flow {
     bits
 }
 
-/// The bits of all of a flow.
+/// Returns the mask of all bits of a flow.
 #[must_use]
 pub fn all_bits() -> Flow {
     Flow([u64::MAX; Flow::ZERO.0.len()])

@@ -1,10 +1,11 @@
-//! How many rules go by each group and each meter, so that one which no rule goes by can be removed without a look at all rules.
+//! Reference counts of groups and meters, by which an unused one can be removed without a scan over all
+//! rules.
 
 use std::collections::HashMap;
 
 use super::rule::Rule;
 
-/// See the [module](self).
+/// The reference counts. See the [module](self).
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Uses {
     groups: HashMap<u32, u32>,
@@ -13,12 +14,12 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// A rule has come.
+    /// Counts the groups and meters of a rule that was added.
     pub fn linked(&mut self, rule: &Rule) {
         self.each(rule, |uses, id| *uses.entry(id).or_default() += 1);
     }
 
-    /// A rule has gone, or is another one from now on.
+    /// Uncounts the groups and meters of a rule that was removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         self.each(rule, |uses, id| {
             if let Some(count) = uses.get_mut(&id) {
@@ -30,12 +31,12 @@ impl Uses {
         });
     }
 
-    /// Whether any rule goes by a group.
+    /// Returns whether any rule uses a group.
     pub fn has_group(&self, id: u32) -> bool {
         self.groups.contains_key(&id)
     }
 
-    /// Whether any rule goes by a meter.
+    /// Returns whether any rule uses a meter.
     pub fn has_meter(&self, id: u32) -> bool {
         self.meters.contains_key(&id)
     }

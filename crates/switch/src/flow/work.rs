@@ -1,4 +1,5 @@
-//! How many rules, groups and buckets changes look at: what tells before they are made whether they take long, or too long.
+//! Estimates of the number of rules, groups and buckets that changes visit, made before the changes, to find
+//! changes that take long or too long.
 
 use std::collections::HashSet;
 
@@ -7,22 +8,24 @@ use super::message::{ALL_GROUPS, ALL_TABLES, FlowCommand, FlowMod, GroupMod, Met
 use super::modify::reached;
 use super::pipeline::{Pipeline, TABLES};
 
-/// Groups that a group leads to, itself or by others, which are not counted any further.
+/// Number of groups reached at which the estimate for a group stops.
 const MANY_REACHED: usize = 1 << 14;
-/// What a group that is met on the way from another counts in the estimate: it is found by its number, and noted, while rules stand in a row.
+/// Estimated work of a group that is reached from another group, in visited rules: it is found by hashing, while rules stand in a row.
 pub(super) const WORK_OF_GROUP: usize = 16;
-/// What a packet-out counts in the estimate of what a batch looks at: as many rules as one packet may meet.
+/// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet may match.
 const WORK_OF_PACKET: usize = 4096;
 
 impl Pipeline {
-    /// How many rules, groups and buckets a batch looks at, about: what is more than some ten thousand takes milliseconds.
+    /// Returns the approximate number of rules, groups and buckets that a batch visits. More than about ten
+    /// thousand take milliseconds.
     #[must_use]
     pub fn work_of(&self, mods: &[Mod]) -> usize {
         let mut come = 0;
         mods.iter().map(|change| self.work_in(change, &mut come)).fold(0, usize::saturating_add)
     }
 
-    /// The place of the change with which a batch looks at more than so many rules, groups and buckets.
+    /// Returns the index of the first change with which a batch visits more than `most` rules, groups and
+    /// buckets.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
         let (mut come, mut work) = (0, 0_usize);
         mods.iter().position(|change| {
@@ -31,7 +34,7 @@ impl Pipeline {
         })
     }
 
-    /// The work of a change of a batch before which so many rules have come.
+    /// Returns the work of a change. `come` counts the rules that earlier changes of the batch add.
     fn work_in(&self, change: &Mod, come: &mut usize) -> usize {
         let all = self.rules.place_count() + *come;
         let group = |id: &u32| self.groups.get(id);
@@ -65,7 +68,7 @@ impl Pipeline {
         let Some(table) = self.tables.get(usize::from(change.table)) else { return 1 };
         let Match { value, mask } = change.matching;
         if table.classifier.get(&value.0, &mask.0, change.priority).is_some() {
-            // The rule is replaced: it overlaps with none anew, and none has to make room.
+            // The rule is replaced, so that no overlap check and no eviction takes place.
             return 1;
         }
         let overlaps = if change.flags.check_overlap {
@@ -77,7 +80,7 @@ impl Pipeline {
         overlaps + if evicts { self.places_of_table(change.table) } else { 1 }
     }
 
-    /// How many places are looked at to find the rules that a change or removal is about.
+    /// Returns the number of slots visited to find the rules that a change or removal selects.
     pub(super) fn places_of(&self, change: &FlowMod, strict: bool) -> usize {
         let tables = if change.table == ALL_TABLES { TABLES } else { 1 };
         if strict {
@@ -94,7 +97,7 @@ impl Pipeline {
         }
     }
 
-    /// What it takes to look at all groups that some lead to, if these are not many.
+    /// Returns the estimated work of visiting all groups that `from` leads to, up to a bound.
     fn reach(&self, from: &[u32]) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
         let mut met = from.len();
@@ -113,7 +116,7 @@ impl Pipeline {
     }
 }
 
-/// The numbers of the tables that a change or removal is about.
+/// Returns the numbers of the tables that a change or removal selects.
 pub(super) fn numbers_of(table: u8) -> std::ops::Range<u8> {
     match table {
         ALL_TABLES => 0..ALL_TABLES,

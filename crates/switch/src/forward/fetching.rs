@@ -1,9 +1,10 @@
-//! The stage for many stations: the table is asked about every address, and the cache lines of the next few frames are
-//! on their way while the frames before are decided.
+//! The forwarding stage for many MAC table entries. It queries the table for every address, and prefetches
+//! the cache lines of the next frames while it decides the frames before them.
 //!
-//! Two tight loops do all for a frame of a known, fresh source to a known destination: one hashes; one fetches for the
-//! frame a group ahead, looks once into each bucket and recalls what the station means. So fetches come evenly: all at
-//! once they would wait for each other. Any other frame takes the whole way.
+//! Two tight loops handle frames from a known, fresh source to a known destination. The first loop hashes the
+//! addresses. The second loop prefetches for the frame one group ahead, reads each bucket once, and takes the
+//! decision from the per-worker MAC cache. Prefetches are thus spread evenly, because prefetches issued all
+//! at once would wait for each other. Other frames take the slow path.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};
@@ -14,12 +15,12 @@ use crate::decision::Decision;
 use crate::recall::{Recall, State, Way};
 use crate::tables::{Station, station_key};
 
-/// Frames in a group: enough that the calls do not count, few enough that what is fetched stays in the first-level cache
-/// until it is looked at.
+/// Frames in a group. The number is large enough to amortize the calls, and small enough that prefetched
+/// lines stay in the first-level cache until they are read.
 const AHEAD: usize = 32;
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Decides about frames in groups.
+    /// Decides the frames of a burst in groups.
     pub(super) fn decide_fetching(
         &mut self,
         keys: &[FlowKey],
@@ -27,7 +28,7 @@ impl<R: Recorder> Pass<'_, R> {
         out: &mut [Decision],
         scratch: &mut Scratch,
     ) {
-        // What a station means lasts as long as the view.
+        // The decision for a MAC table entry is valid as long as the view.
         scratch.recall.enter(State { view: self.view.number, changes: u64::MAX, secs: 0 });
         let mut places = [[Places::default(); AHEAD]; 2];
         let (mut first, mut ahead) = (0, keys.chunks(AHEAD));
@@ -43,7 +44,7 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Decides about one group, whose first frame is the burst's frame `first`.
+    /// Decides one group, whose first frame is the burst's frame `first`.
     #[inline(always)]
     fn decide_fetched(
         &mut self,
@@ -62,7 +63,8 @@ impl<R: Recorder> Pass<'_, R> {
                     Known { table: self.table.glancer(), recall: &scratch.recall, way, secs: self.now.secs };
                 at += known.decide(&keys[at..], &places[at..], &next[at..], &mut out[at..]);
             }
-            // The frame that ended the run, unless only because it came in another way.
+            // Decides the frame that ended the run, unless the run ended only because the frame's ingress
+            // differs.
             if let Some(key) = keys.get(at).filter(|key| way.is_none_or(|way| way.ingress == ingress(key))) {
                 let place = first + u16::try_from(at).unwrap_or(0);
                 let frame = Frame { at: place, key, layers: &layers[at] };
@@ -72,19 +74,20 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Finds where the addresses of a group belong in the table.
+    /// Computes the buckets of the addresses of a group.
     #[inline(always)]
     fn hash(&mut self, keys: &[FlowKey], places: &mut [Places; AHEAD]) {
         let mut at = 0;
         while let Some(key) = keys.get(at) {
-            // Where it is not admitted, its addresses matter to nobody.
+            // The buckets of a frame that is not admitted are not used.
             let vid = self.admission(key).outcome.map_or(0, |by| by.vid);
             at += hash_run(self.table.glancer(), vid, &keys[at..], &mut places[at..]);
         }
     }
 }
 
-/// Hashes for frames as long as they come in as the first did. Returns how many.
+/// Hashes the addresses of frames until one has another ingress than the first. Returns the number of frames
+/// hashed.
 #[inline(never)]
 fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places]) -> usize {
     let way = keys.first().map_or(0, ingress);
@@ -100,7 +103,7 @@ fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places
     hashed
 }
 
-/// Fetches buckets side by side.
+/// Prefetches the buckets of several frames.
 fn fetch(table: Glancer<'_>, places: &[Places]) {
     for (source, destination) in places {
         table.fetch(*source);
@@ -108,7 +111,7 @@ fn fetch(table: Glancer<'_>, places: &[Places]) {
     }
 }
 
-/// What it takes to decide about frames of known stations.
+/// The state for deciding frames between known addresses.
 struct Known<'a> {
     table: Glancer<'a>,
     recall: &'a Recall,
@@ -117,11 +120,12 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Decides about frames as long as they came in by the way, their sources are known here and fresh, and their
-    /// destinations known; and fetches the buckets of the next group. Returns how many.
+    /// Decides frames, and prefetches the buckets of the next group, until a frame did not arrive by `way`,
+    /// its source is not known on this port and fresh, or its destination is not known. Returns the number of
+    /// frames decided.
     ///
-    /// What may not come in (group sources, the zero source, reserved destinations) is not in the table as learned on a
-    /// port, so that nothing checks it here.
+    /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned on a port,
+    /// so that this loop does not check them.
     #[inline(never)]
     fn decide(&self, keys: &[FlowKey], places: &[Places], next: &[Places], out: &mut [Decision]) -> usize {
         let Known { table, recall, way, secs } = *self;

@@ -1,6 +1,6 @@
-//! The learning process (IEEE 802.1Q clause 8.7): what a frame's source address tells the MAC table.
+//! The learning process (IEEE 802.1Q clause 8.7), which updates the MAC table from a frame's source address.
 //!
-//! In a dry run ([`Recorder::DRY`]) it finds out what would be learned, and changes nothing.
+//! In a dry run ([`Recorder::DRY`]) the process determines what would be learned, and changes nothing.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, MacAddr};
@@ -11,7 +11,8 @@ use crate::member::Member;
 use crate::tables::{Learned, Station, mac_of};
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// The common case of the learning process: nothing to learn. Recorders are served by [`Pass::source`].
+    /// Returns whether the source is known on its ingress port, so that nothing is to be learned. Refreshes
+    /// the entry's age. Returns false if a recorder is active, because [`Pass::source`] serves recorders.
     #[inline(always)]
     pub(super) fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
         if R::ACTIVE {
@@ -27,7 +28,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         true
     }
 
-    /// The learning process for a source that is not simply known on its port.
+    /// Runs the learning process for a source that is not known on its ingress port.
     #[inline(never)]
     pub(super) fn source(&mut self, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
         let (at, member) = (lane.at, lane.by.member);
@@ -85,7 +86,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(())
     }
 
-    /// Whether the real frame would have found its own source address here, in a dry run that learned nothing.
+    /// Returns, in a dry run, whether a real frame would have found its source address on this port after
+    /// learning.
     #[cold]
     pub(super) fn would_be_here(&self, lane: Lane<'a>) -> bool {
         let (tables, member) = (&self.bridge.tables, lane.by.member);
@@ -96,7 +98,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         here || member.learning && refusal().is_none()
     }
 
-    /// Whether the real frame would have displaced the entry of its own destination, in a dry run that learned nothing.
+    /// Returns, in a dry run, whether a real frame would have displaced the entry of its own destination by
+    /// learning.
     #[cold]
     pub(super) fn would_displace(&self, lane: Lane<'a>) -> bool {
         let (tables, member) = (&self.bridge.tables, lane.by.member);

@@ -1,4 +1,5 @@
-//! The stage for few stations: what is recalled is decided in one tight loop, what is not by the table.
+//! The forwarding stage for few MAC table entries. A tight loop decides frames from the per-worker MAC cache,
+//! and the table decides the others.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};
@@ -8,7 +9,7 @@ use crate::decision::Decision;
 use crate::recall::{Recall, State};
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Decides about frames by what is recalled, and one by one about those in between.
+    /// Decides frames from the per-worker MAC cache, and frames that are not cached one by one.
     pub(super) fn decide_recalling(
         &mut self,
         keys: &[FlowKey],
@@ -18,11 +19,12 @@ impl<R: Recorder> Pass<'_, R> {
     ) {
         let mut at = 0;
         while let Some(key) = keys.get(at) {
-            // Again after each frame that was not recalled: it may have changed the table.
+            // Repeated after each frame that was not cached, because the frame may have changed the table.
             self.enter_epoch(&mut scratch.recall);
             let way = self.way(key, &mut scratch.recall);
             at += way.map_or(0, |way| scratch.recall.decide(way, &keys[at..], &mut out[at..]));
-            // The frame that ended the run, unless only because it came in another way.
+            // Decides the frame that ended the run, unless the run ended only because the frame's ingress
+            // differs.
             if let Some(key) = keys.get(at).filter(|key| way.is_none_or(|way| way.ingress == ingress(key))) {
                 let frame = Frame { at: u16::try_from(at).unwrap_or(u16::MAX), key, layers: &layers[at] };
                 out[at] = self.decide_one::<true>(frame, None, way, scratch);
@@ -31,7 +33,7 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Enters the epoch of the bridge's state as it is now.
+    /// Enters the epoch of the bridge's current state.
     #[inline]
     fn enter_epoch(&self, recall: &mut Recall) {
         let changes = self.bridge.tables.changes();

@@ -1,4 +1,4 @@
-//! Storm limits: what a port may send of broadcasts, multicasts and frames for unknown addresses.
+//! Storm limits, which bound a port's broadcast, multicast and unknown-unicast frames.
 
 use packet::FlowKey;
 use packet::record::Recorder;
@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::member::{CLASSES, Member, class_index, storm_reason};
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Takes the copy for the snooper away from a decision where the port has had its share of copies.
+    /// Cancels a decision's copy for the snooper if the port has exceeded its limit of copies.
     #[cold]
     #[inline(never)]
     pub(super) fn limit_snooped(&self, member: &Member, mut decision: Decision) -> Decision {
@@ -20,7 +20,8 @@ impl<R: Recorder> Pass<'_, R> {
         decision
     }
 
-    /// Leases tokens for the frames that a limit is to judge: once for each class in each run of one port's frames.
+    /// Leases tokens for the frames that a storm limit applies to, once for each class in each run of one
+    /// port's frames.
     #[cold]
     #[inline(never)]
     pub(super) fn judge_storms(&mut self, judged: &[u16], keys: &[FlowKey], out: &mut [Decision]) {

@@ -1,19 +1,23 @@
-//! What a punted frame tells the snooper: IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810) and PIM hellos (RFC 7761)
-//! as events of one kind for both families.
+//! The parser of punted multicast control frames. It turns IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810)
+//! and PIM hellos (RFC 7761) into events of one kind for both families.
 //!
-//! Nothing is believed that the hosts and routers of the link do not hear and believe. What they do not hear is what Linux drops (`ip_rcv`,
-//! `ip_route_input_mc`, `igmp_rcv`, `ip6_rcv_core`, `ip6_parse_tlv`, `igmp6_event_query`) or what other stacks may drop:
+//! The parser rejects messages that the hosts and routers of the link do not receive or accept. These are
+//! messages that Linux drops (`ip_rcv`, `ip_route_input_mc`, `igmp_rcv`, `ip6_rcv_core`, `ip6_parse_tlv`,
+//! `igmp6_event_query`) or other stacks may drop:
 //!
-//! - broken checksums and lengths, fragments, more than one hop, a link-layer address that does not belong to the IP destination (a network card
-//!   filters by it);
-//! - an IPv4 source that no host has: loopback, group, broadcast, and reserved addresses (0.0.0.0 is that of a host without an address);
-//! - IP options besides the router alert and padding: some of them make a host discard the packet. As in Linux, IGMP may lack the router alert;
-//!   MLD has exactly one, in a hop-by-hop header directly in front of the message (RFC 3810 sections 5, 6.2 and 7.4), and a link-local source;
-//! - queries to another destination than all hosts or the group in question (RFC 3376 section 4.1.12, RFC 3810 section 5.1.15), general
-//!   queries with sources (sections 4.1.9 and 5.1.10), queries behind other tags than that of the VLAN, and queries so long
-//!   that a listener's MTU may stop them.
+//! - messages with a bad checksum or length, fragments, messages with a TTL other than 1, and messages whose
+//!   link-layer address does not belong to the IP destination (network cards filter by it);
+//! - messages with an IPv4 source that no host has: loopback, group, broadcast, and reserved addresses
+//!   (0.0.0.0 is the source of a host without an address);
+//! - messages with IP options besides the router alert and padding, because some options make a host discard
+//!   the packet. As in Linux, IGMP may lack the router alert. MLD has exactly one router alert, in a
+//!   hop-by-hop header directly before the message (RFC 3810 sections 5, 6.2 and 7.4), and a link-local
+//!   source;
+//! - queries to a destination other than all hosts or the group in question (RFC 3376 section 4.1.12, RFC
+//!   3810 section 5.1.15), general queries with sources (sections 4.1.9 and 5.1.10), queries behind tags
+//!   other than that of the VLAN, and queries so long that a listener's MTU may stop them.
 //!
-//! Source filters of IGMPv3 and MLDv2 are reduced to listening or not listening to the group.
+//! Source filters of IGMPv3 and MLDv2 are reduced to membership of the group.
 
 use packet::igmp::{Igmp, RecordKind};
 use packet::ipv4::{Ipv4, RawOption};
@@ -25,46 +29,48 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::groups::Family;
 use crate::multicast::PIM;
 
-/// One thing that a message says.
+/// One event of a multicast control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Somebody listens to the group.
+    /// A host listens to the group.
     Join(IpAddr),
-    /// Somebody has left the group.
+    /// A host has left the group.
     Leave(IpAddr),
-    /// A router or snooper asks who listens.
+    /// A router or snooping switch queries for listeners.
     Query(Query),
-    /// A multicast router is there.
+    /// A multicast router is present.
     Router(Family),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
     pub(super) family: Family,
-    /// The group asked for, unless the query is general or about single sources.
+    /// Group of the query. `None` if the query is general or about single sources.
     pub(super) group: Option<IpAddr>,
-    /// Whether all listeners of the link are asked.
+    /// Whether the query is general, so that all listeners of the link answer.
     pub(super) is_general: bool,
-    /// Longest time to wait with the answer.
+    /// Maximum response time, in nanoseconds.
     pub(super) max_resp_ns: u64,
-    /// Whether timers are to be left alone.
+    /// Whether the S flag is set, so that receivers leave their timers unchanged.
     pub(super) suppress: bool,
-    /// Its IP source. What asks from 0.0.0.0 is no router (RFC 4541 section 2.1.1, item 1b).
+    /// IP source of the query. A sender with source 0.0.0.0 is not a router (RFC 4541 section 2.1.1, item
+    /// 1b).
     pub(super) source: IpAddr,
 }
 
 impl Query {
-    /// Returns whether all listeners, or all of one group, are asked.
+    /// Returns whether the query is general or about a whole group.
     fn asks_all(&self) -> bool {
         self.is_general || self.group.is_some()
     }
 }
 
-/// Octets of the longest frame whose question about a whole group, or about all, is believed. A query without sources takes 94 at most, and
-/// frames of this length pass by every port.
+/// Maximum length, in octets, of a frame whose general or group query is accepted. A query without sources
+/// has at most 94 octets, and frames of this length pass every port.
 const LONGEST_QUERY: usize = 128;
 
-/// Reads a punted frame of the VLAN `vid` and tells each event. What was told before an error stands.
+/// Parses a punted frame of the VLAN `vid` and calls `tell` with each event. Events before an error remain
+/// valid.
 pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
     let mut is_bad = false;
     read_any(frame, |event| match event {
@@ -74,7 +80,8 @@ pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Resul
     if is_bad { Err(DropReason::MulticastControlBad) } else { Ok(()) }
 }
 
-/// Returns whether the hosts of the VLAN take the frame for IP: behind no tag but that of the VLAN, not behind a SNAP header, and short.
+/// Returns whether the hosts of the VLAN accept the frame as IP: it carries no tag other than that of the
+/// VLAN, no SNAP header, and is short.
 fn reaches_hosts(frame: &[u8], vid: u16) -> bool {
     let is_ip = |at: usize| matches!(frame.get(at..at + 2), Some([0x08, 0] | [0x86, 0xdd]));
     let is_plain = match frame.get(12..16) {
@@ -165,7 +172,7 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
     match Mld::parse(upper.payload).map_err(|error| error.reason())? {
         Mld::Report { group } => tell(Event::Join(group.into())),
         Mld::Done { group } => tell(Event::Leave(group.into())),
-        // RFC 3810 section 6.2: a host without an address may report, but not ask.
+        // A host without an address may send reports but not queries (RFC 3810 section 6.2).
         Mld::Query(query)
             if !link_local
                 || !asks_who_hears(query.group.into(), ip.dst().into(), query.sources.is_empty()) =>
@@ -193,7 +200,8 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
     Ok(())
 }
 
-/// Version 2, type 0 (RFC 7761 section 4.9). Its options are not read, so neither is its hold time.
+/// Handles a PIM message and reports a router for a hello (version 2, type 0, RFC 7761 section 4.9). The
+/// hello's options, and thus its hold time, are not read.
 fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
     match message.first() {
         Some(0x20) => tell(Event::Router(family)),
@@ -203,7 +211,8 @@ fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Res
     Ok(())
 }
 
-/// Returns whether a query is one that the hosts it asks answer: to all hosts, or to its group. A general query with sources is answered by none.
+/// Returns whether the hosts that a query addresses answer it: a general query to all hosts without sources,
+/// or a group query to all hosts or to its group.
 fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool {
     let all = match destination {
         IpAddr::V4(destination) => destination == Ipv4Addr::new(224, 0, 0, 1),
@@ -212,7 +221,8 @@ fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool 
     if group.is_unspecified() { all && no_sources } else { all || destination == group }
 }
 
-/// Returns whether a host of the link may have the address, or has none yet (RFC 1122 section 3.2.1.3; `ip_mc_validate_source` in Linux).
+/// Returns whether a host of the link may have the address, or no address yet (RFC 1122 section 3.2.1.3,
+/// `ip_mc_validate_source` in Linux).
 fn may_be_a_source(source: Ipv4Addr) -> bool {
     match source.octets()[0] {
         0 => source.is_unspecified(),
@@ -226,8 +236,9 @@ fn is_router_alert(option: RawOption<'_>) -> bool {
     option.kind == 148 && option.data.len() == 2
 }
 
-/// Returns whether a hop-by-hop header with one router alert for MLD (RFC 2711), padding that Linux takes (RFC 4942 section 2.1.9.5),
-/// and nothing else stands directly in front of ICMPv6. A jumbogram (a payload length of zero) has no MLD.
+/// Returns whether a hop-by-hop header stands directly before ICMPv6 and holds one router alert for MLD (RFC
+/// 2711), padding that Linux accepts (RFC 4942 section 2.1.9.5), and nothing else. A jumbogram (payload
+/// length zero) cannot carry MLD.
 fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     const MOST_PADDING: usize = 7;
     let Some(&[ip_proto::ICMPV6, units]) = ip.payload().first_chunk::<2>() else { return false };
@@ -238,7 +249,7 @@ fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     };
     let (mut alerts, mut padding) = (0, 0);
     while let [kind, rest @ ..] = options {
-        // Pad1 is one octet; all others tell their length.
+        // Pad1 is one octet. All other options carry their length.
         let length = if *kind == 0 { 1 } else { 2 + rest.first().map_or(0, |length| usize::from(*length)) };
         let Some((option, after)) = options.split_at_checked(length) else { return false };
         match option {
@@ -255,12 +266,13 @@ fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     alerts == 1
 }
 
-/// The group that a query asks for as a whole.
+/// Returns the group that a query addresses as a whole.
 fn about(group: IpAddr, no_sources: bool) -> Option<IpAddr> {
     (group.is_multicast() && no_sources).then_some(group)
 }
 
-/// What a group record means when sources are not told apart (RFC 3376 section 4.2.12, RFC 3810 section 5.2.12).
+/// Returns the event of a group record when sources are not distinguished (RFC 3376 section 4.2.12, RFC 3810
+/// section 5.2.12).
 fn filter(kind: Option<RecordKind>, group: IpAddr, no_sources: bool) -> Option<Event> {
     match (kind?, no_sources) {
         (RecordKind::IsExclude | RecordKind::ToExclude, _) => Some(Event::Join(group)),

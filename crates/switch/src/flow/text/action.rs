@@ -1,4 +1,5 @@
-//! Actions and instructions as ovs-actions(7) writes them; groups and meters as `ovs-ofctl dump-groups` and `dump-meters` do.
+//! Printing of actions and instructions in the syntax of ovs-actions(7), and of groups and meters as
+//! `ovs-ofctl dump-groups` and `dump-meters` print them.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ use crate::flow::{
     Action, BundleMode, Field, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField,
 };
 
-/// What a rule does; `drop` for nothing.
+/// Prints the instructions of a flow entry. No instructions are printed as `drop`.
 #[must_use]
 pub fn instructions(of: &Instructions) -> String {
     let mut parts = Vec::new();
@@ -29,13 +30,13 @@ pub fn instructions(of: &Instructions) -> String {
     if parts.is_empty() { "drop".to_owned() } else { parts.join(",") }
 }
 
-/// Actions, one behind the other.
+/// Prints a list of actions, separated by commas.
 #[must_use]
 pub fn actions(of: &[Action]) -> String {
     of.iter().map(action).collect::<Vec<_>>().join(",")
 }
 
-/// One action.
+/// Prints one action.
 #[must_use]
 #[allow(clippy::too_many_lines, reason = "one arm for each action")]
 pub fn action(of: &Action) -> String {
@@ -119,7 +120,7 @@ fn set(field: Field, to: u128, mask: u128, load: bool) -> String {
 }
 
 fn controller(max_len: u16, id: u16, reason: u8, userdata: &[u8], pause: bool, meter: Option<u32>) -> String {
-    /// An action (OFPR_ACTION).
+    /// OFPR_ACTION.
     const ACTION: u8 = 1;
     if reason == ACTION && id == 0 && userdata.is_empty() && !pause && meter.is_none() {
         return format!("CONTROLLER:{max_len}");
@@ -235,7 +236,7 @@ fn bundle(fields: HashFields, basis: u16, mode: BundleMode, ports: &[u32], to: O
     format!("{name}({fields},{basis},{mode},ofport,{to}members:{})", ports.join(","))
 }
 
-/// A group: its kind, how it selects, its buckets.
+/// Prints a group: its type, selection method and buckets.
 #[must_use]
 pub fn group(of: &Group) -> String {
     let kind = match of.kind {
@@ -272,7 +273,7 @@ pub fn group(of: &Group) -> String {
 
 fn bucket(of: &Bucket, kind: GroupKind) -> String {
     let mut parts = vec![format!("bucket_id:{}", of.id)];
-    // As the stock client: the usual weight is not said.
+    // The default weight is omitted, as in `ovs-ofctl`.
     if kind == GroupKind::Select && of.weight != 1 {
         parts.push(format!("weight:{}", of.weight));
     }
@@ -283,7 +284,7 @@ fn bucket(of: &Bucket, kind: GroupKind) -> String {
     format!(",bucket={},actions={done}", parts.join(","))
 }
 
-/// A meter and its bands.
+/// Prints a meter and its bands.
 #[must_use]
 pub fn meter(of: &Meter) -> String {
     let mut text = format!("meter={} {}", of.id, if of.packets { "pktps" } else { "kbps" });

@@ -1,4 +1,4 @@
-//! Cached flows and their programs, in the way of `ovs-dpctl dump-flows`.
+//! Printing of megaflows and their datapath actions in the style of `ovs-dpctl dump-flows`.
 
 use packet::PortId;
 
@@ -9,7 +9,7 @@ const TAG: u128 = 0x1000;
 const IP: u128 = 0x0800;
 const IPV6: u128 = 0x86dd;
 
-/// A cached flow: the port that it came in by, then the bits of its mask.
+/// Prints a megaflow: the ingress port, then the fields of its mask.
 #[must_use]
 pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
     let mut groups = vec!["recirc_id(0)".to_owned(), format!("in_port({port})")];
@@ -17,7 +17,7 @@ pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
     groups.join(",")
 }
 
-/// The fields of one header that are asked for.
+/// The masked fields of one header.
 struct Header<'a> {
     flow: &'a Flow,
     mask: &'a Flow,
@@ -46,7 +46,7 @@ impl Header<'_> {
     }
 }
 
-/// All that stands in the packet's headers.
+/// Appends all masked header fields.
 fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
     let header = || Header { flow, mask, parts: Vec::new() };
     let mut eth = header();
@@ -142,7 +142,7 @@ fn transport(flow: &Flow, mask: &Flow, eth_type: u128, proto: u128, groups: &mut
         6 => "tcp",
         17 => "udp",
         132 => "sctp",
-        // Bits of look-ups that other rules asked for.
+        // Bits that look-ups depend on because of other rules.
         _ => "l4",
     };
     ports.close(name, groups);
@@ -169,7 +169,7 @@ fn tags(flow: &Flow, mask: &Flow, groups: &mut Vec<String>) {
     }
 }
 
-/// A program's steps; `drop` where there are none by which a packet leaves.
+/// Prints the steps of a program. A program without steps is printed as `drop`.
 pub fn program(ops: &[Op], name: &impl Fn(PortId) -> String) -> String {
     if ops.is_empty() {
         return "drop".to_owned();
@@ -187,7 +187,7 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
             Op::Normal => "normal".to_owned(),
             Op::Set(bits) => set(&bits.value, &bits.mask),
             Op::PushVlan(tpid, tci) => {
-                // A tag that is changed before anything else is pushed as it is then.
+                // A tag that is changed immediately is printed with its changed value.
                 let mut tci = u128::from(*tci);
                 let mut rest = None;
                 if let Some(Op::Set(bits)) = ops.get(at)
@@ -200,7 +200,7 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
                     mask.set(Field::VlanTci, 0);
                     rest = (mask != Flow::ZERO).then(|| set(&bits.value, &mask));
                 }
-                // Open vSwitch leaves out what is usual.
+                // Open vSwitch omits the default TPID.
                 let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
                 let push = format!("push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13);
                 rest.into_iter().fold(push, |all, rest| all + "," + &rest)
@@ -233,14 +233,15 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
     parts
 }
 
-/// Fields that are written.
+/// Prints a step that sets fields.
 fn set(value: &Flow, mask: &Flow) -> String {
     let mut groups = Vec::new();
     fields(value, mask, eth_type_of(mask), &mut groups);
     format!("set({})", groups.join(","))
 }
 
-/// What kind of packet bits that are written belong to: addresses of IPv6 are longer.
+/// Returns the EtherType of the packets that the written bits belong to. IPv6 addresses are longer than IPv4
+/// addresses.
 fn eth_type_of(mask: &Flow) -> u128 {
     let beyond = |field: Field| mask.get(field) & (u128::MAX >> 32) != 0;
     let labels = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl];

@@ -1,4 +1,4 @@
-//! Values of fields, and what parts of fields are called.
+//! Printing of field values and names of subfields.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use packet::MacAddr;
 use crate::flow::action::port as reserved;
 use crate::flow::{Field, SubField};
 
-/// How a field's value is written.
+/// The notation of a field's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Decimal,
@@ -38,14 +38,14 @@ pub(super) fn form(field: Field) -> Form {
     }
 }
 
-/// TCP's flags from the lowest bit (RFC 9293, 3.1; RFC 8311 for NS).
+/// Names of the TCP flags from the lowest bit on (RFC 9293, 3.1, and RFC 8311 for NS).
 pub(super) const TCP_FLAGS: [&str; 12] =
     ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];
 
-/// Flags of tunnels: Geneve's control packet (RFC 8926, 3.4).
+/// Names of the tunnel flags: Geneve's control packet bit (RFC 8926, 3.4).
 const TUN_FLAGS: [&str; 1] = ["oam"];
 
-/// A port of the bridge: its number, or its name if it is a reserved one.
+/// Prints an OpenFlow port as its number, or as its name if it is reserved.
 #[must_use]
 pub fn port(number: u32) -> String {
     let name = match number {
@@ -63,7 +63,7 @@ pub fn port(number: u32) -> String {
     name.to_owned()
 }
 
-/// A value under its mask.
+/// Prints a value under its mask.
 pub(super) fn value(field: Field, value: u128, mask: u128) -> String {
     let whole = mask == field.all_ones();
     let low = |bits: u128| u32::try_from(bits & 0xffff_ffff).unwrap_or_default();
@@ -86,7 +86,7 @@ pub(super) fn value(field: Field, value: u128, mask: u128) -> String {
     }
 }
 
-/// As C's `%#x`.
+/// Prints a number like C's `%#x`.
 pub(super) fn hex(value: u128) -> String {
     if value == 0 { "0".to_owned() } else { format!("{value:#x}") }
 }
@@ -96,7 +96,7 @@ pub(super) fn ethernet(value: u128) -> String {
     MacAddr([a, b, c, d, e, f]).to_string()
 }
 
-/// `/24`, or the mask itself where it is no prefix; nothing for a whole address.
+/// Prints a mask as `/24`, or as an address if it is not a prefix. A full mask is omitted.
 fn prefix(mask: u128, width: u32, written: impl Fn() -> String) -> String {
     let aligned = mask << (128 - width);
     let ones = aligned.leading_ones();
@@ -109,7 +109,7 @@ fn prefix(mask: u128, width: u32, written: impl Fn() -> String) -> String {
     }
 }
 
-/// Bit 0 of the field: a fragment; bit 1: not the first.
+/// Prints fragment bits. Bit 0 means a fragment, and bit 1 means not the first one.
 pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
     match (mask, value) {
         (2, 2) | (3, 3) => "later",
@@ -120,13 +120,13 @@ pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
     }
 }
 
-/// The names of a field's bits, from the lowest on.
+/// Returns the names of a field's bits, from the lowest bit on.
 pub(super) fn flag_names(field: Field) -> &'static [&'static str] {
     if field == Field::TunFlags { &TUN_FLAGS } else { &TCP_FLAGS }
 }
 
 pub(super) fn flags(field: Field, value: u128, mask: u128) -> String {
-    // Of tunnels' there is one, which Open vSwitch always writes with its sign.
+    // The single tunnel flag is always printed with its sign, as in Open vSwitch.
     let whole = mask == field.all_ones() && field != Field::TunFlags;
     let named = flag_names(field).iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
     if whole {
@@ -137,9 +137,9 @@ pub(super) fn flags(field: Field, value: u128, mask: u128) -> String {
     signs.collect()
 }
 
-/// Part of a field: `NXM_NX_REG0[0..15]`, with the name that its number on the wire has.
+/// Prints a subfield with its NXM or OXM name, for example `NXM_NX_REG0[0..15]`.
 pub(super) fn sub_field(part: &SubField) -> String {
-    // Nicira's number of the port has 16 bits, OpenFlow's 32.
+    // The NXM port field has 16 bits, the OXM port field 32.
     let is_narrow = part.field == Field::InPort && part.first + part.bits <= 16;
     let name = if part.field == Field::InPort && !is_narrow {
         "OXM_OF_IN_PORT".to_owned()
@@ -154,7 +154,7 @@ pub(super) fn sub_field(part: &SubField) -> String {
     }
 }
 
-/// The name of a field's number on the wire: Nicira's where there is one.
+/// Returns the NXM name of a field, or the OXM name if there is no NXM name.
 fn wire_name(field: Field) -> String {
     use Field as F;
     if let Some(number) = register(field, F::Reg0, F::Reg15) {
@@ -190,7 +190,7 @@ fn register(field: Field, first: Field, last: Field) -> Option<usize> {
     (field >= first && field <= last).then(|| field as usize - first as usize)
 }
 
-/// The field that a name or number on the wire stands for, and which of its bits.
+/// Returns the field with this NXM or OXM name.
 pub(super) fn read_wire_name(name: &str) -> Option<Field> {
     Field::ALL.into_iter().find(|field| wire_name(*field) == name)
 }

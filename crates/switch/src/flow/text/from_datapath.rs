@@ -1,16 +1,17 @@
-//! Flows in `ovs-dpctl`'s syntax, `in_port(1),eth(src=02:00:00:00:00:01,...),eth_type(0x0800),ipv4(...)`, as `ovs-appctl ofproto/trace` takes them,
-//! too: made into `ovs-ofctl`'s, which [`super::parse`] reads.
+//! Conversion of flows from `ovs-dpctl`'s syntax, for example
+//! `in_port(1),eth(src=02:00:00:00:00:01,...),eth_type(0x0800),ipv4(...)`, into `ovs-ofctl`'s syntax, which
+//! [`super::parse`] reads. `ovs-appctl ofproto/trace` accepts both.
 
-/// A flow of the data path.
+/// A flow in the datapath syntax, partly converted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DatapathFlow {
-    /// The port in the data path that it names: a number or a name.
+    /// Datapath port of the flow: a number or a name.
     pub port: Option<String>,
-    /// Everything else, in `ovs-ofctl`'s syntax.
+    /// All other fields in `ovs-ofctl`'s syntax.
     pub words: String,
 }
 
-/// Reads a flow; `None` where the text is none of this syntax.
+/// Converts a flow. `None` if the text is not in the datapath syntax.
 #[must_use]
 pub fn from_datapath(text: &str) -> Option<DatapathFlow> {
     let mut flow = DatapathFlow::default();
@@ -20,7 +21,7 @@ pub fn from_datapath(text: &str) -> Option<DatapathFlow> {
     Some(flow)
 }
 
-/// The groups of a text: `name(content)`, separated by commas; brackets may stand inside of others.
+/// Returns the comma-separated groups `name(content)` of a text. Parentheses may be nested.
 fn groups(text: &str) -> Option<Vec<(&str, &str)>> {
     let mut all = Vec::new();
     let mut rest = text.trim().trim_start_matches(',');
@@ -43,7 +44,7 @@ fn groups(text: &str) -> Option<Vec<(&str, &str)>> {
 
 fn read(text: &str, port: &mut Option<String>, words: &mut Vec<String>) -> Option<()> {
     for (name, content) in groups(text)? {
-        // Only the value counts.
+        // Masks are ignored.
         let bare = |value: &str| value.split_once('/').map_or(value, |(value, _)| value).trim().to_owned();
         let fields: Vec<(&str, String)> = content
             .split(',')
@@ -69,7 +70,7 @@ fn read(text: &str, port: &mut Option<String>, words: &mut Vec<String>) -> Optio
             "eth" => put(&[("src", "dl_src"), ("dst", "dl_dst")]),
             "eth_type" => words.push(format!("dl_type={}", bare(content))),
             "vlan" => put(&[("vid", "dl_vlan"), ("pcp", "dl_vlan_pcp"), ("tci", "vlan_tci")]),
-            // What is behind a tag.
+            // Fields behind a tag.
             "encap" => read(content, port, words)?,
             "ipv4" => {
                 put(&[
@@ -114,7 +115,7 @@ fn read(text: &str, port: &mut Option<String>, words: &mut Vec<String>) -> Optio
                 put(&[("label", "mpls_label"), ("tc", "mpls_tc"), ("ttl", "mpls_ttl"), ("bos", "mpls_bos")])
             }
             "skb_mark" => words.push(format!("pkt_mark={}", bare(content))),
-            // What Open vSwitch's data paths keep of a packet besides its headers, and ours does not.
+            // Packet metadata of Open vSwitch's datapaths that this data path does not have.
             "recirc_id" | "dp_hash" | "skb_priority" | "packet_type" | "ct_state" | "ct_zone" | "ct_mark"
             | "ct_label" | "ct_tuple4" | "ct_tuple6" | "tunnel" => {}
             _ => return None,

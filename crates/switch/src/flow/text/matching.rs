@@ -1,4 +1,5 @@
-//! Matches: `priority=20,icmp,in_port=1`, in the order and with the shorthands of `ovs-ofctl dump-flows`.
+//! Printing of matches, for example `priority=20,icmp,in_port=1`, in the order and with the shorthands of
+//! `ovs-ofctl dump-flows`.
 
 use super::field::{hex, value};
 use crate::flow::{Field, Flow, Match};
@@ -8,11 +9,11 @@ const IPV6: u128 = 0x86dd;
 const ARP: u128 = 0x0806;
 const RARP: u128 = 0x8035;
 
-/// What is not written: `ovs-ofctl`'s own.
+/// `ovs-ofctl`'s default priority, which is not printed.
 const DEFAULT_PRIORITY: u16 = 0x8000;
 const TAG: u128 = 0x1000;
 
-/// A match, behind its priority where one is given that has to be said.
+/// Prints a match, preceded by its priority if that is given and not the default.
 #[must_use]
 pub fn matching(of: &Match, priority: Option<u16>) -> String {
     let mut parts: Vec<String> = priority
@@ -25,7 +26,7 @@ pub fn matching(of: &Match, priority: Option<u16>) -> String {
     parts.join(",")
 }
 
-/// Bits of a flow of which more is known than these: fields are called as that flow's.
+/// Prints the bits `bits` of a flow. Field names depend on the kind of packet that the whole flow has.
 #[must_use]
 pub fn part(flow: &Flow, bits: &Flow) -> String {
     let mut parts = Vec::new();
@@ -34,7 +35,7 @@ pub fn part(flow: &Flow, bits: &Flow) -> String {
     parts.join(",")
 }
 
-/// All that a flow is.
+/// Prints all fields of a flow.
 #[must_use]
 pub fn whole(flow: &Flow) -> String {
     let mut mask = Flow::ZERO;
@@ -53,7 +54,7 @@ pub fn whole(flow: &Flow) -> String {
         let mut wild = Flow::ZERO;
         let is_there = !matches!(need, Prerequisite::None | Prerequisite::Vlan)
             && crate::flow::packet_meets(flow, need, &mut wild);
-        // Open vSwitch has no such field: it is said only where there is something to say.
+        // Open vSwitch does not have this field. It is printed only if it is not zero.
         let is_rare = field == Field::Ipv6Exthdr;
         if is_there && !(is_rare && flow.get(field) == 0) {
             mask.want(field);
@@ -70,13 +71,13 @@ struct Printer<'a> {
     mask: &'a Flow,
     eth_type: Option<u128>,
     proto: Option<u128>,
-    /// EtherType and protocol are all matched, and stand in one word.
+    /// Whether EtherType and protocol are fully masked, so that one word can stand for them.
     shows_type: bool,
     shows_proto: bool,
 }
 
 impl<'a> Printer<'a> {
-    /// Prints `value` under `mask`; what kind of packet it is stands in `kind` under `known`.
+    /// Creates a printer of `value` under `mask`. `kind` under `known` gives the kind of packet.
     fn new(value: &'a Flow, mask: &'a Flow, kind: &Flow, known: &Flow) -> Printer<'a> {
         let exact = |field: Field| (known.get(field) == field.all_ones()).then(|| kind.get(field));
         let eth_type = exact(Field::EthType);
@@ -92,7 +93,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A field under a name, if any bit of it is asked for.
+    /// Prints a field under a name if its mask is not zero.
     fn field(&self, parts: &mut Vec<String>, name: &str, field: Field) {
         let mask = self.mask.get(field);
         if mask != 0 {
@@ -110,7 +111,7 @@ impl<'a> Printer<'a> {
         matches!(self.eth_type, Some(IP | IPV6))
     }
 
-    /// The word for EtherType and protocol, and what of both it says.
+    /// Returns the word for EtherType and protocol, and whether it includes the protocol.
     fn shorthand(&self) -> (Option<&'static str>, bool) {
         if !self.shows_type {
             return (None, false);
@@ -175,7 +176,7 @@ impl<'a> Printer<'a> {
                 parts.push(format!("vlan_tci=0x{tci:04x}/0x{mask:04x}"));
             }
         }
-        // Of the inner tag there is no field: only translation looks at it.
+        // The inner tag has no match field. Only translation depends on it.
         let inner = (super::super::translate::TCI + 2) * 8;
         let mask = self.mask.bits(inner, 16);
         if mask == 0xffff {

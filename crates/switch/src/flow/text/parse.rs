@@ -1,4 +1,5 @@
-//! Flows from text: `in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_dst=80`, as `ovs-appctl ofproto/trace` takes them.
+//! Parsing of flows, for example `in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_dst=80`, in the syntax of
+//! `ovs-appctl ofproto/trace`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,35 +9,36 @@ use super::field::{Form, flag_names, form, read_wire_name};
 use crate::flow::action::port as reserved;
 use crate::flow::{Field, Flow, SubField, packet_meets, translate};
 
-/// Why a flow is not understood.
+/// The reason why a flow cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FlowTextError {
-    /// There is no such field.
+    /// The field does not exist.
     #[error("unknown keyword {0}")]
     Field(String),
-    /// A field without a value.
+    /// A field has no value.
     #[error("{0}: missing value")]
     Missing(String),
-    /// The value of a field is none.
+    /// A field has an invalid value.
     #[error("{1}: invalid value for {0}")]
     Value(String, String),
-    /// The bridge has no such port.
+    /// The bridge does not have the port.
     #[error("{0}: invalid or unknown port for in_port")]
     Port(String),
-    /// The packet is not what the field needs.
+    /// The flow does not meet the field's prerequisite.
     #[error("{0}: prerequisites not met; name the protocol too, such as tcp")]
     Prerequisite(String),
 }
 
-/// Reads a flow: the packet, and metadata where that is named. `port` finds the number of a port's name. What is not said is zero.
+/// Parses a flow: packet fields, and metadata if named. `port` returns the number of a port by name. Fields
+/// that are not named are zero.
 ///
 /// # Errors
-/// [`FlowTextError`].
+/// [`FlowTextError`] for the first part that cannot be parsed.
 pub fn parse(text: &str, port: impl Fn(&str) -> Option<u32>) -> Result<Flow, FlowTextError> {
     let mut flow = Flow::ZERO;
     let words: Vec<&str> =
         text.split([',', ' ', '\t', '\n']).map(str::trim).filter(|word| !word.is_empty()).collect();
-    // The kinds of packets first: fields that need them may stand anywhere.
+    // Packet types are processed first, because fields that depend on them may come in any order.
     let mut fields = Vec::new();
     for word in words {
         match word.split_once('=') {
@@ -49,7 +51,7 @@ pub fn parse(text: &str, port: impl Fn(&str) -> Option<u32>) -> Result<Flow, Flo
             Some((name, value)) => fields.push((name, value)),
         }
     }
-    // Likewise what is a kind without a word for it.
+    // Fields that determine the packet type are processed before others.
     let turn = |name: &str| match name {
         "dl_type" | "eth_type" => 0,
         "nw_proto" | "ip_proto" | "arp_op" => 1,
@@ -71,7 +73,7 @@ fn one(
     port: &impl Fn(&str) -> Option<u32>,
 ) -> Result<(), FlowTextError> {
     let wrong = || FlowTextError::Value(name.to_owned(), text.to_owned());
-    // Of a match only the value counts.
+    // The mask of a match is ignored.
     let bare = text.split_once('/').map_or(text, |(value, _)| value);
     if bare.is_empty() {
         return Err(FlowTextError::Missing(name.to_owned()));
@@ -80,7 +82,7 @@ fn one(
         let value = number(bare).ok_or_else(wrong)?;
         let tci = flow.get(Field::VlanTci) | 0x1000;
         let is_pcp = name == "dl_vlan_pcp";
-        // OFP_VLAN_NONE of OpenFlow 1.0: no tag.
+        // OFP_VLAN_NONE of OpenFlow 1.0 means no tag.
         if name == "dl_vlan" && value == 0xffff {
             flow.set(Field::VlanTci, 0);
             return Ok(());
@@ -95,13 +97,13 @@ fn one(
         }
         return Ok(());
     }
-    // The inner tag, which is printed so and is no field of rules.
+    // The inner tag, which is printed like this and is not a match field.
     if name == "vlan_tci1" {
         let value = number(bare).filter(|value| *value <= 0xffff).ok_or_else(wrong)?;
         flow.set_bits((translate::TCI + 2) * 8, 16, value);
         return Ok(());
     }
-    // Open vSwitch's bookkeeping, of which there is none here.
+    // Open vSwitch's internal fields, which do not exist here.
     if let "recirc_id" | "packet_type" | "skb_priority" | "ct_state" | "ct_zone" | "ct_mark" | "ct_label" =
         name
     {
@@ -124,7 +126,7 @@ fn one(
     Ok(())
 }
 
-/// Reads a field's value; the error says whether it is a port that the bridge does not have.
+/// Parses a field's value. The error is true if the value names a port that the bridge does not have.
 pub(super) fn read_value(
     field: Field,
     text: &str,
@@ -153,7 +155,7 @@ pub(super) fn read_value(
     value.ok_or(false)
 }
 
-/// The field that a name stands for in this kind of packet.
+/// Returns the field that a name stands for in this kind of packet.
 pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
     let is_v6 = flow.get(Field::EthType) == 0x86dd;
     let proto = flow.get(Field::IpProto);
@@ -186,8 +188,8 @@ pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
     })
 }
 
-/// Reads part of a field, by its own name or that of its number on the wire: `NXM_OF_VLAN_TCI[0..11]`, `reg0[3]`, `eth_src[]`, `eth_src`.
-/// `None`: there is no such field, or it has no such bits.
+/// Parses a subfield, by the field's name or its NXM or OXM name: `NXM_OF_VLAN_TCI[0..11]`, `reg0[3]`,
+/// `eth_src[]`, `eth_src`. `None` if the field or the bits do not exist.
 #[must_use]
 pub fn sub_field(text: &str) -> Option<SubField> {
     let (name, bits) = match text.split_once('[') {
@@ -211,7 +213,7 @@ pub(super) fn number(text: &str) -> Option<u128> {
     }
 }
 
-/// `+syn-ack`, or `syn|ack`.
+/// Parses flags in the form `+syn-ack` or `syn|ack`.
 fn flags(field: Field, text: &str) -> Option<u128> {
     let bit = |name: &str| flag_names(field).iter().position(|own| *own == name).map(|bit| 1_u128 << bit);
     if !text.starts_with(['+', '-']) {
@@ -236,7 +238,7 @@ pub(super) fn special(text: &str) -> Option<u32> {
     })
 }
 
-/// EtherType and protocol of a word.
+/// Returns EtherType and protocol of a packet type word.
 fn kind(word: &str) -> Option<(u128, u128)> {
     Some(match word {
         "ip" => (0x0800, 0),

@@ -1,15 +1,17 @@
-//! Actions from text, in the syntax of ovs-actions(7), as `ovs-appctl ofproto/trace-packet-out` takes them. Actions that concern rules alone
-//! (`learn`, `conjunction`, `fin_timeout`) and those that choose (`multipath`, `bundle`) are not read.
+//! Parsing of actions in the syntax of ovs-actions(7), for `ovs-appctl ofproto/trace-packet-out`. Actions for
+//! flow entries only (`learn`, `conjunction`, `fin_timeout`) and selections (`multipath`, `bundle`) are not
+//! supported.
 
 use super::parse::{find, number, read_value, special};
 use super::sub_field;
 use crate::flow::action::port as reserved;
 use crate::flow::{Action, Flow};
 
-/// Reads a list of actions, applied to a packet of this flow (which tells what `mod_tp_dst` means). `port` finds the number of a port's name.
+/// Parses a list of actions for a packet of this flow, which determines the meaning of `mod_tp_dst`. `port`
+/// returns the number of a port by name.
 ///
 /// # Errors
-/// Which action is not understood.
+/// A message that names the action that cannot be parsed.
 pub fn read_actions(
     text: &str,
     flow: &Flow,
@@ -19,7 +21,7 @@ pub fn read_actions(
     for word in split(text) {
         match one(word, flow, port) {
             Some(Some(action)) => actions.push(action),
-            // `drop` is no action.
+            // `drop` is not an action.
             Some(None) => {}
             None => return Err(format!("{word}: unknown or invalid action")),
         }
@@ -27,7 +29,7 @@ pub fn read_actions(
     Ok(actions)
 }
 
-/// Parts between commas and blanks; those inside of brackets do not count.
+/// Splits a text at commas and blanks outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let parts = text.split(move |letter: char| {

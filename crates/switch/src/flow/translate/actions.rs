@@ -1,4 +1,4 @@
-//! Each action, done to the packet in hand.
+//! Execution of each action in a translation.
 
 use super::{Action, Field, Flow, MAX_STACK, Op, Origin, Reason, Run, TCI, ToController, Trace, port};
 use crate::flow::{Instructions, Prerequisite, SubField};
@@ -7,19 +7,20 @@ use packet::{FlowKey, PortId};
 const TAG: u128 = 0x1000;
 use crate::flow::{BEYOND_WORDS, FLOW_WORDS, PBB_TAG, STAGES};
 
-/// All that a push or pop of a label hides or shows: L3 and L4.
+/// Words of the L3 and L4 fields, which pushing or popping a label hides or reveals.
 const L3: std::ops::Range<usize> = STAGES[1]..FLOW_WORDS;
-/// What is read of labels and of a service tag.
+/// Words of MPLS labels and of the 802.1ah service tag.
 const LABELS: std::ops::Range<usize> = BEYOND_WORDS[0]..STAGES[1];
-/// Where the outer label stands in a flow: its first bit.
+/// First bit of the outer label in a flow.
 const LABEL: usize = Field::MplsLabel.octet() * 8;
 
-/// The port that part of a field names: sixteen bits have OpenFlow 1.0's numbers, whose reserved ports begin at 0xfff8.
+/// Returns the port that a subfield names. Values of 16 bits are OpenFlow 1.0 port numbers, whose reserved
+/// ports begin at 0xfff8.
 pub(super) fn port_of(value: u128, part: &SubField) -> u128 {
     if part.bits <= 16 && value >= 0xfff8 { value | 0xffff_0000 } else { value }
 }
 
-/// The TTL of the IP header behind the one label of a frame.
+/// Returns the TTL of the IP header behind the only label of a frame.
 fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
@@ -29,7 +30,7 @@ fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
 }
 
 impl<'p> Run<'p> {
-    /// Does actions, one after the other.
+    /// Executes a list of actions in order.
     pub(super) fn list(&mut self, actions: &[Action]) {
         for (place, action) in actions.iter().enumerate() {
             if self.stopped || self.exits || self.ends || !self.works() {
@@ -70,7 +71,7 @@ impl<'p> Run<'p> {
                     5 => Reason::PacketOut,
                     _ => Reason::Action,
                 };
-                // Who goes on with it needs all of it.
+                // A controller that resumes the packet needs all of it.
                 let max_len = if *pause { u16::MAX } else { *max_len };
                 if self.tell_controller(max_len, *id, reason, userdata) && *pause {
                     self.wait();
@@ -139,7 +140,7 @@ impl<'p> Run<'p> {
             Action::CopyTtlOut | Action::CopyTtlIn => self.copy_ttl(matches!(action, Action::CopyTtlOut)),
             Action::Resubmit { port, table } => self.resubmit(*port, *table),
             Action::Learn(learn) => self.learn(learn),
-            // As Open vSwitch: for the copy the pipeline ends here, with what its action set holds.
+            // For the copy, the pipeline ends here with its action set, as in Open vSwitch.
             Action::Clone(actions) => self.on_copy(|run| {
                 run.list(actions);
                 run.finish_action_set();
@@ -155,7 +156,7 @@ impl<'p> Run<'p> {
                 self.bundle(*fields, *basis, *mode, ports, to.as_ref())
             }
             Action::CheckPktLarger { len, to } => {
-                // A packet's length is no part of its key.
+                // The length of a packet is not part of its key.
                 self.out.is_own = true;
                 let is_larger = self.asked.frame.is_some_and(|frame| frame.len() > usize::from(*len));
                 self.put(to, u128::from(is_larger));
@@ -169,7 +170,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Part of a field, on which the fate depends from now on.
+    /// Returns the value of a subfield and adds the subfield to the mask.
     pub(super) fn part(&mut self, part: &SubField) -> u128 {
         self.see_through();
         let mut bits = Flow::ZERO;
@@ -178,7 +179,7 @@ impl<'p> Run<'p> {
         part.get(&self.flow)
     }
 
-    /// Sets part of a field.
+    /// Sets a subfield.
     pub(super) fn put(&mut self, part: &SubField, value: u128) {
         self.set(part.field, value << part.first, part.mask());
     }
@@ -186,7 +187,7 @@ impl<'p> Run<'p> {
     fn set(&mut self, field: Field, value: u128, mask: u128) {
         if matches!(field, Field::VlanVid | Field::VlanTci) {
             let is_tagged = self.ask(Field::VlanTci) & TAG != 0;
-            // As Open vSwitch: the bit that says "tagged" puts a tag on or takes it off.
+            // Setting or clearing the "tag present" bit adds or removes a tag, as in Open vSwitch.
             match (is_tagged, mask & TAG != 0, value & TAG != 0) {
                 (false, true, true) => self.push_vlan(0x8100),
                 (true, true, false) => return self.pop_vlan(),
@@ -208,7 +209,7 @@ impl<'p> Run<'p> {
 
     fn push_vlan(&mut self, tpid: u16) {
         self.see_through();
-        // The new tag is a copy of the outer one, where there is one (OpenFlow 1.3, 5.12).
+        // The new tag is a copy of the outer one, if there is one (OpenFlow 1.3, 5.12).
         let outer = self.ask(Field::VlanTci) | TAG;
         let mut inner = Flow::ZERO;
         inner.set_bits((TCI + 2) * 8, 16, TAG);
@@ -248,8 +249,8 @@ impl<'p> Run<'p> {
             let label = self.ask(Field::MplsLabel) << 12 | self.ask(Field::MplsTc) << 9;
             label | self.ask(Field::MplsTtl)
         } else if self.meets(Prerequisite::Ip) {
-            // As Open vSwitch: label 0 (2 for IPv6), the lowest three bits of the DSCP, bottom of the stack, and the packet's TTL unless it
-            // is spent.
+            // As in Open vSwitch: label 0 (2 for IPv6), the lowest three bits of the DSCP, bottom of stack,
+            // and the packet's TTL, or 64 if that is zero.
             let label: u128 = if self.flow.get(Field::EthType) == 0x86dd { 2 } else { 0 };
             let ttl = match self.ask(Field::NwTtl) {
                 0 => 64,
@@ -266,7 +267,7 @@ impl<'p> Run<'p> {
         let below = self.flow.bits(LABEL, 32);
         self.commit();
         self.push(Op::PushMpls(eth_type, u32::try_from(entry).unwrap_or_default()));
-        // Labels below and everything behind them are out of sight.
+        // Lower labels and all headers behind them are hidden.
         self.flow.0[LABELS].fill(0);
         self.flow.0[L3].fill(0);
         self.flow.set(Field::IpProto, 0);
@@ -274,7 +275,7 @@ impl<'p> Run<'p> {
         self.flow.set(Field::EthType, u128::from(eth_type));
         self.flow.set_bits(LABEL, 32, entry);
         if is_labelled {
-            // The one that was the outer one is the second now.
+            // The previous outer label is the second one now.
             self.flow.set_bits(LABEL + 32, 32, below);
         }
         self.made.0[LABELS.start..L3.end].fill(u64::MAX);
@@ -284,7 +285,8 @@ impl<'p> Run<'p> {
     }
 
     fn push_pbb(&mut self, eth_type: u16) {
-        // Service id and bits of the header below, where it is one; else the priority of the tag alone.
+        // The service identifier of an existing header is kept. Otherwise the tag carries only the priority
+        // of the VLAN tag.
         let tag = if self.meets(Prerequisite::Pbb) {
             self.ask(Field::PbbIsid)
         } else {
@@ -327,7 +329,7 @@ impl<'p> Run<'p> {
         if !self.meets(Prerequisite::Mpls) {
             return;
         }
-        // The TTL of the second label.
+        // First bit of the second label's TTL.
         let inner = LABEL + 32 + 24;
         let is_last = self.ask(Field::MplsBos) == 1;
         match (out, is_last) {
@@ -345,7 +347,7 @@ impl<'p> Run<'p> {
                 self.dirty.set_bits(inner, 8, 0xff);
             }
             (true, true) => {
-                // The IP header behind the last label is no part of the key.
+                // The IP header behind the last label is not part of the key.
                 self.out.is_own = true;
                 self.commit();
                 if let Some(ttl) = self.frame_now().and_then(ttl_behind_label) {
@@ -362,7 +364,7 @@ impl<'p> Run<'p> {
 
     pub(super) fn resubmit(&mut self, port: Option<u32>, table: Option<u8>) {
         let to = table.unwrap_or(self.table);
-        // As Open vSwitch: a look-up in a later table can be no loop.
+        // A look-up in a later table cannot be a loop (as in Open vSwitch).
         let deepens = u32::from(to <= self.table);
         (self.depth, self.recursion) = (self.depth + 1, self.recursion + deepens);
         let port = port.filter(|port| *port != super::port::IN_PORT);
@@ -381,7 +383,8 @@ impl<'p> Run<'p> {
                     self.finish_action_set();
                 }
             }
-            // A controller's packet that came in nowhere: nothing is to be learned from it.
+            // A packet-out with an ingress port that does not exist teaches the bridge nothing and is
+            // flooded.
             port::NORMAL if self.from_controller && !self.pipeline.ports.contains_key(&in_port) => {
                 self.output(port::FLOOD, 0);
             }
@@ -436,7 +439,7 @@ impl<'p> Run<'p> {
         self.push(Op::Output(to.id));
     }
 
-    /// Whether there was room for one more.
+    /// Sends a copy of the packet to a controller. Returns false if there are too many copies.
     pub(super) fn tell_controller(
         &mut self,
         max_len: u16,

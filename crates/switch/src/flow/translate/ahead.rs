@@ -1,5 +1,5 @@
-//! The first look-ups of packets that wait to be translated, done for all of them together: what they read in memory is then on its way
-//! for several packets at once.
+//! First look-ups of a batch of packets that wait for translation. Doing them together overlaps the memory
+//! accesses of several packets.
 
 use lookup::classifier::BURST;
 
@@ -9,41 +9,42 @@ use crate::flow::pipeline::{Pipeline, Table};
 use crate::flow::rule::RuleRef;
 use crate::flow::{FLOW_WORDS, Field, Flow, Fragments};
 
-/// Rules of the first table from which on it is worth while. Fewer are in the CPU's caches, and what it takes to lay the packets out is not won
-/// back: `trivium bench upcall`, of one rule, had 5 % less of them.
+/// Number of rules in the first table from which batched look-ups pay off. A smaller table is in the CPU's
+/// caches, and the cost of arranging the packets is not regained: `trivium bench upcall` with one rule
+/// handled 5 % fewer upcalls.
 const MANY: usize = 4096;
 
-/// What a look-up in the first table found.
+/// The result of a look-up in the first table.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub rule: Option<RuleRef>,
-    /// Bits that it depends on.
+    /// Bits that the result depends on.
     pub bits: Flow,
 }
 
-/// A packet that waits, and what its first look-up found.
+/// A waiting packet and the result of its first look-up.
 #[derive(Clone, Debug)]
 pub struct Ahead {
     flow: Flow,
-    /// With the version of the tables that it is of.
+    /// Result of the look-up, with the version of the tables.
     seen: Option<(u64, Seen)>,
 }
 
 impl Ahead {
-    /// A packet that nothing was looked up for.
+    /// Creates a packet without a look-up result.
     #[must_use]
     pub fn new(flow: Flow) -> Ahead {
         Ahead { flow, seen: None }
     }
 
-    /// The packet's flow as it came in.
+    /// Returns the packet's flow on arrival.
     #[must_use]
     pub fn flow(&self) -> &Flow {
         &self.flow
     }
 }
 
-/// The flow that the first table is asked about.
+/// Returns the flow that is looked up in the first table.
 fn at_first(flow: &Flow) -> Flow {
     let mut own = *flow;
     own.set(Field::ActsetOutput, u128::from(port::UNSET));
@@ -54,7 +55,7 @@ fn at_first(flow: &Flow) -> Flow {
 }
 
 impl Pipeline {
-    /// Whether it is quicker to look several packets up ahead than each when it is translated.
+    /// Returns whether batched look-ups are faster than a look-up during each translation.
     #[must_use]
     pub fn gains_by_looking_ahead(&self) -> bool {
         self.fragments == Fragments::Normal
@@ -64,7 +65,8 @@ impl Pipeline {
                 .is_some_and(|first| first.conjunctive == 0 && first.classifier.len() >= MANY)
     }
 
-    /// Looks packets up in the first table. Where that has parts of conjunctive matches it is left to the translations.
+    /// Looks packets up in the first table. A table with conjunctive matches is skipped, and the translations
+    /// look it up.
     pub fn look_ahead(&self, packets: &mut [Ahead]) {
         let simple = |table: &&Table| table.conjunctive == 0 && self.fragments == Fragments::Normal;
         let Some(first) = self.tables.first().filter(simple) else { return };
@@ -83,7 +85,8 @@ impl Pipeline {
         }
     }
 
-    /// As [`Pipeline::translate`] of a packet with its frame. What was found ahead counts unless the tables have changed since.
+    /// Like [`Pipeline::translate`] for a packet with its frame. The result of the look-up ahead is used if
+    /// the tables have not changed since.
     #[must_use]
     pub fn translate_ahead(&self, packet: &Ahead, frame: Option<&[u8]>) -> Translated {
         let seen = packet.seen.as_ref();

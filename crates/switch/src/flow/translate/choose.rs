@@ -1,4 +1,4 @@
-//! Groups, bundles and multipath: one of several is chosen by a hash of the packet.
+//! Selection of one of several by a hash of the packet: groups, `bundle` and `multipath`.
 
 use super::{Field, Flow, Run};
 use crate::flow::action::{BundleMode, HashFields, SubField};
@@ -6,10 +6,10 @@ use crate::flow::message::{Bucket, GroupKind, SelectMethod};
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Prerequisite, port};
 
-/// Links whose weights take as long as an action.
+/// Number of links whose weighting costs as much as one action.
 const WEIGHED: usize = 4;
 
-/// A well-mixed number of two (the finaliser of MurmurHash3; Appleby, 2011).
+/// Mixes two numbers (the finaliser of MurmurHash3, Appleby, 2011).
 fn mix(a: u64, b: u64) -> u64 {
     let mut x = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -17,14 +17,15 @@ fn mix(a: u64, b: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// A number from 0 to below 1, never 0.
+/// Maps a hash to a number between 0 and 1, both excluded.
 #[allow(clippy::cast_precision_loss, reason = "53 bits are kept, as many as there are")]
 fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 
-/// The place with the highest random weight: each gets its share by weight exactly in expectation, and who goes leaves his share to the
-/// others (Thaler and Ravishankar, 1998; weights after Schindelhauer and Schomaker, 2005).
+/// Returns the index with the highest random weight. Each choice gets its exact share by weight in
+/// expectation, and the share of a removed choice is distributed among the others (Thaler and Ravishankar,
+/// 1998; weights after Schindelhauer and Schomaker, 2005).
 fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Option<usize> {
     let score =
         |(place, id, weight): (usize, u64, u16)| (place, -unit(mix(hash, id)).ln() / f64::from(weight));
@@ -35,8 +36,8 @@ fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Optio
         .map(|(place, _)| place)
 }
 
-/// What a choice among so many links counts for as work, besides its action: for highest random weights each link is weighed, which takes
-/// a fraction of what an action does.
+/// Returns the additional work of a selection among `links` links, in actions. Highest random weight
+/// evaluates each link, which costs a fraction of an action.
 pub(super) fn work_of(mode: BundleMode, links: usize) -> u32 {
     match mode {
         BundleMode::Weight => u32::try_from(links / WEIGHED).unwrap_or(u32::MAX),
@@ -44,7 +45,7 @@ pub(super) fn work_of(mode: BundleMode, links: usize) -> u32 {
     }
 }
 
-/// The link that `multipath` chooses of `links`.
+/// Returns the link that `multipath` selects, from 0 to `links - 1`.
 #[allow(clippy::cast_possible_truncation, reason = "of a hash")]
 pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 {
     let low = hash as u32;
@@ -69,9 +70,9 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
     }
 }
 
-/// What decides whether a bucket is alive.
+/// The source of a bucket's liveness.
 enum Liveness {
-    /// The bucket watches a port or nothing. True if the port is alive, or if the bucket watches nothing.
+    /// The bucket watches a port or nothing. True if the port is live, or if the bucket watches nothing.
     Is(bool),
     /// The bucket watches this group.
     Of(u32),
@@ -92,7 +93,7 @@ impl Pipeline {
 }
 
 impl Run<'_> {
-    /// Whether a bucket's port or group is alive. Each bucket that is looked at counts as work.
+    /// Returns whether a bucket's port or group is live. Each examined bucket counts as work.
     fn is_live(&mut self, bucket: &Bucket) -> bool {
         self.works()
             && match self.pipeline.liveness(bucket) {
@@ -101,15 +102,16 @@ impl Run<'_> {
             }
     }
 
-    /// Whether any bucket of a group is alive. Buckets may watch groups whose buckets watch groups, as many as there are: they are followed
-    /// without recursion, and each group once for a translation.
+    /// Returns whether any bucket of a group is live. Buckets may watch groups whose buckets watch groups, to
+    /// any depth. The groups are followed without recursion, and each group once for a translation.
     fn is_group_live(&mut self, id: u32) -> bool {
         if let Some(live) = self.live_groups.get(&id) {
             return *live;
         }
         let pipeline = self.pipeline;
-        // Groups that are looked at, each watched by the one before it, and the places of their next buckets. A group is dead until a
-        // bucket of it is found alive, also one that would watch itself.
+        // Groups under examination, each watched by the one before it, and the indices of their next buckets.
+        // A group counts as dead until a bucket of it is found live, so that a group that watches itself is
+        // dead.
         let mut path = vec![(id, 0)];
         self.live_groups.insert(id, false);
         while let Some((id, place)) = path.last_mut() {
@@ -143,7 +145,7 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// By a group.
+    /// Executes a group.
     pub(super) fn group(&mut self, id: u32) {
         let pipeline = self.pipeline;
         let Some(state) = pipeline.groups.get(&id) else {
@@ -226,8 +228,8 @@ impl Run<'_> {
         }
     }
 
-    /// Adds the protocol addresses of ARP, which [`HashFields`] leave out: requests for different hosts spread over a group's buckets, and a
-    /// request has the bucket of its reply.
+    /// Adds the ARP protocol addresses, which [`HashFields`] omit, to a hash. Requests for different hosts
+    /// spread over a group's buckets, and a request gets the bucket of its reply.
     #[allow(clippy::cast_possible_truncation, reason = "addresses of 32 bits")]
     fn hash_arp(&mut self, hash: u64) -> u64 {
         if !self.meets(Prerequisite::Arp) {
@@ -236,12 +238,12 @@ impl Run<'_> {
         mix(hash, (self.ask(Field::ArpSpa) ^ self.ask(Field::ArpTpa)) as u64)
     }
 
-    /// A hash of fields; the fate depends on them.
+    /// Returns a hash of fields, and adds the fields to the mask.
     #[allow(clippy::cast_possible_truncation, reason = "halves of wide values")]
     pub(super) fn hash_fields(&mut self, fields: HashFields, basis: u16) -> u64 {
         let mut hash = mix(u64::from(basis), 0x7472_6976_6975_6d21);
         let mut add = |value: u128| hash = mix(mix(hash, (value >> 64) as u64), value as u64);
-        // The same for both directions.
+        // The hash is equal for both directions.
         let both = |a: u128, b: u128| a ^ b;
         let is_v6 = |run: &mut Self| run.ask(Field::EthType) == 0x86dd;
         match fields {
@@ -289,7 +291,7 @@ impl Run<'_> {
         hash
     }
 
-    /// One of the ports that are up.
+    /// Executes `bundle`: selects one of the ports that are up.
     pub(super) fn bundle(
         &mut self,
         fields: HashFields,

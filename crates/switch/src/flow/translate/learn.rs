@@ -1,4 +1,4 @@
-//! The `learn` action: a packet teaches a table a rule.
+//! The `learn` action, by which a packet adds a flow entry to a table.
 
 use super::{Action, Field, Run};
 use crate::flow::Lesson;

@@ -1,13 +1,14 @@
-//! Packets that wait for their controller: `controller(pause)` ends what is done here, and what is left goes with the packet. The
-//! controller gives both back, changed or not (NXT_RESUME, ovs-actions(7)).
+//! Packets that wait for their controller. `controller(pause)` ends the processing, and the remaining
+//! instructions are sent with the packet. The controller returns both, modified or not (NXT_RESUME,
+//! ovs-actions(7)).
 
 use super::{Continuation, Instructions, Match, Rest, Run};
 
 impl Run<'_> {
-    /// From now on what would have been done is left.
+    /// Stops processing and starts to record the remaining instructions.
     pub(super) fn wait(&mut self) {
         let Some(place) = self.out.to_controller.len().checked_sub(1) else { return };
-        // A bucket's copy has no part in the action set.
+        // A bucket's copy does not use the action set.
         let action_set = if self.in_bucket { Vec::new() } else { self.action_set.clone() };
         let left =
             Continuation { rest: Vec::new(), action_set, stack: self.stack.clone(), queue: self.queue };
@@ -18,7 +19,7 @@ impl Run<'_> {
         self.note("it waits for the controller, which may resume it");
     }
 
-    /// Writes down what a list or a rule had still to do.
+    /// Records the remaining instructions of an action list or rule.
     pub(super) fn leave(&mut self, instructions: Instructions) {
         if instructions == Instructions::default() {
             return;
@@ -36,7 +37,7 @@ impl Run<'_> {
         }
     }
 
-    /// Does what was left.
+    /// Executes the remaining instructions.
     pub(super) fn resume(&mut self, left: &Continuation) {
         self.action_set = left.action_set.clone();
         self.note_output();
