@@ -1,15 +1,17 @@
-//! Adjacencies: neighbours that packets are sent to, with all that the way there needs.
+//! Adjacencies: the next hops that packets are sent to, with the data needed to send.
 //!
-//! Each (device, address) that a route names as its gateway, or that is known to be on a link, has a number; so has each device
-//! whose destinations are on the link itself. Paths lead to numbers, so that a neighbour that changes its link-layer address is one
-//! write for all routes over it; destinations on a link are found by a hash of their address.
+//! Each (device, address) that a route names as its gateway or that is a known neighbour has a number. Each
+//! device with on-link destinations has a number, too. Paths refer to these numbers, so that a neighbour that
+//! changes its link-layer address costs one write for all its routes. On-link destinations are found by a
+//! hash of their address.
 //!
 //! ```text
 //!   path ──number──► words: link-layer address, interface │ on the link: (device, destination) ──buckets──► number
 //! ```
 //!
-//! Readers see single words, whole: an address that changes is the old one or the new one. A number that is free is used again only
-//! after all readers have let go of it. Number 0 is nobody: what has found no room leads there, and so to the kernel.
+//! Readers load whole words: a changing address is the old one or the new one. A freed number is reused only
+//! after all readers have released it. Number 0 is no neighbour. Routes for which there was no space refer to
+//! number 0, and their packets are punted to the kernel.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -26,37 +28,37 @@ use crate::link_hash::LinkHash;
 use crate::mirror::{NeighbourMirror, Neighbours};
 use crate::paths::Way;
 
-/// Most adjacencies: a number has 24 bits.
+/// Maximum number of adjacencies: numbers have 24 bits.
 pub const MOST: u32 = (1 << 24) - 1;
-/// No interface of ours: the kernel's device.
+/// Interface number of a kernel device that is not an interface of the router.
 pub const FOREIGN: u16 = u16::MAX;
 
 const MAC_BITS: u64 = (1 << 48) - 1;
-/// The link-layer address may be used.
+/// Flag: the link-layer address is valid.
 const RESOLVED: u64 = 1 << 48;
-/// Destinations are on the link itself.
+/// Flag: destinations are on the link itself.
 const ON_LINK: u64 = 1 << 49;
 
-/// What a number stands for.
+/// The key of an adjacency: kernel device and address.
 type Key = (u32, Option<IpAddr>);
 
-/// Interfaces whose devices readers know.
+/// Maximum number of interfaces whose devices readers can look up.
 const INTERFACES: usize = 4096;
-/// There is no device.
+/// Device index that stands for no device.
 const NO_DEVICE: u32 = 0;
 
-/// What is known of the station that claims an address on a link.
+/// The router's knowledge of a station that claims an address on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquaintance {
-    /// The address is its own, as far as the kernel knows.
+    /// The address belongs to the station, according to the kernel's neighbour table.
     Known,
-    /// Packets to the address wait: the kernel has not resolved it yet.
+    /// The kernel is resolving the address, and packets to it wait.
     Asked,
-    /// The address belongs to another station, or the router knows no station with it.
+    /// The address belongs to another station, or no neighbour with the address is known.
     Unknown,
 }
 
-/// An adjacency as readers have it.
+/// An adjacency as seen by readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Adjacency {
     word: u64,
@@ -64,29 +66,30 @@ pub struct Adjacency {
 }
 
 impl Adjacency {
-    /// Whether destinations are on the link itself: then the destination's own adjacency is asked for ([`AdjacencyView::find`]).
+    /// Returns whether destinations are on the link itself. If so, the destination's own adjacency must be
+    /// looked up ([`AdjacencyView::find`]).
     #[inline]
     #[must_use]
     pub fn is_on_link(self) -> bool {
         self.word & ON_LINK != 0
     }
 
-    /// Whether the neighbour's link-layer address is known.
+    /// Returns whether the neighbour's link-layer address is known.
     #[inline]
     #[must_use]
     pub fn is_resolved(self) -> bool {
         self.word & RESOLVED != 0
     }
 
-    /// The neighbour's link-layer address as a frame's first word has it: its first octet lowest, and nothing above the sixth. 0 if it
-    /// is not known.
+    /// Returns the neighbour's link-layer address in the layout of a frame's first word: its first octet
+    /// lowest, and zeros above the sixth. 0 if it is not known.
     #[inline]
     #[must_use]
     pub fn wire_word(self) -> u64 {
         self.word & MAC_BITS
     }
 
-    /// The neighbour's link-layer address, if it is known.
+    /// Returns the neighbour's link-layer address. `None` if it is not known.
     #[inline]
     #[must_use]
     pub fn mac(self) -> Option<MacAddr> {
@@ -94,7 +97,7 @@ impl Adjacency {
         (self.word & RESOLVED != 0).then_some(MacAddr([a, b, c, d, e, f]))
     }
 
-    /// The interface that it is behind; [`FOREIGN`] if it is none of the router's.
+    /// Returns the interface of the neighbour. [`FOREIGN`] if the device is not an interface of the router.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
@@ -102,8 +105,8 @@ impl Adjacency {
         self.place as u16
     }
 
-    /// The interface by which packets to it leave, where nothing stands against that: it is one neighbour, known, at an interface of the
-    /// router's.
+    /// Returns the interface by which packets to the neighbour leave. `None` unless the adjacency is a single
+    /// resolved neighbour on an interface of the router.
     #[inline(always)]
     #[must_use]
     pub fn leaves_by(self) -> Option<u16> {
@@ -111,7 +114,7 @@ impl Adjacency {
         (self.word & (RESOLVED | ON_LINK) == RESOLVED && interface != FOREIGN).then_some(interface)
     }
 
-    /// The index of the kernel's device.
+    /// Returns the index of the kernel's device.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
@@ -120,35 +123,36 @@ impl Adjacency {
     }
 }
 
-/// Places of a bucket: a cache line.
+/// Number of entries of a bucket, which is one cache line.
 const PLACES: usize = 16;
 
-/// Numbers (24 bits) with a part of their keys' hash (8 bits); 0: free.
+/// A hash bucket. Its entries hold a number (24 bits) and a part of the key's hash (8 bits). 0 marks a free
+/// entry.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket([AtomicU32; PLACES]);
 
-/// What readers have.
+/// The state shared with readers.
 #[derive(Debug)]
 struct Shared {
-    /// By number: what [`Adjacency`] is made of.
+    /// Words of each adjacency ([`Adjacency`]), by number.
     words: Box<[[AtomicU64; 2]]>,
-    /// By number: device and address.
+    /// Device and address of each adjacency, by number.
     keys: Box<[[AtomicU64; 3]]>,
     buckets: Box<[Bucket]>,
-    /// Of the buckets' keys.
+    /// Hash function of the buckets' keys.
     hash: LinkHash,
-    /// By number: packets and bytes.
+    /// Packets and bytes sent, by number.
     counts: CounterArray,
-    /// By the number of an interface: the index of the kernel's device, or [`NO_DEVICE`].
+    /// Index of the kernel's device of each interface, or [`NO_DEVICE`], by interface number.
     devices: Box<[AtomicU32]>,
 }
 
-/// The adjacencies of a router as workers have them; clones are the same ones.
+/// The workers' view of the adjacencies of a router. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct AdjacencyView(Arc<Shared>);
 
-/// An address of either family as 128 bits (IPv4 as RFC 4291, 2.5.5.2 maps it).
+/// Returns an address of either family as 128 bits (IPv4 mapped as in RFC 4291, 2.5.5.2).
 #[must_use]
 pub fn bits_of(address: IpAddr) -> u128 {
     match address {
@@ -157,7 +161,7 @@ pub fn bits_of(address: IpAddr) -> u128 {
     }
 }
 
-/// An IPv4 address as 128 bits.
+/// Returns an IPv4 address as 128 bits, mapped as in RFC 4291, 2.5.5.2.
 #[inline]
 #[must_use]
 pub fn mapped(address: u32) -> u128 {
@@ -170,7 +174,7 @@ pub fn halves(address: u128) -> (u64, u64) {
     ((address >> 64) as u64, address as u64)
 }
 
-/// A place's part of the hash: never 0 together with a number.
+/// Returns a bucket entry with a part of the hash. An entry with a number other than 0 is never 0.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "takes eight bits")]
 fn tagged(hash: u64, number: u32) -> u32 {
@@ -178,7 +182,7 @@ fn tagged(hash: u64, number: u32) -> u32 {
 }
 
 impl Shared {
-    /// The two buckets in which a key may stand.
+    /// Returns the two buckets that may hold a key.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a mask leaves less")]
     fn homes(&self, hash: u64) -> [&Bucket; 2] {
@@ -209,7 +213,7 @@ pub fn place(number: u32) -> usize {
 }
 
 impl AdjacencyView {
-    /// The adjacency of a number.
+    /// Returns the adjacency with a number.
     #[inline]
     #[must_use]
     pub fn read(&self, number: u32) -> Adjacency {
@@ -219,7 +223,7 @@ impl AdjacencyView {
         Adjacency { word: word.load(Ordering::Relaxed), place: to.load(Ordering::Relaxed) }
     }
 
-    /// The number of an address behind a device; 0 if it is not known there.
+    /// Returns the number of an address behind a device. 0 if it is not known there.
     #[inline]
     #[must_use]
     pub fn find(&self, device: u32, address: u128) -> u32 {
@@ -236,7 +240,7 @@ impl AdjacencyView {
         0
     }
 
-    /// What is known of a station on the link of an interface that claims an address.
+    /// Returns the router's knowledge of a station that claims an address on the link of an interface.
     #[must_use]
     pub fn knows(&self, interface: u16, address: u128, station: MacAddr) -> Acquaintance {
         let device =
@@ -251,7 +255,7 @@ impl AdjacencyView {
         }
     }
 
-    /// The counts of a worker, for that worker.
+    /// Returns the counters of a worker, for use by that worker only.
     #[inline]
     #[must_use]
     pub fn counts(&self, worker: usize) -> Counts<'_> {
@@ -259,12 +263,12 @@ impl AdjacencyView {
     }
 }
 
-/// What one worker has sent, by number.
+/// The counters of one worker: packets and bytes sent, by adjacency number.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts<'a>(Row<'a>);
 
 impl Counts<'_> {
-    /// Counts packets that were sent to a neighbour.
+    /// Adds packets and bytes that were sent to a neighbour.
     #[inline(always)]
     pub fn add(&self, number: u32, packets: u64, bytes: u64) {
         let at = place(number) * 2;
@@ -279,45 +283,45 @@ impl fmt::Debug for Adjacencies {
     }
 }
 
-/// A number in use.
+/// An adjacency in use.
 #[derive(Debug)]
 struct Used {
     number: u32,
-    /// Ways of paths that lead there.
+    /// Number of next hops of paths that refer to the adjacency.
     ways: usize,
-    /// Whether it is a neighbour that is known.
+    /// Whether the adjacency is a known neighbour.
     known: bool,
-    /// Whether readers find it by its address.
+    /// Whether readers can find the adjacency by its address.
     found: bool,
-    /// Packets and bytes of those who had the number before.
+    /// Packets and bytes counted for previous users of the number.
     before: (u64, u64),
 }
 
-/// What is known of an adjacency that was used, for whoever shows it.
+/// The state of an adjacency, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdjacencyUse {
-    /// The index of the kernel's device.
+    /// Index of the kernel's device.
     pub device: u32,
-    /// The address; none for the device's own destinations on the link.
+    /// Address of the neighbour. `None` for the on-link destinations of a device.
     pub address: Option<IpAddr>,
-    /// Its link-layer address, if known.
+    /// Link-layer address, if known.
     pub mac: Option<MacAddr>,
-    /// Ways of paths that lead there.
+    /// Number of next hops of paths that refer to the adjacency.
     pub ways: usize,
-    /// Packets sent there.
+    /// Number of packets sent.
     pub packets: u64,
-    /// Bytes sent there, from the Ethernet header on.
+    /// Number of bytes sent, from the Ethernet header on.
     pub bytes: u64,
 }
 
-/// The writer's side: one for all tables of a router.
+/// The writer of the adjacencies, one for all tables of a router.
 pub struct Adjacencies {
     shared: Arc<Shared>,
     readers: Readers,
     mirror: Option<Neighbours>,
     used: HashMap<Key, Used>,
     by_number: HashMap<u32, Key>,
-    /// The router's interface at each of the kernel's devices that has one.
+    /// Interface of the router by kernel device.
     interfaces: HashMap<u32, u16>,
     free: Vec<u32>,
     leaving: VecDeque<(Ticket, u32)>,
@@ -325,13 +329,14 @@ pub struct Adjacencies {
 }
 
 impl Adjacencies {
-    /// Room for so many adjacencies (at most [`MOST`]), counted by so many workers. Readers come from `domain`.
+    /// Creates space for `limit` adjacencies (at most [`MOST`]), counted by `workers` workers. Readers
+    /// register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limit: u32, workers: usize) -> Adjacencies {
         Adjacencies::made(&Readers::of(domain), limit, workers, None, LinkHash::new())
     }
 
-    /// The same with a mirror, whose words are for so many as `limit` and number 0.
+    /// Like [`Adjacencies::new`], with a mirror of `limit` adjacencies and number 0.
     #[must_use]
     pub fn mirrored(readers: &Readers, limit: u32, workers: usize, mirror: NeighbourMirror) -> Adjacencies {
         Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)), LinkHash::new())
@@ -347,7 +352,7 @@ impl Adjacencies {
         let limit = limit.min(MOST);
         let numbers = place(limit) + 1;
         let nobody = || [AtomicU64::new(0), AtomicU64::new(u64::from(FOREIGN))];
-        // Half of the places stay free, so that two buckets are practically never full.
+        // At least half of the entries stay free, so that both buckets of a key are practically never full.
         let buckets = (2 * numbers).div_ceil(PLACES).next_power_of_two();
         let shared = Shared {
             words: (0..numbers).map(|_| nobody()).collect(),
@@ -370,37 +375,38 @@ impl Adjacencies {
         }
     }
 
-    /// What workers ask.
+    /// Returns the view for workers.
     #[must_use]
     pub fn view(&self) -> AdjacencyView {
         AdjacencyView(Arc::clone(&self.shared))
     }
 
-    /// Adjacencies in use.
+    /// Returns the number of adjacencies in use.
     #[must_use]
     pub fn len(&self) -> usize {
         self.used.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether no adjacency is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
     }
 
-    /// How often there was no room for one: what leads there is the kernel's to forward.
+    /// Returns how often there was no space for an adjacency. The kernel forwards the packets of such routes.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Where a number leads: device, and the address unless destinations are on the link itself.
+    /// Returns the device of a number, and its address unless the adjacency is for on-link destinations.
+    /// `None` if the number is not in use.
     #[must_use]
     pub fn leads(&self, number: u32) -> Option<(u32, Option<IpAddr>)> {
         self.by_number.get(&number).copied()
     }
 
-    /// All of them.
+    /// Returns all adjacencies in use.
     pub fn iter(&self) -> impl Iterator<Item = AdjacencyUse> + '_ {
         self.used.iter().map(|((device, address), used)| {
             let (packets, bytes) = self.counted(used.number);
@@ -415,7 +421,7 @@ impl Adjacencies {
         })
     }
 
-    /// The link-layer address of a neighbour, or that it is not known any more.
+    /// Sets the link-layer address of a neighbour. `None` marks it as no longer known.
     pub fn resolve(&mut self, device: u32, address: IpAddr, mac: Option<MacAddr>) {
         let key = (device, Some(address));
         match mac {
@@ -436,14 +442,15 @@ impl Adjacencies {
         }
     }
 
-    /// Which of the router's interfaces one of the kernel's devices is; `None`: none of them.
+    /// Sets the router's interface at a kernel device. `None` if the device is not an interface of the
+    /// router.
     pub fn bind(&mut self, device: u32, interface: Option<u16>) {
         let before = match interface {
             Some(interface) => self.interfaces.insert(device, interface),
             None => self.interfaces.remove(&device),
         };
         let of = |interface: u16| self.shared.devices.get(usize::from(interface));
-        // Another device may have the number by now.
+        // Another device may use the interface number by now.
         if let Some(at) = before.and_then(of).filter(|at| at.load(Ordering::Relaxed) == device) {
             at.store(NO_DEVICE, Ordering::Relaxed);
         }
@@ -457,7 +464,7 @@ impl Adjacencies {
         }
     }
 
-    /// The number of a way, for one path more; 0 if there is no room.
+    /// Returns the number of a next hop and counts one more reference. 0 if there is no space.
     pub(crate) fn take(&mut self, way: &Way) -> u32 {
         let key = (way.interface, way.gateway);
         let Some(number) = self.number(key) else { return 0 };
@@ -467,7 +474,7 @@ impl Adjacencies {
         number
     }
 
-    /// One path less leads there.
+    /// Releases one reference to a number.
     pub(crate) fn give_back(&mut self, number: u32) {
         let Some(key) = self.by_number.get(&number).copied() else { return };
         if let Some(used) = self.used.get_mut(&key) {
@@ -482,7 +489,7 @@ impl Adjacencies {
         }
         while let Some((ticket, number)) = self.leaving.front().copied() {
             if self.free.is_empty() {
-                // Workers are past it soon or not at all; strangers are in some milliseconds.
+                // Workers pass it soon or not at all. External readers pass it within milliseconds.
                 self.readers.wait_for_strangers(ticket);
             }
             if !self.readers.are_past(ticket) {
@@ -515,7 +522,7 @@ impl Adjacencies {
         Some(number)
     }
 
-    /// Lets readers find a number; false if there is no place, and they do not.
+    /// Makes a number visible to readers. Returns false if both buckets are full, and readers do not find it.
     fn enter(&mut self, number: u32, hash: u64) -> bool {
         let homes = self.shared.homes(hash);
         let free = homes.iter().flat_map(|home| &home.0).find(|entry| entry.load(Ordering::Relaxed) == 0);
@@ -526,7 +533,7 @@ impl Adjacencies {
         free.is_some()
     }
 
-    /// Frees a number that nobody needs.
+    /// Frees a number that is no longer referred to.
     fn release(&mut self, key: Key) {
         let Some(used) = self.used.get(&key).filter(|used| used.ways == 0 && !used.known) else { return };
         let (number, found) = (used.number, used.found);
@@ -605,7 +612,7 @@ mod tests {
         ]
     }
 
-    /// Of both families in turn.
+    /// Addresses of both families in turn.
     fn address(last: u8) -> IpAddr {
         if last.is_multiple_of(2) {
             [10, 0, 0, last].into()
@@ -623,7 +630,7 @@ mod tests {
         fn readers_find_whom_the_writer_knows(steps in proptest::collection::vec(step(), 1..200)) {
             let domain = Domain::new();
             let mut reader = domain.register().unwrap();
-            // So few that numbers run out and are used again.
+            // Few enough that numbers run out and are reused.
             let mut all = Adjacencies::new(&domain, 9, 2);
             let view = all.view();
             let mut taken: Vec<(u32, Key)> = Vec::new();
@@ -659,7 +666,7 @@ mod tests {
                     }
                     Step::Quiescent => reader.quiescent(),
                 }
-                // Everybody who is known or led to, and nobody else, with what is known of them.
+                // Readers find all known or referenced neighbours and no others.
                 for (device, last) in (1..4).flat_map(|device| (0..6).map(move |last| (device, last))) {
                     let key = (device, Some(address(last)));
                     let led_to = taken.iter().find(|(_, to)| *to == key).map(|(number, _)| *number);
@@ -700,7 +707,8 @@ mod tests {
         assert_eq!((only.address, only.packets, only.bytes), (Some(address(1)), 0, 0));
     }
 
-    /// A host on the link that knew the secret could have all places of another's address; under another secret, all are found.
+    /// A host on the link that knew the secret could fill all slots of another address. Under another secret,
+    /// all addresses are found.
     #[test]
     fn addresses_that_collide_under_one_secret_do_not_under_another() {
         let known: [u64; LINK_SECRETS] = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);
@@ -730,7 +738,8 @@ mod tests {
         assert!(chosen.iter().chain([&(net | 1)]).all(|bits| safe.view().find(1, *bits) != 0));
     }
 
-    /// Half of the places are free, so that every neighbour finds one: addresses in a row too, whatever the secrets are.
+    /// Half of the entries are free, so that there is space for every neighbour, even with consecutive
+    /// addresses, under all secrets.
     #[test]
     fn a_full_table_finds_everybody() {
         for round in 0..20 {

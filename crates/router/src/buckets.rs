@@ -1,11 +1,12 @@
-//! Resilient sharing of flows among ways out: each of a fixed number of buckets belongs to one of them, and a change moves as few
-//! buckets as the new shares allow (RFC 2992 compares the ways to do this; the kernel's resilient groups do the same).
+//! Resilient distribution of flows among next hops. Each of a fixed number of buckets belongs to one next
+//! hop, and a change moves as few buckets as the new shares allow. RFC 2992 compares such algorithms, and the
+//! kernel's resilient nexthop groups work similarly.
 
-/// Buckets of a group: shares are exact to one in so many.
+/// Number of buckets of a group, which is the resolution of the shares.
 pub const BUCKETS: usize = 1024;
 
-/// The hash of a flow as a router's groups share by it ([`Buckets::of`]): one router's choice is another than its neighbour's, by their
-/// seeds. Programs that route for it reckon the same.
+/// Returns the hash by which a router's groups distribute a flow ([`Buckets::of`]). Routers with different
+/// seeds choose independently. BPF programs that forward for a router compute the same value.
 #[inline]
 #[must_use]
 pub fn spread(seed: u32, hash: u32) -> u32 {
@@ -14,25 +15,26 @@ pub fn spread(seed: u32, hash: u32) -> u32 {
     mixed >> 16
 }
 
-/// Which member each bucket of flows belongs to.
+/// The assignment of buckets of flows to the members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets<T> {
     members: Vec<T>,
-    /// By bucket, the place of its member.
+    /// Index of the bucket's member, by bucket.
     owners: Box<[u16; BUCKETS]>,
 }
 
 impl<T: Clone + PartialEq> Buckets<T> {
-    /// Shares all buckets among members by their weights; `None` without any. Of more members than buckets some have none.
+    /// Distributes all buckets among members by weight. `None` without members. If there are more members
+    /// than buckets, some get none.
     #[must_use]
     pub fn new(members: &[(T, u16)]) -> Option<Buckets<T>> {
         Buckets::after(None, members)
     }
 
-    /// The same, leaving each bucket where it was before if that may keep it.
+    /// Like [`Buckets::new`], keeping each bucket's member from `before` if the member's share allows it.
     #[must_use]
     pub fn after(before: Option<&Buckets<T>>, members: &[(T, u16)]) -> Option<Buckets<T>> {
-        // A bucket's owner is a number of 16 bits.
+        // A bucket's member is a 16-bit index.
         let members = members.get(..members.len().min(usize::from(u16::MAX)))?;
         if members.is_empty() {
             return None;
@@ -43,7 +45,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
         };
         let known: Vec<Option<usize>> = match before {
             Some(before) => {
-                // Each old member is looked for once.
+                // Each old member is searched for once.
                 let places: Vec<_> = (0..).take(before.members.len()).map(place).collect();
                 before.owners.iter().map(|owner| places.get(usize::from(*owner)).copied().flatten()).collect()
             }
@@ -63,10 +65,10 @@ impl<T: Clone + PartialEq> Buckets<T> {
                 None => free.push(bucket),
             }
         }
-        // In turn, so that neighbours among buckets differ.
+        // Round-robin, so that adjacent buckets differ.
         let mut turn = (0..members.len()).cycle();
         for bucket in free {
-            // As many are left as are free.
+            // The remaining shares add up to the number of free buckets.
             if let Some(place) = turn.by_ref().take(members.len()).find(|place| left[*place] > 0) {
                 left[place] -= 1;
                 owners[bucket] = u16::try_from(place).unwrap_or(0);
@@ -75,7 +77,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Some(Buckets { members: members.iter().map(|(member, _)| member.clone()).collect(), owners })
     }
 
-    /// The same shares among others: each member's place is taken by what `of` makes of it.
+    /// Returns equal shares with each member replaced by the result of `of`.
     #[must_use]
     pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> Buckets<U> {
         Buckets { members: self.members.iter().map(of).collect(), owners: self.owners.clone() }
@@ -83,27 +85,27 @@ impl<T: Clone + PartialEq> Buckets<T> {
 }
 
 impl<T> Buckets<T> {
-    /// All members.
+    /// Returns all members.
     #[must_use]
     pub fn members(&self) -> &[T] {
         &self.members
     }
 
-    /// The member that a flow of this hash belongs to.
+    /// Returns the member for a flow with this hash.
     #[must_use]
     pub fn of(&self, hash: u32) -> Option<&T> {
         self.at(usize::try_from(hash).unwrap_or(0) % BUCKETS)
     }
 
-    /// The member that a bucket belongs to.
+    /// Returns the member of a bucket.
     #[must_use]
     pub fn at(&self, bucket: usize) -> Option<&T> {
         self.members.get(usize::from(*self.owners.get(bucket)?))
     }
 }
 
-/// Buckets of each member: its exact share, rounded down, or up for those that hold more than that and then for the largest
-/// remainders, until all are given.
+/// Returns the number of buckets of each member: its exact share rounded down, plus one for members that hold
+/// more than that and then for the members with the largest remainders, until all buckets are assigned.
 fn shares<T>(members: &[(T, u16)], held: &[usize]) -> Vec<usize> {
     let total: usize = members.iter().map(|(_, weight)| usize::from(*weight).max(1)).sum();
     let exact = |weight: u16| usize::from(weight).max(1) * BUCKETS;
@@ -169,7 +171,7 @@ mod tests {
             let back = Buckets::after(Some(&without), &members).unwrap();
             let share = count(&back, gone);
             prop_assert!(moved(&without, &back) <= share + BUCKETS / 100, "joined: {} for {share}", moved(&without, &back));
-            // The same again moves nothing, in whatever order they are named.
+            // An equal set of members moves nothing, whatever their order.
             let mut turned = members.clone();
             turned.reverse();
             prop_assert_eq!(moved(&back, &Buckets::after(Some(&back), &turned).unwrap()), 0);

@@ -1,22 +1,24 @@
-//! A DHCP relay's messages (RFC 2131; RFC 1542, section 4): what goes to servers, what comes back to a client, and as which frame.
+//! The DHCP relay's message processing (RFC 2131 and RFC 1542, section 4): requests to servers, replies to
+//! clients, and the frames of replies.
 //!
-//! Pure functions over what came in: whoever has the sockets asks them. A relay keeps nothing between two messages: `giaddr` says by which
-//! interface a reply goes.
+//! All functions are pure. The caller owns the sockets. A relay keeps no state between two messages, because
+//! `giaddr` names the interface of a reply.
 
 use std::net::Ipv4Addr;
 
 use packet::{MacAddr, checksum, udp};
 
-/// The port of servers and relays.
+/// UDP port of servers and relays.
 pub const SERVER_PORT: u16 = 67;
-/// The port of clients.
+/// UDP port of clients.
 pub const CLIENT_PORT: u16 = 68;
-/// Octets of the longest message that is relayed, DHCPv6's too; Ethernet's are 1,472 at most where nobody has raised an MTU.
+/// Maximum length of a message that is relayed, in octets, for DHCP and DHCPv6. Messages on Ethernet have at
+/// most 1,472 octets unless an MTU is raised.
 pub const MOST: usize = 9_000;
 
-/// Octets up to the options, with the four that begin these (RFC 2131, section 2).
+/// Octets of the fixed part of a message, including the four-octet magic cookie (RFC 2131, section 2).
 const LEAST: usize = 240;
-/// Relays that a message may have passed already (RFC 1542, section 4.1.1).
+/// Maximum number of relays that a message may have passed (RFC 1542, section 4.1.1).
 const HOPS: u8 = 16;
 
 const REQUEST: u8 = 1;
@@ -30,36 +32,37 @@ const YIADDR_AT: usize = 16;
 const GIADDR_AT: usize = 24;
 const CHADDR_AT: usize = 28;
 
-/// Octets before a message in a frame.
+/// Octets of the headers before a message in a frame.
 const HEADERS: usize = 14 + 20 + 8;
 
-/// Why a message is not relayed.
+/// The reason why a message is not relayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Cut short, too long, or neither a request nor a reply.
+    /// The message is truncated, too long, or neither a request nor a reply.
     #[error("it is no DHCP message")]
     Malformed,
-    /// Of another hardware than Ethernet, or of a client without an Ethernet address of its own.
+    /// The hardware type is not Ethernet, or the client has no valid Ethernet address.
     #[error("its client has no Ethernet address")]
     Hardware,
-    /// It has passed 16 relays, or this one.
+    /// The message has passed 16 relays, or this relay.
     #[error("it has passed too many relays, or this one")]
     Looping,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// A client's, to servers, with the address of the relay that had it first (`giaddr`), unspecified if none had.
+    /// A client's message to servers, with the address of the first relay (`giaddr`), which is unspecified if
+    /// the message has not passed a relay.
     Up(Ipv4Addr),
-    /// A server's, to a client of the interface that has this address (`giaddr`).
+    /// A server's message to a client on the interface with this address (`giaddr`).
     Down(Ipv4Addr),
 }
 
-/// Which way a message goes that came to a relay.
+/// Returns the direction of a message that arrived at a relay.
 ///
 /// # Errors
-/// [`Refusal`], where it goes no way.
+/// [`Refusal`] if the message is not relayed.
 pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     if message.len() > MOST {
         return Err(Refusal::Malformed);
@@ -79,11 +82,12 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     Ok(if *op == REQUEST { Way::Up(giaddr) } else { Way::Down(giaddr) })
 }
 
-/// Makes of a client's message one for servers: a hop more, and the address of the interface by which its reply goes, unless an earlier
-/// relay has entered one.
+/// Converts a client's message into one for servers: increments the hop count, and sets `giaddr` to the
+/// address of the interface for the reply, unless an earlier relay has set it.
 ///
 /// # Errors
-/// [`Refusal::Looping`] past 16 hops, or if it has `own` already; [`Refusal::Malformed`] if it is none that goes [`Way::Up`].
+/// [`Refusal::Looping`] after 16 hops, or if `giaddr` is already `own`. [`Refusal::Malformed`] if the message
+/// is not a [`Way::Up`] message.
 pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
     let Way::Up(giaddr) = way(message)? else { return Err(Refusal::Malformed) };
     let hops = message.get_mut(HOPS_AT).ok_or(Refusal::Malformed)?;
@@ -99,11 +103,12 @@ pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The frame that carries a server's message to its client, from an interface with this Ethernet address: to the client's own, or to all
-/// where it asks for that (the broadcast flag) or is given no address (RFC 2131, section 4.1).
+/// Builds the frame that carries a server's message to its client, from an interface with the Ethernet
+/// address `from`. The frame is sent to the client's Ethernet address, or broadcast if the client requests it
+/// (broadcast flag) or gets no address (RFC 2131, section 4.1).
 ///
 /// # Errors
-/// [`Refusal::Malformed`] if it is none that goes [`Way::Down`].
+/// [`Refusal::Malformed`] if the message is not a [`Way::Down`] message.
 pub fn reply_frame(message: &[u8], from: MacAddr) -> Result<Vec<u8>, Refusal> {
     let Way::Down(own) = way(message)? else { return Err(Refusal::Malformed) };
     let (Some(client), Some(flags), Some(yiaddr), Some(ciaddr)) =
@@ -149,12 +154,12 @@ fn address(message: &[u8], at: usize) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from(*octets))
 }
 
-/// The Ethernet address of the client that a message is of, if it has room for one.
+/// Returns the client's Ethernet address in a message. `None` if the message is too short.
 pub fn client(message: &[u8]) -> Option<MacAddr> {
     mac(message)
 }
 
-/// The client's Ethernet address.
+/// Returns the client's Ethernet address (`chaddr`).
 fn mac(message: &[u8]) -> Option<MacAddr> {
     message.get(CHADDR_AT..)?.first_chunk().copied().map(MacAddr)
 }
@@ -188,7 +193,7 @@ mod tests {
         expected[HOPS_AT] = 1;
         expected[GIADDR_AT..GIADDR_AT + 4].copy_from_slice(&[10, 8, 1, 1]);
         assert_eq!(after, expected);
-        // Another relay's address stays, our own has been here.
+        // The address of another relay is kept. `giaddr` equal to the own address means a loop.
         let other = Ipv4Addr::new(10, 8, 2, 1);
         assert_eq!(forward(&mut after, other), Ok(()));
         assert_eq!((after[HOPS_AT], address(&after, GIADDR_AT)), (2, Some(OWN)));
@@ -252,7 +257,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, nothing but hops and `giaddr` changes on the way up, and a frame down carries the message as it is.
+        /// A relayed request differs from the received one only in hops and `giaddr`, and the frame of a
+        /// reply carries the message unchanged.
         #[test]
         fn any_octets_are_refused_or_relayed(
             mut message in proptest::collection::vec(any::<u8>(), 0..600),

@@ -1,24 +1,26 @@
-//! A DHCPv6 relay's messages (RFC 8415, section 19): what goes to servers around a client's, and what comes back in a server's.
+//! The DHCPv6 relay's message processing (RFC 8415, section 19): encapsulation of clients' messages for
+//! servers, and extraction of servers' replies.
 //!
-//! Pure functions over what came in, as in [`crate::dhcp`]. A relay keeps nothing between two messages: the interface's name travels with
-//! the request, and the server returns it.
+//! All functions are pure, as in [`crate::dhcp`]. A relay keeps no state between two messages, because the
+//! request carries the name of the interface and the server returns it.
 
 use std::net::Ipv6Addr;
 
 use crate::dhcp::{MOST, Refusal};
 
-/// The port of servers and relays (RFC 8415, section 7.2).
+/// UDP port of servers and relays (RFC 8415, section 7.2).
 pub const SERVER_PORT: u16 = 547;
-/// The port of clients.
+/// UDP port of clients.
 pub const CLIENT_PORT: u16 = 546;
-/// Where clients reach relays and servers of their link (RFC 8415, section 7.1).
+/// Multicast address at which clients reach the relays and servers of their link (RFC 8415, section 7.1).
 pub const RELAYS_AND_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
-/// Relays that a message may have passed already (`HOP_COUNT_LIMIT`, RFC 8415, section 7.6).
+/// Maximum number of relays that a message may have passed (`HOP_COUNT_LIMIT`, RFC 8415, section 7.6).
 const HOPS: u8 = 8;
-/// Octets of a client's or server's message before its options: the type and the transaction.
+/// Octets of a client's or server's message before its options: type and transaction identifier.
 const LEAST: usize = 4;
-/// Octets of a relay's message before its options (RFC 8415, section 9): type, hops, link and peer.
+/// Octets of a relay message before its options (RFC 8415, section 9): type, hop count, link address and peer
+/// address.
 const HEAD: usize = 34;
 
 const ADVERTISE: u8 = 2;
@@ -27,42 +29,43 @@ const RECONFIGURE: u8 = 10;
 const RELAY_FORWARD: u8 = 12;
 const RELAY_REPLY: u8 = 13;
 
-/// The option that carries a message (RFC 8415, section 21.10).
+/// Number of the Relay Message option (RFC 8415, section 21.10).
 const RELAYED: u16 = 9;
-/// The option that the server returns as it is (RFC 8415, section 21.18).
+/// Number of the Interface-Id option, which the server returns unchanged (RFC 8415, section 21.18).
 const INTERFACE: u16 = 18;
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// To servers.
     Up {
-        /// Whether it comes from a relay, not from the client itself.
+        /// Whether the message comes from another relay and not from the client itself.
         relayed: bool,
     },
-    /// In a server's envelope to whom that names.
+    /// A Relay-reply from a server, to the peer that it names.
     Down,
 }
 
-/// What a server's envelope holds.
+/// The contents of a Relay-reply message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reply<'a> {
-    /// An address of the link; unspecified where the name has to do.
+    /// Link address of the message. Unspecified if only the Interface-Id option names the link.
     pub link: Ipv6Addr,
-    /// The name of the interface, as [`forward`] has sent it.
+    /// Interface name as sent by [`forward`].
     pub interface: Option<&'a [u8]>,
-    /// The client, or the relay before it.
+    /// Address of the client, or of the relay between the client and this relay.
     pub peer: Ipv6Addr,
-    /// Whether `peer` is a relay, which hears on [`SERVER_PORT`]; a client hears on [`CLIENT_PORT`].
+    /// Whether `peer` is a relay, which receives on [`SERVER_PORT`]. A client receives on [`CLIENT_PORT`].
     pub to_relay: bool,
-    /// What it gets.
+    /// Message for the peer.
     pub message: &'a [u8],
 }
 
-/// Which way a message goes that came to a relay. Types that nobody knows yet are a client's (RFC 7283).
+/// Returns the direction of a message that arrived at a relay. Messages of unknown types are taken as a
+/// client's (RFC 7283).
 ///
 /// # Errors
-/// [`Refusal::Malformed`], where it goes no way.
+/// [`Refusal::Malformed`] if the message is not relayed.
 pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     let least = match message.first() {
         None | Some(&0 | &ADVERTISE | &REPLY | &RECONFIGURE) => return Err(Refusal::Malformed),
@@ -78,10 +81,11 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     })
 }
 
-/// The envelope for servers around what came `from` a client or relay behind the interface with this name and address.
+/// Builds the Relay-forward message that carries `message` to servers. `from` is the address of the client or
+/// relay that sent it, and `own` and `interface` are the address and name of the ingress interface.
 ///
 /// # Errors
-/// [`Refusal::Looping`] past 8 relays; [`Refusal::Malformed`] if it is none that goes [`Way::Up`].
+/// [`Refusal::Looping`] after 8 relays. [`Refusal::Malformed`] if the message is not a [`Way::Up`] message.
 pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -> Result<Vec<u8>, Refusal> {
     let Way::Up { relayed } = way(message)? else { return Err(Refusal::Malformed) };
     let hops = match message.get(1) {
@@ -89,7 +93,8 @@ pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -
         Some(hops) if relayed => hops + 1,
         _ => 0,
     };
-    // A relay's own link is told by its address, where that is one that says it (section 19.1.2).
+    // The link address is omitted for a relay with a non-link-local source, which identifies its link
+    // (section 19.1.2).
     let link = if relayed && !from.is_unicast_link_local() { Ipv6Addr::UNSPECIFIED } else { own };
     let mut envelope = Vec::with_capacity(HEAD + 4 + message.len() + 4 + interface.len());
     envelope.extend_from_slice(&[RELAY_FORWARD, hops]);
@@ -104,11 +109,11 @@ pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -
     Ok(envelope)
 }
 
-/// What is in a server's envelope, and for whom.
+/// Parses a Relay-reply message.
 ///
 /// # Errors
-/// [`Refusal::Malformed`] if it is none that goes [`Way::Down`], an option is cut short or there twice, what it holds is nothing that goes
-/// to clients or relays, or no host has the address.
+/// [`Refusal::Malformed`] if the message is not a [`Way::Down`] message, an option is truncated or duplicate,
+/// the inner message cannot go to clients or relays, or the peer address is not a host's.
 pub fn reply(envelope: &[u8]) -> Result<Reply<'_>, Refusal> {
     let Way::Down = way(envelope)? else { return Err(Refusal::Malformed) };
     let (link, peer) = (address(envelope, 2)?, address(envelope, 18)?);
@@ -153,7 +158,8 @@ mod tests {
     const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
     const SOLICIT: [u8; 8] = [1, 0xa, 0xb, 0xc, 0, 14, 0, 0];
 
-    /// What a server makes of an envelope: the same, the other way, with its answer inside.
+    /// Returns a server's answer to a Relay-forward message: its headers in a Relay-reply, with `answer`
+    /// inside.
     fn answered(envelope: &[u8], answer: &[u8]) -> Vec<u8> {
         let name = usize::from(envelope[37]);
         let mut reply = envelope[..HEAD + 4 + name].to_vec();
@@ -193,7 +199,7 @@ mod tests {
             envelopes.push(next);
         }
         assert_eq!(forward(envelopes.last().unwrap(), FAR, OWN, "c"), Err(Refusal::Looping));
-        // A relay that asks by its link's address does not tell the link.
+        // The link address is set for a relay that sends from a link-local address.
         assert_eq!(address(&forward(&envelopes[0], CLIENT, OWN, "b").unwrap(), 2), Ok(OWN));
         let inner = answered(&envelopes[0], &[REPLY, 0xa, 0xb, 0xc]);
         let outer = answered(&envelopes[1], &inner);
@@ -210,7 +216,7 @@ mod tests {
         assert_eq!(way(&[]), Err(Refusal::Malformed));
         assert_eq!(way(&SOLICIT[..3]), Err(Refusal::Malformed));
         assert_eq!(way(&SOLICIT[..4]), Ok(Way::Up { relayed: false }));
-        // A type of tomorrow's.
+        // A type that is not assigned yet.
         assert_eq!(way(&[200, 0, 0, 0]), Ok(Way::Up { relayed: false }));
         let mut long = SOLICIT.to_vec();
         long.resize(MOST + 1, 0);
@@ -236,7 +242,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes is refused or lies whole in its envelope, and an envelope gives a part of itself.
+        /// Every message is refused or carried completely in its Relay-forward, and a Relay-reply returns a
+        /// part of itself.
         #[test]
         fn any_octets_are_refused_or_relayed(
             mut message in proptest::collection::vec(any::<u8>(), 0..300),
@@ -263,7 +270,8 @@ mod tests {
             }
         }
 
-        /// Envelopes of random options in random order: the parts come out, or it is refused for one there twice.
+        /// Relay-reply messages with random options in random order are parsed, or refused because of a
+        /// duplicate option.
         #[test]
         fn options_of_an_envelope_are_read_in_any_order(
             options in proptest::collection::vec(

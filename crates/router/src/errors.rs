@@ -1,8 +1,9 @@
-//! Errors of the router's own: what the senders of packets are told that no route is for, or one that refuses them. ICMP: RFC 792 and
-//! RFC 1812, 4.3; ICMPv6: RFC 4443. As Linux makes them (`ip_error` and `icmp_send`, `ip6_pkt_drop` and `icmp6_send`), octet by octet.
+//! ICMP and ICMPv6 errors that the router sends for packets without a route or with a refusing route (RFC 792
+//! and RFC 1812, 4.3; RFC 4443). The errors equal those of Linux octet by octet (`ip_error` and `icmp_send`,
+//! `ip6_pkt_drop` and `icmp6_send`).
 //!
-//! Only what is certain is made here. Where the way back is not just a neighbour that is known, or several addresses could be the source,
-//! the packet is the kernel's.
+//! Only unambiguous errors are built here. A packet is punted to the kernel if the route back to its sender
+//! does not lead to one resolved neighbour, or if several addresses could be the source of the error.
 
 use std::net::IpAddr;
 
@@ -13,26 +14,26 @@ use crate::adjacency::{FOREIGN, bits_of};
 use crate::plain;
 use crate::room::{Admitted, Decision, Punt, Refusal, Router, Scratch};
 
-/// Octets of Ethernet's header.
+/// Octets of the Ethernet header.
 const ETHERNET: usize = 14;
-/// The same of ICMP's and ICMPv6's headers.
+/// Octets of the ICMP and ICMPv6 header.
 const ICMP: usize = 8;
-/// Octets of the longest IPv4 packet that an error is (RFC 1812, 4.3.2.3), and of the longest IPv6 one (RFC 4443, 2.4).
+/// Maximum length of an error in octets: IPv4 (RFC 1812, 4.3.2.3), and below it IPv6 (RFC 4443, 2.4).
 const MOST_4: usize = 576;
 const MOST_6: usize = 1280;
-/// Hops of an error, and the one that sending it takes.
+/// TTL of an error before it is sent. Forwarding it decrements the TTL by 1.
 const HOPS: u8 = 64 + 1;
 
-/// What interfaces tell, by their numbers.
+/// Settings of the router's errors, by interface number.
 #[derive(Clone, Debug, Default)]
 pub struct Errors {
     own: Vec<Own>,
 }
 
-/// An interface as errors have it.
+/// Error settings of one interface.
 #[derive(Clone, Debug, Default)]
 struct Own {
-    /// Whether senders whose packets come in by it are told.
+    /// Whether errors are sent for packets that arrive on the interface.
     tells: bool,
     four: Vec<Address>,
     six: Vec<Address>,
@@ -45,8 +46,9 @@ struct Address {
 }
 
 impl Errors {
-    /// Says that an interface has these addresses, each with the length of its prefix, and whether the senders of what comes in by it are told.
-    /// Link-local addresses are nobody's that an error comes from.
+    /// Sets the addresses of an interface, each with its prefix length, and whether errors are sent for
+    /// packets that arrive on it. Link-local addresses are ignored, because they are never the source of an
+    /// error.
     pub fn set(&mut self, interface: u16, tells: bool, addresses: impl IntoIterator<Item = (IpAddr, u8)>) {
         let at = usize::from(interface);
         if self.own.len() <= at {
@@ -71,14 +73,14 @@ impl Errors {
         self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
     }
 
-    /// The address of an interface that an error to somebody comes from.
+    /// Returns the source address of an error to `to` from an interface. `None` if the choice is ambiguous.
     fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
         let own = self.own.get(usize::from(interface))?;
         let all = if is_four { &own.four } else { &own.six };
         let mut near = all.iter().filter(|own| (own.bits ^ to) & own.mask == 0);
         match (near.next(), near.next()) {
             (Some(own), None) => Some(own.bits),
-            // The kernel knows which of them comes first.
+            // The kernel has an order of preference among them.
             (Some(_), Some(_)) => None,
             (None, _) => match all.as_slice() {
                 [only] => Some(only.bits),
@@ -88,38 +90,39 @@ impl Errors {
     }
 }
 
-/// An error that is ready but for what every packet gets that leaves: addresses of Ethernet, and a hop less.
+/// An ICMP error, complete except for the Ethernet addresses and the decrement of the TTL, which every
+/// transmitted packet gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Ethernet's header, IP's and ICMP's.
+    /// Ethernet, IP and ICMP headers.
     header: [u8; ETHERNET + 40 + ICMP],
     is_four: bool,
-    /// Octets of the packet, from its IP header on, that stand behind these.
+    /// Octets of the original packet, from its IP header on, that follow the headers.
     quoted: usize,
-    /// Who says so.
+    /// Source address of the error.
     pub source: IpAddr,
-    /// The neighbour that it goes to, as in [`Decision::Forward`].
+    /// Adjacency of the next hop, as in [`Decision::Forward`].
     pub adjacency: u32,
-    /// The interface that it leaves by.
+    /// Egress interface.
     pub interface: u16,
 }
 
 impl IcmpError {
-    /// The headers in front of what is quoted, Ethernet's among them.
+    /// Returns the headers before the quoted packet, including the Ethernet header.
     #[must_use]
     pub fn header(&self) -> &[u8] {
         let end = ETHERNET + self.ip() + ICMP;
         self.header.get(..end).unwrap_or_default()
     }
 
-    /// Octets of the whole frame.
+    /// Returns the length of the whole frame in octets.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it has its headers")]
     pub fn len(&self) -> usize {
         ETHERNET + self.ip() + ICMP + self.quoted
     }
 
-    /// Whether it is IPv4.
+    /// Returns whether the error is IPv4.
     #[must_use]
     pub fn is_four(&self) -> bool {
         self.is_four
@@ -130,23 +133,24 @@ impl IcmpError {
     }
 }
 
-/// Whether the sender of a packet may be told (RFC 1812, 4.3.2.7; RFC 4443, 2.4 (e)).
+/// Whether an error may be sent for a packet (RFC 1812, 4.3.2.7 and RFC 4443, 2.4 (e)).
 enum Asked {
-    /// What it is told about is so many octets.
+    /// An error may be sent. The length of the packet in octets is included.
     Told {
         length: usize,
     },
     Never,
-    /// Who can say is the kernel.
+    /// The kernel must decide.
     Kernels,
 }
 
 impl Router {
-    /// The error that the sender of a packet gets, which came in by the interface `arrival` and is refused; or what becomes of it instead. `head`
-    /// is its first octets, `len` the whole frame's; `id` becomes an IPv4 error's identification.
+    /// Builds the ICMP error to the sender of a packet that arrived on the interface `arrival` and is
+    /// refused. `head` is the first octets of the frame and `len` the length of the whole frame. `id` becomes
+    /// the identification of an IPv4 error.
     ///
     /// # Errors
-    /// It is the kernel's, or dropped.
+    /// The decision to punt the packet to the kernel or to drop it, if no error is built.
     #[allow(clippy::too_many_arguments, reason = "the packet, and what is known of it")]
     pub fn error(
         &self,
@@ -181,7 +185,8 @@ impl Router {
             adjacency: 0,
             interface: 0,
         };
-        // IPv6 looks for the way back with the address of the interface that the packet came in by; IPv4 says its own when it knows the way.
+        // The look-up for an IPv6 error uses the source address of the ingress interface. The source of an
+        // IPv4 error follows from the egress interface.
         let known = match is_four {
             true => None,
             false => Some(self.errors.from(arrival, bits_of(sender), false).ok_or(KERNELS)?),
@@ -199,7 +204,7 @@ impl Router {
         Ok(error)
     }
 
-    /// The neighbour, and the interface, by which a packet of this host's goes to an address.
+    /// Returns the adjacency and the interface by which a packet of this host is sent to an address.
     fn way_to(
         &self,
         sender: IpAddr,
@@ -213,7 +218,7 @@ impl Router {
         let _ = gathering.admitted(Admitted::To { destination: sender, hops: HOPS }, 0);
         gathering.end();
         let mut out = [Decision::default()];
-        // It has come in by no interface that a rule could name.
+        // The error has no ingress interface that a rule could match.
         self.answer(|_| FOREIGN, reader, |_| key, scratch, &mut out);
         match out {
             [Decision::Forward { adjacency, interface }] => Some((adjacency, interface)),
@@ -222,7 +227,7 @@ impl Router {
     }
 }
 
-/// Of IPv4 (Linux `__icmp_send`).
+/// Returns whether an error may be sent for an IPv4 packet (Linux `__icmp_send`).
 fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
     let Some(ip) = head.first_chunk::<{ plain::HEAD_4 }>() else { return Ok(Asked::Kernels) };
     if !plain::is_sound(ip) {
@@ -235,14 +240,15 @@ fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
     let is_later = u16::from_be_bytes([ip[20], ip[21]]) & 0x1fff != 0;
     let is_error = ip[23] == ip_proto::ICMP
         && match head.get(34).filter(|_| length > 20) {
-            // Unreachable, source quench, redirect, time exceeded, parameter problem; and what nobody knew in RFC 1122's days.
+            // Destination unreachable, source quench, redirect, time exceeded, parameter problem, and all
+            // types unknown to RFC 1122.
             Some(kind) => matches!(kind, 3..=5 | 11 | 12 | 19..),
             None => true,
         };
     Ok(if is_later || is_error { Asked::Never } else { Asked::Told { length } })
 }
 
-/// Of IPv6 (Linux `icmp6_send`).
+/// Returns whether an error may be sent for an IPv6 packet (Linux `icmp6_send`).
 fn asks_6(head: &[u8], len: usize) -> Asked {
     let Some(ip) = head.first_chunk::<{ plain::HEAD_6 }>() else { return Asked::Kernels };
     let length = 40 + usize::from(u16::from_be_bytes([ip[18], ip[19]]));
@@ -250,7 +256,8 @@ fn asks_6(head: &[u8], len: usize) -> Asked {
         return Asked::Kernels;
     }
     match ip[20] {
-        // Whether an ICMPv6 error stands behind these: hop by hop, routing, fragment, authentication, destination options.
+        // An ICMPv6 error may follow these extension headers: hop-by-hop, routing, fragment, authentication,
+        // destination options.
         0 | 43 | 44 | 51 | 60 => Asked::Kernels,
         ip_proto::ICMPV6 => match head.get(54).filter(|_| length > 40) {
             Some(128..) => Asked::Told { length },
@@ -261,7 +268,8 @@ fn asks_6(head: &[u8], len: usize) -> Asked {
 }
 
 impl IcmpError {
-    /// What a rule can ask for: addresses, protocol, type of service (RFC 1812, 4.3.2.5: its precedence is internetwork control).
+    /// Writes the header fields that policy rules can match: addresses, protocol, type of service (RFC 1812,
+    /// 4.3.2.5: precedence "internetwork control").
     fn begin(&mut self, to: IpAddr, from: u128, tos: u8, id: u16) {
         match to {
             IpAddr::V4(to) => {
@@ -291,7 +299,7 @@ impl IcmpError {
         }
     }
 
-    /// The rest, with checksums.
+    /// Writes the remaining fields and the checksums.
     #[allow(clippy::cast_possible_truncation, reason = "an IPv4 address is the lowest four octets")]
     fn finish(&mut self, why: Refusal, from: u128, quoted: &[u8]) {
         self.lengths();
@@ -320,7 +328,7 @@ impl IcmpError {
             let own = checksum::ipv4_header(&ip[ETHERNET..]);
             put(ip, 24, &own.to_be_bytes());
         } else {
-            // The pseudo-header (RFC 8200, 8.1): both addresses, the length, the protocol.
+            // The pseudo-header (RFC 8200, 8.1): both addresses, length and protocol.
             let length = u32::from(u16::from_be_bytes([ip[18], ip[19]]));
             sum += checksum::sum(&ip[22..]) + length + u32::from(ip_proto::ICMPV6);
         }

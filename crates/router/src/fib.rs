@@ -1,4 +1,4 @@
-//! One table of routes.
+//! The forwarding information base (FIB): one routing table with IPv4 and IPv6 routes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,46 +12,46 @@ use crate::adjacency::Adjacencies;
 use crate::mirror::{PathMirror, TableMirror};
 use crate::paths::{Path, PathView, Paths, Sayings, Verdict};
 
-/// Addresses that are looked up in one go.
+/// Number of addresses that are looked up together.
 const CHUNK: usize = 64;
 
-/// Why a route was not taken. The table is as it was: all other routes go on forwarding.
+/// The reason why a route was not installed. The table has not changed, and other routes are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FibError {
-    /// The trie has no room.
+    /// The trie has no space.
     #[error("route {prefix}: the table of {words} words is full; raise its size")]
     Full {
-        /// The route.
+        /// Prefix of the route.
         prefix: String,
-        /// Words of eight bytes that the table has.
+        /// Size of the table in words of eight bytes.
         words: usize,
     },
-    /// There are as many routes as there may be.
+    /// The maximum number of routes is reached.
     #[error("route {prefix}: the table has the {limit} routes that it may have; raise `routes`")]
     Limit {
-        /// The route.
+        /// Prefix of the route.
         prefix: String,
-        /// How many there may be.
+        /// Maximum number of routes.
         limit: usize,
     },
-    /// Routes lead to too many different things.
+    /// The maximum number of paths is reached.
     #[error("route {prefix}: routes lead to {limit} different paths already; raise the limit of paths")]
     Paths {
-        /// The route.
+        /// Prefix of the route.
         prefix: String,
-        /// How many there may be.
+        /// Maximum number of paths.
         limit: u32,
     },
 }
 
-/// The writer's side of a table: IPv4 and IPv6 routes, and their paths.
+/// The writer of a routing table: IPv4 and IPv6 routes and their paths.
 pub struct Fib {
     v4: Table<u32>,
     v6: Table<u128>,
     paths: Paths,
-    /// Routes of both families together that there may be, those to the kernel aside.
+    /// Maximum number of routes of both families together, without local routes ([`Path::Local`]).
     limit: usize,
-    /// Routes to the kernel.
+    /// Number of local routes ([`Path::Local`]).
     locals: usize,
 }
 
@@ -63,24 +63,26 @@ impl fmt::Debug for Fib {
 }
 
 impl Fib {
-    /// An empty table whose tries have so many words of eight bytes each, and at most so many paths. Readers come from `domain`.
+    /// Creates an empty table. Each of its two tries has `words` words of eight bytes, and there are at most
+    /// `paths` paths. Readers register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Fib {
         let (v4, v6) = (Table::new(domain, words), Table::new(domain, words));
         Fib { v4, v6, paths: Paths::new(domain, paths), limit: usize::MAX, locals: 0 }
     }
 
-    /// The same with at most so many routes, of both families together. Those that give packets to the kernel ([`Path::Local`]) are not
-    /// counted: its own addresses are always known.
+    /// Sets the maximum number of routes of both families together. Local routes ([`Path::Local`]) do not
+    /// count, so that the host's own addresses are always installed.
     #[must_use]
     pub fn with_limit(self, routes: usize) -> Fib {
         Fib { limit: routes, ..self }
     }
 
-    /// The same with a mirror, whose memory says how many words its tries have.
+    /// Creates an empty table with a mirror. The size of the mirror's memory determines the size of the
+    /// tries.
     ///
     /// # Errors
-    /// [`TableFull`]: the memory of one of them is too small.
+    /// [`TableFull`] if the memory of a trie is too small.
     pub fn mirrored(readers: &Readers, mirror: TableMirror, paths: u32) -> Result<Fib, TableFull> {
         let TableMirror { four, six, paths: words, groups } = mirror;
         Ok(Fib {
@@ -92,16 +94,16 @@ impl Fib {
         })
     }
 
-    /// What workers ask.
+    /// Returns the view for workers.
     #[must_use]
     pub fn view(&self) -> View {
         View { v4: self.v4.trie(), v6: self.v6.trie(), paths: self.paths.view() }
     }
 
-    /// Makes an IPv4 prefix lead somewhere, whatever it did before.
+    /// Installs or replaces the route of an IPv4 prefix.
     ///
     /// # Errors
-    /// [`FibError`]: nothing has changed.
+    /// [`FibError`] if the route is refused. Nothing has changed then.
     pub fn set4(
         &mut self,
         prefix: Prefix<u32>,
@@ -116,10 +118,10 @@ impl Fib {
         Ok(())
     }
 
-    /// Makes an IPv6 prefix lead somewhere, whatever it did before.
+    /// Installs or replaces the route of an IPv6 prefix.
     ///
     /// # Errors
-    /// [`FibError`]: nothing has changed.
+    /// [`FibError`] if the route is refused. Nothing has changed then.
     pub fn set6(
         &mut self,
         prefix: Prefix<u128>,
@@ -134,7 +136,8 @@ impl Fib {
         Ok(())
     }
 
-    /// Whether a route may be that leads to the kernel or not, where there was one that did, one that did not, or none.
+    /// Checks the limit for a route. `is` is whether the route is local, and `was` is whether the replaced
+    /// route was local, if there was one.
     fn has_room(&self, was: Option<bool>, is: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
         if is || was == Some(false) || self.v4.len() + self.v6.len() - self.locals < self.limit {
             return Ok(());
@@ -142,10 +145,10 @@ impl Fib {
         Err(FibError::Limit { prefix: prefix.to_string(), limit: self.limit })
     }
 
-    /// Takes an IPv4 route out; one that is not there is no error.
+    /// Removes an IPv4 route. A route that does not exist is not an error.
     ///
     /// # Errors
-    /// [`FibError::Full`]: nothing has changed.
+    /// [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
     pub fn remove4(&mut self, prefix: Prefix<u32>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
         let before = self.v4.get(&prefix).and_then(|hop| self.paths.of(hop));
         let was = before.is_some_and(is_local);
@@ -154,10 +157,10 @@ impl Fib {
         Ok(())
     }
 
-    /// Takes an IPv6 route out; one that is not there is no error.
+    /// Removes an IPv6 route. A route that does not exist is not an error.
     ///
     /// # Errors
-    /// [`FibError::Full`]: nothing has changed.
+    /// [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
     pub fn remove6(&mut self, prefix: Prefix<u128>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
         let before = self.v6.get(&prefix).and_then(|hop| self.paths.of(hop));
         let was = before.is_some_and(is_local);
@@ -166,49 +169,49 @@ impl Fib {
         Ok(())
     }
 
-    /// Whether there is an IPv4 route for just this prefix.
+    /// Returns whether there is an IPv4 route for exactly this prefix.
     #[must_use]
     pub fn has4(&self, prefix: Prefix<u32>) -> bool {
         self.v4.get(&prefix).is_some()
     }
 
-    /// Whether there is an IPv6 route for just this prefix.
+    /// Returns whether there is an IPv6 route for exactly this prefix.
     #[must_use]
     pub fn has6(&self, prefix: Prefix<u128>) -> bool {
         self.v6.get(&prefix).is_some()
     }
 
-    /// Says what [`Path::Shared`] of a number is, for all routes that lead there, by one write; with `None` it leads nowhere.
-    /// What it says must not be shared in turn: then it leads nowhere, too.
+    /// Defines the shared path with a number ([`Path::Shared`]), for all routes that use it, by one write.
+    /// `None` makes it a path without next hops, and so does a definition that is itself [`Path::Shared`].
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         self.paths.define(shared, path, adjacencies);
     }
 
-    /// Routes of both families.
+    /// Returns the number of routes of both families.
     #[must_use]
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no routes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the tries of IPv4 and IPv6 take.
+    /// Returns the memory usage of the IPv4 and IPv6 tries.
     #[must_use]
     pub fn usage(&self) -> [Usage; 2] {
         [self.v4.usage(), self.v6.usage()]
     }
 
-    /// Different paths that routes lead to.
+    /// Returns the number of different paths that routes use.
     #[must_use]
     pub fn paths(&self) -> usize {
         self.paths.len()
     }
 
-    /// The route that an address takes, and what it says.
+    /// Returns the route that an address matches: first address and length of its prefix, and its path.
     #[must_use]
     pub fn why(&self, address: IpAddr) -> Option<(IpAddr, u8, &Path)> {
         let (first, length, hop) = match address {
@@ -268,7 +271,7 @@ fn remove<A: Address>(
     Ok(())
 }
 
-/// A table as workers have it; clones are the same one.
+/// The workers' view of a routing table. Clones refer to one table.
 #[derive(Clone, Debug)]
 pub struct View {
     v4: Trie<u32>,
@@ -277,35 +280,35 @@ pub struct View {
 }
 
 impl View {
-    /// Whether it is the same table's.
+    /// Returns whether two views are of one table.
     #[must_use]
     pub fn is(&self, other: &View) -> bool {
         self.paths.is(&other.paths)
     }
 
-    /// What paths say of hops that [`View::hops4`] and [`View::hops6`] have found.
+    /// Returns the paths of the hops that [`View::hops4`] and [`View::hops6`] return.
     #[inline(always)]
     pub(crate) fn said<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
         self.paths.seen_by(reader)
     }
 
-    /// The hops of IPv4 addresses, as many as both slices have.
+    /// Looks up the hops of IPv4 addresses. The shorter slice determines the number.
     #[inline(always)]
     pub(crate) fn hops4(&self, reader: &Reader, addresses: &[u32], hops: &mut [Hop]) {
         self.v4.look_up(reader, addresses, hops);
     }
 
-    /// The hops of IPv6 addresses, as many as both slices have.
+    /// Looks up the hops of IPv6 addresses. The shorter slice determines the number.
     #[inline(always)]
     pub(crate) fn hops6(&self, reader: &Reader, addresses: &[u128], hops: &mut [Hop]) {
         self.v6.look_up(reader, addresses, hops);
     }
 
-    /// Tells what the table says of packets to each of these IPv4 addresses, in order, with its place. `hash` gives the hash of the
-    /// flow at a place, and is asked only where several ways share it.
+    /// Looks up IPv4 addresses and calls `each` with the index and verdict of each, in order. `hash` returns
+    /// the hash of the flow at an index, and is called only if the path has several next hops.
     ///
     /// # Panics
-    /// When the reader is offline or belongs to another domain (errors of the program).
+    /// If the reader is offline or belongs to another domain (programming errors).
     pub fn route4(
         &self,
         reader: &Reader,
@@ -316,10 +319,10 @@ impl View {
         route(&self.v4, &self.paths, reader, addresses, hash, each);
     }
 
-    /// The same of IPv6.
+    /// Like [`View::route4`], for IPv6.
     ///
     /// # Panics
-    /// As [`View::route4`].
+    /// Like [`View::route4`].
     pub fn route6(
         &self,
         reader: &Reader,

@@ -1,14 +1,20 @@
-//! How many packets get into the kernel, and how many senders are told by the router itself: each class of them has its own limit and its own
-//! counts.
+//! The admission gate for packets that are punted to the kernel and for ICMP errors of the router. Each class
+//! of packets has its own rate limit and counters.
 //!
-//! Within a class, each interface and each source has a share. A packet within the shares of its interface and its source may use the whole
-//! bucket of its class; a packet beyond them may use the bucket down to a reserve. So a flood that one interface or one source sends leaves the
-//! reserve and what comes in anew to others, and a class with a single sender still has its whole rate.
+//! Within a class, each interface and each source has a share. A packet within the shares of its interface
+//! and source may use the whole bucket of its class. A packet beyond them may use the bucket down to a
+//! reserve. A flood from one interface or source thus leaves the reserve and new tokens to others, and a
+//! class with a single sender can still use its whole rate.
 //!
-//! Packets of known peers ([`Peer`]) and of known neighbours ([`Acquaintance`]) have classes of their own ([`KNOWN`]), which no flood of
-//! forged sources takes from. What proves a packet to be of a peer differs: a BGP session is known by its four numbers, a routing protocol's
-//! neighbour by its address, its interface and a sign that no router has forwarded the packet (RFC 5082), the far end of multihop BFD
-//! (RFC 5883) by its address alone. The three have separate classes, so that what is easiest to forge takes nothing from the others.
+//! Packets of known peers ([`Peer`]) and known neighbours ([`Acquaintance`]) have separate classes
+//! ([`KNOWN`]), which floods with forged sources do not use. The evidence for a peer differs by protocol:
+//!
+//! - a BGP session is identified by its addresses and ports;
+//! - a neighbour of a routing protocol is identified by its address, its interface and a hop count that
+//!   proves that no router forwarded the packet (RFC 5082);
+//! - the far end of multihop BFD (RFC 5883) is identified by its address alone.
+//!
+//! The three have separate classes, so that packets that are easy to forge take nothing from the others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -22,36 +28,37 @@ use crate::adjacency::{Acquaintance, AdjacencyView, bits_of};
 use crate::room::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Shares of interfaces and of sources of a class, by hash.
+/// Number of share slots of interfaces, and of sources, of each class, indexed by hash.
 const SHARES: usize = 256;
-/// The part of a class' rate that one interface has as its share.
+/// Divisor of a class's rate that gives the share of one interface.
 const OF_INTERFACE: u64 = 8;
-/// The part of a class' rate that one source has as its share.
+/// Divisor of a class's rate that gives the share of one source.
 const OF_SOURCE: u64 = 32;
-/// The same of classes of known senders, of which there are few.
+/// Divisors for classes of known senders, which are few: for one interface, and below it for one source.
 const OF_KNOWN_INTERFACE: u64 = 2;
 const OF_KNOWN_SOURCE: u64 = 8;
 /// Classes of known senders.
 const KNOWN: [PuntClass; 4] =
     [PuntClass::Session, PuntClass::Peer, PuntClass::PeerMultihop, PuntClass::Neighbour];
-/// Places for known peers, in sets of eight.
+/// Number of entries for known peers, in sets of eight.
 const PEERS: usize = 4096;
 const WAYS: usize = 8;
-/// Addresses for whose stations the kernel asks, by hash; and how long: as many seconds as Linux asks (`mcast_solicit`).
+/// Number of slots for addresses that the kernel is resolving, indexed by hash. `ASKED_NS` is the time for
+/// which a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
 const ASKED: usize = 1024;
 const ASKED_NS: u64 = 3 * NS_PER_S;
-/// The hop count of messages that have crossed no router (RFC 5082), as BFD sends them (RFC 5881, section 5).
+/// Hop count of messages that have crossed no router (RFC 5082), as used by BFD (RFC 5881, section 5).
 const GTSM: u8 = 255;
 
-/// A known peer of a routing protocol of the kernel's daemons.
+/// A known peer of a routing protocol daemon of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
-    /// A TCP session of BGP: the address and port of this end, then those of the peer. Class [`PuntClass::Session`].
+    /// A BGP session over TCP: local address and port, then those of the peer. Class [`PuntClass::Session`].
     Session(SocketAddr, SocketAddr),
-    /// A gateway that routes use, or the other end of a BGP session, on the link of the interface of this number: OSPF and BFD of one hop of
-    /// this address are believed to be wanted there. Class [`PuntClass::Peer`].
+    /// A gateway of a route, or the other end of a BGP session, on the link of the interface with this
+    /// number. OSPF and single-hop BFD from this address are accepted as wanted. Class [`PuntClass::Peer`].
     Neighbour(u16, IpAddr),
-    /// The other end of a BGP session, wherever it is: BFD of several hops. Class [`PuntClass::PeerMultihop`].
+    /// The other end of a BGP session at any distance, for multihop BFD. Class [`PuntClass::PeerMultihop`].
     Far(IpAddr),
 }
 
@@ -65,7 +72,7 @@ impl Peer {
     }
 }
 
-/// Where a packet for the kernel comes from.
+/// The origin of a packet for the kernel: ingress interface and flow key.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     interface: u16,
@@ -73,17 +80,19 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of a frame that has come in by the interface of this number. `head` is the frame's first octets, `len` its length.
+    /// Returns the origin of a frame that arrived on an interface, given by number. `head` is the first
+    /// octets of the frame and `len` its length.
     #[must_use]
     pub fn of(interface: u16, head: &[u8], len: usize) -> Origin {
         let mut key = FlowKey::ZERO;
-        // What cannot be read counts by its zero source.
+        // A frame that cannot be parsed is counted under a zero source.
         let _ = FlowKey::extract(head, len, PortId(0), &mut key);
         Origin { interface, key }
     }
 
-    /// What the share of a class belongs to: the sender's address on the link for protocols of the link, whose IP sources are not assigned
-    /// yet or are chosen freely; for others the IP source.
+    /// Returns the source that a share of a class belongs to. For link-scope protocols, with IP sources that
+    /// are unassigned or freely chosen, the source is the sender's Ethernet address. For other protocols it
+    /// is the IP source.
     fn source(&self, class: PuntClass) -> u128 {
         let link = self.key.eth_src().as_u64().into();
         match (class, self.addresses()) {
@@ -92,7 +101,7 @@ impl Origin {
         }
     }
 
-    /// The IP addresses; none of ARP and of what is no IP.
+    /// Returns the IP addresses. `None` for ARP and non-IP packets.
     fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         let key = &self.key;
         match key.l3_kind() {
@@ -102,7 +111,7 @@ impl Origin {
         }
     }
 
-    /// The known peer that a packet of a class would be of.
+    /// Returns the known peer that a packet of a class would belong to.
     fn peer(&self, class: PuntClass) -> Option<Peer> {
         let key = &self.key;
         let (source, destination) = self.addresses()?;
@@ -110,18 +119,20 @@ impl Origin {
         let is_direct = key.ttl() == GTSM;
         match class {
             PuntClass::Bgp => Some(Peer::Session(SocketAddr::new(destination, key.dst_port()), far)),
-            // OSPF's groups are of the link. A daemon sends to a single neighbour with hop count 1 (RFC 2328, A.1), or with the highest.
+            // OSPF's multicast groups are link-local. A daemon sends to a single neighbour with hop count 1
+            // (RFC 2328, A.1) or 255.
             PuntClass::Ospf if is_group_of_link(destination) || key.ttl() == 1 || is_direct => {
                 Some(Peer::Neighbour(self.interface, source))
             }
             PuntClass::Bfd if key.dst_port() == 4784 => Some(Peer::Far(source)),
-            // Control and echo of one hop (RFC 5881), and of the links in a bundle (RFC 7130).
+            // Single-hop control and echo packets (RFC 5881), and those of link aggregation members (RFC
+            // 7130).
             PuntClass::Bfd if is_direct => Some(Peer::Neighbour(self.interface, source)),
             _ => None,
         }
     }
 
-    /// The neighbour on the link that a packet of ARP, neighbour discovery or DHCP would be of.
+    /// Returns the on-link neighbour that an ARP, neighbour discovery or DHCP packet would belong to.
     fn neighbour(&self, class: PuntClass) -> Option<IpAddr> {
         let is_four = matches!(self.key.l3_kind(), L3Kind::Arp);
         match class {
@@ -132,7 +143,8 @@ impl Origin {
     }
 }
 
-/// Whether packets for an address stay on their link: 224.0.0.0/24 (RFC 5771, section 4), and IPv6's groups of that scope.
+/// Returns whether an address is a link-local group: 224.0.0.0/24 (RFC 5771, section 4) or an IPv6 group of
+/// link-local scope.
 fn is_group_of_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
@@ -140,37 +152,39 @@ fn is_group_of_link(address: IpAddr) -> bool {
     }
 }
 
-/// The class that a packet counts under, and what it may use of it.
+/// The class and share that a packet is counted under.
 struct Place {
     class: PuntClass,
-    /// Whose share of the class it takes from.
+    /// Hash of the source of the packet, which selects the share.
     source: u64,
-    /// Whether it may use the reserve of its class at all.
+    /// Whether the packet may use the reserve of its class.
     is_trusted: bool,
 }
 
-/// The limits of a router, which all its snapshots share.
+/// The admission gate of a router, shared by all its snapshots.
 #[derive(Debug)]
 pub struct Gate {
     buckets: [TokenBucket; PuntClass::COUNT],
     rates: [AtomicU64; PuntClass::COUNT],
-    /// By class, first of interfaces, then of sources: until when, in nanoseconds, each has had its share (the theoretical arrival time of
-    /// ITU-T I.371's generic cell rate algorithm).
+    /// Time, in nanoseconds, until which each share is used up: the theoretical arrival time of the generic
+    /// cell rate algorithm (ITU-T I.371). Indexed by class, then interfaces, then sources.
     shares: Box<[[AtomicU64; 2 * SHARES]]>,
-    /// Hashes of known peers; 0: none.
+    /// Hashes of known peers. 0 marks a free entry.
     peers: Box<[AtomicU64]>,
-    /// By hash of an address: until when, in nanoseconds, an answer is awaited to the question whose link-layer address it is.
+    /// Time, in nanoseconds, until which an answer from an address is expected, because its link-layer
+    /// address is being resolved. Indexed by hash of the address.
     asked: Box<[AtomicU64]>,
-    /// The secret of hashes.
+    /// Secret key of the hashes.
     hasher: RandomState,
-    /// By class: packets that were let in, and that were not.
+    /// Number of packets admitted and refused, by class.
     counts: CounterArray,
-    /// Of the IPv4 error that is made next.
+    /// Identification of the next IPv4 error.
     id: AtomicU16,
 }
 
 impl Gate {
-    /// Lets in so many packets a second of each class; counted by so many workers.
+    /// Creates a gate. `rate` returns the limit of each class in packets per second, and `workers` is the
+    /// number of workers that count.
     #[must_use]
     pub fn new(rate: impl Fn(PuntClass) -> u32, workers: usize, now_ns: u64) -> Gate {
         let bucket = |class| TokenBucket::new(u64::from(rate(class)), burst(rate(class)), now_ns);
@@ -186,7 +200,7 @@ impl Gate {
         }
     }
 
-    /// Other rates, in packets a second. A class that keeps its rate keeps its bucket.
+    /// Sets the rate of each class, in packets per second. A class with an unchanged rate keeps its bucket.
     pub fn set_rates(&self, rate: impl Fn(PuntClass) -> u32, now_ns: u64) {
         for ((class, bucket), set) in PuntClass::ALL.into_iter().zip(&self.buckets).zip(&self.rates) {
             let rate = rate(class);
@@ -196,7 +210,8 @@ impl Gate {
         }
     }
 
-    /// Makes these the known peers; of more than some thousands some are not known. For control threads, one at a time.
+    /// Replaces the known peers. Beyond some thousands, some peers are ignored. For control threads, one at a
+    /// time.
     pub fn set_peers(&self, peers: impl IntoIterator<Item = Peer>) {
         let mut places = vec![0; PEERS];
         for peer in peers {
@@ -206,7 +221,8 @@ impl Gate {
                 *free = hash;
             }
         }
-        // A peer that stays may move within its set: for a moment its packets are of their protocol's class.
+        // A peer that is kept may move within its set. For a moment its packets are counted under their
+        // protocol's class.
         for (place, hash) in self.peers.iter().zip(places) {
             place.store(hash, Ordering::Relaxed);
         }
@@ -227,8 +243,9 @@ impl Gate {
         self.peers[Self::set(hash)].iter().any(|place| place.load(Ordering::Relaxed) == hash)
     }
 
-    /// Whether one more packet may pass; counts it, under one of the classes of known senders if it is of one. On the worker's
-    /// own thread. `adjacencies` are the neighbours of the router.
+    /// Returns whether one more packet is admitted, and counts it. A packet of a known sender is counted
+    /// under the class for known senders. `adjacencies` are the router's neighbours. To be called on the
+    /// worker's own thread.
     pub fn admits_from(
         &self,
         class: PuntClass,
@@ -247,8 +264,8 @@ impl Gate {
             true => (OF_KNOWN_INTERFACE, OF_KNOWN_SOURCE),
             false => (OF_INTERFACE, OF_SOURCE),
         };
-        // Neither is charged where the other is used up: one source does not use up its interface's share, nor one interface, by
-        // sources without end, those of others' sources.
+        // Neither share is charged if the other is used up. One source cannot use up its interface's share,
+        // and one interface cannot use up the shares of others' sources by an endless number of sources.
         let is_within = is_trusted
             && next_share(interface.load(Ordering::Relaxed), rate, of_interface, now_ns).is_some()
             && takes_share(source, rate, of_source, now_ns)
@@ -263,14 +280,15 @@ impl Gate {
         is_admitted
     }
 
-    /// Until when the station of an address is asked for.
+    /// Returns the time until which the address is being resolved.
     fn asked(&self, address: IpAddr) -> &AtomicU64 {
         let at = usize::try_from(self.hasher.hash_one(address) % ASKED as u64).unwrap_or(0);
         &self.asked[at]
     }
 
-    /// The class of a packet, and whose share of it the packet takes from. Shares of known senders are of a peer, its interface and what the
-    /// peer is known by, so that what claims to be of another session, protocol or interface takes nothing from them.
+    /// Returns the class and share of a packet. The share of a known sender is keyed by interface, protocol,
+    /// peer and group, so that packets that claim another session, protocol or interface take nothing from
+    /// it.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
         if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
@@ -284,7 +302,8 @@ impl Gate {
             let is_asked = known == Acquaintance::Asked
                 || class != PuntClass::Dhcp && self.asked(address).load(Ordering::Relaxed) > now_ns;
             if known == Acquaintance::Known || is_asked {
-                // Any station of the link can claim an address that is asked for: it takes nothing from those that are known.
+                // Any station on the link can claim an address under resolution, and must not take from known
+                // neighbours.
                 let is_trusted = known == Acquaintance::Known;
                 return Place { class: PuntClass::Neighbour, source, is_trusted };
             }
@@ -293,7 +312,7 @@ impl Gate {
         Place { class, source, is_trusted: true }
     }
 
-    /// `is_within`: the packet may use the reserve of its class, too.
+    /// Takes a token of a class. `is_within` is whether the packet may use the reserve of its class.
     fn admit(&self, class: PuntClass, is_within: bool, worker: usize, now_ns: u64) -> bool {
         let bucket = &self.buckets[class as usize];
         let rate = self.rates[class as usize].load(Ordering::Relaxed);
@@ -303,19 +322,20 @@ impl Gate {
         admitted
     }
 
-    /// An identification that the last 65,535 IPv4 errors did not have (RFC 6864, 4.3).
+    /// Returns an IPv4 identification that the last 65,535 errors did not use (RFC 6864, 4.3).
     pub fn next_id(&self) -> u16 {
         self.id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Packets that were let in, and that were not.
+    /// Returns the number of packets of a class admitted and refused.
     #[must_use]
     pub fn counted(&self, class: PuntClass) -> (u64, u64) {
         (self.counts.sum(2 * (class as usize)), self.counts.sum(2 * (class as usize) + 1))
     }
 }
 
-/// A tenth of a second's packets, and the reserve of those that are within their shares.
+/// Returns the burst size of a class in packets: a tenth of a second's packets, plus the reserve for packets
+/// within their shares.
 fn burst(rate: u32) -> u32 {
     saved(rate) + reserve(rate)
 }
@@ -328,22 +348,24 @@ fn reserve(rate: u32) -> u32 {
     saved(rate) / 2
 }
 
-/// Takes one packet from a share of one in `part` of a class' rate; false where the share is used up.
+/// Takes one packet from a share, which is one `part`-th of the class's rate. Returns false if the share is
+/// used up.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
     let next = |until| next_share(until, rate, part, now_ns);
     until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
 }
 
-/// Until when a share would be used with one more packet; `None` where it is used up. At once it allows a tenth of a second's packets of it,
-/// four at least.
+/// Returns the time until which a share is used up after one more packet. `None` if it is used up. A share
+/// allows a burst of a tenth of a second's packets, and at least four.
 fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
     let step = (NS_PER_S * part).checked_div(rate)?;
     let begin = until.max(now_ns);
     (begin - now_ns <= (NS_PER_S / 10).max(3 * step)).then_some(begin + step)
 }
 
-/// The class of a frame that is given to the kernel for a reason: that of its protocol where it speaks to this host or its link. What is only on
-/// its way through counts by the reason, so that it takes nothing from the daemons. `head` is the frame's first octets, `len` its length.
+/// Returns the class of a frame that is punted. A packet to this host or its link counts under its protocol.
+/// A transit packet counts under the punt reason, so that it takes nothing from the daemons. `head` is the
+/// first octets of the frame and `len` its length.
 #[must_use]
 pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
     let protocol = match why {
@@ -370,7 +392,7 @@ mod tests {
         let rate = |class| if class == PuntClass::Ospf { 100 } else { 1000 };
         let gate = Gate::new(rate, 1, 0);
         let mut passed = 0;
-        // A second of 10,000 hellos, and a BFD packet every 10 ms.
+        // A second of 10,000 hellos, with one BFD packet every 10 ms.
         for at in 0..10_000_u64 {
             passed += u32::from(gate.admit(PuntClass::Ospf, false, 0, at * 100_000));
             if at % 100 == 0 {
@@ -380,7 +402,7 @@ mod tests {
         assert!((100..=165).contains(&passed), "{passed}: the rate and its first burst");
         assert_eq!(gate.counted(PuntClass::Bfd), (100, 0));
         assert_eq!(gate.counted(PuntClass::Ospf), (u64::from(passed), 10_000 - u64::from(passed)));
-        // Another rate for one of them.
+        // Changes the rate of one class.
         gate.set_rates(|_| 1000, 1_000_000_000);
         let more =
             (0..10_000).filter(|at| gate.admit(PuntClass::Ospf, false, 0, 1_000_000_000 + at * 100_000));
@@ -409,7 +431,7 @@ mod tests {
         )
     }
 
-    /// A gate, and the neighbours of its router: whose addresses are known on which device, and which are asked for.
+    /// A gate and the router's neighbours, known and under resolution.
     struct Doorway {
         gate: Gate,
         adjacencies: Adjacencies,
@@ -417,7 +439,7 @@ mod tests {
     }
 
     impl Doorway {
-        /// The interfaces 1 and 2 are the devices 11 and 12.
+        /// Interfaces 1 and 2 are the devices 11 and 12.
         fn new(rate: u32) -> Doorway {
             let mut adjacencies = Adjacencies::new(&sync::qsbr::Domain::new(), 16, 1);
             adjacencies.bind(11, Some(1));
@@ -430,7 +452,7 @@ mod tests {
             self.gate.admits_from(class, origin, &self.view, 0, now_ns)
         }
 
-        /// The class that a packet counted under.
+        /// Returns the class that a packet was counted under.
         fn counts_as(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> PuntClass {
             let counts = || PuntClass::ALL.map(|class| self.gate.counted(class));
             let before = counts();
@@ -440,8 +462,8 @@ mod tests {
         }
     }
 
-    /// The session of an established neighbour gets every segment in while 20 times the limit of forged ones come in by the same interface,
-    /// from port 179 and from the neighbour's own address among others.
+    /// An established session gets every segment through, while forged segments at 20 times the limit arrive
+    /// on the same interface, from port 179 and from the neighbour's own address among others.
     #[test]
     fn a_session_lives_in_a_flood_of_forged_segments() {
         let door = Doorway::new(100);
@@ -466,7 +488,7 @@ mod tests {
         }
         assert!(refused > 18_000, "{refused}");
         assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
-        // Once it is not known any more, it is one of many.
+        // A peer that is no longer known is one of many.
         door.gate.set_peers([]);
         let late = (0..20).filter(|at| {
             door.admits(PuntClass::Bgp, &bgp(1, 7, (179, 5000)), 10_000_000_000 + at);
@@ -475,8 +497,8 @@ mod tests {
         assert!(late.count() < 20);
     }
 
-    /// OSPF and BFD that bear a BGP peer's address take nothing from its session, by whatever interface they come in, nor from the hellos of
-    /// the true neighbour.
+    /// Forged OSPF and BFD packets with a BGP peer's address take nothing from its session, on any interface,
+    /// nor from the hellos of the true neighbour.
     #[test]
     fn forged_hellos_of_a_peer_take_nothing_from_its_session() {
         let door = Doorway::new(100);
@@ -511,7 +533,8 @@ mod tests {
         assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
     }
 
-    /// OSPF and BFD of a gateway that routes use, at its interface; of one hop only with a sign that no router let them through.
+    /// OSPF and BFD packets of a gateway are accepted at its interface, single-hop ones only with evidence
+    /// that no router forwarded them.
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
         use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
@@ -549,8 +572,8 @@ mod tests {
         Origin::of(interface, &frame, frame.len())
     }
 
-    /// Known neighbours' ARP, neighbour discovery and DHCP pass while stations that are made up flood the same interface, and so does who is
-    /// asked for while nobody claims to be it.
+    /// ARP, neighbour discovery and DHCP packets of known neighbours pass while forged stations flood their
+    /// interface. Answers of an address under resolution pass unless others claim it.
     #[test]
     fn known_neighbours_live_in_a_flood_of_stations() {
         let mut door = Doorway::new(100);
@@ -569,7 +592,7 @@ mod tests {
                 origin(1, &format!("eth_src={mac},ip_src=10.0.0.7,ip_dst=10.0.0.1,udp,dst_port=67")),
             ),
         ];
-        // Another station, another interface.
+        // Another station and another interface.
         for other in [arp(1, 9, four), arp(2, mac.as_u64(), four), arp(1, mac.as_u64(), [10, 0, 0, 8])] {
             assert_eq!(door.counts_as(PuntClass::Arp, &other, 0), PuntClass::Arp);
         }
@@ -589,7 +612,7 @@ mod tests {
         }
         assert!(refused > 18_000, "{refused}");
         assert_eq!(door.gate.counted(PuntClass::Neighbour), (60, 0));
-        // A packet that waits for its neighbour makes the neighbour's answer welcome, for a while.
+        // A packet that waits for its neighbour makes the neighbour's answer acceptable for a while.
         let now = 10_000_000_000;
         let waiting = origin(2, "ip_src=10.0.2.2,ip_dst=10.0.0.99,udp");
         assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now), PuntClass::Arp);
@@ -602,7 +625,7 @@ mod tests {
         assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), late), PuntClass::Arp);
     }
 
-    /// However many stations claim to be who is asked for, those that are known have the reserve.
+    /// Any number of stations that claim an address under resolution leave the reserve to known neighbours.
     #[test]
     fn claims_to_be_who_is_asked_for_leave_the_known_theirs() {
         let mut door = Doorway::new(100);
@@ -621,7 +644,7 @@ mod tests {
         assert!(refused > 15_000, "{refused}");
     }
 
-    /// A source that has errors made without end leaves those of others theirs.
+    /// A source that causes an endless number of errors leaves the shares of other sources.
     #[test]
     fn one_source_of_errors_leaves_them_to_others() {
         let door = Doorway::new(100);
@@ -635,7 +658,8 @@ mod tests {
         }
     }
 
-    /// ARP of one interface, whatever its sources, leaves another interface's whole; and one source leaves another's.
+    /// ARP from one interface, whatever its sources, leaves another interface's share, and one source leaves
+    /// another's.
     #[test]
     fn a_flood_of_one_interface_leaves_the_class_to_others() {
         let door = Doorway::new(1000);
@@ -648,9 +672,9 @@ mod tests {
                 assert!(door.admits(PuntClass::Arp, &arp(2, 2), now), "at {number}");
             }
         }
-        // The flood has what the other leaves: the class' rate is used whole.
+        // The flood gets all that the other interface leaves, so that the rate of the class is fully used.
         assert!((1700..2200).contains(&flood), "{flood}");
-        // One source, on one interface.
+        // One source on one interface.
         for number in 0..20_000_u64 {
             let now = 10_000_000_000 + number * 100_000;
             door.admits(PuntClass::Arp, &arp(1, 1), now);

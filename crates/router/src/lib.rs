@@ -1,4 +1,4 @@
-//! The router: what becomes of a packet that is to be routed.
+//! The router function: routing decisions for the packets of a burst.
 //!
 //! ```text
 //!   Router::decide: for this router? -> rules choose tables -> destination
@@ -8,11 +8,14 @@
 //!       way out ──► adjacency: the neighbour's address and the interface  ──► Decision: Forward | Punt | Drop
 //! ```
 //!
-//! A room of the engine: it is handed the flow keys of a burst, or the destinations of [`plain`] packets, and answers with a [`Decision`]
-//! for each; it touches no frame. What the sender of a refused packet is told it says in full ([`IcmpError`]).
-//! A [`Fib`] belongs to one writer, the [`Adjacencies`] to the same one for all tables of a router; any number of workers ask their
-//! views. Routes that lead to the same share a path, so that one write repoints all of them, and a path that changes keeps as many
-//! flows where they are as its new shares allow ([`Buckets`]). A neighbour that changes its address is one write, too.
+//! The engine calls the router with the flow keys of a burst, or with the destinations of [`plain`] packets.
+//! The router returns one [`Decision`] for each packet and accesses no frame. For a refused packet the router
+//! builds the ICMP error to its sender ([`IcmpError`]).
+//!
+//! A [`Fib`] (one routing table) has one writer, and the [`Adjacencies`] of all tables of a router have the
+//! same writer. Any number of workers read their views. Routes with equal next hops share a path, so that one
+//! write redirects all of them. A path that changes keeps as many flows on their next hops as the new shares
+//! allow ([`Buckets`]). A neighbour that changes its link-layer address costs one write, too.
 //!
 //! ```
 //! use lookup::Prefix;

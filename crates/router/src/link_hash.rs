@@ -1,38 +1,41 @@
-//! The hash by which addresses behind a device are found: secret, since hosts on a link choose their addresses.
+//! The keyed hash of on-link addresses. The key is secret because hosts on a link choose their own addresses.
 //!
-//! A host of a /64 can have any number of addresses there, and answer for all of them. If it knew which addresses share places with
-//! a victim's, it could fill these places. So each table has secret numbers of its own, and its two places come from two sums of
-//! products with numbers apart (multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast", 2014): whatever
-//! two addresses are chosen, the upper halves of the sums agree as often as chance has it.
+//! A host of a /64 can use any number of addresses and answer for all of them. If it knew which addresses
+//! share slots with a victim's address, it could fill these slots. Each table therefore has secret numbers of
+//! its own, and the two slots of an address come from two sums of products with separate numbers (multilinear
+//! hashing, Lemire and Kaser, "Strongly universal string hashing is fast", 2014). For any two addresses the
+//! upper halves of the sums collide with the probability of random values.
 //!
-//! The sums of addresses in a row are an arithmetic progression, whose low bits cluster under some secrets. A bijection of 32 bits spreads
-//! the upper halves, so that all of their bits decide about the place; it maps no two different halves to one. Programs in the kernel
-//! compute the same (`route_link_hash()` in `bpf/include/route_answer.h`).
+//! The sums of consecutive addresses form an arithmetic progression, whose low bits cluster for some secrets.
+//! A bijection on 32 bits mixes the upper halves, so that all of their bits affect the slot, without mapping
+//! different halves to one value. Programs in the kernel compute the same function (`route_link_hash()` in
+//! `bpf/include/route_answer.h`).
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Secret numbers of a table.
+/// Number of secret numbers of a table.
 pub const LINK_SECRETS: usize = 12;
-/// Numbers of one of the two sums: one to begin with, and one for each 32 bits of device and address.
+/// Number of secret numbers of one of the two sums: an initial value, and one for each 32 bits of device and
+/// address.
 const OF_A_SUM: usize = LINK_SECRETS / 2;
 
-/// The hash of one table.
+/// The hash function of one table.
 #[derive(Clone)]
 pub struct LinkHash([u64; LINK_SECRETS]);
 
 impl LinkHash {
-    /// With new secrets.
+    /// Creates a hash function with new random secrets.
     pub fn new() -> LinkHash {
         let random = RandomState::new();
         LinkHash(std::array::from_fn(|nth| random.hash_one(nth)))
     }
 
-    /// With these secrets.
+    /// Creates a hash function with these secrets.
     pub fn with(secrets: [u64; LINK_SECRETS]) -> LinkHash {
         LinkHash(secrets)
     }
 
-    /// Two independent numbers of 32 bits: one in each half.
+    /// Returns two independent 32-bit hashes, one in each half of the word.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of words")]
     pub fn of(&self, device: u32, high: u64, low: u64) -> u64 {
@@ -48,7 +51,8 @@ impl LinkHash {
     }
 }
 
-/// Maps 32 bits to 32 bits one to one, so that each bit of the result depends on all bits of `half` (the finish of MurmurHash3, public domain).
+/// Maps 32 bits to 32 bits one to one, so that each bit of the result depends on all bits of `half` (the
+/// finaliser of MurmurHash3, public domain).
 #[inline]
 fn spread(half: u32) -> u32 {
     let half = (half ^ half >> 16).wrapping_mul(0x85eb_ca6b);
@@ -66,7 +70,7 @@ impl std::fmt::Debug for LinkHash {
 mod tests {
     use super::*;
 
-    /// What differs in few bits, at either end of the address, spreads as chance has it.
+    /// Addresses that differ in few bits, at either end, spread like random ones.
     #[test]
     fn addresses_that_differ_little_spread() {
         let hash = LinkHash::new();
@@ -78,7 +82,7 @@ mod tests {
                     let at = hash.of(3, 0x2001_0db8_0000_0000, low(nth)) >> shift & 255;
                     counts[usize::try_from(at).unwrap()] += 1;
                 }
-                // 256 each, give or take eight standard deviations.
+                // 256 each, within eight standard deviations.
                 assert!(
                     counts.iter().all(|count| (128..=512).contains(count)),
                     "{which}, {shift}: {counts:?}"

@@ -1,5 +1,5 @@
-//! Mirrors: what a table says and who neighbours are, once more, in memory of others, for programs in the kernel that route as workers
-//! do.
+//! Mirrors: copies of tables and neighbours in externally owned memory, for BPF programs that route like
+//! workers.
 //!
 //! ```text
 //!   trie (lookup) ──number of a path──► paths ──► 0: ask a worker │ a way │ blackhole
@@ -8,9 +8,9 @@
 //!       on the link itself ──(device, destination)──► links ──► number of an adjacency
 //! ```
 //!
-//! All of it is written by the tables' writer along with what workers have. Each step is one word, so that a reader finds what was there
-//! before a change or what is there after; a group is written whole before a path leads there, and what is not reached any more is
-//! used again when no reader can be in it ([`Readers`]).
+//! The tables' writer writes the mirror together with the workers' state. Each step is one word, so that a
+//! reader gets the state before or after a change. A group is written completely before a path refers to it.
+//! An unreferenced group is reused when no reader can use it any more ([`Readers`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -22,43 +22,47 @@ use crate::adjacency::{MOST, bits_of, halves, place};
 use crate::buckets::{BUCKETS, Buckets};
 use crate::link_hash::{LINK_SECRETS, LinkHash};
 
-/// Words of a group of ways: two buckets each.
+/// Number of words of a group of next hops, with two buckets each.
 pub const GROUP_WORDS: usize = BUCKETS / 2;
-/// Words of a neighbour: what [`crate::Adjacency`] is made of, and the address that it is found by.
+/// Number of words of a neighbour: those of [`crate::Adjacency`], and its address.
 pub const NEIGHBOUR_WORDS: usize = 4;
-/// Words of a line of links: numbers with a part of their keys' hash.
+/// Number of words of a line of the on-link hash table. Each holds a number and a part of its key's hash.
 pub const LINE_WORDS: usize = 8;
-/// Words that a neighbour's packets are counted in on each CPU.
+/// Number of words that count a neighbour's packets and bytes on each CPU.
 pub const COUNT_WORDS: usize = 2;
 
-/// What a path's word says, in its upper half; the lower half is the number of a way or of a group.
+/// Type of a path's word, in its upper half. The lower half is the number of a next hop or group.
 const WAY: u64 = 1 << 32;
 const GROUP: u64 = 2 << 32;
 const BLACKHOLE: u64 = 3 << 32;
-/// Ask a worker.
+/// Type of a path that a worker must handle.
 const UP: u64 = 0;
 
-/// Where a table stands, all zero.
+/// The memory of a routing table's mirror, initially zero.
 pub struct TableMirror {
-    /// The words of the IPv4 trie.
+    /// Words of the IPv4 trie.
     pub four: Memory,
-    /// The words of the IPv6 trie.
+    /// Words of the IPv6 trie.
     pub six: Memory,
-    /// A word for each path; those for which there is none are the workers'.
+    /// One word for each path. Paths beyond its end are left to the workers.
     pub paths: Memory,
-    /// [`GROUP_WORDS`] for each group. When they are used up, what leads to further ones is the workers'.
+    /// [`GROUP_WORDS`] for each group. When all groups are in use, paths with further groups are left to the
+    /// workers.
     pub groups: Memory,
 }
 
-/// Where neighbours stand, all zero.
+/// The memory of the neighbours' mirror, initially zero.
 pub struct NeighbourMirror {
     /// [`NEIGHBOUR_WORDS`] for each number, 0 included.
     pub neighbours: Memory,
-    /// A power of two of lines of [`LINE_WORDS`]. Who finds no place there is the workers' where destinations are on the link itself.
+    /// Hash table of on-link neighbours: a power of two of lines of [`LINE_WORDS`]. On-link destinations
+    /// without an entry are left to the workers.
     pub links: Memory,
-    /// The secret numbers of the hash of `links`, which programs must have, too: random ones, of nobody else.
+    /// Secret numbers of the hash of `links`, which the BPF programs must share. Random, and used for nothing
+    /// else.
     pub secrets: [u64; LINK_SECRETS],
-    /// [`COUNT_WORDS`] for each number, 0 included, for one CPU after the other: packets and bytes that programs have sent.
+    /// [`COUNT_WORDS`] for each number, 0 included, for one CPU after the other: packets and bytes that BPF
+    /// programs have sent.
     pub counts: Memory,
 }
 
@@ -66,7 +70,7 @@ fn words(memory: &Memory) -> &[AtomicU64] {
     memory.as_ref().as_ref()
 }
 
-/// What a path says to whoever cannot ask [`crate::View`].
+/// The form of a path in a mirror.
 pub enum Saying<'a> {
     Up,
     Blackhole,
@@ -74,12 +78,12 @@ pub enum Saying<'a> {
     Group(&'a Buckets<u32>),
 }
 
-/// The writer of paths and groups.
+/// The writer of the mirrored paths and groups.
 pub struct PathMirror {
     paths: Memory,
     groups: Memory,
     free: Vec<u32>,
-    /// By the number of its path.
+    /// Number of a path's group, by number of the path.
     used: HashMap<u32, u32>,
     leaving: VecDeque<(Ticket, u32)>,
 }
@@ -91,7 +95,7 @@ impl PathMirror {
         PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
     }
 
-    /// What a path says from now on.
+    /// Publishes a path.
     pub fn write(&mut self, path: u32, saying: &Saying<'_>, readers: &Readers) {
         let Some(at) = words(&self.paths).get(place(path)) else { return };
         let (word, group) = match saying {
@@ -118,7 +122,7 @@ impl PathMirror {
         self.leaving.extend(before.map(|before| (readers.begin(), before)));
     }
 
-    /// Nothing leads to a path any more.
+    /// Releases the group of a path that is no longer referred to.
     pub fn leave(&mut self, path: u32, readers: &Readers) {
         let group = self.used.remove(&path);
         self.leaving.extend(group.map(|group| (readers.begin(), group)));
@@ -135,7 +139,7 @@ fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(Ticket, u32)>, readers: &Re
     free.pop()
 }
 
-/// The writer of neighbours.
+/// The writer of the mirrored neighbours.
 pub struct Neighbours(NeighbourMirror, LinkHash);
 
 impl Neighbours {
@@ -148,21 +152,21 @@ impl Neighbours {
         words(&self.0.neighbours).get(place(number) * NEIGHBOUR_WORDS + nth)
     }
 
-    /// The first word of a neighbour: its link-layer address, and flags.
+    /// Writes the first word of a neighbour: its link-layer address and flags.
     pub fn write(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 0) {
             at.store(word, Ordering::Release);
         }
     }
 
-    /// Its device and interface.
+    /// Writes the second word of a neighbour: its device and interface.
     pub fn place(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 1) {
             at.store(word, Ordering::Release);
         }
     }
 
-    /// Lets a number be found by its address.
+    /// Adds a number to the hash table of on-link neighbours.
     pub fn enter(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
         for (nth, half) in [(2, high), (3, low)] {
@@ -177,7 +181,7 @@ impl Neighbours {
         }
     }
 
-    /// It is not found any more.
+    /// Removes a number from the hash table of on-link neighbours.
     pub fn leave(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
         let hash = self.1.of(device, high, low);
@@ -197,7 +201,7 @@ impl Neighbours {
         })
     }
 
-    /// Packets and bytes that programs have sent to a number.
+    /// Returns the packets and bytes that BPF programs have sent to a neighbour.
     pub fn counted(&self, number: u32, numbers: usize) -> (u64, u64) {
         let all = words(&self.0.counts);
         let rows = all.chunks_exact((numbers * COUNT_WORDS).max(1));
@@ -212,7 +216,8 @@ impl Neighbours {
     }
 }
 
-/// A place's number, below the lower part of the hash: never 0 together with a number.
+/// Returns a hash table entry: the number below a part of the hash. An entry with a number other than 0 is
+/// never 0.
 fn entry_of(hash: u64, number: u32) -> u64 {
     hash << 24 | u64::from(number & MOST)
 }
@@ -244,7 +249,8 @@ mod tests {
         })
     }
 
-    /// A host on the link that knew the secrets could have all places of another's address; under other secrets, all are found.
+    /// A host on the link that knew the secrets could fill all slots of another address. Under other secrets,
+    /// all addresses are found.
     #[test]
     fn addresses_that_collide_under_one_secret_do_not_under_another() {
         let known = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);

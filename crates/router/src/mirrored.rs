@@ -1,24 +1,25 @@
-//! Interfaces for which no device of the kernel's stands on the wire: VLANs of a port, and ports that the kernel knows nothing of. Each has a
-//! TAP of its own as its mirror in the kernel, by which the kernel gets what is its own and sends.
+//! Interfaces without a kernel device on the wire: VLANs of a port, and ports that the kernel does not know.
+//! Each has a punt TAP of its own in the kernel, by which the kernel receives the interface's packets and
+//! sends.
 
 use packet::VlanTags;
 
 use crate::room::Kernel;
 
-/// See the module documentation. Interfaces are known by their numbers.
+/// VLAN tags and punt TAPs of the interfaces, by interface number. See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Mirrored {
-    /// By the interface of the port and the VLAN, in order.
+    /// Interface of each VLAN, by the port's interface and the VLAN, sorted.
     vlans: Vec<((u16, u16), u16)>,
-    /// The same of those with two tags.
+    /// Interface of each pair of tags, by the port's interface and the tags, sorted.
     pairs: Vec<((u16, VlanTags), u16)>,
-    /// The tags of an interface.
+    /// Tags of each interface, by number.
     tags: Vec<Option<VlanTags>>,
     kernels: Vec<Option<Kernel>>,
 }
 
 impl Mirrored {
-    /// Makes an interface that of the frames with these tags on the port whose own interface is `base`.
+    /// Assigns frames with these tags, on the port with interface `base`, to an interface.
     pub fn add_vlan(&mut self, interface: u16, base: u16, tags: VlanTags) {
         let new = match tags.inner {
             None => insert(&mut self.vlans, (base, tags.outer.get()), interface),
@@ -29,26 +30,26 @@ impl Mirrored {
         }
     }
 
-    /// Gives an interface a way into the kernel of its own.
+    /// Sets the punt TAP of an interface.
     pub fn add_kernel(&mut self, interface: u16, kernel: Kernel) {
         put(&mut self.kernels, interface, kernel);
     }
 
-    /// Whether there are VLANs at all.
+    /// Returns whether there are VLAN interfaces.
     #[inline]
     #[must_use]
     pub fn has_vlans(&self) -> bool {
         !self.vlans.is_empty() || !self.pairs.is_empty()
     }
 
-    /// Whether there are some with two tags.
+    /// Returns whether there are interfaces with two tags.
     #[inline]
     #[must_use]
     pub fn has_pairs(&self) -> bool {
         !self.pairs.is_empty()
     }
 
-    /// The interface of two tags on a port.
+    /// Returns the interface of a pair of tags on a port.
     #[inline]
     #[must_use]
     pub fn of_pair(&self, base: u16, tags: VlanTags) -> Option<u16> {
@@ -56,7 +57,7 @@ impl Mirrored {
         Some(self.pairs[at].1)
     }
 
-    /// The interface of a VLAN of a port.
+    /// Returns the interface of a VLAN on a port.
     #[inline]
     #[must_use]
     pub fn of_vlan(&self, base: u16, vlan: u16) -> Option<u16> {
@@ -64,14 +65,14 @@ impl Mirrored {
         Some(self.vlans[at].1)
     }
 
-    /// The tags that packets bear which leave by an interface.
+    /// Returns the tags of packets that leave by an interface. `None` for an untagged interface.
     #[inline]
     #[must_use]
     pub fn tags(&self, interface: u16) -> Option<VlanTags> {
         *self.tags.get(usize::from(interface))?
     }
 
-    /// The way into the kernel that is an interface's own.
+    /// Returns the punt TAP of an interface. `None` if the interface has none of its own.
     #[inline]
     #[must_use]
     pub fn kernel(&self, interface: u16) -> Option<&Kernel> {
@@ -79,7 +80,7 @@ impl Mirrored {
     }
 }
 
-/// False if there is one already.
+/// Inserts an entry in order. Returns false if the key exists already.
 fn insert<K: Ord + Copy>(list: &mut Vec<(K, u16)>, key: K, interface: u16) -> bool {
     let found = list.binary_search_by_key(&key, |(key, _)| *key);
     found.map_err(|at| list.insert(at, (key, interface))).is_err()

@@ -1,20 +1,21 @@
-//! This host's own IPv4 addresses and the broadcast addresses of its links: no packet on its way elsewhere comes from one (RFC 1812, 5.3.7 and
-//! 4.2.2.11; Linux `fib_validate_source`).
+//! The IPv4 addresses of this host and the broadcast addresses of its links. A packet from one of them must
+//! not be forwarded (RFC 1812, 5.3.7 and 4.2.2.11; Linux `fib_validate_source`).
 //!
-//! Every packet's source is looked for. A bit for each of 16,384 hashes says of nearly all that they are none of these, as the hook's
-//! `route_own_bits` do (`bpf/include/route_checks.h`).
+//! The source of every packet is looked up. A bitmap with one bit for each of 16,384 hash values excludes
+//! nearly all other addresses at once, like the BPF programs' `route_own_bits`
+//! (`bpf/include/route_checks.h`).
 
 use std::collections::HashSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Bits of a hash.
+/// Number of bits of a hash value.
 const HASH_BITS: u32 = 14;
 const WORDS: usize = 1 << (HASH_BITS - 6);
 /// 2^32 divided by the golden ratio (Fibonacci hashing).
 const MIX: u32 = 0x9e37_79b9;
 
-/// See the module documentation.
+/// The set of own addresses. See the module documentation.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OwnAddresses {
     bits: Box<[u64; WORDS]>,
@@ -46,7 +47,8 @@ impl FromIterator<Ipv4Addr> for OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Whether an address, its first octet highest, may be one of them: false of nearly all others.
+    /// Returns whether an address, first octet highest, may be in the set. False for nearly all addresses
+    /// outside the set.
     #[inline(always)]
     #[must_use]
     pub fn may_hold(&self, address: u32) -> bool {
@@ -54,7 +56,7 @@ impl OwnAddresses {
         self.bits[word] >> bit & 1 != 0
     }
 
-    /// Whether an address, its first octet highest, is one of them.
+    /// Returns whether an address, first octet highest, is in the set.
     #[inline]
     #[must_use]
     pub fn holds(&self, address: u32) -> bool {
@@ -62,11 +64,11 @@ impl OwnAddresses {
     }
 }
 
-/// The word and the bit of an address.
+/// Returns the word and the bit of an address in the bitmap.
 #[inline(always)]
 fn place(address: u32) -> (usize, u32) {
     let hash = address.wrapping_mul(MIX) >> (32 - HASH_BITS);
-    // Below WORDS: the hash has HASH_BITS bits.
+    // The result is below WORDS, because the hash has HASH_BITS bits.
     ((hash >> 6) as usize & (WORDS - 1), hash & 63)
 }
 

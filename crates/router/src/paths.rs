@@ -1,4 +1,5 @@
-//! What routes lead to. Equal paths are one, with a number that tries hold.
+//! Paths: the actions and next hops that routes lead to. Equal paths are stored once, with a number that the
+//! tries hold.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -14,58 +15,60 @@ use crate::adjacency::Adjacencies;
 use crate::buckets::Buckets;
 use crate::mirror::{PathMirror, Saying};
 
-/// A way out.
+/// A next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Way {
-    /// The interface.
+    /// Index of the kernel's device that packets leave by.
     pub interface: u32,
-    /// The next router, which may be of the other family; none where destinations are on the link itself.
+    /// Address of the gateway, which may be of the other family. `None` if destinations are on the link
+    /// itself.
     pub gateway: Option<IpAddr>,
-    /// Its share among others, from 1 on.
+    /// Weight among the next hops of a path, at least 1.
     pub weight: u16,
 }
 
-/// What a route says.
+/// The action or next hops of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
-    /// It is this host: the kernel's.
+    /// Delivers packets to this host, by the kernel.
     Local,
-    /// Drop without a word.
+    /// Drops packets silently.
     Blackhole,
-    /// Drop, and say that the host is unreachable.
+    /// Drops packets and reports to the sender that the host is unreachable.
     Unreachable,
-    /// Drop, and say that it is forbidden.
+    /// Drops packets and reports to the sender that they are prohibited.
     Prohibit,
-    /// Look in the next table.
+    /// Continues the look-up in the next table.
     Throw,
-    /// Go on by one of these. Without any it is as if there were no route.
+    /// Forwards packets to one of these next hops. An empty list counts as no route.
     Ways(Vec<Way>),
-    /// What [`crate::Fib::define`] has said of this number; nothing, until it has.
+    /// Uses the path that [`crate::Fib::define`] has set for this number. An undefined number counts as no
+    /// route.
     Shared(u32),
 }
 
-/// What a table says of a packet.
+/// The result of a table look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing.
+    /// No route matches.
     NoRoute,
-    /// As [`Path::Local`].
+    /// The packet is for this host, as in [`Path::Local`].
     Local,
-    /// As [`Path::Blackhole`].
+    /// The packet is dropped silently, as in [`Path::Blackhole`].
     Blackhole,
-    /// As [`Path::Unreachable`].
+    /// The destination is unreachable, as in [`Path::Unreachable`].
     Unreachable,
-    /// As [`Path::Prohibit`].
+    /// The packet is prohibited, as in [`Path::Prohibit`].
     Prohibit,
-    /// As [`Path::Throw`].
+    /// The look-up continues in the next table, as in [`Path::Throw`].
     Throw,
-    /// Packets of its family are not routed that come in where it did.
+    /// Forwarding of the packet's family is disabled on its ingress interface.
     NotForwarding,
-    /// Go on to the adjacency of this number ([`crate::AdjacencyView`]).
+    /// The packet is forwarded to the adjacency with this number ([`crate::AdjacencyView`]).
     Forward(u32),
 }
 
-/// A path as readers have it.
+/// A path in the form for readers.
 #[derive(Debug)]
 enum Compiled {
     Always(Verdict),
@@ -73,7 +76,7 @@ enum Compiled {
 }
 
 impl Compiled {
-    /// The same for a mirror: what it cannot carry out is the workers' to say.
+    /// Returns the path in the form for a mirror. Workers handle what a mirror cannot express.
     fn saying(&self) -> Saying<'_> {
         match self {
             Compiled::Always(Verdict::Forward(number)) => Saying::Way(*number),
@@ -84,21 +87,22 @@ impl Compiled {
     }
 }
 
-/// How flows share a path.
+/// The distribution of flows over the next hops of a path.
 #[derive(Clone, Debug)]
 enum Held {
-    /// None go on by it.
+    /// The path has no next hops.
     Nothing,
-    /// All of them take this way.
+    /// The path has one next hop.
     One(Way),
     Many(Box<Buckets<Way>>),
 }
 
 impl Held {
-    /// How flows share what a path says, if before they shared it like this.
+    /// Returns the distribution for a path. Flows keep the next hops that `before` assigned, as far as
+    /// possible.
     fn new(path: &Path, before: &Held) -> Held {
         let Path::Ways(ways) = path else { return Held::Nothing };
-        // A way is the same one with another weight.
+        // A next hop with another weight is still equal.
         let members: Vec<(Way, u16)> =
             ways.iter().map(|way| (Way { weight: 1, ..*way }, way.weight)).collect();
         match members.as_slice() {
@@ -116,7 +120,7 @@ impl Held {
         }
     }
 
-    /// The form for readers of what a path says; `taken` gets the adjacencies that it leads to.
+    /// Returns the path in the form for readers. Appends the adjacencies that it refers to to `taken`.
     fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
         let mut take = |way: &Way| {
             let number = adjacencies.take(way);
@@ -136,38 +140,39 @@ impl Held {
     }
 }
 
-/// In a path's word: all flows go on to the adjacency whose number is the lower half. A path without it says more than a word holds.
+/// Flag of a path's word: all flows use the adjacency whose number is the lower half. The word of any other
+/// path is 0, and readers load its slot.
 const ONWARD: u64 = 1 << 32;
 
-/// Paths by number, as readers have them.
+/// The paths by number, as seen by readers.
 #[derive(Clone, Debug)]
 pub struct PathView {
     slots: Arc<Slots<Compiled>>,
-    /// What most paths say, in a word, so that readers need not follow a pointer.
+    /// Words of the most common paths, which save readers following a pointer.
     words: Arc<[AtomicU64]>,
 }
 
 impl PathView {
-    /// Whether it is the same paths'.
+    /// Returns whether two views are of one set of paths.
     pub fn is(&self, other: &PathView) -> bool {
         Arc::ptr_eq(&self.slots, &other.slots)
     }
 
-    /// The paths as a reader sees them.
+    /// Returns the paths as a reader sees them.
     #[inline]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
         Sayings { slots: self.slots.seen_by(reader), words: &self.words }
     }
 }
 
-/// Paths as a reader sees them.
+/// The paths as one reader sees them.
 pub struct Sayings<'a> {
     slots: Seen<'a, Compiled>,
     words: &'a [AtomicU64],
 }
 
 impl Sayings<'_> {
-    /// What the path of this number says of a flow, whose hash is asked for where several ways share it.
+    /// Returns the verdict of a path for a flow. `hash` is called only if the path has several next hops.
     #[inline(always)]
     pub fn verdict(&self, hop: Hop, hash: impl FnOnce() -> u32) -> Verdict {
         match self.onward(hop) {
@@ -176,7 +181,7 @@ impl Sayings<'_> {
         }
     }
 
-    /// The adjacency that the path of this number leads to, if it is one for all flows.
+    /// Returns the adjacency of a path with one next hop. `None` for other paths.
     #[inline(always)]
     pub fn onward(&self, hop: Hop) -> Option<u32> {
         let at = usize::try_from(hop.0).unwrap_or(usize::MAX);
@@ -185,7 +190,7 @@ impl Sayings<'_> {
         (word & ONWARD != 0).then_some(word as u32)
     }
 
-    /// Tells all that the path of this number says, of whatever flow.
+    /// Calls `each` with every possible verdict of a path, for any flow.
     pub fn each(&self, hop: Hop, mut each: impl FnMut(Verdict)) {
         match usize::try_from(hop.0).ok().and_then(|at| self.slots.get(at)) {
             None => each(Verdict::NoRoute),
@@ -198,7 +203,7 @@ impl Sayings<'_> {
 
     #[inline(never)]
     fn said(&self, at: usize, hash: impl FnOnce() -> u32) -> Verdict {
-        // Nobody is at 0.
+        // Slot 0 is always empty.
         match self.slots.get(at) {
             None => Verdict::NoRoute,
             Some(Compiled::Always(verdict)) => *verdict,
@@ -209,18 +214,18 @@ impl Sayings<'_> {
     }
 }
 
-/// A path that is in use.
+/// A path in use.
 #[derive(Debug)]
 struct Used {
     number: u32,
     routes: usize,
-    /// What a changed path begins with.
+    /// Current distribution, from which a changed path starts.
     held: Held,
-    /// Adjacencies that it leads to.
+    /// Numbers of the adjacencies that the path refers to.
     taken: Vec<u32>,
 }
 
-/// The writer's side.
+/// The writer of the paths.
 pub struct Paths {
     slots: Arc<Slots<Compiled>>,
     words: Arc<[AtomicU64]>,
@@ -229,26 +234,26 @@ pub struct Paths {
     used: HashMap<Path, Used>,
     by_number: HashMap<u32, Path>,
     free: Vec<u32>,
-    /// Numbers that readers may still have looked up, with when they cannot any more.
+    /// Freed numbers that readers may still use, with the tickets that show when they no longer do.
     leaving: VecDeque<(Ticket, u32)>,
-    /// What shared paths say.
+    /// Definitions of shared paths.
     shared: HashMap<u32, Path>,
     limit: u32,
 }
 
 impl Paths {
-    /// Room for so many different paths.
+    /// Creates space for `limit` different paths.
     pub fn new(domain: &Arc<Domain>, limit: u32) -> Paths {
         Paths::made(&Readers::of(domain), limit, None)
     }
 
-    /// The same with a mirror.
+    /// Like [`Paths::new`], with a mirror.
     pub fn mirrored(readers: &Readers, limit: u32, mirror: PathMirror) -> Paths {
         Paths::made(readers, limit, Some(mirror))
     }
 
     fn made(readers: &Readers, limit: u32, mirror: Option<PathMirror>) -> Paths {
-        // 0 is no path.
+        // Number 0 is no path.
         let places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1);
         Paths {
             slots: Arc::new(Slots::new(readers.workers(), places)),
@@ -280,7 +285,8 @@ impl Paths {
         self.by_number.get(&hop.0)
     }
 
-    /// The number of a path, for one route more; one that is new begins with the flows' shares of `before`. `None`: there is no room.
+    /// Returns the number of a path and counts one more route. A new path starts from the distribution of
+    /// `before`. `None` if there is no space.
     pub fn take(&mut self, path: &Path, before: Option<Hop>, adjacencies: &mut Adjacencies) -> Option<Hop> {
         if let Some(used) = self.used.get_mut(path) {
             used.routes += 1;
@@ -294,7 +300,7 @@ impl Paths {
         Some(Hop(number))
     }
 
-    /// One route less leads to a path.
+    /// Releases one route's reference to a path.
     pub fn give_back(&mut self, hop: Hop, adjacencies: &mut Adjacencies) {
         let Some(path) = self.by_number.get(&hop.0) else { return };
         let Some(used) = self.used.get_mut(path) else { return };
@@ -309,11 +315,11 @@ impl Paths {
         if let Some(mirror) = &mut self.mirror {
             mirror.leave(hop.0, &self.readers);
         }
-        // Readers that have looked it up may ask what it says until their burst ends.
+        // Readers that have looked the number up may use it until their burst ends.
         self.leaving.push_back((self.readers.begin(), hop.0));
     }
 
-    /// What a shared path says from now on, for all routes that lead to it; with `None` nothing.
+    /// Sets the definition of a shared path, for all routes that use it. `None` removes the definition.
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         match path {
             Some(path) => drop(self.shared.insert(shared, path.clone())),
@@ -324,9 +330,9 @@ impl Paths {
         let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));
         let (held, taken) = self.compile(number, &key, &before, adjacencies);
         let Some(used) = self.used.get_mut(&key) else { return };
-        // A path without ways for a while keeps its flows.
+        // A path that is temporarily without next hops keeps its distribution.
         used.held = if matches!(held, Held::Nothing) { before } else { held };
-        // Only now: those that it leads to before and after keep their numbers.
+        // Released last, so that adjacencies in use before and after keep their numbers.
         let left = std::mem::replace(&mut used.taken, taken);
         left.into_iter().for_each(|number| adjacencies.give_back(number));
     }
@@ -351,7 +357,8 @@ impl Paths {
         (held, taken)
     }
 
-    /// Tells readers what a path says. Those in between meet what it said before or what it says now: each is right.
+    /// Publishes a path to readers. A concurrent reader gets the old or the new path, both of which are
+    /// valid.
     fn say(&self, number: u32, said: Option<Compiled>) {
         let at = usize::try_from(number).unwrap_or(0);
         let word = match said {
@@ -367,7 +374,7 @@ impl Paths {
     fn number(&mut self) -> Option<u32> {
         while let Some((ticket, number)) = self.leaving.front().copied() {
             if self.free.is_empty() {
-                // Workers are past it soon or not at all; strangers are in some milliseconds.
+                // Workers pass it soon or not at all. External readers pass it within milliseconds.
                 self.readers.wait_for_strangers(ticket);
             }
             if !self.readers.are_past(ticket) {

@@ -1,18 +1,20 @@
-//! Plain packets, told from their first octets: nearly all that a router gets. Nothing but their destination has to be known of them
-//! to route them, so that no flow key is made.
+//! Recognition of plain packets from their first octets. Nearly all packets of a router are plain. Routing
+//! them needs only the destination address, so that no flow key is extracted.
 //!
-//! What is not plain takes the way by the key ([`Router::admit`](crate::Router::admit)), which says the same of plain ones, too, but
-//! for an IPv4 header's checksum: here it has been verified. Tests hold the two against each other. So does what may come from one of this
-//! host's own addresses ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)), which callers ask.
+//! Other packets are routed by their flow key ([`Router::admit`](crate::Router::admit)). `Router::admit`
+//! accepts plain packets too, with equal results except for two checks. It does not verify the IPv4 header
+//! checksum, which this module verifies. It drops packets from this host's own addresses, which callers of
+//! this module must check ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)). Tests compare the two.
 
-/// Octets that [`four`] reads: Ethernet's header, and IPv4's without options.
+/// Octets that [`four`] reads: an Ethernet header and an IPv4 header without options.
 pub const HEAD_4: usize = 14 + 20;
-/// Octets that [`six`] reads: Ethernet's header, and IPv6's.
+/// Octets that [`six`] reads: an Ethernet header and an IPv6 header.
 pub const HEAD_6: usize = 14 + 40;
 
-/// The destination of a plain IPv4 packet: for the station whose address is the word `own` ([`packet::MacAddr::to_wire_word`]), without
-/// tags and options, whole, its checksum right, with a hop left, between addresses that packets on their way may have (RFC 1812, 4.2.2
-/// and 5.3.7). `len` is the whole frame's.
+/// Returns the destination of a plain IPv4 packet, and `None` for other packets. A plain packet is addressed
+/// to the interface with the MAC address word `own` ([`packet::MacAddr::to_wire_word`]). It has no tags and
+/// no options, is complete, has a correct header checksum and a TTL above 1, and has source and destination
+/// addresses that may be forwarded (RFC 1812, 4.2.2 and 5.3.7). `len` is the length of the whole frame.
 #[inline(always)]
 #[must_use]
 pub fn four(own: u64, head: &[u8; HEAD_4], len: usize) -> Option<u32> {
@@ -20,7 +22,7 @@ pub fn four(own: u64, head: &[u8; HEAD_4], len: usize) -> Option<u32> {
     let (third, fourth) = (le64::<16>(head), le64::<24>(head));
     let last = u64::from(u16::from_le_bytes([head[32], head[33]]));
     let total = usize::from(u16::from_be_bytes([head[16], head[17]]));
-    // One branch: a packet that is not plain is the exception, whatever it is.
+    // All conditions are combined into one branch, because packets that are not plain are rare.
     let plain = (first << 16 == own << 16)
         // EtherType, version and header length.
         & ((second >> 32) & 0xff_ffff == 0x45_0008)
@@ -33,14 +35,14 @@ pub fn four(own: u64, head: &[u8; HEAD_4], len: usize) -> Option<u32> {
     plain.then(|| u32::from_be_bytes([head[30], head[31], head[32], head[33]]))
 }
 
-/// The source of an IPv4 packet without options.
+/// Returns the source address of an IPv4 packet without options.
 #[inline(always)]
 #[must_use]
 pub fn source(head: &[u8; HEAD_4]) -> u32 {
     u32::from_be_bytes([head[26], head[27], head[28], head[29]])
 }
 
-/// Whether IPv4 addresses that begin with an octet may be those of packets on their way: neither 0 nor 127, nor 224 and above.
+/// Whether IPv4 addresses with this first octet may be forwarded: 1 to 223 except 127.
 static HOSTS: [bool; 256] = {
     let mut hosts = [false; 256];
     let mut first = 1;
@@ -51,7 +53,8 @@ static HOSTS: [bool; 256] = {
     hosts
 };
 
-/// The destination of a plain IPv6 packet: as [`four`], without a hop-by-hop header, between global unicast addresses (2000::/3).
+/// Returns the destination of a plain IPv6 packet. Like [`four`], for packets without a hop-by-hop header
+/// between global unicast addresses (2000::/3).
 #[inline(always)]
 #[must_use]
 pub fn six(own: u64, head: &[u8; HEAD_6], len: usize) -> Option<u128> {
@@ -67,7 +70,7 @@ pub fn six(own: u64, head: &[u8; HEAD_6], len: usize) -> Option<u128> {
     plain.then(|| head.last_chunk::<16>().map_or(0, |address| u128::from_be_bytes(*address)))
 }
 
-/// Whether the checksum of an IPv4 header without options holds (RFC 1071).
+/// Returns whether the checksum of an IPv4 header without options is correct (RFC 1071).
 #[inline(always)]
 #[must_use]
 pub fn is_sound(head: &[u8; HEAD_4]) -> bool {
@@ -75,20 +78,22 @@ pub fn is_sound(head: &[u8; HEAD_4]) -> bool {
     adds_up(le64::<16>(head), le64::<24>(head), le64::<8>(head) >> 48 | last << 16)
 }
 
-/// Whether 16-bit words, four to each of these, add up to all ones. Not all of them are zero.
+/// Returns whether the 16-bit words, four in each argument, add up to all ones in ones' complement. At least
+/// one word must not be zero.
 #[inline(always)]
 fn adds_up(one: u64, two: u64, three: u64) -> bool {
     let sum = add(add(one, two), three);
-    // Ones' complement addition is addition modulo 65,535, in words of 64 bits as in those of 16. What an odd number divides is the
-    // product of its inverse, modulo 2^64, and a quotient; what it does not divide is the product of something larger.
+    // Ones' complement addition is addition modulo 65,535, in 64-bit words as in 16-bit words. A multiple of
+    // an odd number times the number's inverse modulo 2^64 is the quotient, and any other number gives a
+    // larger product.
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// Of 65,535 modulo 2^64.
+/// The inverse of 65,535 modulo 2^64.
 const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
 const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
 
-/// Ones' complement addition: a carry out comes in again.
+/// Adds two words in ones' complement, with end-around carry.
 #[inline(always)]
 fn add(one: u64, two: u64) -> u64 {
     let (sum, carry) = one.overflowing_add(two);

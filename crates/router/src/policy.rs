@@ -1,4 +1,4 @@
-//! Policy rules: which tables are asked about which packets (RFC 1812, 5.2.4.3; Linux `ip rule`).
+//! Policy routing rules, which select the tables for a packet (RFC 1812, 5.2.4.3, Linux `ip rule`).
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::adjacency::{bits_of, mapped};
 use crate::fib::View;
 use crate::paths::Verdict;
 
-/// Packets that a rule is for.
+/// The packets that a rule selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     source: Block,
@@ -18,7 +18,7 @@ pub struct Selector {
     invert: bool,
 }
 
-/// Addresses that begin alike.
+/// A prefix of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     bits: u128,
@@ -40,49 +40,49 @@ impl Block {
 }
 
 impl Selector {
-    /// All packets.
+    /// The selector of all packets.
     pub const ALL: Selector =
         Selector { source: Block::ALL, destination: Block::ALL, tos: 0, interface: None, invert: false };
 
-    /// Of those, only the ones from these addresses.
+    /// Restricts the selector to sources in a prefix.
     #[must_use]
     pub fn from(self, address: IpAddr, length: u8) -> Selector {
         Selector { source: Block::new(address, length), ..self }
     }
 
-    /// Of those, only the ones to these addresses.
+    /// Restricts the selector to destinations in a prefix.
     #[must_use]
     pub fn to(self, address: IpAddr, length: u8) -> Selector {
         Selector { destination: Block::new(address, length), ..self }
     }
 
-    /// Of those, only the ones with this type of service (without its two lowest bits); 0: any.
+    /// Restricts the selector to a type of service, without its two lowest bits. 0 for any.
     #[must_use]
     pub fn tos(self, tos: u8) -> Selector {
         Selector { tos, ..self }
     }
 
-    /// Of those, only the ones that came in by the interface of this number.
+    /// Restricts the selector to packets that arrived on the interface with this number.
     #[must_use]
     pub fn interface(self, interface: u16) -> Selector {
         Selector { interface: Some(interface), ..self }
     }
 
-    /// All packets but those.
+    /// Inverts the selector.
     #[must_use]
     pub fn invert(self) -> Selector {
         Selector { invert: !self.invert, ..self }
     }
 
-    /// Whether a packet that came in by the interface of this number is one of them.
+    /// Returns whether a packet that arrived on an interface is selected.
     #[must_use]
     pub fn selects(&self, key: &FlowKey, interface: u16) -> bool {
         let Some((from, to)) = addresses(key) else { return false };
         self.fits(key, from, to, Some(interface))
     }
 
-    /// Whether one that goes back to the packet's source is one of them, as Linux asks (`fib_validate_source`): it comes in by no interface
-    /// that a rule could name.
+    /// Returns whether a packet back to the packet's source is selected, as in Linux (`fib_validate_source`).
+    /// The packet back has no ingress interface that a rule could match.
     #[must_use]
     pub fn selects_back(&self, key: &FlowKey) -> bool {
         let Some((from, to)) = addresses(key) else { return false };
@@ -98,7 +98,7 @@ impl Selector {
     }
 }
 
-/// Source and destination of an IP packet.
+/// Returns source and destination of an IP packet.
 fn addresses(key: &FlowKey) -> Option<(u128, u128)> {
     match key.l3_kind() {
         L3Kind::Ipv4 => Some((mapped(key.ipv4_src().to_bits()), mapped(key.ipv4_dst().to_bits()))),
@@ -107,7 +107,7 @@ fn addresses(key: &FlowKey) -> Option<(u128, u128)> {
     }
 }
 
-/// What is asked, and about which packets.
+/// A policy rule: a selector and its action.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     selector: Option<Selector>,
@@ -121,7 +121,7 @@ enum Ask {
 }
 
 impl Lookup {
-    /// A table, about those packets.
+    /// Returns a rule that looks the selected packets up in a table.
     #[must_use]
     pub fn table_for(selector: Selector, table: View) -> Lookup {
         Lookup {
@@ -130,7 +130,7 @@ impl Lookup {
         }
     }
 
-    /// What is said of those packets without looking anything up.
+    /// Returns a rule that assigns a verdict to the selected packets without a look-up.
     #[must_use]
     pub fn say(selector: Selector, verdict: Verdict) -> Lookup {
         Lookup {
@@ -139,19 +139,19 @@ impl Lookup {
         }
     }
 
-    /// Whether it asks this table about all packets.
+    /// Returns whether the rule looks all packets up in this table.
     #[must_use]
     pub fn is_all_of(&self, table: &View) -> bool {
         self.selector.is_none() && matches!(&self.ask, Ask::Table(own) if own.is(table))
     }
 
-    /// `None`: all packets.
+    /// Returns the selector. `None` for all packets.
     #[inline]
     pub(crate) fn selector(&self) -> Option<&Selector> {
         self.selector.as_ref()
     }
 
-    /// What is said without a table, or the table.
+    /// Returns the rule's table, or its verdict as the error.
     #[inline]
     pub(crate) fn ask(&self) -> Result<&View, Verdict> {
         match &self.ask {

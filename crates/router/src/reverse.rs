@@ -1,7 +1,9 @@
-//! Whether packets come from where their sources are (unicast reverse path forwarding, RFC 3704 and 8704; Linux `fib_validate_source`).
+//! Unicast reverse path forwarding: verification of source addresses (RFC 3704 and 8704, Linux
+//! `fib_validate_source`).
 //!
-//! The tables are asked for the way back to the source, by the rules for a packet that goes there. It is asked of packets that would be routed or
-//! given to the kernel on their way elsewhere; what is for this host or for a group, and addresses of the link, are the kernel's to judge.
+//! The route back to the source is looked up, with the policy rules of a packet to the source. Only packets
+//! that would be forwarded, by the router or by the kernel, are checked. The kernel judges packets to this
+//! host, to groups, and with link-local addresses.
 
 use lookup::Hop;
 use packet::record::WayBack;
@@ -13,29 +15,30 @@ use crate::paths::Verdict;
 use crate::policy::Lookup;
 use crate::room::{Decision, Punt, Routed, Router};
 
-/// What an interface asks of the sources of packets that come in by it.
+/// The source verification mode of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReversePath {
-    /// Nothing.
+    /// No verification.
     #[default]
     Off,
-    /// That a route leads to them by this interface, as one way among others at least (RFC 3704, 2.2 and 2.3).
+    /// Strict mode: a route to the source must use the ingress interface, among other next hops at least (RFC
+    /// 3704, 2.2 and 2.3).
     Strict,
-    /// That a route leads to them at all, a default route included (RFC 3704, 2.4).
+    /// Loose mode: any route to the source must exist, a default route included (RFC 3704, 2.4).
     Loose,
 }
 
-/// Where packets to a source would leave.
+/// The result of a look-up of the route back to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Back {
-    /// Nowhere: there is no route, or one to this host, or one that refuses.
+    /// There is no route, or the route is local or refuses packets.
     Nowhere,
-    /// By the interface of this number, which is the one asked for if that is one of several.
+    /// The route uses this interface. If it has several next hops, the ingress interface takes precedence.
     By(u16),
 }
 
 impl Router {
-    /// Whether the sources of packets that came in by an interface are looked at.
+    /// Returns whether the sources of packets that arrive on an interface are verified.
     #[inline]
     #[must_use]
     pub fn checks(&self, interface: u16) -> bool {
@@ -47,7 +50,7 @@ impl Router {
         self.reverse_paths.get(usize::from(interface)).copied().unwrap_or_default()
     }
 
-    /// Drops those that have come in by an interface which does not accept them from their sources.
+    /// Drops packets with sources that their ingress interface does not accept.
     #[inline(never)]
     pub(crate) fn check_sources(
         &self,
@@ -73,7 +76,7 @@ impl Router {
         }
     }
 
-    /// Where packets to the source of one that came in by an interface would leave.
+    /// Returns the interface by which packets to the source of a packet would leave.
     #[must_use]
     pub fn way_back(&self, interface: u16, reader: &Reader, key: &FlowKey) -> WayBack {
         match self.back(interface, reader, key) {
@@ -105,7 +108,7 @@ impl Router {
             if lookup.selector().is_some_and(|selector| !selector.selects_back(key)) {
                 continue;
             }
-            // What there is, and where it leads: to the interface asked for if one way does.
+            // Scans all next hops. A next hop on the ingress interface takes precedence.
             let (mut said, mut by) = (Verdict::NoRoute, FOREIGN);
             let each = |verdict: Verdict| {
                 if let Verdict::Forward(number) = verdict {
@@ -139,7 +142,7 @@ impl Router {
     }
 }
 
-/// Whether it would go elsewhere, be it by the kernel.
+/// Returns whether the packet would be forwarded, by the router or by the kernel.
 fn is_on_its_way(decision: Decision) -> bool {
     match decision {
         Decision::Forward { .. } | Decision::Refuse(_) => true,

@@ -1,8 +1,9 @@
-//! What a router says of each packet of a burst: the room's decision, before anybody touches a frame.
+//! The routing decision for each packet of a burst. Frames are not accessed.
 //!
-//! As Linux decides (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 kin), with one difference: whatever needs more than a
-//! new Ethernet header and a hop less is the kernel's. It gets such packets as they came, and answers, resolves, fragments or
-//! delivers as it always does; but for packets that no route is for, whose senders the router tells itself where it can ([`Router::error`]).
+//! Decisions are those of Linux (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 counterparts), with
+//! one difference: a packet that needs more than a new Ethernet header and a decremented TTL is punted to the
+//! kernel. The kernel gets it unmodified and replies, resolves, fragments or delivers as usual. An exception
+//! are packets without a route, for which the router itself sends ICMP errors if it can ([`Router::error`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,32 +24,35 @@ use crate::paths::{Sayings, Verdict};
 use crate::policy::Lookup;
 use crate::reverse::ReversePath;
 
-/// Packets of a burst.
+/// Maximum number of packets of a burst.
 const BURST: usize = 256;
 
 /// An interface of a router.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The port whose packets are its own.
+    /// Port that the interface belongs to.
     pub port: PortId,
-    /// Its address: packets to others are not for this router.
+    /// MAC address of the interface. Packets to other unicast addresses are not for this router.
     pub mac: MacAddr,
-    /// Bytes of the largest IP packet that it sends.
+    /// Maximum size of an IP packet that the interface sends, in bytes.
     pub mtu: u32,
-    /// Whether VRRP's addresses of a packet's family (RFC 9568, 7.3) are its own, too.
+    /// Whether the interface also accepts packets to VRRP's virtual MAC addresses of their family (RFC 9568,
+    /// 7.3).
     pub vrrp: bool,
 }
 
-/// In the word of an interface's own address, which leaves the highest two octets free: VRRP's are its own, too.
+/// Flag in the word of an interface's MAC address, whose highest two octets are unused: VRRP's addresses are
+/// accepted too.
 const VRRP: u64 = 1 << 63;
-/// The first five octets of VRRP's addresses in such a word, by family; the sixth is the virtual router's number.
+/// The first five octets of VRRP's virtual MAC addresses in the word, by family. The sixth octet is the
+/// virtual router identifier.
 const VRRP_4: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 1, 0, 0, 0]);
 const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
 const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
 
 macro_rules! punts {
     ($($variant:ident = $explain:literal;)+) => {
-        /// Why a packet is given to the kernel.
+        /// The reason why a packet is punted to the kernel.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Punt {
@@ -56,10 +60,10 @@ macro_rules! punts {
         }
 
         impl Punt {
-            /// All reasons, in the order of their numbers.
+            /// All reasons in the order of their numbers.
             pub const ALL: [Punt; [$($explain,)+].len()] = [$(Punt::$variant,)+];
 
-            /// What the kernel does with it, in words.
+            /// Returns the kernel's handling of the packet, in words.
             #[must_use]
             pub const fn explain(self) -> &'static str {
                 match self {
@@ -67,7 +71,7 @@ macro_rules! punts {
                 }
             }
 
-            /// The class of what is of no protocol that has its own.
+            /// Returns the class of packets of no protocol with a class of its own.
             #[must_use]
             pub const fn class(self) -> PuntClass {
                 match self {
@@ -92,19 +96,19 @@ punts! {
     NotRouted = "Packets of its family are not routed where it came in: the kernel has it for whoever listens on the device.";
 }
 
-/// Why a packet goes no further, as its sender is told.
+/// The reason why a packet is refused, as reported to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no route to its destination.
+    /// There is no route to the destination.
     NoRoute,
-    /// Its route says that the destination cannot be reached.
+    /// The route marks the destination as unreachable.
     Unreachable,
-    /// Its route says that it is forbidden.
+    /// The route prohibits the packet.
     Prohibit,
 }
 
 impl Refusal {
-    /// The same in words.
+    /// Returns the reason in words.
     #[must_use]
     pub const fn explain(self) -> &'static str {
         match self {
@@ -115,21 +119,21 @@ impl Refusal {
     }
 }
 
-/// What becomes of a packet.
+/// The routing decision for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// On to a neighbour.
+    /// Forwards the packet to a neighbour.
     Forward {
-        /// The neighbour's number ([`AdjacencyView::read`]), under which it is counted, too.
+        /// Number of the neighbour's adjacency ([`AdjacencyView::read`]), under which the packet is counted.
         adjacency: u32,
-        /// The interface that it leaves by.
+        /// Number of the egress interface.
         interface: u16,
     },
-    /// To the kernel.
+    /// Punts the packet to the kernel.
     Punt(Punt),
-    /// Nowhere, and its sender is told: by this router ([`Router::error`]), or by the kernel.
+    /// Drops the packet and sends an ICMP error, by this router ([`Router::error`]) or by the kernel.
     Refuse(Refusal),
-    /// Nowhere.
+    /// Drops the packet.
     Drop(DropReason),
 }
 
@@ -141,48 +145,49 @@ impl Default for Decision {
     }
 }
 
-/// The way into the kernel.
+/// A punt TAP, by which the kernel receives packets.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The port by which the kernel receives.
+    /// Port of the punt TAP.
     pub port: PortId,
-    /// Its device's address there.
+    /// MAC address of the kernel's device.
     pub mac: MacAddr,
 }
 
-/// A router as workers have it: replaced whole when interfaces or rules change, while the tables behind it go on changing.
+/// The workers' view of a router. It is replaced as a whole when interfaces or rules change, while the tables
+/// behind it keep changing.
 #[derive(Clone, Debug)]
 pub struct Router {
-    /// By their numbers.
+    /// Interfaces by number.
     pub interfaces: Vec<Option<Interface>>,
-    /// Where to look for IPv4 routes, in order.
+    /// Policy rules for IPv4, in order.
     pub four: Vec<Lookup>,
-    /// Where to look for IPv6 routes, in order.
+    /// Policy rules for IPv6, in order.
     pub six: Vec<Lookup>,
-    /// Whom packets are sent to.
+    /// View of the adjacencies.
     pub adjacencies: AdjacencyView,
-    /// The way into the kernel, if there is one.
+    /// Punt TAP of the router. `None` if there is none.
     pub kernel: Option<Kernel>,
-    /// Interfaces that have a way of their own, VLANs among them.
+    /// VLAN tags and separate punt TAPs of interfaces.
     pub mirrored: Mirrored,
-    /// By the numbers of interfaces, what they ask of sources; those behind its end ask nothing.
+    /// Source verification mode by interface number. Off for interfaces beyond the end.
     pub reverse_paths: Vec<ReversePath>,
-    /// No packet comes from these.
+    /// Addresses of this host and broadcast addresses, which are invalid as sources.
     pub own_addresses: Arc<OwnAddresses>,
-    /// What senders are told.
+    /// Settings of the ICMP errors.
     pub errors: Errors,
-    /// How many packets go to the kernel, and how many senders are told.
+    /// Rate limits of punted packets and ICMP errors.
     pub gate: Arc<Gate>,
-    /// Makes this router's choice among several ways another than its neighbours'.
+    /// Seed of the flow hash. Different seeds make routers choose next hops independently.
     pub seed: u32,
 }
 
-/// Working memory of one worker: the packets of a burst that are to be routed, by their destinations.
+/// A worker's scratch memory: the packets of a burst to route, by destination.
 pub struct Scratch {
     four: Pending<u32>,
     six: Pending<u128>,
     hops: Box<[Hop; BURST]>,
-    /// Places of those that have no hop left.
+    /// Indices of packets with an expired TTL.
     expired: ArrayVec<u16, BURST>,
 }
 
@@ -194,7 +199,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Begins with another burst.
+    /// Starts a new burst.
     #[inline]
     pub fn begin(&mut self) -> Gathering<'_> {
         self.expired.clear();
@@ -203,7 +208,7 @@ impl Scratch {
     }
 }
 
-/// Takes the packets of a burst that are to be routed, each by its place in it; at most 256, further ones are left.
+/// A collector of the packets of a burst to route, by index. It accepts at most 256 packets and ignores more.
 pub struct Gathering<'a> {
     four: Filling<'a, u32>,
     six: Filling<'a, u128>,
@@ -211,20 +216,20 @@ pub struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    /// The packets from this place on that are plain ([`crate::plain`]), as long as `destination` gives the IPv4 destination of the one at a
-    /// place; gives how many they are.
+    /// Adds consecutive plain IPv4 packets ([`crate::plain`]) from index `from` on, until `destination`
+    /// returns `None` for one. Returns the number of packets added.
     #[inline(always)]
     pub fn fours(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u32>) -> usize {
         self.four.extend(from, destination)
     }
 
-    /// The same of IPv6.
+    /// Like [`Gathering::fours`], for IPv6.
     #[inline(always)]
     pub fn sixes(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u128>) -> usize {
         self.six.extend(from, destination)
     }
 
-    /// The packet at this place has been judged by its key: what becomes of it, unless it is to be routed.
+    /// Adds a packet that was judged by its flow key. Returns the decision if the packet is not to be routed.
     #[inline(always)]
     pub fn admitted(&mut self, admitted: Admitted, place: usize) -> Option<Decision> {
         let (destination, hops) = match admitted {
@@ -241,7 +246,7 @@ impl Gathering<'_> {
         None
     }
 
-    /// That was all of the burst.
+    /// Ends the collection of a burst.
     #[inline]
     pub fn end(self) {
         let Gathering { four, six, .. } = self;
@@ -249,11 +254,11 @@ impl Gathering<'_> {
     }
 }
 
-/// Destinations that no table has answered for yet, and their packets' places in the burst.
+/// Destinations without a result yet, and the indices of their packets in the burst.
 struct Pending<A> {
     addresses: Box<[A; BURST]>,
     places: Box<[u16; BURST]>,
-    /// Those that a table has not answered for, or a rule is not for, while they are sorted out.
+    /// Scratch memory of packets without a result or not selected by a rule, during reordering.
     others: Box<[(A, u16); BURST]>,
     len: usize,
 }
@@ -275,7 +280,8 @@ impl<A: Copy> Pending<A> {
         Filling { addresses, places, len: 0, whole: len }
     }
 
-    /// Puts those that `first` chooses in front, in order; returns how many. The others keep their order, too.
+    /// Moves the packets that `first` selects to the front and returns their number. Both parts keep their
+    /// order.
     fn part(&mut self, first: impl Fn(usize) -> bool) -> usize {
         let (mut kept, mut others) = (0, 0);
         for at in 0..self.len {
@@ -295,7 +301,7 @@ impl<A: Copy> Pending<A> {
     }
 }
 
-/// A [`Pending`] that is being filled: how far is in a register meanwhile.
+/// A [`Pending`] that is being filled. A local copy of the length stays in a register.
 struct Filling<'a, A> {
     addresses: &'a mut [A; BURST],
     places: &'a mut [u16; BURST],
@@ -313,7 +319,8 @@ impl<A> Filling<'_, A> {
         }
     }
 
-    /// Those of the places from this one on, as long as there are any and `next` gives them; how many they are.
+    /// Adds consecutive packets from index `from` on while there is space and `next` returns addresses.
+    /// Returns the number of packets added.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "a burst has at most 256 places")]
     fn extend(&mut self, from: usize, mut next: impl FnMut(usize) -> Option<A>) -> usize {
@@ -336,7 +343,7 @@ impl<A> Filling<'_, A> {
     }
 }
 
-/// Addresses of either family.
+/// A routable address: IPv4 or IPv6.
 pub(crate) trait Routed: Copy {
     fn route(
         view: &View,
@@ -395,31 +402,32 @@ impl Routed for u128 {
     }
 }
 
-/// A packet that is to be routed, or what becomes of it otherwise.
+/// The result of the checks before routing.
 #[derive(Clone, Copy, Debug)]
 pub enum Admitted {
-    /// To be routed.
+    /// The packet is to be routed.
     To {
-        /// Its destination.
+        /// Destination of the packet.
         destination: IpAddr,
-        /// Hops that it has left.
+        /// Remaining TTL or hop limit.
         hops: u8,
     },
-    /// Not to be routed.
+    /// The packet is not to be routed.
     Not(Decision),
 }
 
-/// The packets that are asked about.
+/// The packets of a look-up.
 struct Asked<'a, I, K> {
-    /// The number of the interface that the packet at a place came in by.
+    /// Function that returns the ingress interface of the packet at an index.
     interface: I,
     reader: &'a Reader,
-    /// The flow key of the packet at a place.
+    /// Function that returns the flow key of the packet at an index.
     key: K,
 }
 
 impl Router {
-    /// Decides about a burst that has come in by the interface of this number; as many as all slices have, at most 256.
+    /// Decides a burst that arrived on one interface. The shortest slice determines the number of packets, at
+    /// most 256.
     pub fn decide(
         &self,
         interface: u16,
@@ -432,7 +440,8 @@ impl Router {
         self.decide_each(|_| interface, reader, keys, layers, scratch, out);
     }
 
-    /// The same of packets that have come in by several interfaces: `interface` gives the number for a place.
+    /// Like [`Router::decide`], for packets of several interfaces. `interface` returns the interface number
+    /// of the packet at an index.
     pub fn decide_each(
         &self,
         interface: impl Fn(usize) -> u16,
@@ -461,7 +470,8 @@ impl Router {
         self.answer(interface, reader, |place| keys.get(place).copied().unwrap_or_default(), scratch, out);
     }
 
-    /// The address of the interface of this number, as [`packet::MacAddr::to_wire_word`] has it; `None`: there is none (a counted drop).
+    /// Returns the MAC address of an interface as a word ([`packet::MacAddr::to_wire_word`]), with a flag for
+    /// VRRP. `None` if there is no interface with this number, so that its packets are dropped.
     #[inline]
     #[must_use]
     pub fn own(&self, interface: u16) -> Option<u64> {
@@ -469,8 +479,8 @@ impl Router {
         Some(own.mac.to_wire_word() | if own.vrrp { VRRP } else { 0 })
     }
 
-    /// Whether a packet that has come in by an interface whose address is the word `own` ([`Router::own`]) is to be routed at all, as Linux's
-    /// receive path judges it.
+    /// Checks whether a packet is to be routed, as Linux's receive path does. `own` is the MAC address word
+    /// of its ingress interface ([`Router::own`]).
     #[inline(always)]
     #[must_use]
     pub fn admit(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
@@ -484,7 +494,7 @@ impl Router {
         }
     }
 
-    /// What is not a plain packet to this router.
+    /// Checks packets that are not plain packets to this router.
     #[cold]
     fn special(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
         Admitted::Not(if key.eth_dst().is_multicast() {
@@ -492,7 +502,7 @@ impl Router {
         } else if !is_own(own, key) {
             Decision::Drop(DropReason::NotForUs)
         } else if let (None, Some(reason)) = (layers.l3(), layers.malformed()) {
-            // Broken further up, it is routed like any other.
+            // A packet malformed above L3 is routed like any other.
             Decision::Drop(reason)
         } else if key.is_tagged()
             || matches!(key.l3_kind(), L3Kind::None | L3Kind::Arp)
@@ -508,8 +518,8 @@ impl Router {
         })
     }
 
-    /// Says of the packets in `scratch` where they go. `interface` gives the number of the interface that the packet at a place came in by,
-    /// `key` its flow key; they are asked only where rules or several ways need them.
+    /// Decides the packets collected in `scratch`. `interface` returns the ingress interface and `key` the
+    /// flow key of the packet at an index. Both are called only if rules or several next hops need them.
     pub fn answer(
         &self,
         interface: impl Fn(usize) -> u16,
@@ -537,7 +547,8 @@ impl Router {
         }
     }
 
-    /// The common case: one table is for all packets. False if it is not this case; then nothing has been done.
+    /// Handles the common case of one table for all packets. Returns false, having done nothing, in other
+    /// cases.
     #[inline(always)]
     fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -568,7 +579,7 @@ impl Router {
         true
     }
 
-    /// What a path means for a packet that does not just go on to a neighbour that is known.
+    /// Decides a packet whose path is not a single resolved neighbour.
     #[inline(never)]
     fn seldom<I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -582,20 +593,22 @@ impl Router {
         self.conclude(said.verdict(hop, hash), || destination)
     }
 
-    /// On to a neighbour that is known, by an interface of ours.
+    /// Returns the decision to forward to a resolved neighbour on an interface of the router. `None` for
+    /// other adjacencies.
     #[inline(always)]
     fn forward(&self, adjacency: u32) -> Option<Decision> {
         let interface = self.adjacencies.read(adjacency).leaves_by()?;
         Some(Decision::Forward { adjacency, interface })
     }
 
-    /// Of a flow, which chooses among several ways.
+    /// Returns the hash of a flow, which selects among several next hops.
     #[inline(always)]
     fn hash(&self, key: &FlowKey) -> u32 {
         spread(self.seed, key.hash_symmetric())
     }
 
-    /// Asks one table after the other, each about those packets that it is for and that none before it has answered for.
+    /// Looks packets up in one table after the other, each for the packets that its rule selects and that no
+    /// earlier table has resolved.
     #[inline(always)]
     fn ask<A: Routed, I: Fn(usize) -> u16, K: Fn(usize) -> FlowKey>(
         &self,
@@ -620,7 +633,7 @@ impl Router {
                 let Some(out) = out.get_mut(usize::from(place)) else { return };
                 *out = self.conclude(verdict, || address.bits());
                 if matches!(verdict, Verdict::NoRoute | Verdict::Throw) {
-                    // Unless the next table knows better.
+                    // A later table may have a route.
                     others[left] = (address, place);
                     left += 1;
                 }
@@ -639,7 +652,7 @@ impl Router {
                 *len = 0;
                 return;
             }
-            // Behind what is not answered, what this table was not for.
+            // Unselected packets follow the unresolved ones.
             for at in mine..*len {
                 others[left] = (addresses[at], places[at]);
                 left += 1;
@@ -649,7 +662,7 @@ impl Router {
             }
             *len = left;
         }
-        // Of those that no rule was for nothing is said yet.
+        // Packets that no rule selected have no decision yet.
         for place in &pending.places[..pending.len] {
             if let Some(out) = out.get_mut(usize::from(*place)) {
                 *out = Decision::Refuse(Refusal::NoRoute);
@@ -657,7 +670,7 @@ impl Router {
         }
     }
 
-    /// What a table's answer means for a packet.
+    /// Returns the decision for a verdict.
     #[inline(always)]
     fn conclude(&self, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
         if let Verdict::Forward(adjacency) = verdict
@@ -668,7 +681,7 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// The same where it is not just on to a neighbour that is known.
+    /// Returns the decision for a verdict that is not forwarding to a resolved neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {
@@ -682,7 +695,7 @@ impl Router {
         }
     }
 
-    /// Sends a packet to the neighbour of a number, or to its own destination where that is on the link.
+    /// Returns the decision for a packet to an adjacency, or to its own destination if that is on-link.
     fn towards(&self, mut number: u32, destination: u128) -> Decision {
         let mut adjacency = self.adjacencies.read(number);
         if adjacency.is_on_link() {
@@ -697,7 +710,7 @@ impl Router {
     }
 }
 
-/// Whether a packet's Ethernet destination is the interface's.
+/// Returns whether the interface accepts a packet's Ethernet destination.
 fn is_own(own: u64, key: &FlowKey) -> bool {
     let to = key.eth_dst_word();
     let virtual_router = match key.l3_kind() {
@@ -708,14 +721,14 @@ fn is_own(own: u64, key: &FlowKey) -> bool {
     to == own & !VRRP || own & VRRP != 0 && to & VRRP_BITS == virtual_router
 }
 
-/// Addresses that IPv4 packets may have on their way (RFC 1812, 5.3.7; Linux `ip_route_input_slow`).
+/// Checks the addresses of an IPv4 packet to be forwarded (RFC 1812, 5.3.7, Linux `ip_route_input_slow`).
 #[inline(always)]
 fn four(own: &OwnAddresses, key: &FlowKey) -> Admitted {
     let (source, destination) = (key.ipv4_src().to_bits(), key.ipv4_dst().to_bits());
     let admitted = Admitted::To { destination: key.ipv4_dst().into(), hops: key.ttl() };
     let (from, to) = (source >> 24, destination >> 24);
     let is_own = own.holds(source);
-    // Both between 1 and 223, and neither 127.
+    // Both first octets are in 1 to 223 and not 127.
     if from.wrapping_sub(1) < 223 && to.wrapping_sub(1) < 223 && from != 127 && to != 127 && !is_own {
         return admitted;
     }
@@ -723,7 +736,7 @@ fn four(own: &OwnAddresses, key: &FlowKey) -> Admitted {
     Admitted::Not(if group(destination) {
         Decision::Punt(Punt::Group)
     } else if group(source) || matches!(from, 0 | 127) || is_own {
-        // As if this host itself had sent it, or all hosts of one of its links.
+        // A source that is this host's own or a broadcast address.
         Decision::Drop(DropReason::MartianSource)
     } else if matches!(to, 0 | 127) {
         Decision::Drop(DropReason::MartianDestination)
@@ -732,12 +745,13 @@ fn four(own: &OwnAddresses, key: &FlowKey) -> Admitted {
     })
 }
 
-/// Addresses that IPv6 packets may have on their way (RFC 4291, 2.5; Linux `ip6_rcv_core`, `ip6_forward`).
+/// Checks the addresses of an IPv6 packet to be forwarded (RFC 4291, 2.5, Linux `ip6_rcv_core`,
+/// `ip6_forward`).
 #[inline(always)]
 fn six(key: &FlowKey) -> Admitted {
     let (source, destination) = (key.ipv6_src().to_bits(), key.ipv6_dst().to_bits());
     let admitted = Admitted::To { destination: key.ipv6_dst().into(), hops: key.ttl() };
-    // 2000::/3: all that is global today.
+    // 2000::/3 covers all global unicast addresses assigned today.
     if source >> 125 == 1 && destination >> 125 == 1 {
         return admitted;
     }
