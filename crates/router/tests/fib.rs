@@ -1,4 +1,4 @@
-//! The FIB against a list that is searched from end to end, while it changes.
+//! Comparison of the FIB with a list of routes that is searched linearly, during changes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ fn way(interface: u32, last: u8) -> Way {
     Way { interface, gateway: Some(Ipv4Addr::new(10, 0, 0, last).into()), weight: 1 }
 }
 
-/// What a list of routes says.
+/// A linear list of routes.
 #[derive(Default)]
 struct Naive {
     routes: BTreeMap<Prefix<u32>, Path>,
@@ -37,14 +37,14 @@ fn adjacencies(domain: &Arc<Domain>) -> Adjacencies {
     Adjacencies::new(domain, 100, 1)
 }
 
-/// The way that a verdict leads to.
+/// Returns the next hop of a verdict.
 fn leads(adjacencies: &Adjacencies, verdict: Verdict) -> Option<Way> {
     let Verdict::Forward(number) = verdict else { return None };
     let (interface, gateway) = adjacencies.leads(number).expect("it is in use");
     Some(Way { interface, gateway, weight: 1 })
 }
 
-/// Whether a verdict is one that a path allows.
+/// Returns whether a path permits a verdict.
 fn agrees(path: Option<&Path>, verdict: Verdict, adjacencies: &Adjacencies) -> bool {
     match (path, verdict) {
         (None | Some(Path::Shared(_)), Verdict::NoRoute)
@@ -84,7 +84,7 @@ fn path() -> impl Strategy<Value = Path> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few addresses, so that prefixes cover each other.
+    // Few addresses, so that prefixes overlap.
     let address = (0_u32..4, 0_u32..4).prop_map(|(high, low)| high << 30 | low << 8);
     let length = prop_oneof![Just(0_u8), Just(2), Just(17), Just(18), Just(19), Just(24), Just(32)];
     prop_oneof![
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn it_says_what_the_list_says(steps in proptest::collection::vec(step(), 1..60)) {
         let domain = Domain::new();
-        // So few paths that numbers are used again.
+        // Few enough paths that numbers are reused.
         let (mut fib, mut naive) = (Fib::new(&domain, 1 << 19, 12), Naive::default());
         let mut adjacencies = adjacencies(&domain);
         let (view, mut reader) = (fib.view(), domain.register().unwrap());
@@ -119,7 +119,7 @@ proptest! {
                     naive.routes.remove(&prefix);
                 }
                 Step::Define(number, path) => {
-                    // What is shared is not shared in turn.
+                    // A shared path cannot be defined as a shared path.
                     let path = path.filter(|path| !matches!(path, Path::Shared(_)));
                     fib.define(number, path.as_ref(), &mut adjacencies);
                     match path {
@@ -143,12 +143,12 @@ proptest! {
     }
 }
 
-/// The hash of the flow of this number.
+/// Returns the hash of a flow by number.
 fn hash(nth: usize) -> u32 {
     u32::try_from(nth).unwrap().wrapping_mul(0x9e37_79b9)
 }
 
-/// The way of each of many flows to one address.
+/// Returns the next hop of each of many flows to one address.
 fn flows(fib: &Fib, adjacencies: &Adjacencies, domain: &Arc<Domain>) -> Vec<Option<Way>> {
     let mut verdicts = vec![Verdict::NoRoute; 10_000];
     let (view, reader) = (fib.view(), domain.register().unwrap());
@@ -156,7 +156,7 @@ fn flows(fib: &Fib, adjacencies: &Adjacencies, domain: &Arc<Domain>) -> Vec<Opti
     verdicts.into_iter().map(|verdict| leads(adjacencies, verdict)).collect()
 }
 
-/// A way that goes takes its own flows with it and no others, whether the route is told anew or what it shares.
+/// A removed next hop moves its own flows and no others, whether the route or its shared path is replaced.
 #[test]
 fn flows_stay_where_they_are() {
     let domain = Domain::new();
@@ -203,13 +203,13 @@ fn weights_are_kept() {
     assert!((7_400..=7_600).contains(&first), "three quarters of 10,000: {first}");
 }
 
-/// What does not fit is refused by name, and everything else goes on.
+/// A route that does not fit is refused with its error, and other routes are not affected.
 #[test]
 fn a_full_table_forwards_what_it_has() {
     let domain = Domain::new();
     let mut fib = Fib::new(&domain, 1 << 18, 3);
     let mut adjacencies = adjacencies(&domain);
-    // In turn: what is alike everywhere takes no room.
+    // Alternating next hops, because equal routes of adjacent prefixes use no space.
     let of = |number: u32| way(1 + number % 2, 1);
     let mut taken = 0_u32;
     let error = loop {
@@ -221,7 +221,7 @@ fn a_full_table_forwards_what_it_has() {
     assert!(matches!(&error, FibError::Full { .. }), "{error}");
     assert!(error.to_string().contains(&format!("{}/24", Ipv4Addr::from_bits(taken << 8))), "{error}");
     assert_eq!(fib.len(), usize::try_from(taken).unwrap());
-    // Where something has gone there is room again.
+    // Removed routes free space.
     for gone in taken - 1000..taken {
         fib.remove4(Prefix::new(gone << 8, 24), &mut adjacencies).unwrap();
     }
@@ -255,12 +255,12 @@ fn there_are_as_many_routes_as_there_may_be() {
     ] {
         assert!(matches!(error, FibError::Limit { limit: 3, .. }), "{error}");
     }
-    // Those that are there change, and make room.
+    // Existing routes can be replaced, and removed ones free space.
     fib.set4(v4(2), &Path::Blackhole, &mut all).unwrap();
     fib.remove4(v4(1), &mut all).unwrap();
     fib.set6(v6(3), &Path::Blackhole, &mut all).unwrap();
     fib.set4(v4(1), &Path::Unreachable, &mut all).unwrap_err();
-    // The kernel's own are always there, and are not counted.
+    // Local routes are always accepted and not counted.
     fib.set4(v4(9), &Path::Local, &mut all).unwrap();
     fib.set6(v6(9), &Path::Local, &mut all).unwrap();
     fib.set4(v4(9), &Path::Unreachable, &mut all).unwrap_err();

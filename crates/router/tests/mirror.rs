@@ -1,4 +1,5 @@
-//! Mirrors: words alone say where packets go as the workers' view does, while routes, paths and neighbours come and go.
+//! Mirrors: the words alone give the workers' decisions, while routes, paths and neighbours are added and
+//! removed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -61,7 +62,7 @@ struct Rig {
     reader: Reader,
 }
 
-/// What becomes of a packet.
+/// The decision for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Up,
@@ -120,7 +121,7 @@ impl Rig {
         std::array::from_fn(|nth| self.neighbours.at(number * NEIGHBOUR_WORDS + nth))
     }
 
-    /// By the words alone.
+    /// Returns the decision by the mirror's words alone.
     fn mirror_says(&self, address: u32, hash: u32) -> Says {
         let word = self.paths.at(self.hop(address));
         let bucket = hash as usize % BUCKETS;
@@ -132,7 +133,7 @@ impl Rig {
         };
         let [mut first, mut place, ..] = self.words(number);
         if first >> 49 & 1 == 1 {
-            // All of them are looked at, wherever they stand.
+            // All lines are searched, whatever the hash.
             let found =
                 (0..LINES * LINE_WORDS).map(|at| (self.links.at(at) & 0xff_ffff) as usize).find(|n| {
                     let [_, own, high, low] = self.words(*n);
@@ -151,7 +152,7 @@ impl Rig {
         Says::Send(MacAddr(octets[..6].try_into().unwrap()), interface)
     }
 
-    /// As the workers have it.
+    /// Returns the decisions of the workers' view.
     fn workers_say(&self, addresses: &[u32], hash: u32) -> Vec<Says> {
         let (view, adjacencies) = (self.fib.view(), self.adjacencies.view());
         let mut said = vec![Says::Up; addresses.len()];
@@ -232,7 +233,7 @@ proptest! {
             rig.reader.quiescent();
             let Rig { fib, adjacencies, .. } = &mut rig;
             match step {
-                // What found no room changed nothing.
+                // A route that does not fit changes nothing.
                 Step::Set(address, length, path) => {
                     let _ = fib.set4(Prefix::new(address, length), &path, adjacencies);
                 }
@@ -252,8 +253,8 @@ proptest! {
             for hash in [hash, hash ^ 0x155] {
                 for (address, wanted) in addresses.iter().zip(rig.workers_say(&addresses, hash)) {
                     let says = rig.mirror_says(*address, hash);
-                    // Groups may have been used up when a path was written, one that changes needing two for a while: then it is the
-                    // workers' to say until it is written again.
+                    // Groups may have been used up when a path was written, because a changing path
+                    // temporarily needs two. The path is then left to the workers until it is written again.
                     let used_up = says == Says::Up && most >= GROUPS;
                     prop_assert!(says == wanted || used_up, "{address:#x}: {says:?}, not {wanted:?}");
                 }
@@ -282,7 +283,7 @@ fn what_programs_sent_counts_and_not_for_whoever_comes_later() {
     assert_eq!(sent(&rig), [(8, 480)]);
     rig.adjacencies.resolve(1, address(1), None);
     rig.reader.quiescent();
-    // Until its number comes round again.
+    // Until the number is reused.
     for last in 2..200 {
         rig.adjacencies.resolve(1, address(last), Some(MacAddr([2; 6])));
         assert_eq!(sent(&rig), [(0, 0)], "{last}");

@@ -1,4 +1,5 @@
-//! Reverse path checks against a list of routes that is searched from end to end, with rules, several ways and all kinds of routes.
+//! Comparison of reverse path checks with a list of routes that is searched linearly, with rules, several
+//! next hops and all kinds of routes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,11 +16,11 @@ use router::{
 };
 use sync::qsbr::Domain;
 
-/// Devices 10, 11 and 12 are the interfaces 0, 1 and 2; 13 is none.
+/// Devices 10, 11 and 12 are the interfaces 0, 1 and 2. Device 13 is not an interface.
 const DEVICES: [u32; 4] = [10, 11, 12, 13];
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
 
-/// The last octet is what differs: sources in one network, destinations in another.
+/// Returns a source. Sources are in one network and destinations in another, and only the last octet differs.
 fn source(six: bool, last: u8) -> IpAddr {
     if six {
         Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into()
@@ -43,10 +44,10 @@ fn set(fib: &mut Fib, adjacencies: &mut Adjacencies, address: IpAddr, below: u8,
     }
 }
 
-/// Routes to sources: the last octet of an address, bits of it that count, and what they say.
+/// Routes to sources: the last octet of an address, its significant bits, and the path.
 type Routes = Vec<(u8, u8, Path)>;
 
-/// What the longest of them says of a source; of equal ones the last.
+/// Returns the path of the longest route to a source. The last of equal ones counts.
 fn says(routes: &Routes, source: u8) -> Option<&Path> {
     let covers = |(address, bits, _): &&(u8, u8, Path)| {
         let mask = !0xff_u8.checked_shr((*bits).into()).unwrap_or(0);
@@ -55,7 +56,7 @@ fn says(routes: &Routes, source: u8) -> Option<&Path> {
     routes.iter().filter(covers).max_by_key(|(_, bits, _)| *bits).map(|(.., path)| path)
 }
 
-/// The devices by which one goes back to a source; none: nowhere.
+/// Returns the devices by which packets to a source leave. Empty if there are none.
 fn ways_back(tables: &[&Routes], source: u8) -> Vec<u32> {
     for routes in tables {
         match says(routes, source) {
@@ -114,11 +115,11 @@ proptest! {
         let onward = Way { interface: 11, gateway: Some(Ipv4Addr::new(10, 9, 9, 200).into()), weight: 1 };
         set(&mut fibs[1], &mut adjacencies, destination(six, 0), 0, &Path::Ways(vec![onward]));
         adjacencies.resolve(11, Ipv4Addr::new(10, 9, 9, 200).into(), Some(MacAddr([2; 6])));
-        // For what comes from the lower half of the destinations, as answers do.
+        // A rule for packets from the lower half of the destinations, like replies.
         let network = if six { 121 } else { 25 };
         let selector = Selector::ALL.from(destination(six, 0), network);
         let lookups = vec![
-            // A rule that names an interface is for none that goes back.
+            // A rule that names an interface does not match packets back.
             Lookup::say(Selector::ALL.interface(arrival).from(source(six, 0), 0).to(source(six, 0), network), Verdict::NoRoute),
             Lookup::table_for(selector, fibs[0].view()),
             Lookup::table_for(Selector::ALL, fibs[1].view()),
@@ -169,7 +170,7 @@ proptest! {
                 prop_assert_eq!(after, wanted, "{:?} from {} to {}: back by {:?}", asks, from, to, back);
             }
         }
-        // What is told of it agrees.
+        // The reported route back agrees.
         for ((from, to), key) in packets.iter().zip(&keys) {
             let tables = if *to < 128 { vec![&special, &main] } else { vec![&main] };
             let back = ways_back(&tables, *from);
@@ -183,7 +184,7 @@ proptest! {
     }
 }
 
-/// What is not on its way elsewhere is judged by the kernel: what is for this host, for a group, of the link.
+/// Packets to this host, to groups and with link-local addresses are left to the kernel.
 #[test]
 fn what_is_the_kernels_is_left_to_it() {
     let domain = Domain::new();

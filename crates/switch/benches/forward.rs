@@ -1,8 +1,8 @@
-//! Nanoseconds a frame for the bridge's stage alone: `cargo bench -p switch`.
+//! Benchmark of the bridge's forwarding stage in nanoseconds per frame: `cargo bench -p switch`.
 //!
-//! Bursts of 256 over four access ports; the keys are written anew before each burst, outside of the measured time, as
-//! the parser leaves them: in the first-level cache. What counts is the median burst of each sample, so that being
-//! pre-empted on a shared machine does not. Throughput is in frames.
+//! Bursts of 256 frames arrive on four access ports. The keys are rewritten before each burst, outside the
+//! measured time, so that they are in the first-level cache as the parser leaves them. The median burst of
+//! each sample counts, which excludes bursts that are preempted on a shared machine. Throughput is in frames.
 
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 
@@ -37,7 +37,7 @@ fn mac(host: u64) -> MacAddr {
     MacAddr::from_u64(0x0200_0000_0000 | host)
 }
 
-/// Host `n` is on port `n % 4`.
+/// Returns a key of a frame. Host `n` is on port `n % 4`.
 fn key(from: u64, to: u64) -> FlowKey {
     let mut key = FlowKey::ZERO;
     key.set_in_port(PortId(u16::try_from(from % PORTS).unwrap_or(0)));
@@ -72,7 +72,7 @@ impl Worker {
         (self.random >> 11) % below
     }
 
-    /// A burst of one port: random sources on it, random destinations on others.
+    /// Fills a burst of one port with random sources on the port and random destinations on other ports.
     fn fill(&mut self, hosts: u64) {
         let port = self.next(PORTS);
         for at in 0..BURST {
@@ -89,7 +89,7 @@ impl Worker {
     }
 }
 
-/// Runs `bursts` bursts of `work` after `prepare`; the time of the median burst, times their number.
+/// Runs `bursts` bursts of `work` after `prepare`. Returns the time of the median burst times their number.
 fn median_burst(bursts: u64, worker: &mut Worker, hosts: u64, mut work: impl FnMut(&mut Worker)) -> Duration {
     let mut ticks: Vec<u64> = Vec::new();
     for _ in 0..bursts {
@@ -103,7 +103,8 @@ fn median_burst(bursts: u64, worker: &mut Worker, hosts: u64, mut work: impl FnM
     Duration::from_secs(1).mul_f64(median as f64 * bursts as f64 / cpu::tsc_hz() as f64)
 }
 
-/// The least that a bridge must do: two look-ups a frame. What the machine gives at the moment is read off this.
+/// Measures the minimum work of a bridge, two look-ups per frame, as a reference for the machine's current
+/// speed.
 fn lookups_alone(c: &mut Criterion) {
     let mut group = group(c, "lookups alone");
     for hosts in [64, 100_000] {

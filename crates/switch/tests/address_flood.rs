@@ -1,5 +1,5 @@
-//! A flood of source addresses: memory stays bounded and known hosts reachable. In a process of its own, because it
-//! looks at the process's memory.
+//! A flood of source addresses: memory stays bounded, and known hosts stay reachable. A test binary of its
+//! own, because it measures the memory of the process.
 
 mod lab;
 
@@ -8,7 +8,7 @@ use packet::record::NoRecord;
 use packet::{FlowKey, Layers, MacAddr, PortId, VlanId};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, Decision, Now, Scratch, VlanMode};
 
-/// The long version runs with TRIVIUM_SOAK set.
+/// Returns the number of addresses, which is larger if TRIVIUM_SOAK is set.
 fn flood_size() -> u64 {
     if std::env::var_os("TRIVIUM_SOAK").is_some() { 10_000_000 } else { 300_000 }
 }
@@ -55,8 +55,8 @@ fn a_flood_of_addresses_is_bounded_and_hurts_no_known_host() {
     assert_eq!(bridge.ports(&udp(1, 8, 7), now), [3]);
 }
 
-/// A port that fills the table, and keeps each of its entries young, displaces its own entries only: a station that
-/// speaks for the first time in the middle of the flood is learned, and stays.
+/// A port that fills the table and keeps its entries young displaces only its own entries. A station that
+/// first sends in the middle of the flood is learned and kept.
 #[test]
 fn a_station_that_comes_late_is_learned_in_a_table_that_another_port_has_filled() {
     const LIMIT: u32 = 4096;
@@ -88,7 +88,7 @@ fn a_station_that_comes_late_is_learned_in_a_table_that_another_port_has_filled(
         bridge.send(&broadcast(1, host), now);
         assert_eq!(bridge.ports(&udp(3, 60, host), now), [1], "host {host} is not learned");
     }
-    // The flood goes on for the whole of the ageing time, with old and new addresses; the hosts are silent.
+    // The flood continues for the whole ageing time, with old and new addresses. The hosts are silent.
     for second in 0..30 {
         flood(&bridge, second * 500, Now::from_secs(6 + second));
     }
@@ -100,14 +100,14 @@ fn a_station_that_comes_late_is_learned_in_a_table_that_another_port_has_filled(
     assert!(tables.len() <= LIMIT, "{} entries", tables.len());
     assert_eq!(tables.learned_on(PortId(1)), 50);
     assert!(tables.counts().evicted > 50, "{:?}", tables.counts());
-    // Each entry that went is out of the count of its port.
+    // Each removed entry is subtracted from the count of its port.
     assert_eq!(
         tables.learned_on(PortId(1)) + tables.learned_on(PortId(2)) + tables.learned_on(PortId(3)),
         tables.len()
     );
 }
 
-/// Static entries never give way, and a table that holds nothing else learns nothing.
+/// Static entries are never displaced, and a table with only static entries learns nothing.
 #[test]
 fn static_entries_do_not_give_way() {
     let member = |port| BridgePortConfig::new(PortId(port), VlanMode::Access(VlanId::MIN));

@@ -1,6 +1,6 @@
-//! The bridge against the naive one: random topologies, frames, pauses and changes; every output, tag, drop reason and
-//! table entry must agree. Every frame is first explained (a dry run), which must foretell the outcome and leave no
-//! mark.
+//! Comparison of the bridge with a naive one, with random topologies, frames, pauses and changes. Every
+//! output, tag, drop reason and table entry must agree. Every frame is first explained (a dry run), which
+//! must predict the outcome and change nothing.
 
 mod lab;
 
@@ -17,7 +17,8 @@ use switch::{
 };
 
 const PORTS: u16 = 6;
-/// Limit of a table that is filled with more stations than a worker recalls, so that it is prefetched.
+/// Limit of a table that is filled with more stations than a worker caches, so that its buckets are
+/// prefetched.
 const LARGE: u32 = 10_000;
 const CROWD: u16 = 1100;
 
@@ -32,7 +33,7 @@ enum Op {
     FlushMac(u8),
     FlushAll,
     Reconfigure(BridgeConfig),
-    /// Group number, VLAN, members; VLAN and router ports.
+    /// Group number, VLAN and members, then VLAN and router ports.
     Groups(Vec<(u8, u16, Vec<u16>)>, Vec<(u16, bool, Vec<u16>)>),
 }
 
@@ -54,7 +55,7 @@ fn mode() -> impl Strategy<Value = VlanMode> {
 }
 
 fn rate() -> impl Strategy<Value = Option<u32>> {
-    // Whole tokens in a tenth of a second, so that the oracle need not know how fractions are carried.
+    // Rates give whole tokens in a tenth of a second, so that the oracle needs no fractions.
     prop_oneof![6 => Just(None), 1 => Just(Some(0)), 1 => Just(Some(10)), 1 => Just(Some(40))]
 }
 
@@ -110,7 +111,7 @@ fn config() -> impl Strategy<Value = BridgeConfig> {
         })
 }
 
-/// Groups by number: even IPv4, odd IPv6, the last ones not to be pruned.
+/// Returns the group of a number: even numbers are IPv4, odd numbers IPv6, and the last ones always flood.
 fn group(number: u8) -> IpAddr {
     match number {
         0 | 2 => [239, 1, 1, number].into(),
@@ -172,12 +173,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Both bridges, stepped together.
+/// The bridge and the oracle, stepped together.
 struct Pair {
     real: Driven,
     oracle: Oracle,
     tenths: u64,
-    /// Whether the table has once been made for [`LARGE`] addresses.
+    /// Whether the table has ever been sized for [`LARGE`] addresses.
     is_large: bool,
 }
 
@@ -186,7 +187,7 @@ impl Pair {
         Now::from_ns(self.tenths * 100_000_000)
     }
 
-    /// Makes many stations known on the first port.
+    /// Adds many stations on the first port.
     fn crowd(&mut self, config: &BridgeConfig) {
         let Some(member) = config.ports.first() else { return };
         let vid = match &member.mode {
@@ -213,7 +214,7 @@ impl Pair {
             Op::Frames(frames) => self.frames(&frames)?,
             Op::Wait(tenths) => self.tenths += tenths,
             Op::Age => {
-                // Each call looks at a part of a large table.
+                // Each call examines a part of a large table.
                 for _ in 0..8 {
                     self.real.bridge.age(now.secs);
                 }
@@ -236,7 +237,8 @@ impl Pair {
                 self.oracle.flush(|_, _, _| true);
             }
             Op::Reconfigure(mut config) => {
-                // A table that is much larger than its limit is read in part for an eviction, the oracle's whole.
+                // For an eviction the bridge reads a part of a table much larger than its limit. The oracle
+                // reads all of its table.
                 self.is_large |= config.mac_limit == LARGE;
                 if self.is_large {
                     config.mac_limit = LARGE;
@@ -257,7 +259,7 @@ impl Pair {
         self.real.bridge = self.real.bridge.with_groups(Arc::new(Groups::new(&groups, &routers, 7)));
     }
 
-    /// A burst through the real bridge is the same frames one by one through the oracle.
+    /// Sends a burst through the bridge and the same frames one by one through the oracle.
     fn frames(&mut self, frames: &[Frame]) -> Result<(), TestCaseError> {
         let now = self.now();
         let explained = self.explain(&frames[0])?;

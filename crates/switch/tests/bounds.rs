@@ -1,4 +1,4 @@
-//! How tables are kept in bounds: limits, who makes room, prefixes that are tracked, and news of tables that are nearly full.
+//! Bounds of flow tables: limits, eviction, prefix tracking and vacancy events.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ fn bounds(limit: u32, evicts: bool) -> TableBounds {
     TableBounds { limit: Some(limit), evicts, ..TableBounds::default() }
 }
 
-/// A rule of table 0 that is told from others by its number.
+/// Returns an addition of a distinct rule to table 0.
 fn rule(number: u32, importance: u16) -> Mod {
     let matching = Match::ANY.with(Field::Reg0, u128::from(number));
     let mut change = FlowMod::add(0, 1, matching, Instructions::apply(Vec::new()));
@@ -21,7 +21,7 @@ fn rule(number: u32, importance: u16) -> Mod {
     Mod::Flow(Box::new(change))
 }
 
-/// Importance of the rules that there are.
+/// Returns the importances of the remaining rules.
 fn left(pipeline: &Pipeline) -> Vec<u16> {
     let mut left: Vec<u16> =
         pipeline.flows(&FlowFilter::default(), 0).iter().map(|flow| flow.importance).collect();
@@ -35,7 +35,7 @@ fn a_full_table_says_so_and_evicts_when_told() {
     pipeline.set_table_bounds(0, bounds(2, false), 0);
     pipeline.modify(&[rule(1, 5), rule(2, 3)], 0).unwrap();
     assert_eq!(pipeline.modify(&[rule(3, 4)], 0), Err((0, FlowError::TableFull)));
-    // Whoever says so: the configuration, or a controller.
+    // Eviction is enabled by the configuration or by a controller.
     let wishes = TableWishes { evicts: true, ..TableWishes::default() };
     pipeline.set_table_wishes(0, wishes, 0);
     pipeline.modify(&[rule(3, 4)], 0).unwrap();
@@ -58,12 +58,12 @@ fn rules_that_are_too_many_go_when_a_limit_says_so() {
     assert_eq!(pipeline.rule_count(), 10);
     pipeline.take_events();
     pipeline.set_table_bounds(0, bounds(4, true), 0);
-    // The one without importance and time-outs stays.
+    // The rule without importance and time-outs stays.
     assert_eq!(left(&pipeline), [0, 7, 8, 9]);
     assert_eq!(pipeline.take_events().len(), 6);
 }
 
-/// A rule for a port and an address that is silent after so many seconds.
+/// Returns an addition of a rule for a port and an address, with an idle time-out in seconds.
 fn of_port(port: u128, address: u128, idle: u16) -> Mod {
     let matching =
         Match::ANY.with(Field::InPort, port).with(Field::EthType, 0x0800).with(Field::Ipv4Dst, address);
@@ -72,7 +72,7 @@ fn of_port(port: u128, address: u128, idle: u16) -> Mod {
     Mod::Flow(Box::new(change))
 }
 
-/// Rules by port.
+/// Returns the idle time-outs of the rules of each port.
 fn by_port(pipeline: &Pipeline) -> BTreeMap<u128, Vec<u16>> {
     let mut ports: BTreeMap<u128, Vec<u16>> = BTreeMap::new();
     for flow in pipeline.flows(&FlowFilter::default(), 0) {
@@ -91,16 +91,16 @@ fn the_largest_group_makes_room_first() {
     for (address, idle) in (0..4).zip([50, 40, 30, 60]) {
         pipeline.modify(&[of_port(1, address, idle)], 0).unwrap();
     }
-    // Two that would end first, were it not for the groups.
+    // Two rules that would expire first without groups.
     pipeline.modify(&[of_port(2, 0, 5), of_port(2, 1, 6)], 0).unwrap();
     pipeline.modify(&[of_port(3, 0, 9)], 0).unwrap();
     assert_eq!(by_port(&pipeline), [(1, vec![40, 50, 60]), (2, vec![5, 6]), (3, vec![9])].into());
     pipeline.modify(&[of_port(3, 1, 9)], 0).unwrap();
     assert_eq!(by_port(&pipeline), [(1, vec![50, 60]), (2, vec![5, 6]), (3, vec![9, 9])].into());
-    // Many at once, fairly.
+    // Many evictions at once are fair.
     pipeline.set_table_bounds(0, fair(3), 0);
     assert_eq!(by_port(&pipeline), [(1, vec![60]), (2, vec![6]), (3, vec![9])].into());
-    // Rules without the field are a group of their own; part of a field is enough.
+    // Rules without the field form a group. A part of a field is sufficient.
     let half = TableBounds { groups: vec![sub_field("NXM_OF_IP_DST[0..3]").unwrap()], ..bounds(5, true) };
     pipeline.set_table_bounds(0, half, 0);
     pipeline
@@ -153,7 +153,7 @@ fn controllers_are_told_once_how_full_a_table_is() {
     assert_eq!(told(&mut pipeline), [], "60 percent are free");
     pipeline.modify(&[gone(6)], 0).unwrap();
     assert_eq!(told(&mut pipeline), [(true, 3)]);
-    // Rules whose time is over count, and so does another limit.
+    // Expired rules are counted, and another limit too.
     let mut short = FlowMod::add(0, 1, Match::ANY, Instructions::apply(Vec::new()));
     short.hard_timeout = 1;
     pipeline.modify(&[Mod::Flow(Box::new(short))], 0).unwrap();
@@ -170,7 +170,7 @@ fn controllers_are_told_once_how_full_a_table_is() {
     assert!(silent);
 }
 
-/// A rule of table 1 with a mask of its own.
+/// Returns an addition of a rule with a distinct mask to table 1.
 fn masked(number: usize) -> Mod {
     let mask = u128::from(u32::try_from(number + 1).unwrap());
     let mut matching = Match::ANY;
@@ -178,7 +178,8 @@ fn masked(number: usize) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(1, 1, matching, Instructions::apply(Vec::new()))))
 }
 
-/// A look-up goes through all masks of a table. They are bounded, and a packet is charged for them.
+/// A look-up visits all masks of a table. The number of masks is bounded, and each packet is charged for
+/// them.
 #[test]
 fn masks_of_a_table_are_bounded_and_charged() {
     use switch::flow::MAX_MASKS;
@@ -186,14 +187,14 @@ fn masks_of_a_table_are_bounded_and_charged() {
     let rules: Vec<Mod> = (0..MAX_MASKS).map(masked).collect();
     pipeline.modify(&rules, 0).unwrap();
     assert_eq!(pipeline.modify(&[masked(MAX_MASKS)], 0), Err((0, FlowError::TableFull)));
-    // Of a mask that is there, there may be more, and where one has gone another one may come.
+    // Further rules may use an existing mask, and a removed mask allows a new one.
     let Mod::Flow(again) = masked(0) else { unreachable!() };
     let more = FlowMod { priority: 2, ..*again };
     pipeline.modify(&[Mod::Flow(Box::new(more))], 0).unwrap();
     let Mod::Flow(last) = masked(MAX_MASKS - 1) else { unreachable!() };
     pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(1, last.matching)))], 0).unwrap();
     pipeline.modify(&[masked(MAX_MASKS)], 0).unwrap();
-    // Some packets may go through the table, and none as often as through a small one.
+    // Packets may use the table, but less often than a small one.
     let fate = |pipeline: &mut Pipeline, times: usize| {
         let actions = vec![Action::Resubmit { port: None, table: Some(1) }; times];
         let first = FlowMod::add(0, 1, Match::ANY, Instructions::apply(actions));
@@ -204,7 +205,7 @@ fn masks_of_a_table_are_bounded_and_charged() {
     assert_eq!([100, 1000].map(|times| fate(&mut pipeline, times)), [false, true]);
 }
 
-/// Rules whose time is over together are taken out over several turns.
+/// Rules that expire together are removed in several calls.
 #[test]
 fn rules_expire_in_turns() {
     let mut pipeline = Pipeline::new();
@@ -218,8 +219,8 @@ fn rules_expire_in_turns() {
     assert_eq!((turns, pipeline.rule_count()), (2, 0));
 }
 
-/// A refused batch that has used the places of the rules that it took out, and given them back in another order, is undone in time: the
-/// places are not looked for among the free ones.
+/// A refused batch that reused the slots of removed rules and freed them in another order is reverted in
+/// time, without a search of the free list.
 #[test]
 fn a_batch_that_has_used_places_anew_is_undone() {
     const RULES: u32 = 60_000;
@@ -235,19 +236,20 @@ fn a_batch_that_has_used_places_anew_is_undone() {
     let mut batch = vec![delete(0)];
     batch.extend((0..RULES).map(other));
     batch.extend((1..=60).map(delete));
-    // None may go back.
+    // The batch is refused because of a backward goto.
     let back = Instructions { goto: Some(0), ..Instructions::default() };
     batch.push(Mod::Flow(Box::new(FlowMod::add(1, 1, Match::ANY, back))));
     let refused = pipeline.modify(&batch, 0).unwrap_err();
     assert_eq!((refused.0, pipeline.rule_count()), (batch.len() - 1, RULES as usize), "{refused:?}");
     assert_eq!(left(&pipeline), before);
-    // Places are used anew, each once.
+    // Slots are reused, each once.
     pipeline.modify(&[delete(0)], 0).unwrap();
     pipeline.modify(&(0..RULES).map(|number| rule(number, 3)).collect::<Vec<_>>(), 0).unwrap();
     assert_eq!((pipeline.rule_count(), left(&pipeline)), (RULES as usize, vec![3; RULES as usize]));
 }
 
-/// Settings are nothing to packets: what is cached stays, and what is kept is told that there is something new.
+/// Settings do not affect packets. Megaflows stay cached, and the version shows that there is a change to
+/// save.
 #[test]
 fn settings_change_the_version_and_no_flow() {
     let mut pipeline = Pipeline::new();
@@ -265,7 +267,8 @@ fn settings_change_the_version_and_no_flow() {
     assert!(pipeline.table_state(255).is_none() && pipeline.table_wishes(255).is_none());
 }
 
-/// 10.5.6.7 under 10/8 and 10.1.2.3: with prefixes a /16 tells, without them all of it.
+/// 10.5.6.7 under 10/8 and 10.1.2.3: with prefix tracking a /16 distinguishes it, and without it the whole
+/// address.
 #[test]
 fn prefixes_are_tracked_where_the_table_says_so() {
     let mut pipeline = Pipeline::new();
@@ -318,7 +321,8 @@ fn parts_of_fields_are_read_by_all_their_names() {
     }
 }
 
-/// Rules are limited by the memory that they take: what does not fit is refused as a full table, a batch whole, and what goes makes room.
+/// Rules are limited by their memory. A rule that exceeds the limit is refused like for a full table, a batch
+/// as a whole, and removed rules free memory.
 #[test]
 fn rules_are_bounded_in_octets() {
     let mut pipeline = Pipeline::new();
@@ -339,7 +343,7 @@ fn rules_are_bounded_in_octets() {
         (held, 4),
         "nothing of a refused batch stays"
     );
-    // A rule in the place of another takes no more, a larger one does.
+    // A rule that replaces another uses no more memory unless it is larger.
     pipeline.modify(&[large(0)], 0).unwrap();
     assert_eq!(pipeline.rule_memory(), held);
     pipeline.modify(&[rule(5, 0)], 0).unwrap();
@@ -353,7 +357,7 @@ fn rules_are_bounded_in_octets() {
     pipeline.modify(&[large(7)], 0).unwrap();
 }
 
-/// What a change looks at is known before it is made.
+/// The work of a change is known before the change is made.
 #[test]
 fn the_work_of_changes_is_estimated() {
     let mut pipeline = Pipeline::new();
@@ -367,7 +371,7 @@ fn the_work_of_changes_is_estimated() {
     let cookie = FlowMod { cookie_value: 7, cookie_mask: u64::MAX, ..delete.clone() };
     assert_eq!(of(&pipeline, cookie), 1, "the cookie has no rules");
     assert_eq!(pipeline.work_of(&rules), 1000);
-    // Rules that come in the batch itself are looked at, too.
+    // Rules that the batch itself adds are counted too.
     let mods: Vec<Mod> =
         (0..10).map(|number| rule(5000 + number, 1)).chain([Mod::Flow(Box::new(delete.clone()))]).collect();
     assert_eq!(pipeline.work_of(&mods), 10 + 1010);
@@ -388,8 +392,8 @@ fn the_work_of_changes_is_estimated() {
     assert_eq!(pipeline.work_of(&gone), 1 + 1000, "no rule goes by the group");
 }
 
-/// A batch whose changes look at too many rules together is refused whole and soon, whether it finds them there or brings them along. Changes
-/// that name the cookie of what they mean, or a table, look at no others.
+/// A batch whose changes visit too many rules is refused as a whole and quickly, whether the rules exist or
+/// come with the batch. Changes that name a cookie or a table visit no other rules.
 #[test]
 fn the_work_of_a_batch_is_bounded() {
     use std::time::{Duration, Instant};
@@ -398,7 +402,7 @@ fn the_work_of_a_batch_is_bounded() {
     pipeline.modify(&rules, 0).unwrap();
     let all = FlowFilter::default();
     let before = pipeline.flows(&all, 0);
-    // None has the cookie.
+    // No rule has the cookie.
     let delete = |cookie_mask| {
         let delete = FlowMod { cookie_value: 7, cookie_mask, ..FlowMod::delete(0, Match::ANY) };
         Mod::Flow(Box::new(delete))
@@ -409,17 +413,17 @@ fn the_work_of_a_batch_is_bounded() {
     let refused = pipeline.modify(&many, 0);
     assert_eq!(refused, Err((switch::flow::BATCH_WORK / 20_000, FlowError::TooMuchWork)));
     let took = begin.elapsed();
-    // They would look at two billion rules.
+    // These changes would visit two billion rules.
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert!(pipeline.take_events().len() == 20_000 && pipeline.flows(&all, 0) == before);
-    // As many that name the cookie as a whole are made.
+    // An equal number of changes that name the whole cookie is made.
     pipeline.modify(&vec![delete(u64::MAX); 100_000], 0).unwrap();
-    // The rules come in the batch itself.
+    // The rules come with the batch itself.
     let mut empty = Pipeline::new();
     let brought: Vec<Mod> = rules.iter().cloned().chain(many).collect();
     assert!(matches!(empty.modify(&brought, 0), Err((20_000.., FlowError::TooMuchWork))));
     assert_eq!(empty.rule_count(), 0);
-    // Rules that go by a group which comes and goes in the batch.
+    // Rules that use a group which the batch adds and removes.
     let group = |add: bool| {
         let (kind, method) = (switch::flow::GroupKind::All, switch::flow::SelectMethod::Default);
         let group = switch::flow::Group { id: 1, kind, method, buckets: Vec::new() };
@@ -435,8 +439,8 @@ fn the_work_of_a_batch_is_bounded() {
     assert_eq!(pipeline.flows(&all, 0), before);
 }
 
-/// A group whose own message is small may lead to many others: the walk to them counts as its work, and groups that lead to too many are
-/// refused.
+/// A group with a small message may lead to many other groups. The walk to them counts as work, and a group
+/// that leads to too many is refused.
 #[test]
 fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
     use switch::flow::{Bucket, Group, GroupKind, GroupMod, SelectMethod};
@@ -451,7 +455,7 @@ fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
         let (kind, method) = (GroupKind::All, SelectMethod::Default);
         Mod::Group(GroupMod::Add(Group { id, kind, method, buckets: followers.map(bucket).collect() }))
     };
-    // 1,100 groups of 1,000 buckets, each of which leads to a group that is not there yet.
+    // 1,100 groups of 1,000 buckets, each of which leads to a group that does not exist yet.
     let mut pipeline = Pipeline::new();
     for id in 1..=1_100 {
         pipeline.modify(&[group(id, 10_000..11_000)], 0).unwrap();
@@ -460,18 +464,18 @@ fn the_walk_from_a_group_to_those_that_it_leads_to_is_bounded() {
     let work = pipeline.work_of(std::slice::from_ref(&few));
     assert!((160_000..176_000).contains(&work), "each group that is met counts as 16 rules: {work}");
     pipeline.modify(&[few], 0).unwrap();
-    // Through one group that leads to them.
+    // A group that leads to them through another one.
     let above = pipeline.work_of(&[group(5_001, 5_000..5_001)]);
     assert!(above > 160_000, "{above}");
     let remove = Mod::Group(GroupMod::RemoveBuckets(5_000, switch::flow::BucketPlace::First));
     assert!(pipeline.work_of(&[remove]) >= 160_000);
-    // More than a million.
+    // More than a million references.
     let refused = pipeline.modify(&[group(5_002, 1..1_101)], 0);
     assert_eq!(refused, Err((0, FlowError::GroupLoop)));
     pipeline.modify(&[group(5_002, 1..1_001)], 0).unwrap();
 }
 
-/// What a controller says of a table looks at all rules where some of them have to make room.
+/// A setting of a table that causes evictions visits all rules.
 #[test]
 fn what_a_controller_says_of_a_table_is_estimated() {
     let mut pipeline = Pipeline::new();
@@ -487,7 +491,8 @@ fn what_a_controller_says_of_a_table_is_estimated() {
     assert_eq!((pipeline.rule_count(), pipeline.work_of_wishes(0, &evict)), (500, 1));
 }
 
-/// Between the steps of a dump rules come, go and are added again; those that are there throughout are told once, in their order.
+/// Rules are added, removed and replaced between the steps of a dump. Rules that exist throughout are
+/// reported once and in order.
 #[test]
 fn dumps_in_steps_tell_each_rule_once_while_others_change() {
     let mut pipeline = Pipeline::new();
@@ -511,7 +516,7 @@ fn dumps_in_steps_tell_each_rule_once_while_others_change() {
         longest = longest.max(batch.len());
         told.extend(batch.iter().map(|flow| (flow.priority, flow.matching.value.get(Field::Reg0))));
         counted = counted.or_else(|| sums.step(&pipeline));
-        // Odd ones go and come in other places, even ones are added again.
+        // Odd rules are removed and added in other slots, and even rules are added again.
         let odd = 2 * (other * 37 % 5_000) + 1;
         pipeline
             .modify(&[delete(odd), with(20_000 + other, 3), with(odd - 1, priority(odd - 1))], 0)

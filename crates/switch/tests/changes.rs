@@ -1,4 +1,4 @@
-//! Changes of rules, groups and meters: what they reach, that they are whole, and what is counted and copied of them.
+//! Changes of rules, groups and meters: scope, atomicity, counters and copies.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -61,7 +61,7 @@ fn a_copy_in_parts_is_what_there_was_at_its_end() {
             break;
         }
         from += 7;
-        // Behind and before where it stands: one goes, one comes, one does something else, and a batch comes to nothing.
+        // Rules before and behind the current slot are removed, added and changed, and one batch is reverted.
         let n = u32::try_from(from).unwrap();
         put(&mut pipeline, FlowMod::delete(0, rule(n * 5 % 100).matching));
         put(&mut pipeline, rule(1000 + n));
@@ -111,7 +111,8 @@ fn modify_and_delete_reach_what_they_name() {
     assert_eq!(pipeline.rule_count(), 1);
 }
 
-/// Who names a group or a meter several times counts once; a group's followers count, and so does what is inside a clone.
+/// A user that names a group or meter several times counts once. The groups that a group uses count, and so
+/// do references inside a clone.
 #[test]
 fn statistics_count_who_goes_by_groups_and_meters() {
     let mut pipeline = pipeline();
@@ -146,7 +147,7 @@ fn statistics_count_who_goes_by_groups_and_meters() {
     let meters: BTreeMap<u32, u32> =
         pipeline.meter_stats(0).iter().map(|stats| (stats.id, stats.flows)).collect();
     assert_eq!(meters, [(7, 2), (8, 0)].into());
-    // A copy's meter, too, takes its rule along when it goes.
+    // Removing a meter that a clone uses removes the rule, too.
     add(&mut pipeline, 0, 1, from(4), vec![Action::Clone(vec![Action::Meter(8), out(1)])]);
     pipeline.modify(&[Mod::Meter(MeterMod::Delete(Some(8)))], 0).unwrap();
     assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 3);
@@ -168,7 +169,7 @@ fn rule(table: u8, matching: Match, actions: Vec<Action>) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(table, 1, matching, Instructions::apply(actions))))
 }
 
-/// A packet of a batch meets what the changes before it have made, not those behind it.
+/// A packet-out in a batch is processed with the changes before it and not with those after it.
 #[test]
 fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
     let mut pipeline = pipeline();
@@ -191,7 +192,7 @@ fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
     };
     assert_eq!(decided.iter().map(left).collect::<Vec<_>>(), [vec![], vec![2], vec![], vec![3]]);
     assert_eq!(pipeline.rule_count(), 1);
-    // Nothing is sent of a batch that is refused, by a packet or by what stands behind packets.
+    // A refused batch sends nothing, whether a packet-out or a later change is refused.
     let no_group = packet_out(vec![Action::Group(9)]);
     assert_eq!(
         pipeline.modify_and_decide(&[to_tables(), no_group], 0).map(|_| ()),
@@ -199,7 +200,8 @@ fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
     );
 }
 
-/// What a packet teaches is a change of the batch: later packets meet it, and it goes with a batch that is refused.
+/// What a packet-out teaches is a change of the batch. Later packet-outs match it, and it is reverted with a
+/// refused batch.
 #[test]
 fn packets_of_a_batch_learn_in_their_order() {
     let mut pipeline = pipeline();
@@ -239,7 +241,7 @@ fn packets_of_a_batch_learn_in_their_order() {
     assert_eq!(pipeline.rule_count(), 2);
 }
 
-/// All packets of a batch have bounds together: look-ups and memory.
+/// Look-ups and memory of all packet-outs of a batch are bounded together.
 #[test]
 fn packets_of_a_batch_are_bounded() {
     let mut pipeline = pipeline();
@@ -258,7 +260,8 @@ fn packets_of_a_batch_are_bounded() {
     assert_eq!(pipeline.modify_and_decide(&[large], 0).map(|_| ()), Err((0, FlowError::TooMany)), "6 MB");
 }
 
-/// Requests that change groups and meters are told while anybody wants to hear of them, and none of a batch that is refused.
+/// Requests that change groups and meters are reported while there are listeners. None of a refused batch is
+/// reported.
 #[test]
 fn requests_are_told_while_they_are_wanted() {
     let mut pipeline = pipeline();
@@ -287,7 +290,7 @@ fn requests_are_told_while_they_are_wanted() {
     assert_eq!(**meters, ForwardedRequest::Meter(MeterMod::Delete(None)));
 }
 
-/// A group that no message could describe is refused, also where it grows by single buckets.
+/// A group that no message could describe is refused, even if it grows by single buckets.
 #[test]
 fn a_group_that_does_not_fit_is_refused() {
     let mut pipeline = pipeline();

@@ -1,4 +1,4 @@
-//! Two workers, one bridge, and a control thread that ages and lists meanwhile.
+//! Two workers use one bridge while a control thread ages and lists.
 
 mod lab;
 
@@ -27,7 +27,7 @@ fn mac(host: u64) -> MacAddr {
     MacAddr::from_u64(0x0200_0000_0000 | host)
 }
 
-/// Host `n` lives on port `n % 4`.
+/// Returns the port of host `n`, which is `n % 4`.
 fn home(host: u64) -> PortId {
     PortId(u16::try_from(host % 4).unwrap_or(0))
 }
@@ -86,7 +86,8 @@ fn no_entry_is_lost_and_every_value_belongs_to_its_key() {
         done.store(true, Ordering::Relaxed);
         control.join().expect("control");
     });
-    // Whatever contention kept from being learned is learned at the next frame; nothing that was learned is lost.
+    // Addresses that contention kept from being learned are learned at the next frame. No learned address is
+    // lost.
     let mut scratch = Scratch::new();
     for host in 0..HOSTS {
         forward(&bridge, &[key(host, MacAddr::BROADCAST)], Now::from_secs(4), &mut scratch);
@@ -105,7 +106,7 @@ fn counts_are_right_after_stations_moved_under_two_workers() {
         for round in 0..2000u64 {
             let keys: Vec<_> = (0..32)
                 .map(|at| {
-                    // More addresses than the limit, each of which turns up on both workers' ports.
+                    // More addresses than the limit, each of which appears on the ports of both workers.
                     let mut key = key((round * 7 + at) % 150, MacAddr::BROADCAST);
                     key.set_in_port(PortId(port));
                     key
@@ -146,7 +147,7 @@ fn two_workers_share_one_storm_limit_exactly() {
         let keys = vec![key(1, MacAddr::BROADCAST); 32];
         let mut passed = 0;
         for round in 0..1000u64 {
-            // A millisecond a round on both: 5 tokens a round between them.
+            // One round per millisecond on both workers gives them 5 tokens together.
             let now = Now::from_ns(1_000_000_000 + round * 1_000_000);
             let out = forward(&bridge, &keys, now, &mut scratch);
             passed += out.iter().filter(|out| matches!(out, Decision::Flood { .. })).count();

@@ -1,4 +1,4 @@
-//! Every field met by packets: matched by a rule, set by an action, and read again from the frame that leaves.
+//! Every field with packets: matched by a rule, set by an action, and read back from the transmitted frame.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use packet::{FlowKey, MacAddr, PortId, checksum};
@@ -43,7 +43,7 @@ fn read(frame: &[u8]) -> Flow {
     Flow::new(&key, &Beyond::extract(frame, &key, &layers), 1)
 }
 
-/// The frames that leave, by port.
+/// Returns the transmitted frames with their ports.
 fn run(pipeline: &Pipeline, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let fate = pipeline.translate(Asked { flow: &read(frame), frame: Some(frame), trace: false });
     let (mut frame, mut left) = (frame.to_vec(), Vec::new());
@@ -92,7 +92,7 @@ fn discovery(kind: u8, option: u8) -> Vec<u8> {
     ipv6(58, &message)
 }
 
-/// A frame that is what a field needs.
+/// Returns a frame that meets a field's prerequisite.
 fn frame_for(field: Field) -> Vec<u8> {
     let tcp = [3, 232, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x12, 1, 0, 0, 0, 0, 0];
     match field.prerequisite() {
@@ -103,7 +103,7 @@ fn frame_for(field: Field) -> Vec<u8> {
         ),
         Prerequisite::Mpls => ethernet(0x8847, &[0, 1, 0x21, 64]),
         Prerequisite::Pbb => ethernet(0x88e7, &[0, 0, 0, 7]),
-        // Behind hop-by-hop options.
+        // An IPv6 packet with hop-by-hop options.
         Prerequisite::Ipv6 => ipv6(0, &[[17, 0, 1, 4, 0, 0, 0, 0], [0, 53, 0, 53, 0, 8, 1, 1]].concat()),
         Prerequisite::Udp => ipv4(17, &[0, 53, 3, 232, 0, 12, 1, 1, 0, 0, 0, 0]),
         Prerequisite::Sctp => ipv4(132, &[0, 9, 0, 10, 0, 0, 0, 1, 0, 0, 0, 0]),
@@ -115,7 +115,7 @@ fn frame_for(field: Field) -> Vec<u8> {
     }
 }
 
-/// The frame's own values of what a field needs, as a match.
+/// Returns a match of the frame's values of a field's prerequisites.
 fn needs_of(field: Field, flow: &Flow) -> Match {
     let fields: &[Field] = match field.prerequisite() {
         Prerequisite::None => &[],
@@ -167,7 +167,7 @@ fn every_field_that_can_be_set_is_met_as_it_was_set_and_leaves_so() {
         let wanted = match field {
             Field::VlanVid => 0x1155,
             Field::VlanTci => 0x7155,
-            // A neighbour solicitation that became something else would have no such fields any more.
+            // A neighbour solicitation changed to another type would lack these fields.
             _ => (flow.get(field) ^ 0x5555_5555_5555_5555_5555_5555_5555_5555) & field.all_ones(),
         };
         let mut pipeline = pipeline();

@@ -1,5 +1,5 @@
-//! Translation held against itself: whatever a flow's mask leaves open may be changed, and the fate stays the same. And what programs make
-//! of frames.
+//! Consistency of translation: bits outside a flow's mask may change without a change of the actions.
+//! Execution of programs on frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -79,8 +79,8 @@ fn labels_go_on_and_come_off() {
     );
 }
 
-/// Behind one label, or behind several of which all but the last are taken off: the TTL goes into IPv4 with its checksum mended, into IPv6,
-/// and into nothing else.
+/// Behind one label, or behind several of which all but the last are removed, the TTL is copied into an IPv4
+/// header (with its checksum updated) or an IPv6 header, and into nothing else.
 #[test]
 fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     let mut pipeline = pipeline();
@@ -93,7 +93,7 @@ fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     let bare = run(&pipeline, &labelled, 3).remove(0).1;
     assert_eq!(read(&bare, 1).get(Field::NwTtl), 33);
     assert!(is_sound(&bare));
-    // It is the key's label that decides, so that the flow is cached.
+    // The label in the key decides, so that the megaflow is cached.
     let flow = read(&labelled, 2);
     let fate = pipeline.translate(asked(&flow, Some(&labelled)));
     assert!(
@@ -112,7 +112,7 @@ fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     let left = run(&pipeline, &behind(&last, &v6), 2).remove(0).1;
     v6[7] = 77;
     assert_eq!(left, behind(&last, &v6));
-    // Into the label below, where there is one.
+    // The TTL is copied into the next label if there is one.
     let two = run(&pipeline, &behind(&[0, 0, 0x10, 50, 0, 0, 0x11, 7], &v6), 2).remove(0).1;
     assert_eq!(two, behind(&[0, 0, 0x10, 50, 0, 0, 0x11, 50], &v6));
     for other in [&[0x55; 40][..], &[0x45; 19], &[0x60; 39], &[]] {
@@ -121,8 +121,8 @@ fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
     }
 }
 
-/// A queue is named once in front of the outputs that it is for, within a bucket or a copy for that alone, and not at all where nothing
-/// leaves.
+/// A queue is selected once before its outputs. Within a bucket or copy the selection applies only there. No
+/// queue is selected without an output.
 #[test]
 fn outputs_go_by_the_queue_that_was_set() {
     let ops = |actions: Vec<Action>| {
@@ -146,13 +146,13 @@ fn outputs_go_by_the_queue_that_was_set() {
         ops(vec![Action::SetQueue(5), Action::Enqueue { port: 2, queue: 7 }, out(3)]),
         [queue(7), to(2), queue(5), to(3)]
     );
-    // A table of its own sets it for what comes behind.
+    // A separate table selects the queue for later actions.
     let resubmit = Action::Resubmit { port: None, table: Some(1) };
     assert_eq!(
         ops(vec![resubmit, Action::Output { port: port::NORMAL, max_len: 0 }]),
         [queue(9), Op::Normal]
     );
-    // What is set in a copy stays there.
+    // A selection in a copy stays in the copy.
     assert_eq!(
         ops(vec![Action::Clone(vec![Action::SetQueue(5), out(2)]), out(3)]),
         [Op::Clone(2), queue(5), to(2), to(3)]
@@ -165,7 +165,7 @@ fn a_first_label_takes_class_and_ttl_from_the_packet() {
     add(&mut pipeline, 0, 1, Match::ANY, vec![Action::PushMpls(0x8847), out(2)]);
     for (ttl, wanted) in [(60, 60), (1, 1), (0, 64)] {
         let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), ttl);
-        // Expedited forwarding, 46: its lowest three bits.
+        // Expedited forwarding is DSCP 46, of which the lowest three bits count.
         frame[15] = 46 << 2;
         let flow = read(&run(&pipeline, &frame, 1)[0].1, 1);
         assert_eq!((flow.get(Field::MplsTtl), flow.get(Field::MplsTc)), (wanted, 6), "{ttl}");
@@ -199,7 +199,7 @@ fn the_checksum_of_icmpv6_within_ipv4_is_left_alone() {
         vec![set(Field::Ipv4Src, 0x0a09_0807), out(2)],
     );
     let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
-    // Its pseudo header has no form over IPv4 (RFC 8200, 8.1).
+    // The ICMPv6 pseudo-header does not exist over IPv4 (RFC 8200, 8.1).
     frame[23] = 58;
     let left = run(&pipeline, &frame, 1);
     assert_eq!(left[0].1[34..], frame[34..]);
@@ -219,13 +219,13 @@ fn to_rules_a_fragment_has_no_ports() {
     let left = run(&pipeline, &first, 1);
     assert_eq!(left[0].0, PortId(3));
     assert_eq!(left[0].1[36..38], 8080_u16.to_be_bytes(), "actions see the port that is there");
-    // The two are told apart by the bit, and no port by fragments.
+    // The fragment bit distinguishes the two, and fragments have no ports.
     let mask = |frame: &[u8]| pipeline.translate(asked(&read(frame, 1), Some(frame))).mask;
     assert_eq!(mask(&whole).get(Field::IpFrag) & 1, 1);
     assert_eq!((mask(&first).get(Field::IpFrag) & 1, mask(&first).get(Field::TcpSrc)), (1, 0));
 }
 
-/// A later fragment of ICMP is of type 0 to rules, as it is from port 0.
+/// A later ICMP fragment matches type 0, as it matches source port 0.
 #[test]
 fn to_rules_a_fragment_has_no_type_of_icmp() {
     let mut pipeline = pipeline();
@@ -289,8 +289,8 @@ fn conjunctions_need_all_their_clauses() {
     assert_eq!(to([10, 0, 0, 1], 22), 3, "the port is not one of them");
 }
 
-/// Rules of one match that name conjunctions without end are work of the packet that meets them: a packet that is too much work is dropped,
-/// as with actions without end. What is usual is far from the limit.
+/// Rules of one match that name very many conjunctions are work of a packet that matches them. A packet with
+/// too much work is dropped, as with too many actions. Ordinary numbers are far below the limit.
 #[test]
 fn conjunctions_count_as_work() {
     let ip = Match::ANY.with(Field::EthType, 0x0800);
@@ -303,7 +303,7 @@ fn conjunctions_count_as_work() {
         for rule in 0..rules {
             add(&mut pipeline, 0, 100 + rule, ip, parts(u32::from(rule) * each, each));
         }
-        // The last conjunction that is asked about.
+        // The last conjunction that is examined.
         add(&mut pipeline, 0, 100, ip.with(Field::ConjId, u128::from(each - 1)), vec![out(2)]);
         let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
         pipeline.translate(asked(&read(&frame, 1), None))
@@ -344,8 +344,8 @@ fn loops_end() {
     assert_eq!(refused, Err((0, FlowError::GroupLoop)));
 }
 
-/// A look-up in a later table is no recursion (as Open vSwitch): only the number of look-ups bounds a chain of tables, and the stack of a
-/// thread suffices for the longest nesting that the bounds allow.
+/// A look-up in a later table is not a recursion (as in Open vSwitch). Only the number of look-ups bounds a
+/// chain of tables, and the stack of a thread suffices for the deepest nesting that the bounds allow.
 #[test]
 fn resubmits_to_later_tables_do_not_deepen() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
@@ -360,10 +360,10 @@ fn resubmits_to_later_tables_do_not_deepen() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     let flow = read(&frame, 1);
     assert_eq!(run(&chain(vec![out(2)]), &frame, 1).len(), 1);
-    // Sixteen times through all tables, each look-up inside the one before, until there are too many.
+    // Sixteen passes through all tables, each look-up nested in the previous one, until there are too many.
     let fate = chain(vec![resubmit(0), out(2)]).translate(asked(&flow, None));
     assert_eq!((fate.failed, fate.rules.len()), (Some(switch::flow::Failed::Lookups), 4096));
-    // Back to the same table again and again: too deep long before.
+    // Repeated look-ups of one table are too deep long before.
     let mut same = pipeline();
     add(&mut same, 7, 1, Match::ANY, vec![resubmit(7)]);
     add(&mut same, 0, 1, Match::ANY, vec![resubmit(7)]);
@@ -386,7 +386,7 @@ fn packets_that_no_rule_matches_go_where_the_table_says() {
     pipeline.set_misses_heard(true);
     assert_eq!(reasons(&pipeline), [(Reason::Miss, 0, 0)]);
     assert_eq!(pipeline.translate(asked(&flow, None)).dropped, packet::DropReason::RuleMiss);
-    // Not behind a resubmit, but behind goto_table.
+    // The miss handling applies behind goto_table and not behind a resubmit.
     add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Resubmit { port: None, table: Some(5) }]);
     assert_eq!(reasons(&pipeline), []);
     let goto = Instructions { goto: Some(5), ..Instructions::default() };
@@ -398,7 +398,7 @@ fn packets_that_no_rule_matches_go_where_the_table_says() {
     pipeline.set_table_wishes(5, wish(Miss::Continue), 0);
     add(&mut pipeline, 6, 1, Match::ANY, vec![out(2)]);
     assert_eq!(run(&pipeline, &frame, 1).len(), 1, "the next table has a rule");
-    // A table-miss rule, an ordinary one, and a port whose misses no controller gets.
+    // A table-miss rule, an ordinary rule, and a port with packet-ins for misses disabled.
     let told = vec![Action::Output { port: port::CONTROLLER, max_len: 100 }];
     add(&mut pipeline, 0, 0, Match::ANY, told.clone());
     pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(0, Match::ANY)))], 0).unwrap();
@@ -466,7 +466,7 @@ fn fragments_have_ports_or_go_nowhere_as_configured() {
     assert_eq!(pipeline.fragments(), Fragments::Drop);
 }
 
-/// A match from few values, so that rules and packets meet.
+/// Generates matches of few values, so that rules and packets match.
 fn any_match() -> impl Strategy<Value = Match> {
     let part = prop_oneof![
         (1_u128..4).prop_map(|port| vec![(Field::InPort, port, None)]),
@@ -487,7 +487,7 @@ fn any_match() -> impl Strategy<Value = Match> {
     proptest::collection::vec(part, 0..3).prop_map(|parts| {
         let mut matching = Match::ANY;
         for (field, value, mask) in parts.into_iter().flatten() {
-            // What does not fit to what is there is left out.
+            // Fields that do not fit the previous ones are left out.
             let _ = matching.add(field, value, mask);
         }
         matching
@@ -552,7 +552,7 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u32)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The law of the caches: a packet that equals another in the bits of its mask meets the same fate.
+    /// The invariant of the caches: packets that agree in the bits of the mask get equal actions.
     #[test]
     fn masks_hold_all_that_the_fate_depends_on(
         rules in proptest::collection::vec((0_u8..3, 0_u16..4, any_match(), proptest::collection::vec(any_action(), 0..5)), 1..14),
@@ -583,14 +583,14 @@ proptest! {
                     prop_assert_eq!(&fresh.program, &megaflow.program, "{:?}", flow);
                 }
             }
-            // Looked up together with others: the same, and also what is the first part of many.
+            // Batched look-ups give equal results, for first fragments too.
             let mut parts = flow;
             parts.set(Field::IpFrag, 1);
             let mut ahead = vec![Ahead::new(parts), Ahead::new(flow), Ahead::new(Flow::ZERO)];
             pipeline.look_ahead(&mut ahead);
             prop_assert_eq!(&pipeline.translate_ahead(&ahead[1], Some(frame)), &fresh);
             prop_assert_eq!(pipeline.translate_ahead(&ahead[0], None), pipeline.translate(asked(&parts, None)));
-            // Bits that are not in the mask may be anything. (Fields that must agree with others stay.)
+            // Bits outside the mask may have any value. (Fields that must agree with others are not changed.)
             for field in [Field::EthSrc, Field::EthDst, Field::Ipv4Src, Field::Ipv4Dst, Field::TcpSrc, Field::TcpDst, Field::NwTtl, Field::VlanPcp] {
                 let mut other = flow;
                 let free = !fresh.mask.get(field) & field.all_ones();
@@ -602,7 +602,7 @@ proptest! {
                 }
             }
         }
-        // What was found before a change counts no more.
+        // Results of look-ups from before a change are not used.
         add(&mut pipeline, 0, 9, Match::ANY, vec![out(2)]);
         let flow = *before[39].flow();
         prop_assert_eq!(pipeline.translate_ahead(&before[39], None), pipeline.translate(asked(&flow, None)));
@@ -640,8 +640,8 @@ fn a_controller_gets_the_frame_as_it_was_then() {
     assert_eq!(told.collect::<Vec<_>>(), [0x11, frame[5], 0x22]);
 }
 
-/// A port that is a member and has no link is no way: fast failover and select groups leave its bucket out, and take the bucket again when
-/// the link is back.
+/// Fast failover and select groups skip the bucket of a member port without link, and use the bucket again
+/// when the link is back.
 #[test]
 fn a_bucket_that_watches_a_port_without_link_is_left_out() {
     let mut pipeline = pipeline();
@@ -654,7 +654,7 @@ fn a_bucket_that_watches_a_port_without_link_is_left_out() {
     pipeline.modify(&[group(1, GroupKind::FastFailover), group(2, GroupKind::Select)], 0).unwrap();
     add(&mut pipeline, 0, 1, from(1), vec![Action::Group(1)]);
     add(&mut pipeline, 0, 1, from(4), vec![Action::Group(2)]);
-    // The select group spreads these by their source.
+    // The select group distributes these packets by their source.
     let ways = |pipeline: &Pipeline, in_port| -> BTreeSet<u16> {
         let frame = |last| tcp(None, [10, 0, 0, last], [10, 0, 0, 2], (1000 + u16::from(last), 80), 64);
         (0..64).flat_map(|last| run(pipeline, &frame(last), in_port)).map(|(port, _)| port.0).collect()
@@ -681,11 +681,11 @@ fn hostile_groups_and_lists_come_to_an_end() {
     let group = |id, kind, buckets| {
         Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets }))
     };
-    // Buckets that watch a group that is not there: none is alive, and that is found out at once.
+    // No bucket that watches a missing group is live, which is found at once.
     let watching =
         |id| Bucket { id, weight: 1, watch_port: None, watch_group: Some(99), actions: vec![out(2)] };
     let watches = group(1, GroupKind::FastFailover, (0..8).map(watching).collect());
-    // Thirty-one times two buckets, each of which leads to the next.
+    // Thirty-one groups of two buckets, each of which leads to the next group.
     let leads = |id, to| Bucket {
         id,
         weight: 1,
@@ -718,7 +718,7 @@ fn hostile_groups_and_lists_come_to_an_end() {
         assert!(fate.to_controller.len() <= 256 && fate.groups.len() <= 65_536);
         assert_eq!(fate.program.ops.is_empty(), in_port != 4, "{in_port}");
     }
-    // Clones hide no loop.
+    // A loop inside a clone is found.
     let hidden = Bucket { actions: vec![Action::Clone(vec![Action::Group(50)])], ..leads(0, 0) };
     pipeline.modify(&[group(51, GroupKind::All, vec![hidden])], 0).unwrap();
     let back = pipeline.modify(&[group(50, GroupKind::All, vec![leads(0, 51)])], 0);
@@ -760,7 +760,7 @@ fn a_resubmit_looks_up_elsewhere_and_acts_where_it_came_in() {
     assert_eq!(ports(1), [3], "a spent TTL ends the inner list alone");
 }
 
-/// Requests for different hosts spread over a group's buckets, and a reply has the bucket of its request.
+/// Requests for different hosts spread over a group's buckets, and a reply gets the bucket of its request.
 #[test]
 fn a_select_group_spreads_arp_by_its_addresses() {
     for method in [SelectMethod::Default, SelectMethod::DpHash { parameter: 7 }] {
@@ -805,7 +805,8 @@ fn the_bottom_of_stack_bit_can_be_set() {
     assert_eq!(left[0].1[18..], frame[18..]);
 }
 
-/// Each label that is taken off has the packet read anew. That takes as long as the labels are many, not as their square.
+/// Each removed label requires that the packet be parsed again. The time is linear in the number of labels,
+/// not quadratic.
 #[test]
 fn labels_are_taken_off_one_by_one_in_time() {
     const LABELS: usize = 4000;
@@ -825,7 +826,7 @@ fn labels_are_taken_off_one_by_one_in_time() {
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].1.len(), 14 + 4, "the last label is left");
     assert_eq!(left[0].1[14..], frame[frame.len() - 4..]);
-    // What is done to a copy is not done to the packet.
+    // Actions on a copy do not change the packet.
     let mut pipeline = rules::pipeline();
     let pop = || Action::PopMpls(0x8847);
     let ttl = |value| Action::SetMplsTtl(value);

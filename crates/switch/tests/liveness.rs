@@ -1,4 +1,4 @@
-//! Buckets that watch groups, and what choices among many links and buckets may take of a packet's time.
+//! Buckets that watch groups, and the work limits of choices among many links and buckets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -26,7 +26,8 @@ fn frame() -> Vec<u8> {
     tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60)
 }
 
-/// Groups that are added before those that they watch may be a chain of any length. It is followed to its end without the stack, and once.
+/// Groups that are added before those that they watch may form a chain of any length. The chain is followed
+/// to its end without recursion, and once.
 #[test]
 fn a_long_chain_of_watched_groups_is_followed() {
     const CHAIN: u32 = 60_000;
@@ -39,14 +40,14 @@ fn a_long_chain_of_watched_groups_is_followed() {
     assert_eq!(run(&pipeline, &frame(), 1).len(), 100);
     link(&mut pipeline, 3, false);
     assert_eq!(run(&pipeline, &frame(), 1).len(), 0);
-    // A second bucket at the end lives.
+    // A second bucket at the end is live.
     let more = Bucket { id: 1, ..watching(None, Some(2), 2) };
     let more = GroupMod::InsertBuckets(CHAIN, switch::flow::BucketPlace::Last, vec![more]);
     pipeline.modify(&[Mod::Group(more)], 0).unwrap();
     assert_eq!(run(&pipeline, &frame(), 1).len(), 100);
 }
 
-/// A bucket is alive by whatever way leads to a port that is, also one that was asked for before.
+/// A bucket is live if any path leads to a live port, even through a group that was examined before.
 #[test]
 fn a_bucket_lives_by_any_of_the_groups_behind_it() {
     let mut pipeline = pipeline();
@@ -69,7 +70,7 @@ fn a_bucket_lives_by_any_of_the_groups_behind_it() {
     link(&mut pipeline, 3, false);
     assert_eq!(ports(&pipeline), [], "the second bucket's port has no link");
     add(&mut pipeline, 0, 2, from(1), vec![Action::Group(1)]);
-    // Its port lives, though its group does not.
+    // The port of the bucket is live, although its group is not.
     let alive = Bucket { actions: vec![out(2)], ..bucket(1, Some(4), Some(4), 3) };
     let change =
         Group { id: 1, kind: GroupKind::FastFailover, method: SelectMethod::Default, buckets: vec![alive] };
@@ -77,7 +78,8 @@ fn a_bucket_lives_by_any_of_the_groups_behind_it() {
     assert_eq!(ports(&pipeline), [PortId(2)]);
 }
 
-/// Groups that watch each other are refused as groups that lead to each other, and so are chains that are too long.
+/// Groups that watch each other are refused like groups that use each other, and so are chains that are too
+/// long.
 #[test]
 fn watched_groups_count_in_chains_and_make_loops() {
     let failover = |id, watched| group(id, GroupKind::FastFailover, vec![watching(Some(watched), None, 2)]);
@@ -90,7 +92,7 @@ fn watched_groups_count_in_chains_and_make_loops() {
     assert_eq!(pipeline.modify(&[failover(1, 1)], 0), refused, "itself");
     pipeline.modify(&[failover(1, 2), leads(2, 3)], 0).unwrap();
     assert_eq!(pipeline.modify(&[failover(3, 1)], 0), refused, "by a group that it leads to");
-    // The last one first, each behind the next one.
+    // The last group is added first, and each group leads to the one before it.
     let last = group(100, GroupKind::FastFailover, vec![watching(None, Some(2), 2)]);
     pipeline.modify(&[last], 0).unwrap();
     let added = (0..60_u32).take_while(|n| pipeline.modify(&[failover(101 + n, 100 + n)], 0).is_ok()).count();
@@ -144,7 +146,7 @@ fn choices_among_many_count_as_work() {
     assert_eq!(pipeline.translate(asked(&flow, Some(&frame))).program.ops.len(), 32);
 }
 
-/// What a controller gives back to be done goes through the checks of a rule's actions.
+/// A continuation that a controller returns is validated like the actions of a rule.
 #[test]
 fn what_is_resumed_is_checked() {
     let pipeline = pipeline();

@@ -1,4 +1,5 @@
-//! A table of a million rules, which is its limit: what is too much is refused by name, whole, and the others go on.
+//! A table at its limit of one million rules: a change beyond the limit is refused as a whole with its error,
+//! and others proceed.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +14,7 @@ use switch::flow::{
     Pipeline, port, text,
 };
 
-/// Changes of one bundle.
+/// Number of changes in one bundle.
 const BUNDLE: usize = 1000;
 
 fn host(table: u8, number: usize) -> Mod {
@@ -22,7 +23,7 @@ fn host(table: u8, number: usize) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(table, 5, matching, Instructions::apply(actions))))
 }
 
-/// Whether a packet to this host meets its rule.
+/// Returns whether a packet to this host matches its rule.
 fn is_met(pipeline: &Pipeline, number: usize) -> bool {
     let octets = (0x0200_0000_0000 + number as u64).to_be_bytes();
     let address = octets[2..].iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":");
@@ -44,7 +45,7 @@ fn a_table_that_is_full_refuses_a_bundle_whole() {
     assert_eq!(pipeline.rule_count(), limit);
     pipeline.take_events();
 
-    // One that takes rules away, adds as many and one more, and changes another table on its way.
+    // A bundle that removes rules, adds as many and one more, and changes another table in between.
     let mut bundle = vec![host(1, 7)];
     let delete = |number: usize| {
         let matching = Match::ANY.with(Field::EthDst, 0x0200_0000_0000 + number as u128);
@@ -61,7 +62,7 @@ fn a_table_that_is_full_refuses_a_bundle_whole() {
     assert!(!is_met(&pipeline, limit) && !is_met(&pipeline, limit + BUNDLE));
     assert!(pipeline.take_events().is_empty(), "nobody hears of what was not done");
 
-    // Others go on; and the same bundle without the one too many is done.
+    // Other changes proceed, and the bundle without the excess rule is accepted.
     pipeline.modify(&[host(1, 7)], 2).unwrap();
     bundle.pop();
     pipeline.modify(&bundle, 3).unwrap();

@@ -1,4 +1,5 @@
-//! Tunnel metadata: options are mapped to fields, rules set and match those, and what rules speak of stays mapped.
+//! Tunnel metadata: options are mapped to fields, rules set and match the fields, and used fields stay
+//! mapped.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod rules;
@@ -14,7 +15,7 @@ fn option(class: u16, octets: u8, place: u16) -> TunnelOption {
     TunnelOption { class, kind: 0x80, octets, place }
 }
 
-/// Four octets in `tun_metadata0`, eight in `tun_metadata5`.
+/// Returns a pipeline with four octets in `tun_metadata0` and eight in `tun_metadata5`.
 fn mapped() -> Pipeline {
     let mut pipeline = pipeline();
     let options = vec![option(0x0102, 4, 0), option(0x0103, 8, 5)];
@@ -41,7 +42,7 @@ fn what_is_set_is_matched_whole_and_in_part_and_packets_are_the_same_flow() {
     let again = |table| Action::Resubmit { port: None, table: Some(table) };
     let id = set(Field::TunMetadata0, 0x0001_002a);
     add(&mut pipeline, 0, 1, from(1), vec![id, set(Field::TunMetadata5, u64::MAX.into()), again(1)]);
-    // Nothing comes in by a tunnel: its fields are zero until they are set.
+    // No packet arrives by a tunnel, so that the fields are zero until they are set.
     add(&mut pipeline, 0, 1, from(2), vec![again(1)]);
     let mut low = Match::ANY;
     low.put(Field::TunMetadata0, 0x2a, 0xffff);
@@ -51,13 +52,13 @@ fn what_is_set_is_matched_whole_and_in_part_and_packets_are_the_same_flow() {
     let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 64);
     assert_eq!(ports(&run(&pipeline, &frame, 1)), [3]);
     assert_eq!(ports(&run(&pipeline, &frame, 2)), [4]);
-    // No bit of the packet tells it: one cached flow is for all that come by the port.
+    // The result depends on no bit of the packet, so that one megaflow covers all packets of the port.
     let flow = rules::read(&frame, 1);
     let fate = pipeline.translate(rules::asked(&flow, Some(&frame)));
     assert!(
         (Field::TunMetadata0.octet() / 8..Field::TunMetadata7.octet() / 8).all(|word| fate.mask.0[word] == 0)
     );
-    // From one field to another, and to a register.
+    // Copies from one field to another, and to a register.
     let there = part(Field::TunMetadata5, 32, 32);
     let copy = Action::Move { from: part(Field::TunMetadata0, 0, 32), to: there };
     add(&mut pipeline, 0, 2, from(1), vec![set(Field::TunMetadata0, 7), copy, again(2)]);
@@ -163,7 +164,7 @@ fn options_are_mapped_once_and_all_or_none() {
         pipeline.change_tunnel_options(&OptionsMod::Delete(vec![option(0, 4, 9)])),
         Err(OptionsError::Place)
     );
-    // What nothing is mapped to is free already.
+    // A field without an option is free already.
     pipeline.change_tunnel_options(&OptionsMod::Delete(vec![option(0, 4, 7)])).unwrap();
     assert_eq!(*pipeline.tunnel_options(), before);
 }

@@ -1,6 +1,7 @@
-//! What a worker recalls changes nothing: long bursts among few stations, decided once by a worker that recalls them and
-//! once, frame by frame, by workers that were born for it. Decisions and tables must be the same. Where a crowd of silent
-//! stations is known besides, the table is asked about addresses, and only what stations mean is recalled.
+//! The per-worker MAC cache does not change results. Long bursts among few stations are decided once by a
+//! worker that caches them and once, frame by frame, by new workers. Decisions and tables must be equal. With
+//! a crowd of silent stations, the table is queried for addresses, and only the decisions of entries are
+//! cached.
 
 mod lab;
 
@@ -11,10 +12,10 @@ use proptest::prelude::*;
 use switch::{Bridge, BridgeConfig, BridgePortConfig, Decision, FdbEntry, Now, Scratch, StaticMac, VlanMode};
 
 const PORTS: u16 = 5;
-/// More stations than a worker recalls.
+/// More stations than a worker caches.
 const CROWD: u16 = 1100;
 
-/// Where bursts come from: few ways in and few stations, so that most frames are recalled.
+/// The operations of a test: bursts from few ports and stations, so that most frames are cached.
 #[derive(Clone, Debug)]
 enum Op {
     Burst(Vec<Frame>),
@@ -58,7 +59,7 @@ fn config() -> impl Strategy<Value = BridgeConfig> {
     })
 }
 
-/// A frame by a port, mostly of a station that lives there.
+/// Generates a frame on a port, mostly from a station of that port.
 fn frame(port: u16) -> impl Strategy<Value = Frame> {
     let home = u8::try_from(port).unwrap_or(0);
     let src = prop_oneof![

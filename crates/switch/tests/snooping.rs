@@ -1,4 +1,5 @@
-//! Multicast snooping by the scenarios of RFC 4541: bridge and snooper together, frames as hosts and routers send them.
+//! Multicast snooping in the scenarios of RFC 4541: bridge and snooper together, with frames as hosts and
+//! routers send them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,17 +19,17 @@ const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const V3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 const NEWS: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
-/// Its MAC address is that of [`NEWS`].
+/// A group with the MAC address of [`NEWS`].
 const TWIN: Ipv4Addr = Ipv4Addr::new(238, 129, 2, 3);
 const NEWS6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 1, 3);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const QUERIER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 /// A group that always floods.
 const MDNS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
-/// Seconds after which a report is no host's own repetition of its first.
+/// Seconds after which a report is not a host's own repetition of its first one.
 const SETTLED: u64 = 12;
 
-/// Hosts on ports 1 to 4, a router on port 9; port 5 is in another VLAN.
+/// A bridge with hosts on ports 1 to 4, a router on port 9, and port 5 in another VLAN.
 struct Lab {
     driven: Driven,
     snooper: Snooper,
@@ -40,7 +41,8 @@ impl Lab {
         Lab::with(SnooperConfig::default())
     }
 
-    /// With a querier that is no router, a switch behind port 9, which a host on port 2 has answered.
+    /// Creates a bridge with a querier that is not a router, a switch behind port 9, whose query a host on
+    /// port 2 has answered.
     fn with(config: SnooperConfig) -> Lab {
         let mut lab = Lab::without_querier(config);
         lab.send(9, &query(Ipv4Addr::UNSPECIFIED, 100, Ipv4Addr::UNSPECIFIED));
@@ -61,7 +63,7 @@ impl Lab {
         Now::from_secs(self.secs)
     }
 
-    /// Sends a frame, lets the snooper read it if it is to, and tells the ports that the frame leaves by.
+    /// Sends a frame, passes it to the snooper if requested, and returns its output ports.
     fn send(&mut self, port: u16, bytes: &[u8]) -> Vec<u16> {
         let outcome = self.driven.send_bytes(port, bytes, self.now());
         if outcome.punted {
@@ -135,7 +137,7 @@ fn general_query() -> Vec<u8> {
     query(QUERIER, 100, Ipv4Addr::UNSPECIFIED)
 }
 
-/// A version 3 report of records of this kind, group and number of sources.
+/// Builds a version 3 report of records of this kind, group and number of sources.
 fn report_v3(records: &[(u8, Ipv4Addr, u8)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for &(kind, group, sources) in records {
@@ -165,7 +167,7 @@ fn unknown_groups_flood_and_known_ones_go_to_listeners() {
     lab.send(1, &report(NEWS));
     lab.send(3, &report(NEWS));
     assert_eq!(lab.data(NEWS), [1, 3]);
-    // Never back to the sender, even if it listens too.
+    // The frame is never sent back to the sender, even if it listens too.
     lab.send(4, &report(NEWS));
     assert_eq!(lab.data(NEWS), [1, 3]);
 }
@@ -188,7 +190,7 @@ fn queries_flood_and_make_router_ports_which_get_every_group() {
     lab.send(1, &report(NEWS));
     assert_eq!(lab.data(NEWS), [1, 9]);
     assert_eq!(lab.snooper.routers()[0].ports, [PortId(9)]);
-    // Unless asked again, the router is forgotten after 255 s.
+    // Without another query the router is forgotten after 255 s.
     lab.wait(254);
     assert_eq!(lab.snooper.routers().len(), 1);
     lab.wait(1);
@@ -242,7 +244,7 @@ fn silent_listeners_are_forgotten_while_a_querier_asks() {
     lab.send(9, &general_query());
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
-    // Host 1 answers each query, host 2 fell silent.
+    // Host 1 answers each query, and host 2 is silent.
     for _ in 0..2 {
         lab.wait(125);
         lab.send(9, &general_query());
@@ -255,7 +257,7 @@ fn silent_listeners_are_forgotten_while_a_querier_asks() {
     assert_eq!(lab.data(NEWS), [1, 9]);
 }
 
-/// One listener's report does not cut off those that nobody asks to report.
+/// One listener's report does not exclude listeners that no querier asks to report.
 #[test]
 fn without_a_querier_all_groups_flood() {
     let mut lab = Lab::without_querier(SnooperConfig::default());
@@ -264,22 +266,22 @@ fn without_a_querier_all_groups_flood() {
         assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
         lab.wait(240);
     }
-    // A question about one group asks nobody about others, and makes its port that of a router.
+    // A query about one group says nothing about others. It makes its port a router port.
     lab.send(9, &query(QUERIER, 10, TWIN));
     lab.wait(20);
     lab.send(1, &report(NEWS));
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
-    // Once a querier has asked and listeners have had the time to answer, others get nothing.
+    // After a general query and its response time, other ports get nothing.
     lab.send(9, &general_query());
     lab.wait(9);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
     lab.send(2, &report(NEWS));
     lab.wait(1);
     assert_eq!(lab.data(NEWS), [1, 2, 9]);
-    // IPv6 has its own.
+    // IPv6 has a separate querier.
     lab.send(1, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6));
     assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 2, 3, 9]);
-    // Until it has fallen silent, whoever still reports.
+    // The group is restricted until the querier is gone, even if a listener still reports.
     lab.wait(200);
     lab.send(1, &report(NEWS));
     lab.wait(44);
@@ -288,7 +290,7 @@ fn without_a_querier_all_groups_flood() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// Where a flood of reports behind a port displaced copies, the others behind that port keep their groups.
+/// If a flood of reports displaced copies of a port, other listeners behind the port keep their groups.
 #[test]
 fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
     let mut lab = Lab::new();
@@ -303,16 +305,16 @@ fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
         lab.wait(100);
         lab.send(9, &general_query());
         flood(&mut lab);
-        // Lost in the flood.
+        // These reports are lost in the flood.
         lab.send(1, &report(NEWS));
     }
     assert_eq!(lab.data(NEWS), [1, 9], "the member without a flood has fallen silent");
-    // Nor does a question about the group cut them off when one has left.
+    // A query about the group after a leave does not remove the listeners either.
     lab.send(1, &leave(NEWS));
     lab.send(9, &query(QUERIER, 10, NEWS));
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 9]);
-    // That is so for as long as a report would have lasted.
+    // This lasts for as long as a report would have lasted.
     lab.wait(125);
     lab.send(9, &general_query());
     lab.wait(129);
@@ -330,7 +332,7 @@ fn a_leave_waits_for_the_querier_to_ask() {
     lab.send(1, &leave(NEWS));
     lab.wait(3);
     assert_eq!(lab.data(NEWS), [1, 2, 9]);
-    // The querier asks for the group, a second each time; host 2 answers.
+    // The querier sends group queries with a response time of one second, and host 2 answers.
     lab.send(9, &query(QUERIER, 10, NEWS));
     lab.send(2, &report(NEWS));
     lab.wait(1);
@@ -370,7 +372,7 @@ fn a_forged_query_cannot_cut_listeners_off_at_once() {
     lab.send(9, &general_query());
     lab.send(1, &report(NEWS));
     lab.send(1, &leave(NEWS));
-    // Response time zero, but of version 3 (a version 1 query has no group).
+    // Response time zero in a version 3 query (a version 1 query has no group).
     let forged = IgmpRepr { kind: kind::QUERY, max_resp: 0, group: NEWS };
     lab.send(3, &igmp_to([10, 0, 0, 3].into(), NEWS, forged, &[0, 125, 0, 0]));
     lab.snooper.tick(&lab.driven.bridge, lab.now());
@@ -388,7 +390,7 @@ fn version_3_queries_may_spare_the_timers() {
     lab.send(1, &report(NEWS));
     lab.send(1, &leave(NEWS));
     let asked = IgmpRepr { kind: kind::QUERY, max_resp: 10, group: NEWS };
-    // Suppressed; then for one source only.
+    // A query with the S flag, then one for a single source.
     lab.send(9, &igmp_to(QUERIER, NEWS, asked, &[8, 125, 0, 0]));
     lab.send(9, &igmp_to(QUERIER, NEWS, asked, &[0, 125, 0, 1, 10, 9, 9, 9]));
     lab.wait(5);
@@ -439,7 +441,7 @@ fn messages_that_a_host_would_not_believe_are_not_believed() {
         assert_eq!(lab.snooper.groups(), [], "{len} octets");
     }
     assert_eq!(lab.snooper.counts().bad, 4 + 14 + 24 + 8);
-    // A unicast address as group, from a host that lies.
+    // A unicast address as the group, from a malicious host.
     lab.snooper.handle(
         &lab.driven.bridge,
         PortId(1),
@@ -467,7 +469,7 @@ fn mld_is_to_ipv6_what_igmp_is_to_ipv4() {
     // The IPv6 router does not get IPv4 groups.
     lab.send(2, &report(NEWS));
     assert_eq!(lab.data(NEWS), [2]);
-    // Done, and the querier's question for the group.
+    // A Done message, and the querier's query for the group.
     assert_eq!(lab.send(1, &mld_from(LINK_LOCAL, all_routers, mld::kind::DONE, NEWS6)), [9]);
     lab.send(9, &mld_from(LINK_LOCAL, NEWS6, mld::kind::QUERY, NEWS6));
     lab.wait(2);
@@ -490,7 +492,7 @@ fn mld_version_2_reports_and_impostors() {
     lab.send(1, &report(1, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)));
     assert_eq!(lab.snooper.groups(), []);
     assert_eq!(lab.snooper.counts().bad, 2);
-    // A host without an address yet may report.
+    // A host without an address may report.
     let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
     lab.send(1, &report(1, Ipv6Addr::UNSPECIFIED));
@@ -513,11 +515,11 @@ fn groups_are_bounded_per_port_and_per_bridge() {
     }
     assert_eq!(lab.snooper.groups().len(), 5);
     assert_eq!(lab.snooper.counts().refused, 7 + 8);
-    // A known group takes new listeners still, an unknown one floods.
+    // A known group accepts more listeners, and an unknown one floods.
     lab.send(2, &report(group(0)));
     assert_eq!(lab.data(group(0)), [1, 2]);
     assert_eq!(lab.data(group(9)), [1, 2, 3, 9]);
-    // Room comes back with those who leave.
+    // Leaves free space.
     lab.send(1, &leave(group(1)));
     lab.wait(2);
     lab.send(1, &report(group(9)));
@@ -531,13 +533,13 @@ fn a_port_that_leaves_the_bridge_takes_its_memberships_along() {
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
     lab.driven.bridge = lab.driven.bridge.reconfigured(&bridge_config(&[2, 3, 4]));
-    // Even before the snooper follows, nothing goes to ports that are gone.
+    // Even before the snooper follows, nothing is sent to removed ports.
     assert_eq!(lab.data(NEWS), [2]);
     lab.snooper.follow(&lab.driven.bridge.clone());
     lab.publish();
     assert_eq!(lab.snooper.groups()[0].members, [PortId(2)]);
     assert_eq!(lab.snooper.routers(), []);
-    // Without snooping the bridge floods, whatever was known.
+    // Without snooping the bridge floods known groups, too.
     lab.driven.bridge =
         lab.driven.bridge.reconfigured(&BridgeConfig { snooping: false, ..bridge_config(&[1, 2, 3, 4, 9]) });
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
@@ -558,8 +560,8 @@ fn protected_ports_get_no_group_from_each_other() {
     assert_eq!(lab.data(NEWS), [2]);
 }
 
-/// A query that reaches no host, because of a link-layer address that no host listens to, cuts nothing off; neither does one to another IP
-/// destination, one that has crossed a router, or one over IPv6 without a router alert.
+/// A query to a link-layer address that no host receives removes no listener. Neither does a query to another
+/// IP destination, one that has crossed a router, or one over IPv6 without a router alert.
 #[test]
 fn queries_that_hosts_do_not_hear_have_no_effect() {
     let mut lab = Lab::new();
@@ -587,12 +589,12 @@ fn queries_that_hosts_do_not_hear_have_no_effect() {
     assert_eq!(lab.snooper.routers()[0].ports, [PortId(9)], "the forger gets no groups");
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 9]);
-    // To all hosts, about one group that the host has left: its other listeners hear that.
+    // A query to all hosts about a group that the host has left, which other listeners hear.
     lab.send(1, &leave(NEWS));
     lab.send(9, &forged(MacAddr::for_ipv4_multicast(ALL_HOSTS), ALL_HOSTS, 1, about_news));
     lab.wait(2);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
-    // IPv6.
+    // The IPv6 cases.
     let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
     lab.send(1, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6));
@@ -614,7 +616,8 @@ fn protected(ports: &[u16], router: Option<bool>) -> BridgeConfig {
     config
 }
 
-/// A tenant on a protected port is no router, and his queries, which other tenants do not hear, do not cut their groups off.
+/// A tenant on a protected port is not a router, and queries of the tenant, which other tenants do not hear,
+/// do not remove their memberships.
 #[test]
 fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
     for router in [None, Some(true)] {
@@ -628,13 +631,13 @@ fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
         lab.wait(5);
         let expected: &[u16] = if router.is_none() { &[1, 9] } else { &[1, 3, 9] };
         assert_eq!(lab.data(NEWS), expected, "a router may be there: {router:?}");
-        // Of its own link it may say what it likes.
+        // The tenant's own memberships are accepted.
         lab.send(3, &report(NEWS));
         assert_eq!(lab.data(NEWS), [1, 3, 9]);
     }
 }
 
-/// A querier that protected listeners do not hear does not keep a group from flooding when they fall silent.
+/// A querier that protected listeners do not hear does not keep a group from flooding when they are silent.
 #[test]
 fn a_querier_on_a_protected_port_starves_no_protected_listener() {
     let mut lab = Lab::without_querier(SnooperConfig::default());
@@ -648,8 +651,8 @@ fn a_querier_on_a_protected_port_starves_no_protected_listener() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// A question about a group cuts off none but the port that has left, whatever its source: hosts discard the query of a source on another subnet
-/// (`rp_filter`), or of their own address, and would not answer it.
+/// A query about a group removes only a port that has left, whatever the query's source. Hosts discard a
+/// query with a source on another subnet (`rp_filter`) or with their own address, and do not answer it.
 #[test]
 fn a_query_that_listeners_discard_cuts_no_listener_off() {
     let mut lab = Lab::new();
@@ -663,14 +666,15 @@ fn a_query_that_listeners_discard_cuts_no_listener_off() {
     }
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
-    // A port that has left, though, is cut off by the question that is asked then.
+    // A port that has left is removed by the next query.
     lab.send(2, &leave(NEWS));
     lab.send(9, &query(QUERIER, 10, NEWS));
     lab.wait(2);
     assert_eq!(lab.data(NEWS), [1, 3, 9]);
 }
 
-/// A forger whose general queries no host hears, and who joins the group, does not have the others' group.
+/// A forger that joins a group and sends general queries that no host hears does not deprive others of the
+/// group.
 #[test]
 fn a_querier_that_listeners_do_not_hear_starves_none() {
     let forged = || query([203, 0, 113, 1].into(), 100, Ipv4Addr::UNSPECIFIED);
@@ -687,13 +691,13 @@ fn a_querier_that_listeners_do_not_hear_starves_none() {
     };
     ask(&mut lab, 4);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9], "no port but the forger's has answered");
-    // A newcomer's report is taken for an answer, but the silence of the others is not.
+    // A new listener's report counts as an answer, but the silence of others does not end their memberships.
     lab.send(3, &forged());
     lab.send(9, &report(NEWS));
     ask(&mut lab, 4);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
     assert_eq!(lab.snooper.groups()[0].members.len(), 4);
-    // A true querier beside the forger: whoever answers it and falls silent then is forgotten.
+    // With a true querier besides the forger, a listener that answers and then falls silent is removed.
     lab.wait(SETTLED);
     for _ in 0..4 {
         lab.send(9, &general_query());
@@ -719,7 +723,7 @@ fn a_querier_that_listeners_do_not_hear_starves_none() {
     assert!(lab.data(NEWS).contains(&2));
 }
 
-/// A port that is at its bound of groups keeps none that fell silent, lest it had no place for its next ones.
+/// A port at its bound of groups keeps no silent ones, to have space for new ones.
 #[test]
 fn silent_memberships_make_room_at_a_port_that_is_full() {
     let bounds = SnooperConfig { max_groups_per_port: 3, ..SnooperConfig::default() };
@@ -736,7 +740,8 @@ fn silent_memberships_make_room_at_a_port_that_is_full() {
     assert_eq!(known, [(group(0).into(), vec![PortId(2)]), (group(1).into(), vec![PortId(1)])]);
 }
 
-/// What Linux's IP input, IGMP and MLD discard: sources that no host has, options, headers and tags in front of the message.
+/// Messages that Linux's IP input, IGMP and MLD discard: invalid sources, options, headers and tags before
+/// the message.
 #[test]
 fn queries_that_ip_discards_have_no_effect() {
     let mut lab = Lab::new();
@@ -760,7 +765,7 @@ fn queries_that_ip_discards_have_no_effect() {
         refused(&mut lab, &query(source.into(), 10, NEWS), &format!("{source:?}"));
         refused(&mut lab, &query(source.into(), 100, Ipv4Addr::UNSPECIFIED), &format!("{source:?}"));
     }
-    // Loose source route; a second one; record route that is full; a length that is beyond the header.
+    // A loose source route, a full record route, a length beyond the header, and a CIPSO option.
     for options in [[131, 3, 4, 0].as_slice(), &[7, 3, 4, 0], &[148, 9, 0, 0], &[134, 4, 0, 0]] {
         refused(&mut lab, &with_options(options), &format!("{options:?}"));
     }
@@ -777,7 +782,7 @@ fn queries_that_ip_discards_have_no_effect() {
     }
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 9]);
-    // Padding, and the VLAN's own tag, are no obstacles.
+    // Padding and the VLAN's own tag are accepted.
     let mut tagged = with_options(&[1, 148, 4, 0, 0, 0, 0, 0]);
     tagged.splice(12..12, [0x81, 0, 0, 1]);
     lab.snooper.handle(&lab.driven.bridge, PortId(3), 1, &tagged, lab.now());
@@ -785,7 +790,8 @@ fn queries_that_ip_discards_have_no_effect() {
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
-/// A query over IPv6 with this between its fixed header, which announces `next_header`, and the MLD message.
+/// Builds an IPv6 query with `extensions` between its fixed header, which announces `next_header`, and the
+/// MLD message.
 fn mld_behind(next_header: u8, extensions: &[u8], payload_len: Option<u16>) -> Vec<u8> {
     let bare = PacketBuilder::eth(station(3), MacAddr::for_ipv6_multicast(NEWS6));
     let message = Icmpv6Repr { kind: mld::kind::QUERY, code: 0, rest: [0, 10, 0, 0] };
@@ -838,7 +844,8 @@ fn queries_that_ipv6_discards_have_no_effect() {
     }
 }
 
-/// 1,100 reports a second of one port leave the snooper's ring to others: a port has 100 copies a second and 50 at once.
+/// 1,100 reports a second of one port leave the snooper's ring to others, because a port is limited to 100
+/// copies a second and bursts of 50.
 #[test]
 fn a_flood_of_reports_has_a_share_of_the_copies() {
     let mut lab = Lab::new();
@@ -847,7 +854,8 @@ fn a_flood_of_reports_has_a_share_of_the_copies() {
     let ns = |number: u64| Now::from_ns(1_000_000_000_000 + number * 1_000_000_000 / 1100);
     let copies: usize = (0..1100).map(|number| punted(&mut lab, 3, ns(number))).sum();
     assert!((100..=151).contains(&copies), "{copies} copies");
-    // Whatever the flood does, another port's report is read; a changed configuration gives the flood no new share.
+    // Another port's report is processed despite the flood. A changed configuration gives the flooding port
+    // no new tokens.
     assert_eq!(punted(&mut lab, 1, ns(1100)), 1);
     lab.driven.bridge = lab.driven.bridge.reconfigured(&bridge_config(&[1, 2, 3, 4, 9]));
     let more: usize = (0..10).map(|_| punted(&mut lab, 3, ns(1100))).sum();

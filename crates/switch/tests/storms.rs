@@ -1,4 +1,5 @@
-//! Storm limits are exact: over any stretch, what passes is the burst plus what the rate allows, by class and port.
+//! Storm limits are exact: in any interval, the burst plus the frames that the rate allows pass, by class and
+//! port.
 
 mod lab;
 
@@ -39,7 +40,7 @@ fn what_passes_is_the_burst_and_then_the_rate() {
         sent += len;
     }
     assert_eq!(sum, 10_000);
-    // The other port has a bucket of its own.
+    // The other port has a separate bucket.
     assert_eq!(passed(&bridge.burst(&vec![broadcast(2, 2); 300], Now::from_ns(at), &mut NoRecord)), 100);
 }
 
@@ -63,7 +64,7 @@ fn each_class_has_its_limit() {
         assert_eq!(passed(&of_class), expected);
         assert!(of_class[expected..].iter().all(|outcome| outcome.dropped == Some(reason)));
     }
-    // A known destination is none of these.
+    // A frame to a known destination has no storm limit.
     bridge.send(&broadcast(3, 9), Now::from_secs(9));
     assert_eq!(bridge.ports(&udp(1, 1, 9), Now::from_secs(9)), [3]);
 }

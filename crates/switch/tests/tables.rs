@@ -1,4 +1,4 @@
-//! The MAC table over time: limits, ageing, flushes, hand-over, explanations.
+//! The MAC table over time: limits, ageing, flushes, hand-over and explanations.
 
 mod lab;
 
@@ -11,7 +11,7 @@ fn vlan(vid: u16) -> VlanId {
     VlanId::new(vid).unwrap_or(VlanId::NONE)
 }
 
-/// Access ports 1 to `ports` in VLAN 10.
+/// Returns a configuration with access ports 1 to `ports` in VLAN 10.
 fn config(ports: u16, mac_limit: u32) -> BridgeConfig {
     let member = |port| BridgePortConfig::new(PortId(port), VlanMode::Access(vlan(10)));
     BridgeConfig { ports: (1..=ports).map(member).collect(), mac_limit, ..BridgeConfig::default() }
@@ -33,11 +33,11 @@ fn a_port_at_its_limit_learns_no_more_but_forwards() {
     assert_eq!(bridge.bridge.tables().learned_on(PortId(2)), 2);
     assert_eq!(bridge.ports(&udp(1, 9, 2), now), [2]);
     assert_eq!(bridge.ports(&udp(1, 9, 3), now), [2, 3]);
-    // A station that turns up here stays where it was known.
+    // A station that appears on a full port keeps its old entry.
     bridge.send(&broadcast(2, 9), now);
     assert_eq!(bridge.ports(&udp(3, 8, 9), now), [1]);
     assert_eq!(bridge.bridge.tables().moves(), 0);
-    // One that leaves makes room.
+    // A station that leaves frees space.
     bridge.send(&broadcast(1, 1), now);
     assert_eq!(bridge.bridge.tables().moves(), 1);
     bridge.send(&broadcast(2, 3), now);
@@ -61,7 +61,8 @@ fn silent_stations_age_out_and_talking_ones_stay() {
     assert_eq!(bridge.bridge.tables().learned_on(PortId(1)), 0);
 }
 
-/// A worker that recalled a station as a destination once took its next frame for one that needs no refresh.
+/// Regression: a worker that cached a station as a destination took its next frame for one that needs no
+/// refresh.
 #[test]
 fn a_station_that_was_just_a_destination_is_still_refreshed_as_a_source() {
     let mut bridge = driven(3, 1000);
@@ -110,7 +111,7 @@ fn what_was_learned_goes_over_to_another_process() {
     }
     let exported = old.bridge.export(150);
     assert_eq!(exported.len(), 40);
-    // Another seed, another clock, and port 2 is no longer there.
+    // Another seed and another clock, and port 2 is removed.
     let mut smaller = with_static.clone();
     smaller.ports.remove(1);
     let mut new = Driven::new(Bridge::new(&smaller, 2));
@@ -120,7 +121,7 @@ fn what_was_learned_goes_over_to_another_process() {
     assert_eq!(new.ports(&udp(1, 4, 50), Now::from_secs(7)), [3]);
     let entry = new.bridge.tables().fdb(7).find(|entry| entry.mac == station(6)).unwrap();
     assert_eq!((entry.age_secs, entry.port, entry.vid), (44, Some(PortId(1)), vlan(10)));
-    // Ages count on: the oldest is 50 s old at the hand-over.
+    // Ages are kept: the oldest is 50 s old at the hand-over.
     assert_eq!(new.bridge.tables().age(7 + 251, 300), 1);
 }
 
@@ -192,7 +193,7 @@ fn explain_tells_what_happened_and_why() {
     bridge.burst(&[udp(1, 1, 2)], now, &mut steps);
     let found = Step::Found { mac: station(2), port: PortId(2), age: 20, is_static: false };
     assert!(steps.0.contains(&found), "{steps:?}");
-    // A trace (not dry) does leave its mark.
+    // A trace that is not dry changes the table.
     let mut steps = Steps::<false>::default();
     bridge.burst(&[udp(1, 1, 2)], now, &mut steps);
     assert_eq!(bridge.bridge.tables().len(), 2);

@@ -1,4 +1,4 @@
-//! How many VLAN tags rules see: two, or one (Open vSwitch's `vlan-limit`).
+//! The number of VLAN tags that rules match: two, or one (Open vSwitch's `vlan-limit`).
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -8,7 +8,7 @@ use switch::flow::{Action, Field, Flow, Match, PacketOut, Pipeline};
 
 const TAGGED: u128 = 0x1000;
 
-/// A frame of TCP with these tags: EtherType and VLAN.
+/// Builds a TCP frame with these tags, each an EtherType and a VLAN.
 fn tagged(tags: &[(u16, u16)]) -> Vec<u8> {
     let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 80), 64);
     for (tpid, vlan) in tags.iter().rev() {
@@ -41,7 +41,7 @@ fn behind_the_last_tag_that_rules_see_all_is_payload() {
     assert_eq!(flow.get(Field::EthSrc), 0x0200_0000_0001);
     let service = tagged(&[(0x88a8, 5), (0x88a8, 6)]);
     assert_eq!(fields(&pipeline.read(&service, 1).unwrap()), [TAGGED | 5, 0x88a8, 0, 0]);
-    // Fewer tags are as they were, and so is a controller's packet.
+    // Frames with fewer tags do not change, and neither does a packet-out.
     assert_eq!(fields(&pipeline.read(&tagged(&[(0x8100, 7)]), 1).unwrap()), [TAGGED | 7, 0x0800, 6, 80]);
     assert_eq!(fields(&pipeline.read(&tagged(&[]), 1).unwrap()), [0, 0x0800, 6, 80]);
     let metadata = Match::ANY.with(Field::Metadata, 9);
@@ -51,7 +51,8 @@ fn behind_the_last_tag_that_rules_see_all_is_payload() {
     assert_eq!((flow.get(Field::Metadata), flow.get(Field::InPort)), (9, 3));
 }
 
-/// As Open vSwitch with a limit of one tag: what is behind the tag that is taken off is not a tag to the next table, nor is IP behind it.
+/// Like Open vSwitch with a limit of one tag: the header behind a removed tag is neither a tag nor IP to the
+/// next table.
 #[test]
 fn tables_behind_a_tag_that_was_taken_off_see_payload() {
     let again = Action::Resubmit { port: None, table: Some(1) };
@@ -71,7 +72,7 @@ fn tables_behind_a_tag_that_was_taken_off_see_payload() {
     assert_eq!(leaves(&rules(true), &two), [(2, tagged(&[(0x8100, 6)]))]);
     let one = tagged(&[(0x8100, 5)]);
     assert_eq!(leaves(&rules(true), &one), [(4, one.clone())]);
-    // A label that is taken off has the frame read anew, with one tag as before.
+    // A removed label has the frame parsed again, with one tag as before.
     let mut pipeline = rules(true);
     let mpls = Match::ANY.with(Field::EthType, 0x8847);
     add(

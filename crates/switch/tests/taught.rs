@@ -1,4 +1,4 @@
-//! What packets teach, and packets that wait for their controller.
+//! Learned flows, and packets that wait for their controller.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod rules;
@@ -51,7 +51,7 @@ fn what_is_learnt_serves() {
     assert_eq!(pipeline.rule_count(), 2, "silent for eleven seconds");
 }
 
-/// Teaches table 1 to send to the source of what came in.
+/// Returns an action that teaches table 1 to output to the port of the packet's source.
 fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Action {
     Action::Learn(Box::new(Learn {
         idle_timeout: 0,
@@ -74,7 +74,7 @@ fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Act
     }))
 }
 
-/// A packet of one source, and whether all that it teaches is learnt.
+/// Translates a packet of one source. Returns the result and whether all learned flows were added.
 fn taught(pipeline: &mut Pipeline, source: u8) -> (switch::flow::Translated, bool) {
     let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
     frame[11] = source;
@@ -96,7 +96,7 @@ fn no_more_is_learnt_than_a_limit_allows() {
     );
     add(&mut pipeline, 2, 1, Match::ANY.with(Field::Reg0, 8), vec![out(2)]);
     add(&mut pipeline, 2, 0, Match::ANY, vec![out(3)]);
-    // Others' rules do not count: another cookie, another table.
+    // Rules with another cookie or in another table do not count.
     add(&mut pipeline, 1, 1, Match::ANY, vec![out(4)]);
     let left = |fate: &switch::flow::Translated| {
         assert!(fate.is_own, "the next packet may find no room");
@@ -108,10 +108,10 @@ fn no_more_is_learnt_than_a_limit_allows() {
     }
     let (fate, all) = taught(&mut pipeline, 3);
     assert!(!all && !left(&fate));
-    // The same place is no new rule.
+    // A rule that replaces an equal one does not count as new.
     assert!(taught(&mut pipeline, 2).1);
     assert_eq!(pipeline.rule_count(), 6);
-    // One goes, so one more may come.
+    // One rule is removed, so that one more may be added.
     let mut gone =
         FlowMod::add(1, 5, Match::ANY.with(Field::EthDst, 0x0200_0000_0001), Instructions::default());
     gone.command = FlowCommand::Delete { strict: true };
@@ -132,7 +132,8 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
         Mod::Flow(Box::new(change))
     };
     let strict = || FlowCommand::Delete { strict: true };
-    // Two teach the same, one of them inside a clone; a third one keeps nothing.
+    // Two rules teach the same flows, one of them inside a clone. A third one teaches without the delete
+    // flag.
     let inside = vec![Action::Clone(vec![teaches(7, 2, 0, None)])];
     let start = |pipeline: &mut Pipeline| {
         let mods = [
@@ -145,15 +146,15 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
         assert_eq!(count(pipeline), 2);
     };
     start(&mut pipeline);
-    // The same rule put there again teaches as before.
+    // The rule added again teaches as before.
     pipeline.modify(&[teacher(3, FlowCommand::Add, vec![teaches(7, 2, 0, None)])], 0).unwrap();
     pipeline.modify(&[teacher(3, strict(), Vec::new())], 0).unwrap();
     assert_eq!(count(&pipeline), 2, "the other one teaches them, too");
-    // A batch that is refused takes nothing with it.
+    // A refused batch removes no learned flows.
     let loops = teacher(9, FlowCommand::Add, vec![Action::Group(77)]);
     assert!(pipeline.modify(&[teacher(2, strict(), Vec::new()), loops], 0).is_err());
     assert_eq!(count(&pipeline), 2);
-    // In a batch that ends with a teacher they stay.
+    // A batch that ends with a teacher keeps the learned flows.
     pipeline
         .modify(&[teacher(2, strict(), Vec::new()), teacher(4, FlowCommand::Add, inside.clone())], 0)
         .unwrap();
@@ -167,7 +168,7 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
         matches!(event, switch::flow::Event::Removed(_, switch::flow::Removed::Delete))
     };
     assert_eq!(told.iter().filter(removed).count(), 2);
-    // By its time.
+    // A teacher that expires removes them.
     let mut change = FlowMod::add(0, 9, Match::ANY, Instructions::apply(vec![teaches(9, 2, 0, None)]));
     change.hard_timeout = 5;
     pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
@@ -177,7 +178,7 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
     assert_eq!(count(&pipeline), 0);
 }
 
-/// Has the controller give back whatever waits for it, until nothing does.
+/// Resumes waiting packets as the controller would, until none waits.
 fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec<u8>)>, usize) {
     let flow = read(frame, in_port);
     let mut fates = vec![(pipeline.translate(asked(&flow, Some(frame))), frame.to_vec())];
@@ -189,7 +190,7 @@ fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec
             waited += 1;
             let frame = told.frame.unwrap();
             let mut flow = read(&frame, in_port);
-            // What the packet does not carry itself comes back with it.
+            // Metadata that the packet does not carry is returned with the packet.
             flow.0[..14].copy_from_slice(&told.flow.0[..14]);
             fates.push((pipeline.resume(asked(&flow, Some(&frame)), &rest), frame));
         }
@@ -242,7 +243,7 @@ fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
     let (mut late, waited) = resumed(&tables(true), &frame, 1);
     assert_eq!(waited, 4, "twice in the second table, once a copy, once in the third");
     let mut all = went;
-    // The copy that waits is behind the others.
+    // The waiting copy comes after the others.
     for left in [&mut all, &mut late] {
         left.sort();
     }
@@ -250,7 +251,7 @@ fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
     let fate = tables(true).translate(asked(&read(&frame, 1), Some(&frame)));
     assert!(fate.program.is_drop() && fate.to_controller.len() == 1 && !fate.is_cacheable());
     assert_eq!(fate.to_controller[0].max_len, u16::MAX, "all of it, whatever the action says");
-    // The controller may change what it likes.
+    // The controller may change anything.
     let told = &fate.to_controller[0];
     let mut changed = told.frame.clone().unwrap();
     changed[0..6].copy_from_slice(&[0, 0, 0, 0, 0, 0x11]);
@@ -305,8 +306,8 @@ fn a_packet_that_waits_keeps_its_queue() {
     );
 }
 
-/// What a packet teaches is counted against limits without a look at all rules, however many cookies there are, and counts follow rules that
-/// come, go, get another cookie, or come back when a batch is refused.
+/// Learned flows are counted against limits without a scan of all rules, for any number of cookies. Counts
+/// follow rules that are added, removed, given another cookie, or restored when a batch is refused.
 #[test]
 fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
     let mut pipeline = pipeline();
@@ -320,7 +321,7 @@ fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
     pipeline.modify(&mods, 0).unwrap();
     let actions = (0..256).map(|cookie| teaches(cookie, 0, 3, None)).collect();
     add(&mut pipeline, 0, 1, Match::ANY, actions);
-    // A walk over all rules for each would take two seconds.
+    // A scan over all rules for each packet would take two seconds.
     #[allow(clippy::disallowed_methods, reason = "bounds by far what would take minutes")]
     let begin = std::time::Instant::now();
     for source in 0..20 {
@@ -329,7 +330,7 @@ fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
     }
     let took = begin.elapsed();
     assert!(took < std::time::Duration::from_millis(700), "{took:?}");
-    // All of a packet are of one match, so the last cookie with room for one more has it.
+    // All flows of one packet have one match, so that the last cookie below its limit gets the flow.
     let count = |pipeline: &Pipeline, cookie| {
         let filter = FlowFilter { table: 1, cookie, cookie_mask: u64::MAX, ..FlowFilter::default() };
         let may = |limit| {
@@ -341,7 +342,7 @@ fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
         counted
     };
     assert_eq!([235, 236, 255, 30_000, 70_000].map(|cookie| count(&pipeline, cookie)), [2, 3, 3, 2, 0]);
-    // Two of a cookie get another one.
+    // Two rules of one cookie get another one.
     let change = |cookie_value, cookie| {
         let mut change = FlowMod::add(1, 1, Match::ANY, Instructions::default());
         change.command = FlowCommand::Modify { strict: false, or_add: false };

@@ -1,4 +1,4 @@
-//! Rules in words, and the reasons of a megaflow's bits.
+//! Rules as text, and the reasons for a megaflow's bits.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +33,7 @@ fn flows_are_read_as_they_are_printed() {
     ] {
         assert_eq!(text::whole(&flow(words)).replace(",nd_tll=00:00:00:00:00:00", ""), words);
     }
-    // An inner tag, as it is printed of a frame that may have one.
+    // An inner tag, as printed for a frame that may have one.
     for words in ["dl_vlan_pcp=01", "dl_vlan=7,vlan_tci1=0x1005", "vlan_tci1=0xffff,dl_type=0x0806"] {
         let printed = text::whole(&flow(words));
         assert_eq!(text::whole(&flow(&printed)), printed, "{words}");
@@ -55,7 +55,7 @@ fn flows_are_read_as_they_are_printed() {
     }
 }
 
-/// The paper's case (section 5.4): 10/8 beside 10.1.2.3/32 leaves 10.5.6.7 a /16.
+/// The example of the paper (section 5.4): 10/8 besides 10.1.2.3/32 gives 10.5.6.7 a /16.
 #[test]
 fn each_bit_of_a_megaflow_has_its_reason() {
     let mut pipeline = Pipeline::new();
@@ -99,7 +99,7 @@ fn each_bit_of_a_megaflow_has_its_reason() {
     assert!(other.contains("not the rule of priority 20 (ip,nw_dst=10.1.2.3)"), "{story:?}");
     assert!(why("nw_ttl=9").contains("table 1: action dec_ttl"), "{story:?}");
     assert!(story.megaflow.contains("nw_dst=10.5.0.0/16") && !story.megaflow.contains("tp_dst"));
-    // Together they are the mask, and nobody has asked for a bit twice.
+    // The reasons add up to the mask, and no bit has two reasons.
     let mut sum = Flow::ZERO;
     let parts = fate.trace.iter().filter_map(|step| match step {
         switch::flow::Trace::Lookup { bits, .. } | switch::flow::Trace::Needs { bits, .. } => Some(bits),
@@ -110,14 +110,14 @@ fn each_bit_of_a_megaflow_has_its_reason() {
         sum.or(bits);
     }
     assert_eq!(sum, fate.mask);
-    // Who does not ask pays nothing.
+    // Without a request there is no trace.
     assert!(pipeline.translate(Asked { flow: &asked, frame: None, trace: false }).trace.is_empty());
 }
 
 #[test]
 fn a_story_without_end_is_told_within_bounds() {
     let mut pipeline = Pipeline::new();
-    // Each round reads another bit, and calls the next one twice.
+    // Each round reads another bit and calls the next one twice.
     let mut mods = Vec::new();
     for table in 0..60_u8 {
         let mut bit = Match::ANY;
@@ -154,7 +154,7 @@ fn any_bits_can_be_printed() {
     assert!(text::cached("1", &flow, &all_bits()).contains("ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6"));
 }
 
-/// EtherType, VLAN tag or not, and what is behind: enough of it for every header.
+/// Generates frames by EtherType, with or without a VLAN tag, and with enough payload for every header.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let eth_types = prop::sample::select(vec![0x0800_u16, 0x86dd, 0x0806, 0x8847, 0x88e7, 0x88b5]);
     let protos = prop::sample::select(vec![1_u8, 2, 6, 17, 47, 58, 132]);

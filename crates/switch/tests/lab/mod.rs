@@ -1,4 +1,4 @@
-//! Frames for the tests: built as bytes, read by the data path's own parser.
+//! Frames for the tests, built as bytes and parsed by the data path's parser.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -8,36 +8,36 @@ use switch::{Bridge, Decision, Now, Scratch};
 
 pub mod oracle;
 
-/// A frame on its way into the bridge.
+/// A frame that enters the bridge.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub port: u16,
     pub src: MacAddr,
     pub dst: MacAddr,
-    /// TCI and whether it is a service tag.
+    /// TCI of the tag, and whether it is a service tag.
     pub tag: Option<(u16, bool)>,
     pub payload: Payload,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// An EtherType that nobody knows.
+    /// An unknown EtherType.
     Other,
     /// UDP over IPv4 to this group or address.
     Udp4([u8; 4]),
     /// UDP over IPv6 to this group or address.
     Udp6([u16; 8]),
-    /// IGMP: destination, type.
+    /// IGMP to a destination, with a type.
     Igmp([u8; 4], u8),
-    /// ICMPv6: destination, type.
+    /// ICMPv6 to a destination, with a type.
     Icmp6([u16; 8], u8),
-    /// PIM hello to all PIM routers.
+    /// A PIM hello to all PIM routers.
     Pim4,
-    /// PIM hello over IPv6.
+    /// A PIM hello over IPv6.
     Pim6,
 }
 
-/// The unicast address of station `number`.
+/// Returns the unicast address of station `number`.
 pub fn station(number: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, number])
 }
@@ -51,7 +51,7 @@ pub fn broadcast(port: u16, from: u8) -> Frame {
 }
 
 impl Frame {
-    /// An IP multicast frame, addressed as RFC 1112 and RFC 2464 say.
+    /// Builds an IP multicast frame with the addresses that RFC 1112 and RFC 2464 specify.
     pub fn multicast(port: u16, from: u8, payload: Payload) -> Frame {
         let mut frame = Frame { payload, ..udp(port, from, 0) };
         frame.dst = match frame.ip_destination() {
@@ -122,7 +122,7 @@ fn ipv6(bytes: &mut Vec<u8>, to: [u16; 8], next: u8, payload: &[u8]) {
     bytes.extend(payload);
 }
 
-/// What became of a frame in the end.
+/// The final outcome of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub outputs: Vec<(u16, TagChange)>,
@@ -130,7 +130,7 @@ pub struct Outcome {
     pub punted: bool,
 }
 
-/// A bridge as a test drives it.
+/// A bridge under test.
 pub struct Driven {
     pub bridge: Bridge,
     scratch: Scratch,
@@ -145,12 +145,12 @@ impl Driven {
         self.burst(std::slice::from_ref(frame), now, &mut NoRecord).remove(0)
     }
 
-    /// The ports that a frame leaves by.
+    /// Sends a frame and returns its output ports.
     pub fn ports(&mut self, frame: &Frame, now: Now) -> Vec<u16> {
         self.send(frame, now).outputs.into_iter().map(|(port, _)| port).collect()
     }
 
-    /// A frame given as bytes.
+    /// Sends a frame given as bytes.
     pub fn send_bytes(&mut self, port: u16, bytes: &[u8], now: Now) -> Outcome {
         let mut key = FlowKey::ZERO;
         let layers = FlowKey::extract(bytes, bytes.len(), PortId(port), &mut key).unwrap();

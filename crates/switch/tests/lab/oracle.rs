@@ -1,5 +1,5 @@
-//! The naive bridge: one map, one frame at a time, written from the text of IEEE 802.1Q and RFC 4541 without a thought
-//! for speed. Clause numbers are those of 802.1Q-2022.
+//! The naive bridge: one map, one frame at a time, written from the text of IEEE 802.1Q and RFC 4541 without
+//! regard to speed. Clause numbers are those of 802.1Q-2022.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ struct Entry {
     seen_secs: u64,
 }
 
-/// Tokens in billionths, so that nothing is rounded.
+/// A token bucket. Tokens are counted in billionths to avoid rounding.
 #[derive(Clone, Debug)]
 struct Bucket {
     rate: u32,
@@ -26,7 +26,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes a token if there is one, having saved up to `full`.
+    /// Takes a token if there is one, after adding tokens up to `full`.
     fn takes(&mut self, full: u128, now: Now) -> bool {
         self.level = full.min(self.level + u128::from(now.ns - self.at_ns) * u128::from(self.rate));
         self.at_ns = now.ns;
@@ -46,7 +46,7 @@ pub struct Oracle {
     pub moves: u64,
 }
 
-/// The class of what is sent to more than one port.
+/// The class of a frame that is sent to more than one port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Many {
     Broadcast,
@@ -102,12 +102,12 @@ impl Oracle {
             || self.member(entry.port.unwrap()).is_some_and(|member| leaves_tagged(member, vid).is_some())
     }
 
-    /// Makes a station known.
+    /// Adds a learned station.
     pub fn know(&mut self, vid: u16, mac: MacAddr, port: u16, seen_secs: u64) {
         self.table.insert((vid, mac), Entry { port: Some(port), is_static: false, seen_secs });
     }
 
-    /// 8.8.3: dynamic entries silent for longer than the ageing time are removed.
+    /// Removes dynamic entries silent for longer than the ageing time (8.8.3).
     pub fn age(&mut self, now_secs: u64) {
         let ageing = u64::from(self.config.ageing_secs);
         self.table.retain(|_, entry| entry.is_static || now_secs - entry.seen_secs <= ageing);
@@ -117,7 +117,7 @@ impl Oracle {
         self.table.retain(|key, entry| entry.is_static || !unwanted(key.0, key.1, entry.port.unwrap()));
     }
 
-    /// VLAN, address, port, age and whether static, sorted.
+    /// Returns VLAN, address, port, age and whether static of each entry, sorted.
     pub fn listing(&self, now_secs: u64) -> Vec<(u16, MacAddr, Option<u16>, u64, bool)> {
         let age = |entry: &Entry| if entry.is_static { 0 } else { now_secs - entry.seen_secs };
         let list =
@@ -161,7 +161,7 @@ impl Oracle {
         }
     }
 
-    /// 8.7: the learning process.
+    /// Runs the learning process (8.7).
     fn learn(
         &mut self,
         member: &BridgePortConfig,
@@ -196,9 +196,10 @@ impl Oracle {
         Ok(())
     }
 
-    /// Makes room for a station on port `here` in a full table, as Open vSwitch does: the oldest learned entry of the
-    /// port that has most goes; of several that are as old, the one with the lowest VLAN and address. Returns whether
-    /// there is room then: a table that holds more than a limit that was lowered shrinks by one.
+    /// Frees space for a station on port `here` in a full table, as in Open vSwitch: removes the oldest
+    /// learned entry of the fullest port, and among entries of equal age the one with the lowest VLAN and
+    /// address. Returns whether there is space then. A table that holds more than a lowered limit shrinks by
+    /// one entry.
     fn evict(&mut self, here: u16, now_secs: u64) -> bool {
         let key = |(vid, mac): (u16, MacAddr)| {
             let mut octets = [0; 8];
@@ -219,7 +220,7 @@ impl Oracle {
         self.table.len() < self.config.mac_limit as usize
     }
 
-    /// 8.6.3: frame filtering.
+    /// Filters the frame by its destination (8.6.3).
     fn destination(&self, member: &BridgePortConfig, frame: &Frame, vid: u16) -> Destination {
         if frame.dst == MacAddr::BROADCAST {
             return Destination::Many { class: Many::Broadcast, only: None, punted: false };
@@ -238,7 +239,7 @@ impl Oracle {
         }
     }
 
-    /// RFC 4541: the ports that a multicast frame is for, `None` for all; and whether the snooper reads it.
+    /// Returns the ports for a multicast frame, `None` for all, and whether the snooper reads it (RFC 4541).
     fn group(&self, frame: &Frame, vid: u16) -> (Option<Vec<u16>>, bool) {
         let Some(address) = frame.ip_destination() else { return (None, false) };
         let routers = self.routers.get(&(vid, address.is_ipv6())).cloned().unwrap_or_default();
@@ -266,7 +267,8 @@ impl Oracle {
         let Some((target, tagged)) =
             self.member(port).and_then(|target| Some((target, leaves_tagged(target, vid)?)))
         else {
-            // Only a static entry can name a port outside the VLAN: others went with the change that took it away.
+            // Only a static entry can name a port outside the VLAN, because the change that removed the port
+            // removed other entries.
             return dropped(DropReason::NoMember);
         };
         if member.protected && target.protected {
@@ -299,7 +301,7 @@ impl Oracle {
         outputs
     }
 
-    /// Whether the port's limit for the class is exceeded.
+    /// Returns whether the port's limit for the class is exceeded.
     fn storm(&mut self, member: &BridgePortConfig, class: Many, now: Now) -> bool {
         let reason = storm_reason(class);
         let Some(rate) = rate(&member.storm, reason) else { return false };
@@ -309,7 +311,7 @@ impl Oracle {
         !bucket.takes(full, now)
     }
 
-    /// Whether the snooper may have one more copy of the port's frames: 100 a second, 50 at once.
+    /// Returns whether the snooper may have one more copy of the port's frames: 100 a second, 50 at once.
     fn is_snooped(&mut self, member: &BridgePortConfig, now: Now) -> bool {
         let bucket = self.snooped.entry(member.port.0);
         let bucket = bucket.or_insert(Bucket { rate: 100, level: 50_000_000_000, at_ns: now.ns });
@@ -320,7 +322,7 @@ impl Oracle {
         self.config.ports.iter().find(|member| member.port.0 == port)
     }
 
-    /// The groups in the form that the bridge takes.
+    /// Returns the groups in the form that the bridge takes.
     pub fn tables(&self) -> (Vec<GroupPorts>, Vec<RouterPorts>) {
         let ports = |ports: &Vec<u16>| ports.iter().map(|&port| PortId(port)).collect();
         let vlan = |vid| packet::VlanId::new(vid).unwrap_or(packet::VlanId::NONE);
@@ -360,12 +362,12 @@ fn rate(limits: &StormLimits, reason: DropReason) -> Option<u32> {
     }
 }
 
-/// The identifier in an 802.1Q tag, if the frame has one.
+/// Returns the identifier in an 802.1Q tag, if the frame has one.
 fn tag_vid(tag: Option<(u16, bool)>) -> Option<u16> {
     tag.filter(|(_, service)| !service).map(|(tci, _)| tci & 0xfff)
 }
 
-/// 6.9.1, 8.6.2: the frame's VLAN.
+/// Returns the frame's VLAN (6.9.1, 8.6.2).
 fn classify(member: &BridgePortConfig, tag: Option<(u16, bool)>) -> Result<u16, DropReason> {
     match (&member.mode, tag_vid(tag)) {
         (VlanMode::Transparent, _) => Ok(0),
@@ -382,7 +384,8 @@ fn classify(member: &BridgePortConfig, tag: Option<(u16, bool)>) -> Result<u16, 
     }
 }
 
-/// 8.6.4, 8.8.2: whether the port is in the VLAN's member set, and then whether not in its untagged set.
+/// Returns whether the port transmits frames of the VLAN tagged. `None` if the port is not in the VLAN's
+/// member set (8.6.4, 8.8.2).
 fn leaves_tagged(member: &BridgePortConfig, vid: u16) -> Option<bool> {
     match &member.mode {
         VlanMode::Transparent => (vid == 0).then_some(false),
@@ -395,7 +398,7 @@ fn leaves_tagged(member: &BridgePortConfig, vid: u16) -> Option<bool> {
     }
 }
 
-/// What turns the frame as it came into the frame as it leaves.
+/// Returns the change of the outer tag from the received to the transmitted frame.
 fn change(from: &BridgePortConfig, frame: &Frame, vid: u16, tagged: bool) -> TagChange {
     if from.mode == VlanMode::Transparent {
         return TagChange::Keep;

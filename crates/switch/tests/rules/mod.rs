@@ -1,4 +1,4 @@
-//! A bridge that goes by rules, and packets for it.
+//! A bridge with flow tables, and packets for it.
 #![allow(dead_code, clippy::unwrap_used, reason = "test code; each test file uses its part")]
 
 use packet::{FlowKey, MacAddr, PortId};
@@ -45,7 +45,7 @@ pub fn set(field: Field, value: u128) -> Action {
     Action::Set { field, value, mask: field.all_ones(), load: false }
 }
 
-/// A TCP packet over IPv4, tagged or not, with sound checksums.
+/// Builds a TCP packet over IPv4, tagged or not, with correct checksums.
 pub fn tcp(vlan: Option<u16>, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), ttl: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     if let Some(vid) = vlan {
@@ -77,7 +77,7 @@ pub fn asked<'a>(flow: &'a Flow, frame: Option<&'a [u8]>) -> Asked<'a> {
     Asked { flow, frame, trace: false }
 }
 
-/// The frames that leave, with their ports.
+/// Returns the transmitted frames with their ports.
 pub fn run(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> Vec<(PortId, Vec<u8>)> {
     let flow = read(frame, in_port);
     let fate = pipeline.translate(asked(&flow, Some(frame)));
