@@ -132,7 +132,7 @@ const PLACES: usize = 16;
 #[repr(align(64))]
 struct Bucket([AtomicU32; PLACES]);
 
-/// The state shared with readers.
+/// The adjacency tables and counters that the writer shares with readers.
 #[derive(Debug)]
 struct Shared {
     /// Words of each adjacency ([`Adjacency`]), by number.
@@ -283,7 +283,7 @@ impl fmt::Debug for Adjacencies {
     }
 }
 
-/// An adjacency in use.
+/// The writer's record of an adjacency in use.
 #[derive(Debug)]
 struct Used {
     number: u32,
@@ -375,7 +375,7 @@ impl Adjacencies {
         }
     }
 
-    /// Returns the view for workers.
+    /// Returns the workers' view of the adjacencies.
     #[must_use]
     pub fn view(&self) -> AdjacencyView {
         AdjacencyView(Arc::clone(&self.shared))
@@ -406,7 +406,7 @@ impl Adjacencies {
         self.by_number.get(&number).copied()
     }
 
-    /// Returns all adjacencies in use.
+    /// Returns the state of all adjacencies in use.
     pub fn iter(&self) -> impl Iterator<Item = AdjacencyUse> + '_ {
         self.used.iter().map(|((device, address), used)| {
             let (packets, bytes) = self.counted(used.number);

@@ -85,7 +85,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
 }
 
 impl<T> Buckets<T> {
-    /// Returns all members.
+    /// Returns all members of the group.
     #[must_use]
     pub fn members(&self) -> &[T] {
         &self.members

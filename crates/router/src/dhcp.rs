@@ -49,7 +49,7 @@ pub enum Refusal {
     Looping,
 }
 
-/// The direction of a message.
+/// The direction in which a relay forwards a DHCP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// A client's message to servers, with the address of the first relay (`giaddr`), which is unspecified if

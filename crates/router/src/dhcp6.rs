@@ -34,10 +34,10 @@ const RELAYED: u16 = 9;
 /// Number of the Interface-Id option, which the server returns unchanged (RFC 8415, section 21.18).
 const INTERFACE: u16 = 18;
 
-/// The direction of a message.
+/// The direction in which a relay forwards a DHCPv6 message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// To servers.
+    /// A message of a client or relay, to servers.
     Up {
         /// Whether the message comes from another relay and not from the client itself.
         relayed: bool,
@@ -57,7 +57,7 @@ pub struct Reply<'a> {
     pub peer: Ipv6Addr,
     /// Whether `peer` is a relay, which receives on [`SERVER_PORT`]. A client receives on [`CLIENT_PORT`].
     pub to_relay: bool,
-    /// Message for the peer.
+    /// Inner message, to be sent to the peer.
     pub message: &'a [u8],
 }
 

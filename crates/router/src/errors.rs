@@ -103,7 +103,7 @@ pub struct IcmpError {
     pub source: IpAddr,
     /// Adjacency of the next hop, as in [`Decision::Forward`].
     pub adjacency: u32,
-    /// Egress interface.
+    /// Interface by which the error is sent.
     pub interface: u16,
 }
 
@@ -140,7 +140,7 @@ enum Asked {
         length: usize,
     },
     Never,
-    /// The kernel must decide.
+    /// The kernel must decide whether an error is sent.
     Kernels,
 }
 

@@ -94,7 +94,7 @@ impl Fib {
         })
     }
 
-    /// Returns the view for workers.
+    /// Returns the workers' view of the routing table.
     #[must_use]
     pub fn view(&self) -> View {
         View { v4: self.v4.trie(), v6: self.v6.trie(), paths: self.paths.view() }

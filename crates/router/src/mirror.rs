@@ -95,7 +95,7 @@ impl PathMirror {
         PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
     }
 
-    /// Publishes a path.
+    /// Publishes the action or next hops of a path in the mirror.
     pub fn write(&mut self, path: u32, saying: &Saying<'_>, readers: &Readers) {
         let Some(at) = words(&self.paths).get(place(path)) else { return };
         let (word, group) = match saying {

@@ -15,7 +15,7 @@ use crate::adjacency::Adjacencies;
 use crate::buckets::Buckets;
 use crate::mirror::{PathMirror, Saying};
 
-/// A next hop.
+/// A next hop of a route: device, gateway and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Way {
     /// Index of the kernel's device that packets leave by.
@@ -214,7 +214,7 @@ impl Sayings<'_> {
     }
 }
 
-/// A path in use.
+/// The writer's record of a path in use.
 #[derive(Debug)]
 struct Used {
     number: u32,

@@ -40,7 +40,7 @@ impl Block {
 }
 
 impl Selector {
-    /// The selector of all packets.
+    /// The selector that selects all packets.
     pub const ALL: Selector =
         Selector { source: Block::ALL, destination: Block::ALL, tos: 0, interface: None, invert: false };
 

@@ -18,7 +18,7 @@ use crate::room::{Decision, Punt, Routed, Router};
 /// The source verification mode of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReversePath {
-    /// No verification.
+    /// Source addresses are not verified.
     #[default]
     Off,
     /// Strict mode: a route to the source must use the ingress interface, among other next hops at least (RFC

@@ -27,7 +27,7 @@ use crate::reverse::ReversePath;
 /// Maximum number of packets of a burst.
 const BURST: usize = 256;
 
-/// An interface of a router.
+/// An interface of a router: its port, MAC address and MTU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Port that the interface belongs to.
@@ -158,7 +158,7 @@ pub struct Kernel {
 /// behind it keep changing.
 #[derive(Clone, Debug)]
 pub struct Router {
-    /// Interfaces by number.
+    /// Interfaces of the router by number.
     pub interfaces: Vec<Option<Interface>>,
     /// Policy rules for IPv4, in order.
     pub four: Vec<Lookup>,
@@ -199,7 +199,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Starts a new burst.
+    /// Clears the scratch memory for a new burst.
     #[inline]
     pub fn begin(&mut self) -> Gathering<'_> {
         self.expired.clear();
@@ -407,16 +407,16 @@ impl Routed for u128 {
 pub enum Admitted {
     /// The packet is to be routed.
     To {
-        /// Destination of the packet.
+        /// Destination address of the packet.
         destination: IpAddr,
-        /// Remaining TTL or hop limit.
+        /// Remaining TTL or hop limit of the packet.
         hops: u8,
     },
     /// The packet is not to be routed.
     Not(Decision),
 }
 
-/// The packets of a look-up.
+/// Access to the packets whose routes are looked up.
 struct Asked<'a, I, K> {
     /// Function that returns the ingress interface of the packet at an index.
     interface: I,

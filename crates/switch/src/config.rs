@@ -71,7 +71,7 @@ impl Default for BridgeConfig {
 /// The configuration of one bridge member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgePortConfig {
-    /// Port number.
+    /// Number of the member port.
     pub port: PortId,
     /// VLAN mode of the member.
     pub mode: VlanMode,

@@ -43,9 +43,9 @@ impl TagForm {
 pub enum Decision {
     /// Forwards the frame to one port.
     Forward {
-        /// Output port.
+        /// Port that the frame is forwarded to.
         port: PortId,
-        /// Change of the outer tag.
+        /// Change of the outer VLAN tag on output.
         tag: TagChange,
     },
     /// Floods the frame to every other member of the VLAN.

@@ -15,9 +15,9 @@ pub(crate) const NOBODY: u16 = 0;
 /// for each family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4 with IGMP.
+    /// IPv4, with IGMP as the membership protocol.
     V4,
-    /// IPv6 with MLD.
+    /// IPv6, with MLD as the membership protocol.
     V6,
 }
 
@@ -33,7 +33,7 @@ impl Family {
 pub struct GroupPorts {
     /// VLAN of the group, [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
-    /// Group address.
+    /// IP address of the group.
     pub group: IpAddr,
     /// Ports with listeners.
     pub members: Vec<PortId>,
@@ -46,7 +46,7 @@ pub struct RouterPorts {
     pub vid: VlanId,
     /// Address family of the routers, IGMP or MLD.
     pub family: Family,
-    /// Ports with routers.
+    /// Ports with multicast routers.
     pub ports: Vec<PortId>,
 }
 

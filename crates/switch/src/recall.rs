@@ -117,7 +117,7 @@ pub(crate) struct State {
     pub(crate) view: u64,
     /// Change count of the bridge's tables.
     pub(crate) changes: u64,
-    /// Second of the coarse clock.
+    /// Second of the coarse clock at which the state was read.
     pub(crate) secs: u16,
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn station_key(vid: u16, mac_bits: u64) -> u64 {
 pub struct FdbEntry {
     /// VLAN of the entry, [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
-    /// MAC address.
+    /// MAC address of the entry.
     pub mac: MacAddr,
     /// Port of the address. `None` for a static entry that discards.
     pub port: Option<PortId>,
@@ -115,7 +115,7 @@ pub trait Shortcut: Send + Sync + fmt::Debug {
 /// The result of an attempt to learn an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learned {
-    /// The address is new.
+    /// The address was not in the table before.
     New,
     /// The address was on this port before.
     Moved(PortId),

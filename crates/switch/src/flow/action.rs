@@ -19,11 +19,11 @@ pub mod port {
     pub const FLOOD: u32 = 0xffff_fffb;
     /// All ports except the ingress port.
     pub const ALL: u32 = 0xffff_fffc;
-    /// The controllers.
+    /// The controllers, as an output port.
     pub const CONTROLLER: u32 = 0xffff_fffd;
     /// The bridge's local port.
     pub const LOCAL: u32 = 0xffff_fffe;
-    /// No port, or any port.
+    /// No port, or any port, depending on the message.
     pub const ANY: u32 = 0xffff_ffff;
 }
 
@@ -41,19 +41,19 @@ pub struct SubField {
 /// Fields that a hash covers (`multipath` and `bundle`, ovs-actions(7)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashFields {
-    /// Ethernet source address.
+    /// Hashes the Ethernet source address.
     EthSrc,
-    /// L2 to L4 fields, with equal hashes for both directions of a connection.
+    /// Hashes L2 to L4 fields, with equal hashes for both directions of a connection.
     SymmetricL4,
-    /// L3 and L4 fields (TCP and SCTP ports), with equal hashes for both directions of a connection.
+    /// Hashes L3 and L4 fields (TCP and SCTP ports), with equal hashes for both directions of a connection.
     SymmetricL3L4,
-    /// L3 and L4 fields including UDP ports, with equal hashes for both directions of a connection.
+    /// Hashes L3 and L4 fields including UDP ports, with equal hashes for both directions of a connection.
     SymmetricL3L4Udp,
-    /// IP source address.
+    /// Hashes the IP source address.
     NwSrc,
-    /// IP destination address.
+    /// Hashes the IP destination address.
     NwDst,
-    /// L3 fields, with equal hashes for both directions of a connection.
+    /// Hashes L3 fields, with equal hashes for both directions of a connection.
     SymmetricL3,
 }
 
@@ -77,7 +77,7 @@ pub enum BundleMode {
 pub enum LearnSource {
     /// A field of the packet that executes the action.
     Field(SubField),
-    /// A constant.
+    /// A constant value.
     Constant {
         /// Value of the constant, right-aligned.
         value: u128,
@@ -141,7 +141,7 @@ pub struct Conjunction {
 pub enum Action {
     /// Outputs the packet to a port.
     Output {
-        /// Number of the port.
+        /// Number of the output port.
         port: u32,
         /// Maximum number of octets sent to a controller. 0xffff for the whole packet.
         max_len: u16,
@@ -155,7 +155,7 @@ pub enum Action {
     },
     /// Sends the packet to a controller (NXAST_CONTROLLER, NXAST_CONTROLLER2).
     Controller {
-        /// Maximum number of octets sent.
+        /// Maximum number of octets sent to the controller.
         max_len: u16,
         /// Identifier of the controller.
         id: u16,
@@ -170,9 +170,9 @@ pub enum Action {
     },
     /// Outputs the packet to a port by one of the port's queues (OpenFlow 1.0).
     Enqueue {
-        /// Number of the port.
+        /// Number of the output port.
         port: u32,
-        /// Number of the queue.
+        /// Number of the port's queue.
         queue: u32,
     },
     /// Selects the queue of subsequent outputs.
@@ -185,9 +185,9 @@ pub enum Action {
     Meter(u32),
     /// Sets a field or part of it.
     Set {
-        /// Field to set.
+        /// Field that the action sets.
         field: Field,
-        /// New value, right-aligned.
+        /// New value of the field, right-aligned.
         value: u128,
         /// Mask of the bits that are set.
         mask: u128,
@@ -196,9 +196,9 @@ pub enum Action {
     },
     /// Copies bits between fields. Both ranges have equal width.
     Move {
-        /// Source of the bits.
+        /// Subfield that the bits are copied from.
         from: SubField,
-        /// Destination of the bits.
+        /// Subfield that the bits are copied to.
         to: SubField,
     },
     /// Pushes bits of a field onto the stack.
@@ -241,7 +241,7 @@ pub enum Action {
         /// Table of the look-up. `None` for the table of the current flow entry.
         table: Option<u8>,
     },
-    /// Adds a flow entry.
+    /// Adds a learned flow entry to a table.
     Learn(Box<Learn>),
     /// Makes the flow entry part of a conjunctive match.
     Conjunction(Conjunction),
@@ -255,11 +255,11 @@ pub enum Action {
         fields: HashFields,
         /// Initial value of the hash.
         basis: u16,
-        /// Selection algorithm.
+        /// Algorithm that selects the link.
         mode: BundleMode,
         /// Highest link number.
         max_link: u16,
-        /// Argument of the algorithm.
+        /// Argument of the selection algorithm.
         argument: u32,
         /// Field that receives the link number.
         to: SubField,
@@ -270,25 +270,25 @@ pub enum Action {
         fields: HashFields,
         /// Initial value of the hash.
         basis: u16,
-        /// Selection algorithm.
+        /// Algorithm that selects the port.
         mode: BundleMode,
-        /// Candidate ports.
+        /// Ports that the action selects from.
         ports: Vec<u32>,
         /// Field that receives the port number. `None` to output the packet.
         to: Option<SubField>,
     },
     /// Stores whether the packet is longer than a limit.
     CheckPktLarger {
-        /// Limit in octets.
+        /// Length limit in octets.
         len: u16,
-        /// Bit that receives the result.
+        /// Bit that is set if the packet is longer than the limit.
         to: SubField,
     },
     /// Changes the time-outs of the flow entry after a TCP FIN or RST.
     FinTimeout {
-        /// Idle time-out in seconds.
+        /// New idle time-out in seconds.
         idle: u16,
-        /// Hard time-out in seconds.
+        /// New hard time-out in seconds.
         hard: u16,
     },
     /// Stops processing of the packet.

@@ -23,7 +23,7 @@ const OCTETS: usize = 64;
 /// A packet-out in a batch with the result of its translation.
 #[derive(Clone, Debug)]
 pub struct DecidedPacket {
-    /// The packet.
+    /// Packet that the controller sends.
     pub packet: PacketOut,
     /// Result of the translation. Flow entries that the packet teaches have been added already.
     pub fate: Translated,

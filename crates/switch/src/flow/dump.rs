@@ -41,7 +41,7 @@ pub struct FlowDump {
     at: Option<usize>,
     found: Vec<Found>,
     is_sorted: bool,
-    /// Number of rules reported.
+    /// Number of rules that the dump has reported.
     told: usize,
 }
 
@@ -129,7 +129,7 @@ type Names = fn(&super::Instructions, &mut Vec<u32>);
 pub struct NumberedDump {
     /// Number from which the dump continues. `None` at the end.
     from: Option<u32>,
-    /// Last number of the dump.
+    /// Last group or meter number of the dump.
     to: u32,
     /// Slot from which rules are counted. `None` when all rules are counted.
     at: Option<usize>,

@@ -69,7 +69,7 @@ impl Events {
         list
     }
 
-    /// Returns the current position.
+    /// Returns the current position in the event queue.
     pub fn mark(&self) -> Mark {
         Mark { count: self.list.len(), octets: self.octets, lost: self.lost }
     }

@@ -5,37 +5,37 @@
 /// A prerequisite: the kind of packet for which a field is defined (OpenFlow 1.5.1, table 7.2.3.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prerequisite {
-    /// No prerequisite.
+    /// The field is defined for all packets.
     None,
-    /// A packet with an outer 802.1Q tag.
+    /// The packet has an outer 802.1Q tag.
     Vlan,
-    /// An IPv4 or IPv6 packet.
+    /// The packet is IPv4 or IPv6.
     Ip,
-    /// An IPv4 packet.
+    /// The packet is IPv4.
     Ipv4,
-    /// An IPv6 packet.
+    /// The packet is IPv6.
     Ipv6,
-    /// An ARP or RARP packet.
+    /// The packet is ARP or RARP.
     Arp,
-    /// An MPLS packet, unicast or multicast.
+    /// The packet is MPLS, unicast or multicast.
     Mpls,
-    /// An 802.1ah packet.
+    /// The packet is 802.1ah (PBB).
     Pbb,
-    /// A TCP segment over IPv4 or IPv6.
+    /// The packet is TCP over IPv4 or IPv6.
     Tcp,
-    /// A UDP datagram over IPv4 or IPv6.
+    /// The packet is UDP over IPv4 or IPv6.
     Udp,
-    /// An SCTP packet over IPv4 or IPv6.
+    /// The packet is SCTP over IPv4 or IPv6.
     Sctp,
-    /// An ICMP message over IPv4.
+    /// The packet is ICMP over IPv4.
     Icmpv4,
-    /// An ICMPv6 message.
+    /// The packet is ICMPv6.
     Icmpv6,
-    /// A neighbour solicitation or advertisement.
+    /// The packet is a neighbour solicitation or advertisement.
     Nd,
-    /// A neighbour solicitation.
+    /// The packet is a neighbour solicitation.
     NdSolicit,
-    /// A neighbour advertisement.
+    /// The packet is a neighbour advertisement.
     NdAdvert,
 }
 

@@ -5,9 +5,9 @@ use super::{Field, Flow, Prerequisite};
 /// A match. Value bits outside the mask are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Match {
-    /// Required values of the bits.
+    /// Values that the bits of the mask must have.
     pub value: Flow,
-    /// Bits that are compared.
+    /// Bits of the flow that are compared.
     pub mask: Flow,
 }
 

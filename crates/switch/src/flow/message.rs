@@ -55,7 +55,7 @@ pub struct FlowMod {
     pub command: FlowCommand,
     /// Table to change. [`ALL_TABLES`] removes from all tables.
     pub table: u8,
-    /// Match of the flow entries.
+    /// Match that selects or defines the flow entries.
     pub matching: Match,
     /// Priority of the flow entry.
     pub priority: u16,
@@ -139,17 +139,17 @@ pub enum SelectMethod {
     Hash {
         /// Fields, and masks of the bits that count.
         fields: Vec<(super::Field, u128)>,
-        /// Argument of the hash.
+        /// Argument of the group's hash.
         parameter: u64,
     },
     /// Uses a hash of the packet's five-tuple (`dp_hash`).
     DpHash {
-        /// Argument of the hash.
+        /// Argument of the group's hash.
         parameter: u64,
     },
 }
 
-/// A bucket of a group.
+/// A bucket of a group: a list of actions with a weight and a liveness condition.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bucket {
     /// Bucket identifier (OpenFlow 1.5), or index of the bucket.
@@ -164,7 +164,7 @@ pub struct Bucket {
     pub actions: Vec<Action>,
 }
 
-/// A group.
+/// An OpenFlow group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
     /// Number of the group.
@@ -230,7 +230,7 @@ pub struct Band {
     pub burst: u32,
 }
 
-/// A meter.
+/// An OpenFlow meter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meter {
     /// Number of the meter: 1 to 0xffff0000, or a reserved number.
@@ -275,7 +275,7 @@ pub enum Mod {
 pub enum ForwardedRequest {
     /// A change of groups.
     Group {
-        /// Change that was requested.
+        /// Group-mod that was requested.
         change: GroupMod,
         /// Whether the group existed before.
         existed: bool,
@@ -666,13 +666,13 @@ pub struct PacketIn {
     pub cookie: u64,
     /// Metadata fields of the packet: ingress port, registers, tunnel.
     pub flow: Flow,
-    /// Whole frame.
+    /// Whole frame of the packet.
     pub frame: Vec<u8>,
     /// Maximum number of octets to send, from the action.
     pub max_len: u16,
     /// Identifier of the controller (NXAST_CONTROLLER).
     pub controller: u16,
-    /// User data of the action.
+    /// User data of the controller action, returned to the controller.
     pub userdata: Vec<u8>,
     /// State to resume processing, if the packet waits for its controller.
     pub continuation: Option<Box<Continuation>>,
@@ -683,11 +683,11 @@ pub struct PacketIn {
 pub struct PacketOut {
     /// Ingress port of the packet, as specified by the controller.
     pub in_port: u32,
-    /// Other metadata fields (OpenFlow 1.5).
+    /// Other metadata fields of the packet (OpenFlow 1.5).
     pub metadata: Match,
-    /// Actions to execute.
+    /// Actions that are executed on the packet.
     pub actions: Vec<Action>,
-    /// Frame to process.
+    /// Frame that the controller sends.
     pub frame: Vec<u8>,
     /// State to resume after the actions, if the packet was paused and sent to the controller before.
     pub resumes: Option<Box<Continuation>>,
@@ -717,7 +717,7 @@ impl PacketOut {
 pub struct Continuation {
     /// Remaining instructions of each flow entry, innermost first.
     pub rest: Vec<Rest>,
-    /// Current action set.
+    /// Action set at the time of the pause.
     pub action_set: Vec<Action>,
     /// Current stack: values and their widths in bits.
     pub stack: Vec<(u128, u16)>,
@@ -746,7 +746,7 @@ pub struct Rest {
     pub cookie: u64,
     /// Match of the flow entry, which determines the permitted actions.
     pub matching: Match,
-    /// Remaining instructions.
+    /// Remaining instructions of the flow entry.
     pub instructions: Instructions,
 }
 

@@ -502,7 +502,7 @@ impl Pipeline {
         }
     }
 
-    /// Validates instructions.
+    /// Validates the instructions of a rule.
     fn check(&self, instructions: &Instructions, table: u8) -> Result<(), FlowError> {
         if instructions.goto.is_some_and(|to| to <= table || usize::from(to) >= TABLES) {
             return Err(FlowError::BadGoto);

@@ -20,13 +20,13 @@ const NOTHING: [u8; 2] = [0x88, 0xb5];
 /// The packet for which a program is resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Ingress port of the engine.
+    /// Engine port that the packet arrived on.
     pub port: PortId,
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,
     /// Frame of the packet. If present, the source address is learned, as in Open vSwitch.
     pub frame: Option<&'a [u8]>,
-    /// Time of arrival.
+    /// Time at which the packet arrived.
     pub now: Now,
 }
 

@@ -30,14 +30,14 @@ pub struct TunnelOption {
     pub place: u16,
 }
 
-/// A change of the mapping.
+/// A change of the mapping of tunnel options to fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OptionsMod {
     /// Maps options to free fields.
     Add(Vec<TunnelOption>),
     /// Unmaps the fields of these options.
     Delete(Vec<TunnelOption>),
-    /// Unmaps all fields.
+    /// Unmaps all fields of tunnel options.
     Clear,
 }
 

@@ -55,7 +55,7 @@ pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     (1, 2),
 );
 
-/// A flow table.
+/// A flow table: its classifier, bounds and counters.
 pub(crate) struct Table {
     pub classifier: Classifier<FLOW_WORDS, RuleRef>,
     pub bounds: Bounds,

@@ -8,9 +8,9 @@ use super::{Beyond, Flow};
 /// New values for header fields, as bits of the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SetBits {
-    /// Values of the bits.
+    /// New values of the header bits.
     pub value: Flow,
-    /// Mask of the bits.
+    /// Mask of the header bits that are set.
     pub mask: Flow,
 }
 
@@ -49,7 +49,7 @@ pub enum Op {
 /// The datapath actions of a packet or megaflow.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Program {
-    /// Steps in order.
+    /// Steps of the program in order.
     pub ops: Vec<Op>,
 }
 
@@ -84,7 +84,7 @@ pub struct Megaflow {
     pub flow: Flow,
     /// Bits that the actions depend on. The ingress port is always one of them, without being set here.
     pub mask: Flow,
-    /// Cached actions.
+    /// Datapath actions of the megaflow.
     pub program: Program,
 }
 

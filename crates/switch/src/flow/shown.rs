@@ -12,7 +12,7 @@ const LENGTH: usize = 256 << 10;
 /// A group with its counters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupShown {
-    /// Group of the listing.
+    /// Group that is listed.
     pub group: Group,
     /// Number of packets that the group processed.
     pub packets: u64,
@@ -27,7 +27,7 @@ pub struct GroupShown {
 /// A meter with its counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterShown {
-    /// Meter of the listing.
+    /// Meter that is listed.
     pub meter: Meter,
     /// Number of packets that the meter received.
     pub packets: u64,

@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 65_536;
 pub enum Line {
     /// A flow entry matched.
     Rule {
-        /// Depth of resubmits.
+        /// Number of resubmits around the flow entry.
         depth: u32,
         /// Table of the flow entry.
         table: u8,
@@ -33,42 +33,42 @@ pub enum Line {
     },
     /// No flow entry of the table matched.
     Miss {
-        /// Depth of resubmits.
+        /// Number of resubmits around the look-up.
         depth: u32,
-        /// Number of the table.
+        /// Number of the table that was looked up.
         table: u8,
     },
     /// An action was executed.
     Did {
-        /// Depth of resubmits.
+        /// Number of resubmits around the action.
         depth: u32,
-        /// Action in `ovs-ofctl`'s syntax.
+        /// Executed action in `ovs-ofctl`'s syntax.
         action: String,
     },
     /// The reason why something was not done, or was done differently.
     Note {
-        /// Depth of resubmits.
+        /// Number of resubmits around the event.
         depth: u32,
-        /// Reason in words.
+        /// The reason in words.
         words: &'static str,
     },
     /// The result of an instruction.
     Detail {
-        /// Depth of resubmits.
+        /// Number of resubmits around the instruction.
         depth: u32,
-        /// Result in words.
+        /// The result of the instruction in words.
         words: String,
     },
     /// A bucket of a group was executed.
     Bucket {
         /// Depth of resubmits and groups, which is that of the bucket's actions.
         depth: u32,
-        /// Index of the bucket.
+        /// Index of the bucket in its group.
         place: usize,
     },
     /// The action set is executed.
     ActionSet {
-        /// Depth of resubmits.
+        /// Number of resubmits around the action set.
         depth: u32,
     },
     /// Number of events that the report omits.
@@ -78,7 +78,7 @@ pub enum Line {
 /// Bits of the megaflow's mask and the reason for them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
-    /// Fields with their masks.
+    /// Match fields with the masks of the bits.
     pub fields: String,
     /// Table, flow entry or action that depends on the bits.
     pub because: String,
@@ -87,7 +87,7 @@ pub struct Bits {
 /// A trace report. See the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Story {
-    /// Lines of the report.
+    /// Lines of the report, in order of events.
     pub lines: Vec<Line>,
     /// Flow of the packet at the end, if it differs from the flow on arrival.
     pub changed: Option<String>,

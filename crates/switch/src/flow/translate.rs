@@ -67,7 +67,7 @@ pub struct ToController {
     pub max_len: u16,
     /// Identifier of the controller.
     pub controller: u16,
-    /// User data of the action.
+    /// User data of the controller action.
     pub userdata: Vec<u8>,
     /// Flow of the packet at the time of the action, with registers and metadata.
     pub flow: Flow,
@@ -85,29 +85,29 @@ pub const TRACED: usize = 1024;
 pub enum Trace {
     /// A look-up, with its result and the bits that it added to the mask.
     Lookup {
-        /// Depth of resubmits.
+        /// Number of resubmits around the look-up.
         depth: u32,
         /// Table of the look-up.
         table: u8,
-        /// Rule that matched.
+        /// Rule that matched, if any.
         rule: Option<RuleRef>,
         /// Bits that the look-up added to the mask.
         bits: Box<Flow>,
     },
     /// An action that was executed.
     Did {
-        /// Depth of resubmits.
+        /// Number of resubmits around the action.
         depth: u32,
-        /// Executed action.
+        /// Action that was executed.
         action: Box<Action>,
     },
     /// Bits that an action added to the mask.
     Needs {
-        /// Table of the flow entry.
+        /// Table of the flow entry that contains the action.
         table: u8,
         /// Action that depends on the bits.
         action: Box<Action>,
-        /// Bits added to the mask.
+        /// Bits that the action added to the mask.
         bits: Box<Flow>,
     },
     /// A remark in words, with the depth of resubmits.
@@ -145,7 +145,7 @@ impl Failed {
 /// The result of translating a packet. See the module documentation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Translated {
-    /// Datapath actions.
+    /// Datapath actions of the packet.
     pub program: Program,
     /// Bits of the packet that the result depends on.
     pub mask: Flow,
@@ -159,9 +159,9 @@ pub struct Translated {
     pub tables: [u64; 4],
     /// Whether the first table was looked up again, possibly with a changed flow.
     pub first_again: bool,
-    /// Copies for controllers.
+    /// Copies of the packet for controllers.
     pub to_controller: Vec<ToController>,
-    /// Learned flows of the packet.
+    /// Flow entries that the packet teaches.
     pub learns: Vec<Lesson>,
     /// Rules whose time-outs the packet shortens, with idle and hard time-outs in seconds.
     pub fin: Vec<(RuleRef, u16, u16)>,
@@ -291,7 +291,7 @@ impl Pipeline {
 enum Origin {
     /// The packet's outer (0) or inner (1) tag.
     Packet(usize),
-    /// An action.
+    /// The tag was written by an action.
     Made,
 }
 
@@ -303,7 +303,7 @@ struct Run<'p> {
     pipeline: &'p Pipeline,
     asked: Asked<'p>,
     out: Translated,
-    /// Current flow of the packet.
+    /// Flow of the packet after the actions so far.
     flow: Flow,
     /// Mask of bits that no longer depend on the packet.
     made: Flow,

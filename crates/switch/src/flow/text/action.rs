@@ -36,7 +36,7 @@ pub fn actions(of: &[Action]) -> String {
     of.iter().map(action).collect::<Vec<_>>().join(",")
 }
 
-/// Prints one action.
+/// Prints one action in the syntax of ovs-actions(7).
 #[must_use]
 #[allow(clippy::too_many_lines, reason = "one arm for each action")]
 pub fn action(of: &Action) -> String {

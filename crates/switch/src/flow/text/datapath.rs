@@ -46,7 +46,7 @@ impl Header<'_> {
     }
 }
 
-/// Appends all masked header fields.
+/// Appends all header fields that the mask covers.
 fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
     let header = || Header { flow, mask, parts: Vec::new() };
     let mut eth = header();
