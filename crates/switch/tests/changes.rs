@@ -200,8 +200,8 @@ fn a_packet_of_a_batch_meets_the_tables_as_they_are_at_its_place() {
     );
 }
 
-/// What a packet-out teaches is a change of the batch. Later packet-outs match it, and it is reverted with a
-/// refused batch.
+/// A flow that a packet-out teaches is a change of the batch. Later packet-outs match it, and it is reverted
+/// with a refused batch.
 #[test]
 fn packets_of_a_batch_learn_in_their_order() {
     let mut pipeline = pipeline();

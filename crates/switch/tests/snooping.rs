@@ -266,7 +266,7 @@ fn without_a_querier_all_groups_flood() {
         assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
         lab.wait(240);
     }
-    // A query about one group says nothing about others. It makes its port a router port.
+    // A query about one group does not affect other groups. The query makes its port a router port.
     lab.send(9, &query(QUERIER, 10, TWIN));
     lab.wait(20);
     lab.send(1, &report(NEWS));
