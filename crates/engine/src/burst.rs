@@ -1,39 +1,41 @@
-//! The packets that a worker has in hand, and what the stages found out about them: parallel arrays, one place a packet.
+//! A burst of packets with the results of the stages, in parallel arrays with one element per packet.
 //!
-//! Invariant: after a stage, `keys`, `layers` and `decisions` (or `routes`) are valid for `0..packets.len()` as far as the stages
-//! before have filled them; a stage that takes packets out keeps the others' order (packets of a flow never overtake each other).
+//! Invariant: after a stage, `keys`, `layers` and `decisions` (or `routes`) are valid for `0..packets.len()`,
+//! as far as the stages so far fill them. A stage that removes packets keeps the order of the remaining
+//! packets, so that packets of a flow never overtake each other.
 
 use packet::{FlowKey, Layers};
 use port::{BURST, Batch, Packet};
 use router::Decision as Route;
 use switch::Decision;
 
-/// See the module documentation.
+/// The packets that a worker processes together. See the module documentation.
 pub struct Burst {
-    /// The packets. Boxed, so that a burst that leaves whole by one port changes hands by its pointer.
+    /// The packets. The batch is boxed, so that a complete burst moves to an output port by its pointer.
     pub packets: Box<Batch>,
-    /// Their flow keys.
+    /// Flow key of each packet.
     pub keys: Box<[FlowKey; BURST]>,
-    /// Where their headers stand.
+    /// Header offsets of each packet.
     pub layers: Box<[Layers; BURST]>,
-    /// What the switch decided.
+    /// Bridge decision for each packet.
     pub decisions: Box<[Decision; BURST]>,
-    /// What the router decided.
+    /// Router decision for each packet.
     pub routes: Box<[Route; BURST]>,
-    /// What the router's quick reading made of their headers.
+    /// Result of the router's fast header check for each packet.
     pub heads: Box<[Head; BURST]>,
-    /// The numbers of the router's interfaces that they came in by. Only where a router has VLANs; else all came in by the port's.
+    /// Number of the router interface on which each packet arrived. Valid only if the router has VLAN
+    /// interfaces. Otherwise all packets arrived on the port's interface.
     pub arrivals: Box<[u16; BURST]>,
 }
 
-/// What is known of a packet that is to be routed.
+/// Parse state of a packet to be routed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
-    /// Plain IPv4 (`router::plain`): its key has not been made.
+    /// Plain IPv4 packet (`router::plain`) without a flow key.
     Plain4,
-    /// Plain IPv6.
+    /// Plain IPv6 packet without a flow key.
     Plain6,
-    /// Its key has been made.
+    /// Packet with a flow key.
     #[default]
     Read,
 }
@@ -53,22 +55,23 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// Number of packets.
+    /// Returns the number of packets.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the burst has no packets.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Moves the packet at `from`, with its key, to `to < from`; what stood at `to` goes to `from`. Stages that sort packets out use it:
-    /// those kept move to the front in order, the others collect behind them.
+    /// Exchanges the packets at `from` and `to`, with their keys, layers and decisions. Stages that sort
+    /// packets out use this function: packets to keep move to the front in order, and the others collect
+    /// behind them.
     #[inline]
     pub fn swap(&mut self, to: usize, from: usize) {
         if to != from {
@@ -79,7 +82,7 @@ impl Burst {
         }
     }
 
-    /// Takes out the packets from `kept` on, each with its decision.
+    /// Removes the packets from index `kept` on and passes each packet with its decision to `each`.
     pub fn sorted_out(&mut self, kept: usize, mut each: impl FnMut(Packet, Decision)) {
         for (packet, decision) in self.packets.drain(kept..).zip(&self.decisions[kept..]) {
             each(packet, *decision);

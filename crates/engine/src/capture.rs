@@ -1,6 +1,7 @@
-//! Copies of packets for whoever captures: as received, as sent, or as dropped with the reason.
+//! Packet capture: copies of packets as received, as transmitted, or as dropped with the reason.
 //!
-//! A tap never holds the data path up: when its ring is full or frames run out, the copy is left out and counted as missed.
+//! A capture never delays the data path. When a capture ring is full or no frame is free, the copy is omitted
+//! and counted as missed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,70 +11,73 @@ use packet::{DropReason, FlowKey, PortId};
 use port::{FrameMemory, FramePool, Packet};
 use sync::spsc::{Consumer, Producer, channel};
 
-/// Where on its way a packet was seen.
+/// Point of a packet's path at which a copy was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Off a port's queue.
+    /// The packet was received from a port's queue.
     Received,
-    /// On its way to a port's queue.
+    /// The packet is about to be transmitted by a port's queue.
     Sent,
-    /// At its end.
+    /// The packet was dropped.
     Dropped {
-        /// Why.
+        /// Reason for the drop.
         reason: DropReason,
-        /// The port that the packet was to leave by, where its output was chosen.
+        /// Output port of the packet, or `None` if no output had been selected.
         output: Option<PortId>,
     },
 }
 
-/// A captured copy.
+/// A captured copy of a packet.
 #[derive(Debug)]
 pub struct Captured {
-    /// The copy; its frame goes back through a pool of the same depot.
+    /// The copy. The reader returns its frame through a pool of the same depot.
     pub packet: Packet,
-    /// The port it was seen at; of a dropped packet the port by which it has arrived.
+    /// Port at which the packet was received or transmitted. For a dropped packet, the port on which the
+    /// packet arrived.
     pub port: PortId,
-    /// How.
+    /// Point of the packet's path at which the copy was made.
     pub direction: Direction,
-    /// Time of its burst, nanoseconds of the engine's monotonic clock.
+    /// Time of the packet's burst, in nanoseconds of the engine's monotonic clock.
     pub ns: u64,
 }
 
-/// What a capture wants. The default is everything.
+/// Selection of the packets to capture. The default is all packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// Of this port only: received and sent there, or dropped on the way from or to it.
+    /// Restricts the capture to packets received or transmitted by this port, or dropped on the way from or
+    /// to this port. `None` captures packets of all ports.
     pub port: Option<PortId>,
-    /// Drops only.
+    /// Whether the capture is restricted to dropped packets.
     pub only_drops: bool,
-    /// Only packets whose key matches, as they are where they are seen. It is asked before a packet takes a place in the ring:
-    /// other traffic cannot crowd out what is wanted. Frames whose L2 header cannot be read are shown if there is no filter.
+    /// Filter for the flow key of the packet at the capture point. Workers apply the filter before a packet
+    /// takes space in the ring, so other traffic does not crowd out selected packets. Frames whose L2 header
+    /// cannot be parsed are captured only without a filter.
     pub filter: Filter,
 }
 
-/// The worker's end.
+/// Worker's end of a capture.
 pub struct CaptureTap {
     ring: Producer<Captured>,
     wanted: Arc<Wanted>,
     missed: Arc<AtomicU64>,
-    /// Time of the burst in hand.
+    /// Time of the current burst, in nanoseconds of the engine's monotonic clock.
     pub now_ns: u64,
 }
 
-/// The reader's end.
+/// Reader's end of a capture.
 pub struct CaptureReader {
-    /// One ring per worker.
+    /// Capture rings, one per worker.
     pub rings: Vec<Consumer<Captured>>,
-    /// Copies left out so far.
+    /// Number of copies that were omitted so far.
     pub missed: Arc<AtomicU64>,
-    /// The generation of the depot that the copies' frames are from ([`port::Depot::generation`]).
+    /// Generation of the depot that owns the copies' frames ([`port::Depot::generation`]).
     pub generation: u64,
 }
 
-/// Copies that one worker's ring holds.
+/// Number of copies that one worker's ring holds.
 const RING: usize = 512;
 
-/// Taps for `workers` workers.
+/// Creates a capture for `workers` workers.
 #[must_use]
 pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
     let (missed, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(*wanted));
@@ -87,7 +91,7 @@ pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap
 }
 
 impl CaptureTap {
-    /// Copies `packet` if this capture wants it.
+    /// Copies `packet` into the ring if the capture selects the packet.
     pub fn offer(&mut self, pool: &mut FramePool, packet: &Packet, port: PortId, direction: Direction) {
         if !self.wants(pool, packet, port, direction) {
             return;
@@ -117,7 +121,8 @@ impl CaptureTap {
     }
 }
 
-/// A packet's whole key, as it lies in memory now; `None` when its L2 header cannot be read.
+/// Parses the complete flow key of a packet from its current contents. Returns `None` when the L2 header
+/// cannot be parsed.
 pub(crate) fn key_of(packet: &Packet, memory: &FrameMemory, port: PortId) -> Option<FlowKey> {
     let mut key = FlowKey::ZERO;
     FlowKey::extract(packet.head(memory), packet.len(), port, &mut key).ok().map(|_| key)

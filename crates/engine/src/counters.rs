@@ -1,36 +1,38 @@
-//! What a worker counts: per port, per reason, per stage. Each worker writes its own block with plain stores; readers add the
-//! blocks up. Ids are stable: a port's counters outlive its tables.
+//! Counters of the workers, per port, per drop reason and per stage. Each worker writes its own block with
+//! plain stores, and readers add the blocks. Port numbers are stable, so a port's counters survive changes of
+//! the port's configuration.
 //!
-//! Packets are conserved: over all ports, received + copies = transmitted + punted + dropped + in flight.
+//! Packets are conserved. Over all ports, received + copies = transmitted + punted + dropped + in flight.
 
 use std::sync::Arc;
 
 use packet::{DropReason, PortId};
 use sync::counter::Counter;
 
-/// Most ports of one process.
+/// Maximum number of ports of one process.
 pub const MAX_PORTS: usize = 1024;
 
-/// One worker's counters of one port.
+/// Counters of one port, written by one worker.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct PortCounters {
-    /// Packets received.
+    /// Number of packets received.
     pub rx_packets: Counter,
-    /// Bytes received.
+    /// Number of bytes received.
     pub rx_bytes: Counter,
-    /// Packets given to the port.
+    /// Number of packets given to the port's queue.
     pub tx_packets: Counter,
-    /// Bytes given to the port.
+    /// Number of bytes given to the port's queue.
     pub tx_bytes: Counter,
-    /// Packets among those given to the port that did not leave after all; each is among the drops.
+    /// Number of packets that were given to the port's queue but did not leave. Each of these packets is also
+    /// counted as dropped.
     pub tx_refused: Counter,
-    /// Further packets made of one that this port received: flood copies, and segments.
+    /// Number of additional packets made from packets that this port received: flood copies and segments.
     pub copies: Counter,
-    /// Copies that went to a control thread (IGMP, MLD).
+    /// Number of copies sent to a control thread (IGMP, MLD).
     pub punted: Counter,
-    /// Packets dropped that have arrived by this port, by reason. Those that a queue or the kernel refused after they were given to this
-    /// port ([`Self::refuse_n`]) count here, too.
+    /// Number of dropped packets that arrived on this port, by reason. Packets that a queue or the kernel
+    /// refused after they were given to this port ([`Self::refuse_n`]) are included.
     pub drops: [Counter; DropReason::COUNT],
 }
 
@@ -51,13 +53,13 @@ impl Default for PortCounters {
 }
 
 impl PortCounters {
-    /// Counts `n` drops.
+    /// Counts `n` dropped packets.
     #[inline]
     pub fn drop_n(&self, reason: DropReason, n: u64) {
         self.drops[reason as usize].add(n);
     }
 
-    /// Adds what another engine has counted of the port. Only the writer of these counters may call this.
+    /// Adds another engine's counters of the port. Only the writer of these counters may call this function.
     pub(crate) fn add(&self, before: &PortTotals) {
         self.rx_packets.add(before.rx_packets);
         self.rx_bytes.add(before.rx_bytes);
@@ -70,41 +72,41 @@ impl PortCounters {
         }
     }
 
-    /// Counts `n` packets that were given to the port and did not leave after all.
+    /// Counts `n` packets that were given to the port's queue but did not leave.
     pub fn refuse_n(&self, reason: DropReason, n: u64) {
         self.tx_refused.add(n);
         self.drop_n(reason, n);
     }
 }
 
-/// The stages whose time is kept.
+/// A stage of the packet path whose time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
-    /// Taking packets off a queue.
+    /// Receives packets from a queue.
     Receive,
-    /// Reading headers.
+    /// Parses headers.
     Parse,
-    /// Software RSS: handing packets to other workers.
+    /// Software RSS: hands packets to other workers.
     Spread,
-    /// A port's own stage.
+    /// Runs the port's ingress stage.
     Own,
-    /// The room's decision.
+    /// Runs the port's function, for example the bridge lookup.
     Room,
-    /// Rewriting, copying, sorting by output.
+    /// Rewrites and copies packets, and sorts packets by output port.
     Execute,
-    /// Giving packets to queues, and kicks.
+    /// Gives packets to queues and kicks the queues.
     Transmit,
 }
 
 impl Stage {
     /// Number of stages.
     pub const COUNT: usize = 7;
-    /// All of them, in the order of the packet's path.
+    /// All stages, in the order of the packet path.
     pub const ALL: [Self; Self::COUNT] =
         [Self::Receive, Self::Parse, Self::Spread, Self::Own, Self::Room, Self::Execute, Self::Transmit];
 
-    /// Its name as shown.
+    /// Returns the stage's name for display.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,34 +121,34 @@ impl Stage {
     }
 }
 
-/// Time and packets of one stage.
+/// Packets and time of one stage.
 #[derive(Debug, Default)]
 pub struct StageCounters {
-    /// Packets that went through.
+    /// Number of packets that passed the stage.
     pub packets: Counter,
-    /// TSC cycles spent.
+    /// TSC cycles that the stage has spent.
     pub cycles: Counter,
 }
 
-/// One worker's counters.
+/// Counters of one worker.
 #[derive(Debug)]
 pub struct WorkerCounters {
     ports: Box<[PortCounters]>,
-    /// By stage.
+    /// Counters of each stage.
     pub stages: [StageCounters; Stage::COUNT],
-    /// Bursts with at least one packet.
+    /// Number of bursts with at least one packet.
     pub bursts: Counter,
-    /// Packets in them.
+    /// Number of packets in these bursts.
     pub packets: Counter,
-    /// TSC cycles spent in rounds that found work.
+    /// TSC cycles spent in rounds with work.
     pub busy_cycles: Counter,
-    /// TSC cycles spent polling in vain.
+    /// TSC cycles spent in rounds without work.
     pub idle_cycles: Counter,
-    /// TSC cycles asleep.
+    /// TSC cycles spent asleep.
     pub asleep_cycles: Counter,
-    /// Times it went to sleep.
+    /// Number of times that the worker went to sleep.
     pub sleeps: Counter,
-    /// Packets that other workers have handed to it.
+    /// Number of packets that other workers handed over to the worker.
     pub taken_over: Counter,
 }
 
@@ -167,7 +169,7 @@ impl Default for WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// The counters of a port.
+    /// Returns the counters of a port.
     #[inline]
     #[must_use]
     pub fn port(&self, port: PortId) -> &PortCounters {
@@ -175,22 +177,22 @@ impl WorkerCounters {
     }
 }
 
-/// A port's counters, summed over the workers.
+/// Counters of one port, summed over the workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortTotals {
-    /// Packets received.
+    /// Number of packets received.
     pub rx_packets: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub rx_bytes: u64,
-    /// Packets sent.
+    /// Number of packets transmitted, without packets that the kernel refused.
     pub tx_packets: u64,
-    /// Bytes sent.
+    /// Number of bytes given to the port's queue.
     pub tx_bytes: u64,
-    /// Copies and segments made.
+    /// Number of flood copies and segments made.
     pub copies: u64,
-    /// Copies given to control.
+    /// Number of copies sent to a control thread.
     pub punted: u64,
-    /// Drops by reason, in the order of [`DropReason::ALL`].
+    /// Number of dropped packets by reason, in the order of [`DropReason::ALL`].
     pub drops: Vec<u64>,
 }
 
@@ -202,7 +204,8 @@ impl PortTotals {
         for c in workers.into_iter().map(|w| w.port(port)) {
             t.rx_packets += c.rx_packets.get();
             t.rx_bytes += c.rx_bytes.get();
-            // The refused first: a count that is read late is too small for a moment, never below zero.
+            // The refused packets are read first, so that the difference is too small for a moment but never
+            // negative.
             let refused = c.tx_refused.get();
             t.tx_packets += c.tx_packets.get().saturating_sub(refused);
             t.tx_bytes += c.tx_bytes.get();
@@ -215,7 +218,7 @@ impl PortTotals {
         t
     }
 
-    /// Drops of all reasons.
+    /// Returns the number of dropped packets of all reasons.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.iter().sum()

@@ -1,10 +1,15 @@
-//! The decider: one thread that looks packets of unknown flows up in the tables, gives workers flows to keep, and keeps those
-//! in step with the tables.
+//! The slow path: one thread that translates upcalls by the OpenFlow tables, installs megaflows in the
+//! workers' caches, and keeps the megaflows consistent with the tables.
 //!
-//! A round serves the ports' packets in turn, then looks at some of the flows it has given out: it takes their counts, ends those
-//! that are idle, and, where the tables have changed, follows the flow through them again. A flow that meets another fate gets it; one
-//! that would depend on more bits than its mask has goes. A barrier waits for a look at all of them, and then for every worker to have
-//! done what it was told.
+//! A round first serves the upcalls of the ports in turn, and then revalidates some of the megaflows.
+//! Revalidation reads the counters of a megaflow, removes an idle megaflow, and translates the megaflow again
+//! if the tables have changed.
+//!
+//! - A megaflow whose actions have changed gets the new actions.
+//! - A megaflow that now depends on more bits than its mask contains is removed.
+//!
+//! A barrier waits until all megaflows have been revalidated and every worker has processed the resulting
+//! messages.
 
 #![allow(
     clippy::disallowed_types,
@@ -48,151 +53,161 @@ pub use hook::{HookCounts, HookFlows};
 pub use known::KnownFlow;
 pub use listen::{FlowChange, FlowListener};
 
-/// Packets of one port that are decided before the next port's.
+/// Maximum number of upcalls of one port that the slow path processes before the next port's upcalls.
 const TURN: usize = 32;
-/// Nanoseconds after which the turn of a port ends early. A packet may go through thousands of rules.
+/// Time in nanoseconds after which a port's turn ends early. One packet may match thousands of rules.
 const TURN_NS: u64 = 1_000_000;
-/// Nanoseconds after which a round decides no more packets, so that counts, barriers and packet-outs wait no longer.
+/// Time in nanoseconds after which a round processes no more upcalls. The limit bounds the delay of
+/// statistics, barriers and packet-outs.
 const ROUND_PACKETS_NS: u64 = 5_000_000;
-/// Rules that are looked at to teach what one packet teaches, at most, where it teaches more than one rule.
+/// Maximum number of rules that the learn actions of one packet may examine in total. The first learn action
+/// is always executed.
 const TEACHING: usize = 1 << 18;
-/// Flows that are looked at between two turns of packets.
+/// Maximum number of megaflows to revalidate between two turns of upcalls.
 const SLICE: usize = 64;
-/// What looks at flows catch up with at most when packets have taken longer.
+/// Maximum time in nanoseconds by which revalidation makes up for time spent on upcalls.
 const PACKETS_NS: u64 = 200_000;
-/// For how long a decider that ends waits for tables which control threads hold.
+/// Time that a terminating slow path waits for tables that control threads hold.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// Nanoseconds in which every flow is looked at once.
+/// Time in nanoseconds in which every megaflow is revalidated once.
 const ROUND_NS: u64 = 500_000_000;
-/// One of so many flows is followed through the tables in each look, whether they have changed or not.
+/// Sampling interval: each revalidation round translates one of this number of megaflows even without a
+/// change of the tables.
 const SAMPLE: u64 = 64;
-/// Silence after which a flow goes.
+/// Idle timeout of a megaflow in nanoseconds.
 const IDLE_NS: u64 = 10_000_000_000;
-/// The same when there are too many flows, of ports that have more than their share.
+/// Idle timeout in nanoseconds when the flow limit is reached, for megaflows of ports that exceed their
+/// share.
 const IDLE_FULL_NS: u64 = 100_000_000;
-/// Flows in all, unless a look at all of them takes over a second.
+/// Initial flow limit, which is reduced when the revalidation of all megaflows takes more than a second.
 const FLOWS: usize = 200_000;
 
-/// What the decider does and has done, for whoever looks.
+/// Statistics of the slow path, which any thread can read.
 #[derive(Debug, Default)]
 pub struct DeciderView {
-    /// Flows that it has given out.
+    /// Number of installed megaflows.
     pub flows: AtomicU64,
-    /// Flows on average over the last looks, and at most in any.
+    /// Moving average of the number of megaflows, updated after each revalidation round.
     pub mean_flows: AtomicU64,
-    /// See `mean_flows`.
+    /// Maximum number of megaflows after any revalidation round.
     pub most_flows: AtomicU64,
-    /// Flows that it gives out at most, at the moment.
+    /// Current flow limit.
     pub limit: AtomicU64,
-    /// Packets that it has looked up.
+    /// Number of upcalls processed.
     pub upcalls: AtomicU64,
-    /// Flows that it has followed through the tables again.
+    /// Number of megaflows translated again after a change of the tables.
     pub revalidated: AtomicU64,
-    /// Microseconds that the last look at all flows took.
+    /// Duration of the last revalidation round, in microseconds of work.
     pub round_us: AtomicU64,
-    /// Flows that were cached with every bit of their packets, since their ports had as many masks as they may.
+    /// Number of megaflows installed with an exact-match mask because their port had reached its limit of
+    /// masks.
     pub narrowed: AtomicU64,
-    /// Flows whose cached fate was not the tables' though no rule had changed: stays 0.
+    /// Number of megaflows whose cached actions differed from the tables' result although no rule had
+    /// changed. A value other than 0 indicates a defect.
     pub wrong: AtomicU64,
-    /// Octets that its records take, about.
+    /// Approximate memory that the megaflow records use, in bytes.
     pub memory: AtomicU64,
 }
 
-/// A caller waits until caches agree with the tables of a bridge.
+/// A request to be called when the flow caches agree with the tables of one bridge.
 struct Asking {
     tables: Arc<FlowTables>,
     done: Box<dyn FnOnce() + Send>,
 }
 
-/// Callers wait until caches agree with tables.
+/// A barrier in progress, which serves one or more requests.
 struct Barrier {
     asking: Vec<Asking>,
-    /// Bridges whose flows could not all be looked at, as a control thread has held the tables: who asked about them waits for another barrier.
+    /// Tables of bridges whose megaflows could not all be revalidated because a control thread held the lock.
+    /// Requests for these bridges wait for another barrier.
     missed: Vec<Arc<FlowTables>>,
-    /// Flows are looked at up to this number of the slab before the workers are asked.
+    /// Index of the next megaflow record to revalidate, or `None` when the workers have been sent the
+    /// synchronization message.
     sweep: Option<usize>,
     number: u64,
-    /// Workers that have not come so far yet.
+    /// Whether each worker has yet to reach the barrier.
     left: Vec<bool>,
-    /// Workers that were told to put something out since they were asked: they are asked again.
+    /// Whether each worker must be synchronized again, because a removal was due after the synchronization
+    /// message.
     again: Vec<bool>,
-    /// The wait after which the driver hook has done so, too.
+    /// Grace period after which the driver hook has also reached the barrier.
     hook: Option<u64>,
 }
 
-/// See the [module](self).
+/// The slow path. See the [module](self) documentation.
 pub struct Decider {
     workers: Vec<WorkerEnd>,
     waker: Arc<Waker>,
     pool: FramePool,
     bridges: Arc<Mutex<BTreeMap<u16, Arc<FlowBridge>>>>,
     queues: BTreeMap<PortId, VecDeque<(usize, Upcall)>>,
-    /// The port whose turn comes first in the next round.
+    /// Port whose upcalls the next round serves first.
     next_port: PortId,
     records: Vec<Option<Record>>,
     free: Vec<u32>,
-    /// From the hashes of flows' names to their numbers.
+    /// Index from the hash of a megaflow's identity to the megaflow's number.
     names: HashMap<u64, u32>,
     name_hash: WordHash,
     fates: Fates,
     budgets: Budgets,
-    /// The hashes of the masks of every bit.
+    /// Hashes of the two exact-match masks.
     every_bit: [u64; 2],
-    /// Boxes that came back empty.
+    /// Empty install boxes that workers returned, kept for reuse.
     #[allow(clippy::vec_box, reason = "it is the boxes that are kept")]
     spare: Vec<Box<Install>>,
-    /// The frame in hand.
+    /// Buffer for the frame that is processed at the moment.
     frame: Vec<u8>,
-    /// The packets of the turn, as far as they were looked up together.
+    /// Results of the batched lookup for the upcalls of the current turn.
     ahead: Vec<Ahead>,
-    /// By bridge and number, with the rules that they are of: a bridge's number may be another's later.
+    /// Runtime state of meters, by bridge number and meter number. The tables are kept to detect that a
+    /// bridge number has been reused.
     meters: HashMap<(u16, u32), (Arc<FlowTables>, Arc<MeterLive>)>,
     flows: usize,
     limit: usize,
     cursor: usize,
     round_began: u64,
     round_work_ns: u64,
-    /// What packets have taken, in nanoseconds, and looks at flows have not caught up with yet.
+    /// Time in nanoseconds spent on upcalls that revalidation has not made up for.
     packets_ns: u64,
     second: u64,
-    /// Whether there are more rules whose time is over than were taken out.
+    /// Whether expired rules remain to be removed.
     expiring: bool,
     barrier: Option<Barrier>,
     asking: Vec<Asking>,
-    /// What flows have counted that could not be credited yet, as a control thread has held the tables.
+    /// Statistics that could not be added to the rules because a control thread held the tables.
     uncredited: Vec<Counts>,
-    /// By worker: flows that were to go before it was known where they stand.
+    /// For each worker, megaflows to remove that were dismissed before the worker reported their location.
     owed: Vec<Vec<FlowRef>>,
-    /// By worker: it has come to a barrier, and owed something then.
+    /// For each worker, whether the worker reached a barrier while removals were still due.
     resync: Vec<bool>,
     syncs: u64,
-    /// What takes more than one round.
+    /// Dumps and purges in progress, which take more than one round.
     jobs: Vec<dump::Job>,
-    /// By worker: answers for which the ring of the worker had no room, in their order.
+    /// For each worker, answers that did not fit into the worker's ring, in order.
     backlog: Vec<VecDeque<Answer>>,
-    /// Counts the rounds of packet-outs, so that each bridge comes first in turn.
+    /// Number of rounds with packet-outs, which determines the bridge to serve first.
     packet_out_rounds: usize,
     view: Arc<DeciderView>,
-    /// Switches and limits that others set.
+    /// Switches and limits that other threads set.
     knobs: Arc<Knobs>,
     hook: Option<hook::Hook>,
-    /// Who is told of flows that come and go.
+    /// Listener for installed and removed megaflows.
     listener: Option<FlowListener>,
     counters: Arc<WorkerCounters>,
 }
 
-/// What can be changed while it runs.
+/// Settings of the slow path that can be changed at run time.
 #[derive(Debug)]
 pub struct Knobs {
-    /// Flows at most.
+    /// Maximum value of the flow limit.
     pub limit: AtomicU32,
-    /// A cached flow stands for all packets that meet its fate, not only for those that are alike in every field.
+    /// Whether megaflows use wildcard masks. If false, every megaflow matches all fields exactly.
     pub megaflows: AtomicBool,
-    /// It is to end.
+    /// Whether the slow path must terminate.
     pub stop: AtomicBool,
 }
 
-/// The bridges that a decider serves, by their numbers: shared with whoever makes them.
+/// Bridges of the slow path by number, shared with the threads that create bridges.
 pub type Bridges = Arc<Mutex<BTreeMap<u16, Arc<FlowBridge>>>>;
 
 impl Decider {
@@ -254,25 +269,25 @@ impl Decider {
         }
     }
 
-    /// Lets it give out so many flows from the beginning, whatever a look at them takes.
+    /// Sets the flow limit and its maximum, regardless of the time that revalidation takes.
     pub(crate) fn allow(&mut self, flows: u32) {
         self.knobs.limit.store(flows, Ordering::Relaxed);
         self.limit = flows as usize;
     }
 
-    /// What it does, for whoever looks.
+    /// Returns the statistics of the slow path.
     #[must_use]
     pub fn view(&self) -> Arc<DeciderView> {
         Arc::clone(&self.view)
     }
 
-    /// What can be changed while it runs.
+    /// Returns the settings that can be changed at run time.
     #[must_use]
     pub fn knobs(&self) -> Arc<Knobs> {
         Arc::clone(&self.knobs)
     }
 
-    /// The thread's life, until told to stop. Returns the flows that workers had then, for whoever comes behind it.
+    /// Runs the slow path until it is stopped. Returns the megaflows installed at the end, for a successor.
     pub fn run(mut self) -> Vec<KnownFlow> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         while !self.knobs.stop.load(Ordering::Acquire) {
@@ -284,14 +299,15 @@ impl Decider {
             let bridges = self.bridges();
             let pending = self.workers.iter().any(|end| !end.upcalls.is_empty() || !end.told.is_empty())
                 || bridges.values().any(|bridge| bridge.tables.has_requests());
-            // A worker makes room in its ring without a word, and so does a control thread that has held tables for long.
+            // Workers that free space in their rings and control threads that release tables do not wake the
+            // slow path, so it must poll.
             let waits_for_room = !self.queues.is_empty()
                 || !self.uncredited.is_empty()
                 || self.barrier.is_none() && !self.asking.is_empty()
                 || self.backlog.iter().any(|backlog| !backlog.is_empty())
                 || bridges.values().any(|bridge| bridge.tables.has_packet_outs());
             if !pending {
-                // Flows are looked at now and then in any case; without any there is nothing to look at.
+                // Megaflows are revalidated regularly. Without megaflows there is no work.
                 let ms = if waits_for_room {
                     1
                 } else if self.flows > 0 || self.barrier.is_some() {
@@ -305,7 +321,8 @@ impl Decider {
             self.waker.awake();
         }
         let known = self.known(monotonic().ns);
-        // What flows and meters have counted since the last look. Where a control thread holds tables, that is not waited for long.
+        // The final statistics of megaflows and meters are collected. The wait for tables that a control
+        // thread holds is bounded.
         self.hear();
         self.tick(monotonic().ns);
         self.leave_hook();
@@ -336,13 +353,13 @@ impl Decider {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether this is a bridge still, and not another of the same number.
+    /// Returns whether the slow path still serves this bridge, and not another bridge with the same number.
     fn is_served(&self, bridge: &FlowBridge) -> bool {
         let served = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
         served.get(&bridge.tables.number()).is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables))
     }
 
-    /// One turn of everything; whether there was anything to do.
+    /// Runs one round. Returns whether there was any work.
     pub fn round(&mut self) -> bool {
         let now = monotonic().ns;
         let mut did = self.hear();
@@ -376,7 +393,7 @@ impl Decider {
         did
     }
 
-    /// What workers have said.
+    /// Processes the messages of the workers. Returns whether there were any.
     fn hear(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {
@@ -415,7 +432,7 @@ impl Decider {
             Some(at) => {
                 record.at = Some(at);
                 if record.leaving {
-                    // Not from here: the ring may be full.
+                    // The removal is sent later, because the ring may be full at this point.
                     let worker = record.worker;
                     self.owed[worker].push(at);
                     if let Some(barrier) = &mut self.barrier {
@@ -423,12 +440,13 @@ impl Decider {
                     }
                 }
             }
-            // The cache had no room: there never was such a flow.
+            // The cache had no space, so the megaflow was never installed.
             None => self.forget(id),
         }
     }
 
-    /// Has workers put out what was to go before it was known where it stands, and come to the barrier once more.
+    /// Sends the due removals to the workers, and synchronizes the workers again that reached a barrier
+    /// before.
     fn pay(&mut self) {
         for worker in 0..self.workers.len() {
             while let Some(at) = self.owed[worker].pop() {
@@ -449,7 +467,7 @@ impl Decider {
         self.forget(flow.id);
     }
 
-    /// Credits what a flow has counted, as soon as its tables can be had.
+    /// Adds statistics to the rules, or keeps them for later if a control thread holds the tables.
     fn credit(&mut self, counts: Counts) {
         if counts.is_nothing() {
             return;
@@ -461,7 +479,8 @@ impl Decider {
         }
     }
 
-    /// Credits what could not be credited before, and waits for tables no longer than `patience`, of all bridges together.
+    /// Adds the statistics kept for later to the rules. Waits at most `patience` for tables, for all bridges
+    /// together.
     fn credit_within(&mut self, patience: Duration) {
         if self.uncredited.is_empty() {
             return;
@@ -495,14 +514,14 @@ impl Decider {
         }
     }
 
-    /// A flow is no longer found by its name; another one may have that by now.
+    /// Removes a megaflow from the index by identity, unless another megaflow has replaced it there.
     fn unname(&mut self, name: u64, id: u32) {
         if self.names.get(&name) == Some(&id) {
             self.names.remove(&name);
         }
     }
 
-    /// What a flow has counted since the last look, to be credited to its rules.
+    /// Returns the statistics of a megaflow since the last call.
     fn take_counts(&mut self, id: u32) -> Option<Counts> {
         let hooked = self.hooked(id);
         let record = self.records.get_mut(id as usize)?.as_mut()?;
@@ -518,7 +537,7 @@ impl Decider {
         Some(Counts { bridge, fate, packets, bytes, used_ns })
     }
 
-    /// Barriers, dumps and purges.
+    /// Starts the requested barriers, dumps and purges. Returns whether there were any.
     fn requests(&mut self) -> bool {
         let mut did = false;
         for bridge in self.bridges().into_values() {
@@ -543,7 +562,7 @@ impl Decider {
         did
     }
 
-    /// Sorts packets of unknown flows by port.
+    /// Moves upcalls from the rings to the queues of their ports. Returns whether there were any.
     fn collect(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {
@@ -556,8 +575,9 @@ impl Decider {
         did
     }
 
-    /// Decides packets of unknown flows: ports take turns, each bounded in packets and in time. Where a round has taken too long, the next one
-    /// goes on with the port whose turn it is then.
+    /// Processes upcalls. Ports take turns, and each turn is limited in packets and in time. When a round
+    /// takes too long, the next round continues with the port whose turn it is. Returns whether any upcall
+    /// was processed.
     fn decide(&mut self, now: u64) -> bool {
         let mut ports: Vec<PortId> = self.queues.keys().copied().collect();
         let first = ports.partition_point(|port| *port < self.next_port);
@@ -565,7 +585,7 @@ impl Decider {
         let begin = monotonic().ns;
         let mut did = false;
         for port in ports {
-            // Whoever ends the engine waits for one packet at most.
+            // Stopping the engine waits for one upcall at most.
             let is_late = did && monotonic().ns - begin >= ROUND_PACKETS_NS;
             if is_late || self.knobs.stop.load(Ordering::Acquire) {
                 self.next_port = port;
@@ -579,7 +599,7 @@ impl Decider {
         did
     }
 
-    /// The turn of a port.
+    /// Processes the turn of a port. Returns whether any upcall was processed.
     fn decide_of(&mut self, port: PortId, now: u64) -> bool {
         let begin = monotonic().ns;
         let ahead = self.look_ahead(port);
@@ -605,7 +625,9 @@ impl Decider {
         did
     }
 
-    /// Looks the packets of a port's turn up in the first table, if there are several and that has many rules: those from the first on that came to the same bridge.
+    /// Looks up the upcalls of a port's turn in the first table as a batch. The batch consists of the upcalls
+    /// from the first on that belong to one bridge. The result is empty if there is only one upcall or if the
+    /// table has too few rules for a batch to pay off.
     fn look_ahead(&mut self, port: PortId) -> Vec<Ahead> {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
@@ -623,7 +645,7 @@ impl Decider {
         ahead
     }
 
-    /// Decides a packet of an unknown flow. The packet comes back where a control thread holds the tables of its bridge for long.
+    /// Processes an upcall. Returns the upcall if a control thread holds the tables of its bridge for long.
     #[allow(
         clippy::result_large_err,
         reason = "what comes back is what was given, and goes into its queue again"
@@ -653,16 +675,18 @@ impl Decider {
         if !self.knobs.megaflows.load(Ordering::Relaxed) {
             fate.mask = packet_bits();
         }
-        // What it teaches may concern itself.
+        // The learn actions of the packet may change the rules that the packet matches, so the version is
+        // read before.
         let version = pipeline.version();
         let meters = self.meters_of(&bridge, &fate.program.ops, &mut pipeline);
-        // What it is taught counts before the packet is released.
+        // Learn actions take effect before the packet is released.
         self.effects(&mut pipeline, &fate, &frame, now);
         let events = pipeline.take_events();
         drop(pipeline);
         self.frame = frame;
         bridge.tables.publish(events);
-        // A port that has left the bridge meanwhile is nobody's to remember, nor is a bridge that is none any more.
+        // No megaflow is kept for a port that has left the bridge meanwhile, or for a bridge that has been
+        // removed.
         let is_kept = fate.is_cacheable()
             && in_port != port::ANY
             && self.is_served(&bridge)
@@ -678,7 +702,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Has a worker keep a flow.
+    /// Creates a megaflow and installs the megaflow in a worker's cache.
     #[allow(clippy::too_many_arguments, reason = "what a record consists of")]
     fn keep(
         &mut self,
@@ -719,8 +743,8 @@ impl Decider {
         });
     }
 
-    /// Gives an answer to a worker. Where the ring of the worker has no room, the answer waits in the backlog of the worker, and the slow
-    /// path goes on with other work.
+    /// Sends an answer to a worker. If the worker's ring is full, the answer waits in the worker's backlog,
+    /// and the slow path continues with other work.
     fn answer(&mut self, worker: usize, answer: Answer) {
         let backlog = &mut self.backlog[worker];
         if !backlog.is_empty() {
@@ -732,7 +756,8 @@ impl Decider {
         }
     }
 
-    /// Moves answers from the backlogs to the rings of the workers, as far as there is room; whether any was moved.
+    /// Moves answers from the backlogs to the workers' rings, as far as there is space. Returns whether any
+    /// answer was moved.
     fn send_backlog(&mut self) -> bool {
         let mut did = false;
         for (backlog, end) in self.backlog.iter_mut().zip(&mut self.workers) {
@@ -748,7 +773,8 @@ impl Decider {
         did
     }
 
-    /// Whether the backlog of a worker is as long as the ring: work that makes more answers waits, which bounds the backlog.
+    /// Returns whether the backlog of any worker is as long as a ring. In this case, work that creates more
+    /// answers waits, which bounds the backlog.
     fn is_behind(&self) -> bool {
         (0..self.backlog.len()).any(|worker| self.is_worker_behind(worker))
     }
@@ -786,7 +812,7 @@ impl Decider {
         self.answer(worker, Answer::Install(install));
     }
 
-    /// Counts the packet in hand, teaches rules, and tells controllers.
+    /// Counts a packet, executes its learn actions, and sends it to controllers.
     fn effects(&mut self, pipeline: &mut Pipeline, fate: &Translated, frame: &[u8], now: u64) {
         record::credit(pipeline, (&fate.rules, &fate.missed, &fate.groups), 1, frame.len() as u64, now);
         if !fate.learns.is_empty() {
@@ -811,7 +837,7 @@ impl Decider {
         }
     }
 
-    /// The meters that a program asks, at work.
+    /// Returns the runtime state of the meters that a program uses.
     fn meters_of(
         &mut self,
         bridge: &Arc<FlowBridge>,
@@ -819,7 +845,8 @@ impl Decider {
         pipeline: &mut Pipeline,
     ) -> Vec<(u32, Arc<MeterLive>)> {
         let ids = ops.iter().filter_map(|op| if let Op::Meter(id) = op { Some(*id) } else { None });
-        // Each meter once, however often a program asks it; in the order of their numbers, as workers look for them.
+        // Each meter appears once, even if the program uses the meter several times. The meters are sorted by
+        // number, as the workers' binary search requires.
         let ids: BTreeSet<u32> = ids.collect();
         if ids.is_empty() {
             return Vec::new();
@@ -849,8 +876,8 @@ impl Decider {
     }
 }
 
-/// Rules that a packet teaches. What is refused (a full table, a limit) is not learnt, nor what is too much work together: each rule for which
-/// another one has to be found that makes room.
+/// Executes the learn actions of a packet. An action fails silently if the table is full or a limit applies.
+/// Actions that would examine too many rules in total, to find a rule to evict, are skipped.
 fn teach(pipeline: &mut Pipeline, learns: &[Lesson], now: u64) {
     let mut work = 0_usize;
     for lesson in learns {

@@ -1,6 +1,8 @@
-//! The handle that control threads hold: starts the workers, gives them queues, publishes snapshots, reads counters, and stops
-//! them for a hand-over. Captures and traces are in `engine/watch.rs`, stops and moves of
-//! queues in `engine/hold.rs`, starts behind a hand-over in `engine/resume.rs`. Nothing here is on a packet's path.
+//! The engine handle of control threads: starts workers, assigns queues to workers, publishes snapshots,
+//! reads counters, and stops the workers for a hand-over.
+//!
+//! `engine/watch.rs` holds captures and traces, `engine/hold.rs` holds stops and moves of queues, and
+//! `engine/resume.rs` holds the start after a hand-over. No code in this module runs per packet.
 
 #![allow(
     clippy::disallowed_types,
@@ -40,16 +42,17 @@ use crate::stage::{Punt, PuntRing, Tools};
 use crate::state::Forwarding;
 use crate::worker::{Change, Command, Status, Worker};
 
-/// How the workers are to run.
+/// Configuration of an engine's workers.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// One worker per entry, pinned to that core; `None` leaves it to the scheduler.
+    /// CPU core of each worker, one entry per worker. A worker with `Some(core)` is pinned to that core. The
+    /// scheduler places a worker with `None`.
     pub cores: Vec<Option<usize>>,
-    /// Sleep when idle, or never.
+    /// Idle policy of the workers: sleep when idle, or always poll.
     pub mode: PollMode,
-    /// How long an adaptive worker polls in vain before it sleeps.
+    /// Time that an adaptive worker polls without finding work before the worker sleeps.
     pub spin: Duration,
-    /// Whose readers the workers are: tables that they ask belong to it.
+    /// QSBR domain in which the workers register as readers. Tables that workers query must use this domain.
     pub domain: Arc<Domain>,
 }
 
@@ -64,39 +67,39 @@ impl Default for EngineConfig {
     }
 }
 
-/// Why the engine could not do what it was asked.
+/// An error of an engine operation.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// A worker's descriptors could not be had.
+    /// A worker's file descriptors or thread could not be created.
     #[error("worker {worker}: {what} failed ({source}); raise the limit of open files (LimitNOFILE)")]
     Os {
-        /// Worker.
+        /// Number of the worker.
         worker: u16,
-        /// What was tried.
+        /// Name of the operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// The configuration names no worker.
     #[error("engine.workers is empty; name at least one core, for example workers = [1]")]
     NoWorkers,
-    /// More workers than one engine holds.
+    /// The configuration names more workers than the maximum of 64.
     #[error("engine.workers names {0} workers; at most 64 are possible")]
     TooManyWorkers(usize),
-    /// No such worker.
+    /// The worker number is out of range. The second field is the number of workers.
     #[error("worker {0} does not exist; engine.workers has {1} entries")]
     NoSuchWorker(u16, usize),
-    /// A worker did not answer.
+    /// The worker did not answer within the time limit.
     #[error("worker {0} does not answer; see `trivium show workers` and the log for a stuck queue")]
     Silent(u16),
-    /// Somebody else captures or traces.
+    /// Another capture or trace is running. The field names the operation that was refused.
     #[error("a {0} is running already; end it first (Ctrl-C in its terminal), or wait for it")]
     Occupied(&'static str),
 }
 
-/// A queue taken from its worker.
+/// A queue taken from its worker: the worker, the queue's number, and the queue.
 pub type Removed = (WorkerId, QueueId, Box<dyn Queue>);
-/// A queue that a stopped worker gave back, with its port.
+/// A queue that a stopped worker returned: the worker, the port, the queue's number, and the queue.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 struct Handle {
@@ -107,21 +110,22 @@ struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// See the module documentation.
+/// A set of workers and the state that they share with control threads. See the module documentation.
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// What the decider counts of ports: drops of flows that are elsewhere than in the workers' caches.
+    /// Port counters that the slow path writes: packets that the driver hook dropped, and the counters that a
+    /// hand-over carried over.
     decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,
     depot: Arc<Depot>,
     domain: Arc<Domain>,
     capturing: Mutex<bool>,
-    /// Halts asked for so far (`engine/hold.rs`).
+    /// Number of drain requests issued so far (`engine/hold.rs`).
     looks: AtomicU64,
 }
 
-/// What the threads of an engine count.
+/// The counters of all threads of one engine.
 #[derive(Debug)]
 pub struct Counts(Vec<Arc<WorkerCounters>>);
 
@@ -133,51 +137,53 @@ impl Counts {
     }
 }
 
-/// A worker as shown.
+/// Runtime statistics of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerView {
-    /// Which.
+    /// Number of the worker.
     pub id: WorkerId,
-    /// Core it is pinned to.
+    /// CPU core to which the worker is pinned, or `None` if the worker is not pinned.
     pub core: Option<usize>,
-    /// It sleeps right now.
+    /// Whether the worker is asleep at the time of the query.
     pub asleep: bool,
-    /// Bursts so far.
+    /// Number of bursts that the worker has processed.
     pub bursts: u64,
-    /// Packets so far.
+    /// Number of packets that the worker has processed.
     pub packets: u64,
-    /// TSC cycles with work, polling in vain, asleep.
+    /// TSC cycles that the worker spent with work, polling without work, and asleep, in this order.
     pub cycles: [u64; 3],
-    /// Times it went to sleep.
+    /// Number of times that the worker went to sleep.
     pub sleeps: u64,
-    /// Packets that other workers have handed to it.
+    /// Number of packets that other workers handed over to the worker.
     pub taken_over: u64,
 }
 
-/// A stage as shown, summed over the workers.
+/// Runtime statistics of one stage, summed over the workers.
 #[derive(Clone, Copy, Debug)]
 pub struct StageView {
-    /// Which.
+    /// Stage that the statistics describe.
     pub stage: Stage,
-    /// Packets so far.
+    /// Number of packets that the stage has processed.
     pub packets: u64,
-    /// TSC cycles so far.
+    /// TSC cycles that the stage has spent.
     pub cycles: u64,
 }
 
-/// A domain for the workers of an engine and those who explain at the same time, before and after a hand-over that fails.
+/// Returns a new QSBR domain with three times as many readers as an engine can have workers. The readers are
+/// the workers and concurrent `explain` calls, of the engine before and the engine after a hand-over that
+/// fails.
 #[must_use]
 pub fn domain() -> Arc<Domain> {
     Domain::with_max_readers(3 * MOST_WORKERS)
 }
 
-/// Most workers of one engine.
+/// Maximum number of workers of one engine.
 const MOST_WORKERS: usize = 64;
-/// Messages that a worker's mailbox holds.
+/// Number of commands that a worker's mailbox holds.
 const MAILBOX: usize = 64;
-/// Copies for the snooper that one worker's ring holds.
+/// Number of punted copies that one worker's ring to the IGMP/MLD snooper holds.
 const PUNTS: usize = 256;
-/// How long a worker may take to answer.
+/// Time limit for a worker's answer to a command.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -185,18 +191,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Starts the workers; they idle until they own queues.
+    /// Starts the workers. The workers idle until queues are added.
     ///
     /// # Errors
-    /// [`EngineError`] when there are no workers or the kernel refuses descriptors or threads.
+    /// [`EngineError`] when the configuration names no worker or too many workers, or when the kernel refuses
+    /// descriptors or threads.
     pub fn start(config: &EngineConfig, depot: Arc<Depot>) -> Result<Self, EngineError> {
         Self::resume(config, depot, Forwarding::default(), Vec::new())?.run()
     }
 
-    /// The engine with its workers not started: benches and tests call [`Worker::round`] themselves.
+    /// Returns an engine whose workers have no threads. Benches and tests call [`Worker::round`] themselves.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Like [`Self::start`].
     pub fn prepare(config: &EngineConfig, depot: Arc<Depot>) -> Result<(Self, Vec<Worker>), EngineError> {
         Self::prepare_with(config, depot, Forwarding::default())
     }
@@ -269,19 +276,20 @@ impl Engine {
         Ok((engine, workers))
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// The stock of frames.
+    /// Returns the frame depot that the engine's pools draw from.
     #[must_use]
     pub fn depot(&self) -> &Arc<Depot> {
         &self.depot
     }
 
-    /// Returns the number that tells this engine from others of this process: that of its depot.
+    /// Returns the generation number of the engine's depot. The number is unique among the engines of this
+    /// process.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.depot.generation()
@@ -307,16 +315,18 @@ impl Engine {
         Ok(())
     }
 
-    /// The snapshot that workers act on.
+    /// Returns the forwarding snapshot that the workers use.
     #[must_use]
     pub fn forwarding(&self) -> Arc<Forwarding> {
         self.forwarding.load_arc()
     }
 
-    /// Publishes a changed snapshot. When this returns, no worker acts on the old one any more: a packet that arrives afterwards
-    /// meets the new decision. A worker that sees the new one has obeyed all that it was told before.
+    /// Publishes a changed forwarding snapshot. When this function returns, no worker uses the old snapshot,
+    /// so a packet that arrives later is processed with the new one. A worker reads the new snapshot only
+    /// after executing all commands that were sent to the worker before.
     pub fn update(&self, change: impl FnOnce(&mut Forwarding)) {
-        // Workers obey between rounds: after this, each does so before it begins a round.
+        // Workers execute commands between rounds. After this call, each worker executes the commands sent so
+        // far before the next round.
         self.domain.synchronize();
         self.forwarding.update(|old| {
             let mut new = old.clone();
@@ -327,7 +337,7 @@ impl Engine {
         self.domain.synchronize();
     }
 
-    /// Gives a queue to a worker.
+    /// Assigns a queue to a worker.
     ///
     /// # Errors
     /// [`EngineError::NoSuchWorker`], or [`EngineError::Silent`] when the worker's mailbox stays full.
@@ -341,10 +351,11 @@ impl Engine {
         self.tell(worker, Command::Add(owned(worker, port, id, queue)))
     }
 
-    /// Takes a port's queues from all workers; what was transmitted has left before, or had a second to.
+    /// Removes a port's queues from all workers and returns the queues. Each worker first kicks the queue
+    /// until the transmitted packets have left, for at most 1000 attempts.
     ///
     /// # Errors
-    /// [`EngineError::Silent`] when a worker does not answer; its queues stay.
+    /// [`EngineError::Silent`] when a worker does not answer. That worker keeps its queues.
     pub fn remove_queues(&self, port: PortId) -> Result<Vec<Removed>, EngineError> {
         let mut all = Vec::new();
         for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
@@ -356,7 +367,8 @@ impl Engine {
         Ok(all)
     }
 
-    /// Changes a port's queues between two of their bursts, without taking them from their workers: no packet is lost.
+    /// Applies `change` to a port's queues between two bursts. The queues stay with their workers, so no
+    /// packet is lost.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer.
@@ -374,10 +386,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a queue's worker tell how far it has come, or no longer.
+    /// Sets the receiver of a queue's progress reports. `None` ends the reports.
     ///
     /// # Errors
-    /// As of [`Engine::add_queue`].
+    /// Like [`Engine::add_queue`].
     pub fn tell_progress(
         &self,
         worker: WorkerId,
@@ -388,31 +400,32 @@ impl Engine {
         self.tell(worker, Command::Finish(port, id, to))
     }
 
-    /// A pool for a control thread (captures, punts, injected packets).
+    /// Returns a frame pool for a control thread (captures, punts, injected packets).
     #[must_use]
     pub fn pool(&self) -> FramePool {
         self.depot.pool()
     }
 
-    /// What all threads of this engine count, still there when the engine has stopped.
+    /// Returns the counters of all threads of this engine. The counters stay readable after the engine has
+    /// stopped.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts(self.counters.iter().chain([&self.decided]).cloned().collect())
     }
 
-    /// A port's counters.
+    /// Returns a port's counters.
     #[must_use]
     pub fn port_totals(&self, port: PortId) -> PortTotals {
         PortTotals::sum(self.counters.iter().chain([&self.decided]), port)
     }
 
-    /// The workers' own counters.
+    /// Returns the counters of each worker.
     #[must_use]
     pub fn counters(&self) -> &[Arc<WorkerCounters>] {
         &self.counters
     }
 
-    /// The workers as shown.
+    /// Returns runtime statistics of each worker.
     #[must_use]
     pub fn worker_views(&self) -> Vec<WorkerView> {
         (0_u16..)
@@ -430,7 +443,7 @@ impl Engine {
             .collect()
     }
 
-    /// The stages as shown.
+    /// Returns runtime statistics of each stage.
     #[must_use]
     pub fn stage_views(&self) -> Vec<StageView> {
         let sum = |stage: Stage| {
@@ -442,21 +455,23 @@ impl Engine {
         Stage::ALL.into_iter().map(sum).collect()
     }
 
-    /// What would happen to this frame if it arrived on `port` now; nothing is sent, learned or counted.
+    /// Returns the processing that `frame` would receive if the frame arrived on `port` now. No packet is
+    /// sent, no address is learned and no counter changes.
     #[must_use]
     pub fn explain(&self, port: PortId, frame: &[u8]) -> Explained {
         match self.domain.register() {
             Ok(reader) => explain::explain(&self.forwarding(), &reader, port, frame),
-            // As many are asking already as there may be.
+            // The domain has no free reader: too many `explain` calls run at the moment.
             Err(_) => Explained::refused(packet::DropReason::NoFrame),
         }
     }
 
-    /// The decider of all bridges that go by OpenFlow's rules, connected with every worker; call once, and give it a thread
-    /// ([`Decider::run`]). `bridges` are those it serves, by their numbers; `waker` wakes it.
+    /// Creates the slow path of all OpenFlow bridges and connects the slow path to every worker. Call this
+    /// function once, and run the result on a thread ([`Decider::run`]). `bridges` are the bridges to serve,
+    /// by number. `waker` wakes the slow path.
     ///
     /// # Errors
-    /// When a worker does not answer.
+    /// [`EngineError`] when a worker does not answer.
     pub fn decider(
         &self,
         limits: lookup::FlowLimits,
@@ -466,10 +481,11 @@ impl Engine {
         self.decider_with(limits, waker, bridges, &[])
     }
 
-    /// As [`Engine::decider`]; workers have flows that others had before they meet a packet.
+    /// Like [`Engine::decider`], with the megaflows in `known` installed in the workers' caches before the
+    /// first upcall.
     ///
     /// # Errors
-    /// When a worker does not answer.
+    /// [`EngineError`] when a worker does not answer.
     pub fn decider_with(
         &self,
         limits: lookup::FlowLimits,
@@ -488,11 +504,14 @@ impl Engine {
         Ok(decider)
     }
 
-    /// Takes flows and rings from all workers: none gives the decider anything any more when this returns, and what arrives at bridges with
-    /// rules waits in its queue until there is a [`Engine::decider`] again. End the decider, then [`Flows::close`] them.
+    /// Takes the flow caches and rings from all workers. When this function returns, no worker sends upcalls
+    /// or reports to the slow path. Packets that arrive at OpenFlow bridges wait in their queues until the
+    /// next call of [`Engine::decider`]. The caller ends the slow path and then calls [`Flows::close`] on
+    /// each result.
     ///
     /// # Errors
-    /// When a worker does not answer: it closes its own when it does, and those of all others are closed.
+    /// [`EngineError::Silent`] when a worker does not answer. That worker closes its own flow cache when the
+    /// worker runs again. The caches of all other workers are closed.
     pub fn detach_flows(&self) -> Result<Vec<Box<Flows>>, EngineError> {
         let (mut all, mut silent) = (Vec::new(), None);
         for id in (0_u16..).map(WorkerId).take(self.workers.len()) {
@@ -510,10 +529,10 @@ impl Engine {
         Err(error)
     }
 
-    /// What each worker's caches of flows hold and have done.
+    /// Returns the size and statistics of each worker's flow caches.
     ///
     /// # Errors
-    /// When a worker does not answer.
+    /// [`EngineError`] when a worker does not answer.
     pub fn flow_caches(&self) -> Result<Vec<FlowsView>, EngineError> {
         let mut views = Vec::with_capacity(self.workers.len());
         for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
@@ -524,10 +543,11 @@ impl Engine {
         Ok(views)
     }
 
-    /// Lets one of so many packets leave a hint in the exact-match caches; `None` switches those off.
+    /// Sets the insertion rate of the exact-match caches: one of `one_in` packets inserts an entry. `None`
+    /// disables the exact-match caches.
     ///
     /// # Errors
-    /// When a worker does not answer.
+    /// [`EngineError`] when a worker does not answer.
     pub fn set_exact_cache(&self, one_in: Option<std::num::NonZeroU32>) -> Result<(), EngineError> {
         (0_u16..)
             .map(WorkerId)
@@ -535,10 +555,11 @@ impl Engine {
             .try_for_each(|id| self.tell(id, Command::ExactCache(one_in)))
     }
 
-    /// The rings on which workers leave copies for the snooper. Call once; frames go back through a pool.
+    /// Returns the rings on which workers put punted copies for the IGMP/MLD snooper. Call this function
+    /// once. The reader returns the frames through a pool.
     ///
     /// # Errors
-    /// When a worker does not answer.
+    /// [`EngineError`] when a worker does not answer.
     pub fn punts(&self) -> Result<Vec<Consumer<Punt>>, EngineError> {
         let mut rings = Vec::with_capacity(self.workers.len());
         for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
@@ -551,7 +572,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Ends the threads of an engine that was not stopped; its queues close.
+    /// Ends the worker threads of an engine that was not stopped, and closes the queues.
     fn drop(&mut self) {
         for id in (0_u16..).take(self.workers.len()) {
             let index = usize::from(id);
@@ -560,7 +581,7 @@ impl Drop for Engine {
             }
             let (tx, rx) = mpsc::channel();
             if self.tell(WorkerId(id), Command::Stop(tx)).is_ok() {
-                // The thread of a worker that does not answer does not end either.
+                // The thread of a worker that does not answer is not joined, because the thread does not end.
                 let Ok(queues) = rx.recv_timeout(PATIENCE) else { continue };
                 let mut pool = self.depot.pool();
                 queues.into_iter().for_each(|own| own.queue.close(&mut pool));
@@ -572,7 +593,7 @@ impl Drop for Engine {
     }
 }
 
-/// A queue with what its worker keeps beside it.
+/// Combines a queue with the per-queue state that a worker keeps.
 pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
     let capabilities = queue.capabilities();
     OwnedQueue {
@@ -588,7 +609,8 @@ pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn 
     }
 }
 
-/// A worker that panics takes the process along: half a data plane is worse than a restart.
+/// A guard that aborts the process when a worker thread panics. A restart is safer than a data plane that
+/// runs with a part of its workers.
 struct AbortOnPanic(u16);
 
 impl Drop for AbortOnPanic {

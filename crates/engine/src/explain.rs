@@ -1,5 +1,6 @@
-//! What would happen to a packet, and why: the stages themselves over a burst of one, with a recorder in a dry run. Nothing is sent,
-//! learned, counted or taken from a bucket.
+//! Explanation of the processing that a packet would receive. The module runs the worker's stages over a
+//! burst of one packet, with a recorder in a dry run. No packet is sent, no address is learned, no counter
+//! changes and no token bucket is charged.
 
 use std::sync::Arc;
 
@@ -17,21 +18,22 @@ use crate::state::{Forwarding, SPREAD_BUCKETS};
 use crate::worker::{Source, forward, monotonic};
 use sync::qsbr::Reader;
 
-/// The answer.
+/// Result of an explanation.
 #[derive(Clone, Debug, Default)]
 pub struct Explained {
-    /// What happened, in order.
+    /// Processing steps, in order.
     pub steps: Vec<Step>,
-    /// The frames that would leave, in order, with their ports.
+    /// Frames that would be transmitted, in order, each with its output port.
     pub outputs: Vec<(PortId, Vec<u8>)>,
-    /// The flow key, if the Ethernet header could be read.
+    /// Flow key of the packet, or `None` if the Ethernet header could not be parsed.
     pub key: Option<FlowKey>,
-    /// Which rules it met in bridges with rules, and why its megaflow is as it is: one for each unbroken row of [`Step::Rule`] and
-    /// [`Step::NoRule`].
+    /// OpenFlow trace reports: the rules that the packet matches and the reasons for the mask of its
+    /// megaflow. There is one report for each uninterrupted sequence of [`Step::Rule`] and [`Step::NoRule`].
     pub stories: Vec<switch::flow::Story>,
 }
 
-/// See the module documentation. `reader` belongs to the domain of the tables.
+/// Explains the processing that `frame` would receive on `port`. `reader` must belong to the QSBR domain of
+/// the tables.
 #[must_use]
 pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[u8]) -> Explained {
     let mut recorder = Steps::<true>::default();
@@ -44,7 +46,7 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
         (Some(view), _) if !view.up => refused = Some(DropReason::PortDown),
         (_, Err(_)) => refused = Some(DropReason::NoFrame),
         (Some(view), Ok(waker)) => {
-            // A memory of its own: an answer takes no frame away from traffic.
+            // The explanation uses a separate frame memory, so that it takes no frames away from traffic.
             let frames = u32::try_from(forwarding.ports.len() * (frame.len() / 1024 + 2)).unwrap_or(u32::MAX);
             let config = MemoryConfig {
                 frames: frames.clamp(64, 65_536),
@@ -79,7 +81,7 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
                     explained.stories = std::mem::take(&mut tools.stories);
                     let own = [DropReason::OwnStage, DropReason::FilterDropped, DropReason::FilterLimited];
                     let is_refused = own.iter().any(|reason| recorder.0.contains(&Step::Dropped(*reason)));
-                    // What the port's own stage refuses goes to no other worker.
+                    // A packet that the ingress stage drops is not handed to another worker.
                     if let (Some(table), Some(key), false) = (&view.spread, &explained.key, is_refused) {
                         let worker = table[key.hash_symmetric() as usize % SPREAD_BUCKETS];
                         recorder.0.insert(begin, spread::step(key, worker));
@@ -96,7 +98,7 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
 }
 
 impl Explained {
-    /// Nothing could be found out.
+    /// Returns a result that contains only a drop with `reason`, for an explanation that could not run.
     pub(crate) fn refused(reason: DropReason) -> Explained {
         Explained { steps: vec![Step::Dropped(reason)], ..Explained::default() }
     }

@@ -1,9 +1,14 @@
-//! Tells whoever forwards beside the workers (the driver hook) up to which frame a queue's packets have left, so that none of a
-//! flow overtakes another when the flow changes its way.
+//! Reordering guard: reports to a parallel forwarding path (the driver hook) up to which frame the packets of
+//! a queue have left. The driver hook takes over a flow only after the flow's earlier packets have left, so
+//! packets of a flow do not overtake each other.
 //!
-//! Frames bear their number in front of them. What a worker has taken off a queue has left when every queue that it owns has given to
-//! the kernel what it was given until then ([`Unsent`]), every other worker has ended the round in which it took what was handed to it, and
-//! none of it waits for the decider ([`Parked`]).
+//! The bytes in front of each frame hold the frame's number. All packets that a worker has received from a
+//! queue have left when the following conditions hold:
+//!
+//! - The kernel has taken all packets that were in the transmit rings of the worker's queues at that time
+//!   ([`Unsent`]).
+//! - Every other worker has ended the round in which that worker took the packets handed over to it.
+//! - No packet of the queue waits for the slow path ([`Parked`]).
 
 use std::collections::VecDeque;
 
@@ -13,47 +18,48 @@ use crate::handover::{Links, Settling};
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::monotonic;
 
-/// Whom a queue's progress is told to.
+/// Receiver of a queue's progress reports.
 pub trait Finisher: Send {
-    /// The number in the bytes in front of a frame, if there is one.
+    /// Returns the frame number in the bytes in front of a frame, or `None` if the bytes hold no number.
     fn number(&self, before: [u8; 8]) -> Option<u32>;
 
-    /// All frames of the queue up to this number have left.
+    /// Reports that all frames of the queue up to this number have left.
     fn finish(&self, number: u32);
 }
 
-/// A queue's progress.
+/// Progress of one queue.
 pub struct Finish {
     to: Box<dyn Finisher>,
-    /// Of the last frame that was received.
+    /// Number of the last frame received.
     received: u32,
-    /// Waits to be told until what was handed over has left.
+    /// Number to report when the packets handed over have left.
     waiting: Option<u32>,
-    /// Was told last.
+    /// Number of the last report.
     told: Option<u32>,
 }
 
 impl Finish {
-    /// Nothing told yet.
+    /// Creates the progress of a queue, without a report.
     #[must_use]
     pub fn new(to: Box<dyn Finisher>) -> Self {
         Self { to, received: 0, waiting: None, told: None }
     }
 
-    /// A burst has come, and these bytes stand in front of its frames, the last frame first.
+    /// Updates the number of the last frame received. `before` yields the bytes in front of the burst's
+    /// frames, last frame first.
     pub(crate) fn received(&mut self, mut before: impl Iterator<Item = [u8; 8]>) {
         if let Some(number) = before.find_map(|bytes| self.to.number(bytes)) {
             self.received = number;
         }
     }
 
-    /// Up to which frame all have left, once what was given away has.
+    /// Returns the number to report after the packets given away have left.
     fn due(&self, parked: &Parked) -> u32 {
         let told = self.told.unwrap_or(0);
         match parked.floor() {
             None => self.received,
             Some(None) => told,
-            // Numbers wrap.
+            // Frame numbers wrap around.
             Some(Some(floor)) if self.received.wrapping_sub(floor) > u32::MAX / 2 => self.received,
             Some(Some(floor)) => floor,
         }
@@ -63,7 +69,7 @@ impl Finish {
         self.told.unwrap_or(0) != self.due(parked)
     }
 
-    /// The number of the last frame that was received.
+    /// Returns the number of the last frame received.
     pub(crate) fn last(&self) -> u32 {
         self.received
     }
@@ -74,33 +80,35 @@ impl Finish {
     }
 }
 
-/// Frames of a queue that wait in the worker or at the decider, by the bursts in which they came.
+/// Frames of a queue that wait in the worker or at the slow path, grouped by the burst in which the frames
+/// arrived.
 #[derive(Default)]
 pub struct Parked {
-    /// The oldest first.
+    /// Bursts with waiting frames, oldest first. A burst in the middle may have no waiting frames left.
     bursts: VecDeque<Waits>,
-    /// The number of the first of these.
+    /// Number of the first burst in `bursts`.
     first: u64,
-    /// The last of these is the burst in hand.
+    /// Whether the last entry of `bursts` is the burst that is processed at the moment.
     is_open: bool,
-    /// The last frame before the burst in hand.
+    /// Number of the last frame before the burst that is processed at the moment.
     before: Option<u32>,
 }
 
-/// A burst of which frames wait.
+/// A burst with waiting frames.
 struct Waits {
-    /// The last frame before it, if frames had numbers.
+    /// Number of the last frame before the burst, or `None` if the frames have no numbers.
     floor: Option<u32>,
     left: u32,
 }
 
 impl Parked {
-    /// A burst has come, behind the frame of this number.
+    /// Starts a new burst. `before` is the number of the last frame before the burst.
     pub(crate) fn begin(&mut self, before: Option<u32>) {
         (self.before, self.is_open) = (before, false);
     }
 
-    /// A frame of the burst in hand waits from now on. What to say when it waits no more.
+    /// Counts a frame of the current burst as waiting. Returns the burst number to pass to
+    /// [`Parked::release`] later.
     pub(crate) fn park(&mut self) -> u64 {
         if !self.is_open {
             self.bursts.push_back(Waits { floor: self.before, left: 0 });
@@ -112,7 +120,7 @@ impl Parked {
         self.first + self.bursts.len() as u64 - 1
     }
 
-    /// A frame of that burst is on its way.
+    /// Counts a frame of burst `burst` as no longer waiting.
     pub(crate) fn release(&mut self, burst: u64) {
         let at = burst.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         if let Some(burst) = at.and_then(|at| self.bursts.get_mut(at)) {
@@ -125,55 +133,61 @@ impl Parked {
         }
     }
 
-    /// None waits any more: they were dropped.
+    /// Removes all waiting frames, which were dropped.
     pub(crate) fn clear(&mut self) {
         self.first += self.bursts.len() as u64;
         self.bursts.clear();
         self.is_open = false;
     }
 
-    /// Others count from now on: what is said of those that wait means nothing to them.
+    /// Forgets the frame numbers of waiting frames, because a new receiver uses a different numbering.
     pub(crate) fn renumber(&mut self) {
         self.before = None;
         self.bursts.iter_mut().for_each(|burst| burst.floor = None);
     }
 
-    /// The last frame before those that wait, `Some(None)` if it has no number; `None`: none waits.
+    /// Returns the number of the last frame before the oldest waiting frame. Returns `Some(None)` if that
+    /// frame has no number, and `None` if no frame waits.
     fn floor(&self) -> Option<Option<u32>> {
         self.bursts.front().map(|burst| burst.floor)
     }
 }
 
-/// How long a transmit ring may stand still before progress is told without it. Packets for a device that takes none for so long may be
-/// overtaken; those for all other devices do not wait for it.
+/// Time in nanoseconds that a transmit ring may make no progress before the reports no longer wait for the
+/// ring. Packets in such a stalled ring may be overtaken. Packets for all other devices do not wait for the
+/// stalled device.
 const STUCK_NS: u64 = 100_000_000;
-/// How long what stands in a transmit ring is waited for at most, though the kernel takes some of it now and then: whoever is sent to may
-/// take a packet at a time, and others' progress does not wait for that.
+/// Maximum time in nanoseconds that the reports wait for the contents of a transmit ring that makes slow
+/// progress. The limit prevents a slow receiver from delaying the reports of other queues.
 const SLOW_NS: u64 = 500_000_000;
 
-/// What stands in a queue's transmit ring when progress is to be told, and has to leave first.
+/// Contents of a queue's transmit ring that must leave before a report.
 #[derive(Debug, Default)]
 pub struct Unsent {
-    /// What was put into the ring up to this descriptor is waited for.
+    /// Descriptor index up to which the ring's contents must leave, or `None` if the report does not wait for
+    /// this ring.
     until: Option<u32>,
-    /// When the waiting began.
+    /// Time in nanoseconds when the wait began.
     begin_ns: Option<u64>,
-    /// The descriptors that the kernel had taken at the last look, and since when that is so.
+    /// Number of descriptors that the kernel had taken at the last check. `since_ns` is the time since which
+    /// this number has not changed.
     taken: u32,
     since_ns: Option<u64>,
-    /// The kernel has taken none for too long, and is not waited for until it takes one.
+    /// Whether the kernel has made no progress for `STUCK_NS`. Reports do not wait for the ring until the
+    /// kernel takes another descriptor.
     is_stuck: bool,
-    /// The kernel was too slow, and is not waited for until it has taken what stood in the ring then.
+    /// Set when the kernel was too slow: descriptor index at the time. Reports do not wait for the ring until
+    /// the kernel has taken the descriptors up to this index.
     slow_until: Option<u32>,
 }
 
-/// Whether a number that wraps has come to another one.
+/// Returns whether the wrapping counter `number` has reached `to`.
 fn has_come(to: u32, number: u32) -> bool {
     number.wrapping_sub(to) <= u32::MAX / 2
 }
 
 impl Unsent {
-    /// Waits from now on for what stands in the ring now.
+    /// Starts to wait for the descriptors that are in the ring at the moment.
     fn begin(&mut self, queue: &mut dyn Queue) {
         let progress = queue.transmit_progress().filter(|ring| ring.given != ring.taken);
         self.is_stuck &= progress.is_some_and(|ring| ring.taken == self.taken);
@@ -184,7 +198,7 @@ impl Unsent {
         (self.begin_ns, self.since_ns) = (None, None);
     }
 
-    /// Returns whether all of that has left, or does not leave in time.
+    /// Returns whether these descriptors have left, or have failed to leave within the time limits.
     fn has_passed(&mut self, queue: &mut dyn Queue, now_ns: impl Fn() -> u64) -> bool {
         let Some(until) = self.until else { return true };
         let Some(ring) = queue.transmit_progress() else {
@@ -211,17 +225,18 @@ impl Unsent {
     }
 }
 
-/// A worker's progress with all its queues.
+/// Progress of all queues of one worker.
 #[derive(Default)]
 pub(crate) struct Finishing {
-    /// Whether any queue's progress is told.
+    /// Whether any queue reports progress.
     pub(crate) active: bool,
     settling: Settling,
     is_settling: bool,
 }
 
 impl Finishing {
-    /// Tells what has left; call at the end of a round, after the queues were kicked.
+    /// Reports the packets that have left. The worker calls this function at the end of a round, after
+    /// kicking the queues.
     pub(crate) fn run(&mut self, queues: &mut [OwnedQueue], links: &Links) {
         if self.is_settling {
             self.end(queues, links);
@@ -241,7 +256,7 @@ impl Finishing {
         self.end(queues, links);
     }
 
-    /// Tells what is due if all that it waits for has left.
+    /// Sends the pending reports if all packets that the reports wait for have left.
     fn end(&mut self, queues: &mut [OwnedQueue], links: &Links) {
         let mut sent = true;
         for own in queues.iter_mut() {
@@ -252,7 +267,7 @@ impl Finishing {
         }
         self.is_settling = false;
         for finish in queues.iter_mut().filter_map(|own| own.finish.as_mut()) {
-            // A queue that came meanwhile has nothing to tell.
+            // A queue that was added meanwhile has no pending report.
             finish.waiting.take().into_iter().for_each(|number| finish.tell(number));
         }
     }
@@ -306,14 +321,14 @@ mod tests {
         };
         let now = || told.load(Ordering::Acquire);
 
-        // Nothing handed over: told at once.
+        // Without handed-over packets, the report is immediate.
         mine.begin_round();
         receive(&mut queues, 7);
         finishing.run(&mut queues, &mine);
         assert_eq!(now(), 7);
         mine.publish();
 
-        // One packet for the other worker's queue.
+        // One packet is handed over to the other worker's queue.
         mine.begin_round();
         receive(&mut queues, 9);
         let packet = pool.alloc().unwrap();
@@ -332,7 +347,7 @@ mod tests {
         assert_eq!(now(), 12, "both are told, one after the other");
     }
 
-    /// A queue of which only the progress of its transmit ring is asked.
+    /// A queue for which only the progress of the transmit ring matters.
     struct Sending(Arc<[AtomicU32; 2]>);
 
     impl Queue for Sending {
@@ -383,26 +398,27 @@ mod tests {
             told.load(Ordering::Acquire)
         };
         assert_eq!(receive(&mut queues, 7), 0, "a descriptor stands in the ring");
-        // It leaves, while others are put behind it: a device that is always busy.
+        // The first descriptor leaves while others are queued behind it, as on a device that is always busy.
         set(3, u32::MAX - 1);
         assert_eq!(receive(&mut queues, 9), 7);
         set(6, 2);
         assert_eq!(receive(&mut queues, 10), 7, "what came before 9 is not all gone");
         set(9, 3);
         assert_eq!(receive(&mut queues, 10), 9);
-        // The kernel takes none any more.
+        // The kernel takes no more descriptors.
         let begin = std::time::Instant::now();
         while receive(&mut queues, 11) < 11 {
             assert!(begin.elapsed().as_secs() < 30);
         }
         assert!(begin.elapsed().as_nanos() >= u128::from(STUCK_NS));
         assert_eq!(receive(&mut queues, 12), 12, "nobody waits for it again");
-        // It goes on, and is waited for again.
+        // The kernel makes progress, and reports wait for the ring again.
         set(12, 10);
         assert_eq!(receive(&mut queues, 13), 12);
         set(12, 12);
         assert_eq!(receive(&mut queues, 13), 13);
-        // The kernel takes one now and then, which would take for ever: that is not waited for either, until what stood there is gone.
+        // The kernel takes a descriptor every 20 ms, which is too slow. Reports do not wait for the ring
+        // until the descriptors present at the time have left.
         set(1000, 12);
         let (begin, mut taken) = (std::time::Instant::now(), 12);
         while receive(&mut queues, 14) < 14 {
@@ -427,7 +443,7 @@ mod tests {
         let (queue, _peer) = port::ring::pair(8);
         let told = Arc::new(AtomicU32::new(u32::MAX));
         let mut own = owned(WorkerId(0), PortId(0), QueueId(0), Box::new(queue));
-        // Came before anybody counted.
+        // The frame arrived before a receiver was set.
         let unnumbered = own.parked.park();
         own.finish = Some(Finish::new(Box::new(Told(Arc::clone(&told)))));
         own.parked.renumber();
@@ -466,7 +482,7 @@ mod tests {
         queues[0].parked.release(third[0]);
         receive(&mut queues, 42, 0);
         assert_eq!(now(), 42, "it was dropped");
-        // Numbers wrap.
+        // Frame numbers wrap around.
         receive(&mut queues, u64::from(u32::MAX) - 1, 0);
         let last = receive(&mut queues, 5, 1);
         receive(&mut queues, 9, 0);

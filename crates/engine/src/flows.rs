@@ -1,4 +1,5 @@
-//! What a worker and the decider have between them: the rings, cached flows, and the bridges whose packets go by OpenFlow's rules.
+//! Interface between workers and the slow path: the rings, the cached megaflows, and the bridges with
+//! OpenFlow rules.
 //!
 //! ```text
 //!            Upcall (packet of an unknown flow)                  FlowTables: one bridge's rules, locked by control threads only
@@ -9,7 +10,8 @@
 //!            Told (where it stands, that it is gone, how far it has come)
 //! ```
 //!
-//! A cached flow belongs to the decider, which made it; the worker counts in it ([`Live`]) and does what it says ([`Compiled`]).
+//! The slow path creates and owns a cached megaflow. The worker counts packets in the megaflow ([`Live`]) and
+//! executes its cached actions ([`Compiled`]).
 
 #![allow(
     clippy::disallowed_types,
@@ -34,65 +36,67 @@ use sync::wake::Waker;
 
 use crate::packet_outs::{Outgoing, PacketOuts, Queued};
 
-/// Words beyond the key that caches know.
+/// Number of 64-bit words of the extended key that the flow caches match.
 pub const BEYOND: usize = 7;
-/// Packets of unknown flows that one worker's ring holds.
+/// Number of upcalls that one worker's ring holds.
 pub const UPCALLS: usize = 2048;
-/// Answers that one worker's ring holds.
+/// Number of answers that one worker's ring holds.
 pub const ANSWERS: usize = 8192;
 
-/// For how long a thread sleeps before it looks again whether it may have the rules.
+/// Sleep time of a thread between two attempts to lock the rules.
 const YIELDS: Duration = Duration::from_micros(50);
-/// For how long the slow path looks for the rules without a sleep between.
+/// Time that the slow path tries to lock the rules without sleeping.
 const SPINS: Duration = Duration::from_micros(50);
-/// For how long the slow path waits for the rules before it goes on with other bridges.
+/// Time that the slow path waits for the rules before it continues with other bridges.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// For how long control threads let the slow path go first when it has claimed the rules.
+/// Maximum time that control threads let the slow path go first after the slow path has claimed the rules.
 const CLAIM: Duration = Duration::from_millis(100);
 
-/// A bridge whose packets go by OpenFlow's rules, as workers see it.
+/// A bridge with OpenFlow rules, as workers see it.
 pub struct FlowBridge {
-    /// Its rules.
+    /// OpenFlow rules of the bridge.
     pub tables: Arc<FlowTables>,
-    /// Decides where a rule says `NORMAL`.
+    /// Learning bridge that forwards packets of the `NORMAL` action.
     pub bridge: Arc<Bridge>,
 }
 
-/// What has happened on a bridge goes to whoever listens.
+/// Callback for events of a bridge.
 pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
 
-/// A request to the decider.
+/// A request of a control thread to the slow path.
 pub(crate) enum Asked {
-    /// Tell when caches agree with the tables.
+    /// Calls the function when the flow caches agree with the tables.
     Barrier(Box<dyn FnOnce() + Send>),
-    /// Tell the flows that workers have.
+    /// Sends all megaflows of the bridge.
     Dump(std::sync::mpsc::SyncSender<crate::decider::MegaflowView>),
-    /// Have workers throw them away, and tell when all are told to.
+    /// Removes all megaflows of the bridge, and calls the function when all removals have been sent to the
+    /// workers.
     Purge(Box<dyn FnOnce() + Send>),
 }
 
-/// The rules of one bridge, with what control threads and the decider need around them.
+/// OpenFlow rules of one bridge, with the state that control threads and the slow path share.
 pub struct FlowTables {
     number: u16,
     pipeline: Mutex<Pipeline>,
-    /// The control thread that waits for the rules, one at a time.
+    /// Lock that control threads take before they wait for `pipeline`, so that only one control thread waits
+    /// at a time.
     turn: Mutex<()>,
-    /// The slow path waits for the rules: control threads let it go first.
+    /// Whether the slow path waits for the rules. Control threads let the slow path go first.
     packets_wait: AtomicBool,
     pub(crate) asked: Mutex<Vec<Asked>>,
     packet_outs: Mutex<PacketOuts>,
     listener: Mutex<Option<Listener>>,
     waker: Arc<Waker>,
-    /// Rules see one VLAN tag of a packet instead of two.
+    /// Whether rules match one VLAN tag of a packet instead of two.
     one_tag: AtomicBool,
-    /// Packets that met no cached flow.
+    /// Number of packets that matched no cached megaflow.
     pub(crate) upcalls: AtomicU64,
-    /// Flows that the driver hook has.
+    /// Number of megaflows installed in the driver hook.
     pub(crate) hooked: AtomicU64,
 }
 
 impl FlowTables {
-    /// The tables of the bridge of this number, whose decider is woken so.
+    /// Creates the tables of the bridge with this number. `waker` wakes the slow path.
     #[must_use]
     pub fn new(number: u16, pipeline: Pipeline, waker: Arc<Waker>) -> FlowTables {
         FlowTables {
@@ -110,17 +114,18 @@ impl FlowTables {
         }
     }
 
-    /// The bridge's number.
+    /// Returns the number of the bridge.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// The rules. Hold them shortly: packets of unknown flows wait meanwhile.
+    /// Locks the rules. Upcalls of the bridge wait while the lock is held, so callers should hold the lock
+    /// only for a short time.
     pub fn lock(&self) -> MutexGuard<'_, Pipeline> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // However many control threads want the rules again and again, the slow path waits for one of them at most. A claim that the slow path
-        // has forgotten, as it serves the bridge no more, ends.
+        // The slow path waits for one control thread at most, even if several control threads lock the rules
+        // repeatedly. A claim that the slow path left behind when it stopped serving the bridge expires.
         let begin = Instant::now();
         while self.packets_wait.load(Ordering::Acquire) {
             if begin.elapsed() >= CLAIM {
@@ -132,7 +137,7 @@ impl FlowTables {
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a control thread could have the rules by a deadline.
+    /// Returns whether a control thread can lock the rules before `deadline`.
     #[must_use]
     pub fn is_free_by(&self, deadline: Instant) -> bool {
         loop {
@@ -143,7 +148,7 @@ impl FlowTables {
         }
     }
 
-    /// The rules, if no thread has them or waits for them.
+    /// Locks the rules if no other thread holds or waits for the lock.
     #[must_use]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, Pipeline>> {
         let _turn = self.turn.try_lock().ok()?;
@@ -153,15 +158,17 @@ impl FlowTables {
         self.pipeline.try_lock().ok()
     }
 
-    /// The rules for the slow path, of which there is one thread: before all control threads that wait for them. `None`: a control thread holds
-    /// them for long. The slow path goes on with other bridges then and comes back; its claim to the rules stays until it has had them.
+    /// Locks the rules for the slow path, which is one thread and precedes all waiting control threads.
+    /// Returns `None` if a control thread holds the lock longer than the slow path waits. The slow path then
+    /// continues with other bridges and retries later. The claim to the rules stays until the slow path has
+    /// locked the rules.
     pub(crate) fn lock_for_packets(&self) -> Option<MutexGuard<'_, Pipeline>> {
-        // The first wait is the only one for as long as a thread holds the rules.
+        // The slow path waits only once while a thread holds the rules.
         let patience = if self.packets_wait.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
         self.lock_for_packets_within(patience)
     }
 
-    /// As [`FlowTables::lock_for_packets`], with another patience.
+    /// Like [`FlowTables::lock_for_packets`], with a different time limit.
     pub(crate) fn lock_for_packets_within(&self, patience: Duration) -> Option<MutexGuard<'_, Pipeline>> {
         let mut begin = None;
         loop {
@@ -174,14 +181,14 @@ impl FlowTables {
             let begin = *begin.get_or_insert_with(Instant::now);
             match begin.elapsed() {
                 waited if waited >= patience => return None,
-                // Most threads hold the rules for less than it takes to sleep.
+                // Most threads hold the rules for less time than a sleep takes.
                 waited if waited < SPINS => std::thread::yield_now(),
                 _ => std::thread::sleep(YIELDS),
             }
         }
     }
 
-    /// The slow path has had the rules.
+    /// Clears the claim of the slow path after it has locked the rules.
     fn had<'a>(&self, pipeline: MutexGuard<'a, Pipeline>) -> MutexGuard<'a, Pipeline> {
         if self.packets_wait.load(Ordering::Relaxed) {
             self.forget_claim();
@@ -189,17 +196,18 @@ impl FlowTables {
         pipeline
     }
 
-    /// The slow path waits for the rules no more.
+    /// Clears the claim of the slow path to the rules.
     pub(crate) fn forget_claim(&self) {
         self.packets_wait.store(false, Ordering::Release);
     }
 
-    /// Changes the rules, and tells listeners and the decider.
+    /// Changes the rules, publishes the events, and wakes the slow path.
     pub fn change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> T {
         self.change_locked(self.lock(), change)
     }
 
-    /// As [`FlowTables::change`] where the rules can be had at once; `None`: nothing was done.
+    /// Like [`FlowTables::change`], if the rules can be locked at once. Returns `None` without a change
+    /// otherwise.
     pub fn try_change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> Option<T> {
         Some(self.change_locked(self.try_lock()?, change))
     }
@@ -217,19 +225,19 @@ impl FlowTables {
         done
     }
 
-    /// Says whether rules see one VLAN tag of a packet instead of two.
+    /// Sets whether rules match one VLAN tag of a packet instead of two.
     pub fn set_one_tag(&self, one_tag: bool) {
         self.change(|pipeline| pipeline.set_one_tag(one_tag));
         self.one_tag.store(one_tag, Ordering::Relaxed);
     }
 
-    /// Whether rules see one VLAN tag of a packet instead of two.
+    /// Returns whether rules match one VLAN tag of a packet instead of two.
     #[inline]
     pub(crate) fn sees_one_tag(&self) -> bool {
         self.one_tag.load(Ordering::Relaxed)
     }
 
-    /// Who is told what happens; one at a time.
+    /// Sets the listener for events of the bridge. A new listener replaces the previous one.
     pub fn listen(&self, listener: Option<Listener>) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
@@ -249,21 +257,23 @@ impl FlowTables {
         self.waker.notify();
     }
 
-    /// Calls `done` once no worker meets a decision older than the rules as they are now.
+    /// Calls `done` when every worker's flow cache agrees with the current rules.
     pub fn barrier(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Barrier(Box::new(done)));
     }
 
-    /// Sends a controller's packet through actions or tables. Packet-outs of one session keep their order, and sessions take turns.
+    /// Sends a controller's packet through actions or tables. Packet-outs of one session keep their order,
+    /// and sessions are served in turn.
     ///
-    /// The queue has no limit of its own. `reservation` stands for the room that the session has reserved for the packet; the reservation is
-    /// dropped when the slow path has decided the packet, or when the bridge goes.
+    /// The queue has no limit. `reservation` represents the space that the session has reserved for the
+    /// packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
+    /// removed.
     pub fn packet_out(&self, session: u64, packet: PacketOut, reservation: impl Any + Send) {
         self.queue_packet_out(session, Outgoing::Asked(Box::new(packet)), Box::new(reservation));
     }
 
-    /// Sends a packet that a batch of changes has decided, behind the packet-outs of the session that wait. `reservation` is as with
-    /// [`FlowTables::packet_out`].
+    /// Sends a packet that was processed within a batch of changes. The packet is queued behind the waiting
+    /// packet-outs of the session. `reservation` has the meaning described for [`FlowTables::packet_out`].
     pub fn send_decided(&self, session: u64, packet: DecidedPacket, reservation: impl Any + Send) {
         self.queue_packet_out(session, Outgoing::Decided(Box::new(packet)), Box::new(reservation));
     }
@@ -274,52 +284,52 @@ impl FlowTables {
         self.waker.notify();
     }
 
-    /// Drops the packet-outs of a session that still wait, and returns how many these were.
+    /// Drops the waiting packet-outs of a session, and returns their number.
     pub fn drop_packet_outs(&self, session: u64) -> usize {
         let dropped = self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).purge(session);
         dropped.len()
     }
 
-    /// Takes the packet-out whose turn comes next.
+    /// Takes the next packet-out in the order of turns.
     pub(crate) fn next_packet_out(&self) -> Option<Queued> {
         self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Whether barriers, dumps or the like wait for the slow path.
+    /// Returns whether barriers, dumps or purges wait for the slow path.
     pub(crate) fn has_requests(&self) -> bool {
         !self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whether packet-outs wait for the slow path.
+    /// Returns whether packet-outs wait for the slow path.
     pub(crate) fn has_packet_outs(&self) -> bool {
         !self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Packets that met no cached flow so far.
+    /// Returns the number of packets that matched no cached megaflow so far.
     #[must_use]
     pub fn upcalls(&self) -> u64 {
         self.upcalls.load(Ordering::Relaxed)
     }
 
-    /// Cached flows that the driver hook answers for, at the moment.
+    /// Returns the number of megaflows that are installed in the driver hook.
     #[must_use]
     pub fn hooked(&self) -> u64 {
         self.hooked.load(Ordering::Relaxed)
     }
 }
 
-/// What a cached flow has done.
+/// Counters of a cached megaflow.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// Packets.
+    /// Number of packets that matched.
     pub packets: Counter,
-    /// Octets.
+    /// Number of bytes that matched.
     pub bytes: Counter,
-    /// When the last came, in nanoseconds.
+    /// Time of the last packet, in nanoseconds.
     pub used_ns: Counter,
 }
 
-/// A band at work.
+/// Runtime state of a meter band.
 struct BandLive {
     kind: BandKind,
     bucket: TokenBucket,
@@ -327,7 +337,7 @@ struct BandLive {
     bytes: AtomicU64,
 }
 
-/// A meter at work: buckets are shared by all workers.
+/// Runtime state of a meter. All workers share the token buckets.
 pub struct MeterLive {
     pub(crate) meter: Meter,
     bands: Vec<BandLive>,
@@ -335,12 +345,12 @@ pub struct MeterLive {
     bytes: AtomicU64,
 }
 
-/// What a meter says of a packet.
+/// Result of a meter for one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Metered {
     Passes,
     Drops,
-    /// Raise the drop precedence by so much.
+    /// Raises the drop precedence by this value.
     Remarks(u8),
 }
 
@@ -352,7 +362,8 @@ impl MeterLive {
             let (rate, burst) = if meter.packets {
                 (u64::from(band.rate), burst)
             } else {
-                // In octets. What does not fit into the bucket's range is as good as no limit of bursts.
+                // The unit is bytes. A burst that exceeds the bucket's range saturates, which is equivalent
+                // to no burst limit.
                 (u64::from(band.rate) * 125, burst.saturating_mul(125))
             };
             let bucket = TokenBucket::new(rate, burst, now_ns);
@@ -366,7 +377,8 @@ impl MeterLive {
         }
     }
 
-    /// The band of the highest rate that is exceeded decides (OpenFlow 1.3, 5.7.1).
+    /// Meters one packet. The band with the highest rate among the exceeded bands applies (OpenFlow 1.3,
+    /// 5.7.1).
     pub(crate) fn pass(&self, len: usize, now_ns: u64) -> Metered {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.packets.fetch_add(1, Ordering::Relaxed);
@@ -391,7 +403,7 @@ impl MeterLive {
         }
     }
 
-    /// Takes what was counted since the last call.
+    /// Returns the counts since the last call: packets, bytes, and packets and bytes of each band.
     pub(crate) fn take(&self) -> (u64, u64, Vec<(u64, u64)>) {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let bands = self.bands.iter().map(|band| (take(&band.packets), take(&band.bytes)));
@@ -399,28 +411,28 @@ impl MeterLive {
     }
 }
 
-/// A program as workers do it.
+/// Cached actions in the form that workers execute.
 pub struct Compiled {
-    /// The steps.
+    /// Operations of the actions.
     pub program: Program,
-    /// What most programs come to.
+    /// Class of the actions, by which workers select a fast path.
     pub(crate) kind: Kind,
-    /// Its meters by their numbers.
+    /// Meters of the actions, sorted by meter number.
     pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
-    /// Why packets end, when they leave nowhere.
+    /// Drop reason of packets that the actions send nowhere.
     pub(crate) dropped: DropReason,
 }
 
-/// What a program comes to.
+/// Class of cached actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Unchanged, by one port.
+    /// Outputs the unchanged packet to one port.
     Output(PortId),
-    /// Unchanged, as the learning bridge says.
+    /// Forwards the unchanged packet by the learning bridge.
     Normal,
-    /// Nowhere.
+    /// Drops the packet.
     Drop,
-    /// Step by step.
+    /// Executes the operations one by one.
     Steps,
 }
 
@@ -435,13 +447,13 @@ impl Compiled {
         Compiled { program, kind, meters, dropped }
     }
 
-    /// The meter of a number; `None`: there is none.
+    /// Returns the meter with this number, or `None` if the actions have no such meter.
     pub(crate) fn meter(&self, id: u32) -> Option<&MeterLive> {
         let at = self.meters.binary_search_by_key(&id, |(own, _)| *own).ok()?;
         Some(&self.meters[at].1)
     }
 
-    /// Whether packets meet the same fate, meters included.
+    /// Returns whether these actions have the given effect on packets, including the meters.
     pub(crate) fn is_same(
         &self,
         program: &Program,
@@ -455,15 +467,15 @@ impl Compiled {
     }
 }
 
-/// A flow in a worker's cache.
+/// A megaflow in a worker's cache.
 pub struct CachedFlow {
-    /// Its number at the decider's.
+    /// Number of the megaflow in the slow path.
     pub(crate) id: u32,
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) live: Arc<Live>,
 }
 
-/// A packet of an unknown flow.
+/// A packet that matched no cached megaflow, on its way to the slow path.
 pub(crate) struct Upcall {
     pub bridge: Arc<FlowBridge>,
     pub port: PortId,
@@ -472,7 +484,7 @@ pub(crate) struct Upcall {
     pub beyond: Beyond,
 }
 
-/// A flow for the cache. Its box goes back empty.
+/// A megaflow to install in a worker's cache. The worker returns the empty box to the slow path.
 #[derive(Default)]
 pub(crate) struct Install {
     pub id: u32,
@@ -483,9 +495,10 @@ pub(crate) struct Install {
     pub flow: Option<CachedFlow>,
 }
 
-/// What the decider says to a worker.
+/// A message from the slow path to a worker.
 pub(crate) enum Answer {
-    /// A packet back: what is to be done with it. `key` is the one that it was asked by; `None`: a controller's.
+    /// Returns a packet with the actions to execute. `key` is the flow key of the upcall, or `None` for a
+    /// controller's packet.
     Release {
         bridge: Arc<FlowBridge>,
         port: PortId,
@@ -493,29 +506,29 @@ pub(crate) enum Answer {
         key: Option<FlowKey>,
         compiled: Arc<Compiled>,
     },
-    /// A flow.
+    /// Installs a megaflow.
     Install(Box<Install>),
-    /// Another fate for a flow.
+    /// Replaces the actions of a megaflow.
     Replace(FlowRef, Arc<Compiled>),
-    /// A flow goes.
+    /// Removes a megaflow.
     Remove(FlowRef),
-    /// Tell when you have come here.
+    /// Requests a [`Told::Synced`] when the worker has processed all earlier answers.
     Sync(u64),
 }
 
-/// What a worker says to the decider.
+/// A message from a worker to the slow path.
 pub(crate) enum Told {
-    /// The flow stands there; `None`: the cache has no room.
+    /// Reports the location of an installed megaflow, or `None` if the cache has no space.
     Installed(u32, Option<FlowRef>, Box<Install>),
-    /// It is gone.
+    /// Reports that a megaflow was removed, and returns the megaflow.
     Removed(CachedFlow),
-    /// Its old fate is not used any more.
+    /// Returns replaced actions that the worker no longer uses.
     Replaced(Arc<Compiled>),
-    /// It has come so far.
+    /// Reports that the worker has processed all answers up to [`Answer::Sync`] with this number.
     Synced(u64),
 }
 
-/// A worker's ends of the rings.
+/// Worker's ends of the rings.
 pub struct WorkerFlows {
     pub(crate) upcalls: Producer<Upcall>,
     pub(crate) answers: Consumer<Answer>,
@@ -523,7 +536,7 @@ pub struct WorkerFlows {
     pub(crate) waker: Arc<Waker>,
 }
 
-/// The decider's ends of one worker's rings.
+/// Slow path's ends of one worker's rings.
 pub(crate) struct WorkerEnd {
     pub upcalls: Consumer<Upcall>,
     pub answers: Producer<Answer>,
@@ -531,7 +544,7 @@ pub(crate) struct WorkerEnd {
     pub waker: Arc<Waker>,
 }
 
-/// Rings between one worker and the decider.
+/// Creates the rings between one worker and the slow path.
 pub(crate) fn rings(decider: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows, WorkerEnd) {
     use sync::spsc::channel;
     let (upcalls, asked) = channel(UPCALLS);
@@ -548,7 +561,7 @@ mod tests {
     use super::*;
     use switch::flow::Band;
 
-    /// Whoever has the rules and wants them again at once comes behind the slow path that waits for them.
+    /// Checks that a thread that unlocks and immediately relocks the rules comes after the waiting slow path.
     #[test]
     fn the_slow_path_has_the_rules_next() {
         let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));
@@ -587,8 +600,9 @@ mod tests {
         assert!(tables.try_lock().is_some());
     }
 
-    /// The slow path does not wait for rules that a control thread holds for long. Its claim lasts until it has had them, or until a control
-    /// thread has waited long enough.
+    /// Checks that the slow path does not wait for rules that a control thread holds for long. The claim of
+    /// the slow path lasts until the slow path has locked the rules, or until a control thread has waited
+    /// long enough.
     #[test]
     fn the_slow_path_goes_on_without_rules_that_are_held() {
         let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));
@@ -605,7 +619,7 @@ mod tests {
         assert!(tables.try_lock().is_none(), "the slow path comes first");
         drop(tables.lock_for_packets().unwrap());
         assert!(tables.try_lock().is_some());
-        // The slow path does not come back.
+        // The slow path does not retry.
         let held = tables.lock();
         assert!(tables.lock_for_packets().is_none());
         drop(held);
@@ -613,8 +627,8 @@ mod tests {
         assert!(tables.try_lock().is_some());
     }
 
-    /// A band that remarks lets its exact rate pass untouched, however irregular the packets and pauses are, as long as none of these is longer
-    /// than the burst lasts: in packets and in kilobits, one flow or several sharing the meter.
+    /// Checks that a DSCP remark band passes its exact rate without a remark, for irregular packets and
+    /// pauses, in packets per second and in kbit/s. No pause is longer than the burst size lasts.
     #[test]
     fn a_remarking_band_passes_its_rate() {
         for (packets, rate, want) in [(true, 1000, 10_000), (false, 8000, 10_000_000)] {
@@ -624,7 +638,8 @@ mod tests {
             let (mut now, mut passed, mut step) = (0_u64, 0_u64, 7_u64);
             while now < 10_000_000_000 {
                 step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                // Bursts of a few packets at one time, on average three times the rate; now and then a pause of 0.9 s.
+                // Packets arrive in bursts of three at about three times the rate on average. Some pauses
+                // take 0.9 s.
                 now += if step >> 58 == 0 && step >> 50 & 0xff == 0 {
                     900_000_000
                 } else {
@@ -637,7 +652,7 @@ mod tests {
                     }
                 }
             }
-            // The first burst is one second's worth.
+            // The initial burst is one second's worth.
             let due = want + want / 10;
             assert!(passed <= due + 1500 && passed > due - want / 50, "{passed} of {due}");
         }

@@ -1,13 +1,15 @@
-//! Bursts between workers: per ordered pair one SPSC ring for software RSS and one for packets whose output queue another worker
-//! owns; and the order that must hold when a bucket of flows changes its worker.
+//! Rings between workers, and the ordering rule when a bucket of flows moves to another worker. Each ordered
+//! pair of workers has two SPSC rings: a work ring for software RSS, and an output ring for packets whose
+//! output queue belongs to another worker.
 //!
-//! Order. A packet that worker `r` received may still wait in the ring to its bucket's old worker when control names a new one. So `r`
-//! puts a [`Work::Wait`] into the new worker's ring first; the new worker leaves that ring alone until the old one has finished
-//! everything that stood before: processed *and* taken by the owners of the output queues. A worker's own share waits in the same way
-//! in its ring to itself.
+//! Order: when control moves a bucket from an old worker to a new worker, packets received by worker `r` may
+//! still wait in the ring from `r` to the old worker. Worker `r` therefore puts a [`Work::Wait`] into its
+//! ring to the new worker first. The new worker reads no further from that ring until the old worker has
+//! processed all earlier packets and the owners of the output queues have taken them. A worker's own packets
+//! wait in its ring to itself in the same way.
 //!
-//! No circle. Waits stand only in the rings of work, name only earlier positions, and what they wait for depends on the rings of output
-//! alone, which hold no waits and are always served.
+//! Freedom from deadlock: wait entries exist only in work rings and name only earlier positions. A wait
+//! depends only on output rings, which contain no wait entries and are always served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,53 +20,53 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::rest::Waker;
 
-/// Packets that one ring between workers holds.
+/// Capacity of one ring between workers, in packets.
 pub const RING: usize = 1024;
 
-/// What one worker gives another to do (software RSS).
+/// An entry of a work ring (software RSS).
 #[derive(Debug)]
 pub enum Work {
-    /// A packet that arrived on `port`, to be parsed and decided here.
+    /// A packet to parse and process on the receiving worker.
     Process {
         /// The packet.
         packet: Packet,
-        /// The port it arrived on.
+        /// The port on which the packet arrived.
         port: PortId,
-        /// Whether the port's own stage has seen it.
+        /// Whether the port's ingress stage has processed the packet.
         seen: bool,
     },
-    /// What follows waits for another worker.
+    /// The entries that follow must wait until another worker reaches a position.
     Wait(Wait),
 }
 
-/// A packet that is decided; it leaves by a queue of the worker that it is handed to.
+/// A processed packet to transmit by a queue of the receiving worker.
 #[derive(Debug)]
 pub struct Output {
     /// The packet.
     pub packet: Packet,
-    /// The port it leaves by.
+    /// The port that transmits the packet.
     pub out: PortId,
 }
 
-/// A position that a worker must have finished.
+/// A position that a worker must reach before the entries that follow a [`Work::Wait`] are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The worker whose progress is awaited.
+    /// Worker that must reach the position.
     pub worker: WorkerId,
-    /// The ring into it, named by its producer, and the position in it.
+    /// Producer of the ring into `worker` that `ring` refers to.
     pub from: WorkerId,
-    /// Items of that ring that must be finished.
+    /// Number of entries of that ring that `worker` must finish.
     pub ring: u64,
-    /// Bursts of its own queues that must be finished.
+    /// Number of bursts of its own queues that `worker` must finish.
     pub own: u64,
 }
 
-/// How far every worker has come: finished items per ring, and finished bursts of own queues.
+/// Progress of all workers: finished entries per ring, and finished bursts of the workers' own queues.
 pub struct Progress {
     workers: usize,
     rings: Box<[AtomicU64]>,
     own: Box<[AtomicU64]>,
-    /// Rounds begun and ended, together: odd while one is under way.
+    /// Number of rounds begun plus rounds ended, for each worker. The number is odd during a round.
     rounds: Box<[AtomicU64]>,
 }
 
@@ -88,15 +90,15 @@ impl Progress {
     }
 }
 
-/// One ring of work that leads here, with what is held back of it.
+/// Receiving end of one work ring, with the entries held back.
 struct Inlet {
     ring: Consumer<Work>,
     blocked: Option<Wait>,
-    /// Taken from the ring, but of another port than the burst that was being filled.
+    /// Entry that was taken from the ring but belongs to another port than the burst that was being filled.
     carry: Option<Work>,
 }
 
-/// One worker's rings.
+/// Ring ends of one worker.
 pub struct Links {
     me: WorkerId,
     work: Vec<Producer<Work>>,
@@ -105,15 +107,16 @@ pub struct Links {
     output_inlets: Vec<Consumer<Output>>,
     wakers: Vec<Arc<Waker>>,
     progress: Arc<Progress>,
-    /// Bursts of own queues begun.
+    /// Number of bursts of the worker's own queues that have begun.
     own: u64,
-    /// What will have been finished once the rings of output have been consumed up to `outputs`.
+    /// Progress to publish when the output rings have been consumed up to `pending.outputs`.
     pending: Mark,
     is_pending: bool,
     scratch: Mark,
 }
 
-/// How far a worker has come, and what of its output must have been taken before that counts.
+/// Progress of a worker, and the positions in its output rings that must be consumed before the progress may
+/// be published.
 #[derive(Clone, Default)]
 struct Mark {
     inlets: Vec<u64>,
@@ -127,17 +130,19 @@ impl Mark {
     }
 }
 
-/// What one worker waits for so that all that it handed over has left. Kept and filled again: rounds allocate nothing.
+/// Wait state of one worker until all packets that the worker handed over have left. The vectors are reused,
+/// so that rounds allocate no memory.
 #[derive(Default)]
 pub(crate) struct Settling {
-    /// Positions in the rings of output.
+    /// Positions in the output rings.
     outputs: Vec<u64>,
-    /// Rounds of the others when all of it had been taken.
+    /// Round numbers of the other workers at the time when all packets had been taken.
     rounds: Vec<u64>,
     taken: bool,
 }
 
-/// `n` by `n` rings: the producers by their worker, the consumers by theirs.
+/// Creates `n` by `n` rings. Returns the producers grouped by sending worker, and the consumers grouped by
+/// receiving worker.
 #[allow(clippy::type_complexity, reason = "the two halves of a mesh")]
 fn rings<T: Send>(n: usize) -> (Vec<Vec<Producer<T>>>, Vec<Vec<Consumer<T>>>) {
     let mut from: Vec<Vec<Producer<T>>> = (0..n).map(|_| Vec::with_capacity(n)).collect();
@@ -152,7 +157,7 @@ fn rings<T: Send>(n: usize) -> (Vec<Vec<Producer<T>>>, Vec<Vec<Consumer<T>>>) {
     (from, to)
 }
 
-/// The rings of `wakers.len()` workers, all to all (each has a ring of work to itself).
+/// Creates the rings between all pairs of `wakers.len()` workers. Each worker also has a work ring to itself.
 #[must_use]
 pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<Links> {
     let n = wakers.len();
@@ -179,31 +184,31 @@ pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<Links> {
 }
 
 impl Links {
-    /// This worker.
+    /// Returns the number of this worker.
     #[must_use]
     pub fn me(&self) -> WorkerId {
         self.me
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.work.len()
     }
 
-    /// The ring of work to a worker.
+    /// Returns the work ring to a worker, or `None` if the worker does not exist.
     #[inline]
     pub fn work_to(&mut self, worker: WorkerId) -> Option<&mut Producer<Work>> {
         self.work.get_mut(worker.index())
     }
 
-    /// The ring of output to a worker.
+    /// Returns the output ring to a worker, or `None` if the worker does not exist.
     #[inline]
     pub fn output_to(&mut self, worker: WorkerId) -> Option<&mut Producer<Output>> {
         self.outputs.get_mut(worker.index())
     }
 
-    /// Wakes a worker to which packets were handed, if it sleeps.
+    /// Wakes another worker if that worker sleeps. Called after packets were handed over to that worker.
     #[inline]
     pub fn notify(&self, worker: WorkerId) {
         if worker != self.me
@@ -213,7 +218,7 @@ impl Links {
         }
     }
 
-    /// A round begins; [`Links::publish`] ends it.
+    /// Begins a round. [`Links::publish`] ends the round.
     #[inline]
     pub fn begin_round(&self) {
         self.round();
@@ -226,7 +231,7 @@ impl Links {
         }
     }
 
-    /// Takes down what was handed over up to now.
+    /// Records the positions of all packets handed over so far.
     pub(crate) fn settle(&self, settling: &mut Settling) {
         settling.taken = false;
         settling.outputs.clear();
@@ -235,7 +240,8 @@ impl Links {
         }
     }
 
-    /// Whether it has all left: taken by the others, who have ended the round in which they took it.
+    /// Returns whether the packets recorded by [`Links::settle`] have left: the other workers have taken the
+    /// packets and have ended the rounds in which they took them.
     pub(crate) fn has_settled(&self, settling: &mut Settling) -> bool {
         if self.workers() == 1 {
             return true;
@@ -258,13 +264,14 @@ impl Links {
             .all(|(at, (round, then))| at == me || then % 2 == 0 || round.load(Ordering::Acquire) != *then)
     }
 
-    /// A burst of this worker's own queues begins.
+    /// Begins a burst of this worker's own queues.
     #[inline]
     pub fn begin_own(&mut self) {
         self.own += 1;
     }
 
-    /// Whether what this worker keeps for itself may be processed at once: nothing of it waits in its ring to itself.
+    /// Returns whether this worker may process its own share of a burst at once. The worker may not while its
+    /// ring to itself holds earlier packets.
     #[inline]
     #[must_use]
     pub fn self_is_quiet(&self) -> bool {
@@ -272,14 +279,15 @@ impl Links {
         inlet.blocked.is_none() && inlet.carry.is_none() && inlet.ring.is_empty()
     }
 
-    /// Tells `new` to wait for what `old` still has from this worker. False when the ring is full: try again next burst.
+    /// Makes worker `new` wait for the packets that worker `old` still has from this worker. Returns false
+    /// when the ring is full. The caller then tries again with the next burst.
     #[must_use]
     pub fn move_bucket(&mut self, old: WorkerId, new: WorkerId) -> bool {
         let wait = Wait {
             worker: old,
             from: self.me,
             ring: self.work[old.index()].position(),
-            // The burst in hand is not distributed yet; those before it count.
+            // The current burst is not distributed yet, so only earlier bursts count.
             own: if old == self.me { self.own.saturating_sub(1) } else { 0 },
         };
         let pushed = self.work[new.index()].push(Work::Wait(wait)).is_ok();
@@ -287,8 +295,8 @@ impl Links {
         pushed
     }
 
-    /// Takes the next packet handed over by worker `from` to be processed, unless it must wait: with the port it arrived on, and whether that
-    /// one's own stage has seen it.
+    /// Takes the next packet to process from worker `from`, with its arrival port and whether the port's
+    /// ingress stage has processed the packet. Returns `None` if the ring is empty or must wait.
     #[inline]
     pub fn take(&mut self, from: usize) -> Option<(Packet, PortId, bool)> {
         let inlet = &mut self.inlets[from];
@@ -306,19 +314,20 @@ impl Links {
         }
     }
 
-    /// Puts a packet back that does not fit the burst in hand.
+    /// Puts back a packet that does not fit into the current burst.
     #[inline]
     pub fn put_back(&mut self, from: usize, packet: Packet, port: PortId, seen: bool) {
         self.inlets[from].carry = Some(Work::Process { packet, port, seen });
     }
 
-    /// Takes the next packet that worker `from` decided.
+    /// Takes the next packet to transmit from worker `from`.
     #[inline]
     pub fn take_output(&mut self, from: usize) -> Option<Output> {
         self.output_inlets[from].pop()
     }
 
-    /// Whether anything has been handed to this worker, or its progress waits to be published.
+    /// Returns whether other workers have handed entries to this worker, or this worker has progress to
+    /// publish.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         self.is_pending
@@ -329,8 +338,9 @@ impl Links {
                 .any(|inlet| inlet.carry.is_some() || inlet.blocked.is_some() || !inlet.ring.is_empty())
     }
 
-    /// Publishes how far this worker has come; call once per round, after transmitting. Nothing is published before the owners of
-    /// the output queues have taken what was handed to them.
+    /// Publishes the progress of this worker. The worker calls this function once per round, after
+    /// transmission. Progress is not published before the owners of the output queues have taken the packets
+    /// handed over.
     pub fn publish(&mut self) {
         self.round();
         if self.is_pending {
@@ -368,7 +378,8 @@ impl Links {
         self.progress.own[me].store(mark.own, Ordering::Release);
     }
 
-    /// Takes out everything that still stands in the rings to this worker (it is about to end).
+    /// Removes all entries from the rings to this worker, and passes the packets to `each`. Called before the
+    /// worker ends.
     pub fn drain(&mut self, mut each: impl FnMut(Packet)) {
         for inlet in &mut self.inlets {
             let carry = inlet.carry.take();

@@ -1,6 +1,6 @@
-//! How queues are doing, asked of the workers about once a second: losses on the kernel's side, states, and what a queue says
-//! of itself. With each answer a worker counts what was given to a queue and refused by the kernel afterwards, so that
-//! every packet is accounted for. Not on a packet's path.
+//! Queue statistics, collected from the workers about once a second: losses in the kernel, queue states and
+//! driver status. With each answer, a worker counts the packets that the kernel refused after transmission as
+//! dropped, so that every packet is accounted for. No code in this module runs per packet.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -13,50 +13,50 @@ use crate::stage::Tools;
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::Command;
 
-/// One queue as its worker sees it.
+/// Statistics of one queue, as reported by its worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueView {
-    /// Its port.
+    /// Port of the queue.
     pub port: PortId,
-    /// Which of the port's queues.
+    /// Number of the queue within its port.
     pub queue: QueueId,
-    /// Losses on the kernel's side since the queue was opened.
+    /// Losses in the kernel since the queue was opened.
     pub counters: QueueCounters,
-    /// How it runs.
+    /// Operating mode of the queue.
     pub status: QueueStatus,
-    /// Whether its device is there.
+    /// Whether the queue's device is present.
     pub state: QueueState,
 }
 
-/// Where the frames of the shared memory are. Workers answer one after the other, so that the numbers are exact only where no packet
-/// is on its way.
+/// Locations of the frames of the shared memory. Workers report one after the other, so the numbers are exact
+/// only while no packet is in transit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameCensus {
-    /// All frames.
+    /// Number of all frames.
     pub total: usize,
-    /// Free frames.
+    /// Number of free frames.
     pub free: usize,
-    /// Frames in queues: in their rings, and with the kernel.
+    /// Number of frames in queues, including frames that the kernel holds.
     pub queued: usize,
-    /// Frames of closed zero-copy queues that the kernel may still have.
+    /// Number of frames of closed zero-copy queues that the kernel may still use.
     pub quarantined: usize,
-    /// Of these, frames that are held longer than the kernel should need.
+    /// Number of quarantined frames that have been held longer than the kernel should need.
     pub overdue: usize,
 }
 
 impl FrameCensus {
-    /// Returns the number of frames that hold packets, or are in the hands of control threads.
+    /// Returns the number of frames that hold packets or that control threads use.
     #[must_use]
     pub fn others(&self) -> usize {
         self.total.saturating_sub(self.free + self.queued + self.quarantined)
     }
 }
 
-/// How long workers have for an answer.
+/// Time limit for a worker's answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// All queues; those of a worker that does not answer are left out.
+    /// Returns the statistics of all queues, without the queues of workers that do not answer.
     #[must_use]
     pub fn inspect(&self) -> Vec<QueueView> {
         let (sender, answers) = mpsc::channel();
@@ -76,7 +76,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Counts the frames; `None` when a worker does not answer.
+    /// Returns the locations of all frames, or `None` when a worker does not answer.
     #[must_use]
     pub fn frames(&self) -> Option<FrameCensus> {
         let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);
@@ -98,7 +98,8 @@ impl Engine {
     }
 }
 
-/// Counts what the kernel refused since the last look; `seen` is what had been refused by then.
+/// Counts packets that the kernel has refused since the last inspection as dropped. `seen` is the number of
+/// packets refused until then.
 pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, tools: &Tools) -> QueueCounters {
     let counters = own.queue.counters();
     let refused = counters.tx_invalid.saturating_sub(*seen);
@@ -111,7 +112,7 @@ pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, tools: &Tools) -> QueueCo
     counters
 }
 
-/// Counts what still waits in a queue whose device is gone: it never leaves.
+/// Counts the packets that are still in a queue whose device is gone as dropped.
 pub(crate) fn abandon(own: &OwnedQueue, tools: &Tools) {
     if own.queue.state() == QueueState::Gone {
         let left = u64::try_from(own.queue.in_flight()).unwrap_or(u64::MAX);
@@ -119,7 +120,7 @@ pub(crate) fn abandon(own: &OwnedQueue, tools: &Tools) {
     }
 }
 
-/// A worker's answer.
+/// Returns a worker's answer to [`Command::Inspect`].
 pub(crate) fn views(queues: &[OwnedQueue], refused: &mut [u64], tools: &Tools) -> Vec<QueueView> {
     let view = |(own, seen): (&OwnedQueue, &mut u64)| QueueView {
         port: own.port,

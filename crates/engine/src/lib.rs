@@ -1,4 +1,5 @@
-//! The per-core worker: *receive, parse, ask the room that owns the port, execute, transmit*.
+//! Packet processing on worker threads, one thread per core. The path of a packet is *receive, parse, the
+//! port's function, execute, transmit*.
 //!
 //! ```text
 //!             worker.rs (one thread, one core)
@@ -8,11 +9,17 @@
 //!                                               other workers                                           owner of the queue
 //! ```
 //!
-//! Start reading in [`worker`]. A stage is a plain function over a [`burst::Burst`]; what the workers are told stands in one
-//! immutable [`state::Forwarding`] snapshot, read once per burst; what they tell stands in [`counters`]. [`engine::Engine`] is the
-//! handle that control threads hold. `explain` and `trace` run the same stages with a recorder.
+//! The entry point for a reader is [`worker`].
 //!
-//! Nothing here locks, allocates, formats, reads a clock or enters the kernel per packet.
+//! - A stage is a plain function over a [`burst::Burst`].
+//! - The running configuration is one immutable [`state::Forwarding`] snapshot, which each worker reads once
+//!   per round.
+//! - The workers' output is in [`counters`].
+//! - Control threads hold an [`engine::Engine`], which starts, changes and stops the workers.
+//! - `explain` and `trace` run the same stages with a recorder.
+//!
+//! The per-packet code takes no locks, allocates no memory, formats no text, reads no clock and makes no
+//! system calls.
 
 #[allow(clippy::disallowed_methods, reason = "a bench measures around the data path, not in it")]
 pub mod bench;

@@ -1,8 +1,8 @@
-//! Packet-outs that wait for the slow path, each in the queue of the OpenFlow session that sent it.
+//! Packet-outs that wait for the slow path, in one queue per OpenFlow session.
 //!
-//! The slow path takes packet-outs from the queues in turn, so that a session that floods delays its own packet-outs only. The queues have
-//! no limit of their own: whoever sends packet-outs reserves room first, and the reservation is kept beside the packet until the slow path
-//! has decided the packet.
+//! The slow path serves the queues in turn, so a session that floods delays only its own packet-outs. The
+//! queues have no limit. The sender of a packet-out reserves space first, and the reservation is kept beside
+//! the packet until the slow path has processed the packet.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,17 +12,17 @@ use switch::flow::{DecidedPacket, PacketOut};
 
 /// A packet-out on its way to the slow path.
 pub(crate) enum Outgoing {
-    /// The slow path decides the packet when its turn comes.
+    /// A packet-out that the slow path processes in its turn.
     Asked(Box<PacketOut>),
-    /// The packet was decided within a batch of changes.
+    /// A packet-out that was processed within a batch of changes.
     Decided(Box<DecidedPacket>),
 }
 
-/// A packet-out that waits.
+/// A queued packet-out with its reservation.
 pub(crate) struct Queued {
     /// The packet.
     pub packet: Outgoing,
-    /// Room that the session has reserved. Dropping the reservation gives the room back.
+    /// Space that the session has reserved. Dropping the reservation releases the space.
     pub reservation: Box<dyn Any + Send>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Queued {
 #[derive(Default)]
 pub(crate) struct PacketOuts {
     sessions: BTreeMap<u64, VecDeque<Queued>>,
-    /// The session that was served last.
+    /// Number of the session that was served last.
     last: u64,
 }
 
@@ -40,8 +40,8 @@ impl PacketOuts {
         self.sessions.entry(session).or_default().push_back(queued);
     }
 
-    /// Takes the first packet-out of the session behind the one that was served last, in the order of session numbers and from the first
-    /// one again. Returns `None` where no packet-out waits.
+    /// Takes the first packet-out of the next session in the order of session numbers, starting after the
+    /// session served last and wrapping around. Returns `None` if no packet-out waits.
     pub fn pop(&mut self) -> Option<Queued> {
         let behind = self.sessions.range((Bound::Excluded(self.last), Bound::Unbounded)).next();
         let session = *behind.or_else(|| self.sessions.iter().next())?.0;
@@ -59,7 +59,7 @@ impl PacketOuts {
         self.sessions.remove(&session).unwrap_or_default()
     }
 
-    /// Whether no packet-out waits.
+    /// Returns whether no packet-out waits.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
@@ -92,7 +92,7 @@ mod tests {
         let order: Vec<u32> = std::iter::from_fn(|| next(&mut waiting)).collect();
         assert_eq!(order, [30, 70, 0, 31, 1, 2, 3, 4]);
         assert!(waiting.is_empty());
-        // A session that ends leaves nothing behind that would take turns.
+        // The queue of a session that ends is removed from the turns.
         (0..3).for_each(|at| waiting.push(at, queued(at.try_into().unwrap())));
         assert_eq!((waiting.purge(1).len(), waiting.purge(1).len()), (1, 0));
         let order: Vec<u32> = std::iter::from_fn(|| next(&mut waiting)).collect();

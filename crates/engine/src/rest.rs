@@ -1,7 +1,10 @@
-//! When a worker polls and when it sleeps.
+//! Idle policy of a worker: when to poll and when to sleep.
 //!
-//! Adaptive: it polls while there is work and for a little while after, then sleeps in epoll until a queue has packets, another worker
-//! hands some over, or control has a command. Busy: it never sleeps. The protocol that loses no wake-up is `sync::wake`'s.
+//! - An adaptive worker polls while there is work and for a short time after. The worker then sleeps in epoll
+//!   until a queue has packets, another worker hands packets over, or a command arrives.
+//! - A busy worker never sleeps.
+//!
+//! `sync::wake` implements the protocol that prevents lost wake-ups.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,23 +14,23 @@ use rustix::event::epoll;
 
 pub use sync::wake::Waker;
 
-/// See the module documentation.
+/// Idle policy of the workers. See the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PollMode {
-    /// Sleep when idle.
+    /// A worker sleeps when idle.
     #[default]
     Adaptive,
-    /// Never sleep.
+    /// A worker never sleeps.
     Busy,
 }
 
-/// Rounds without work before a worker looks at the clock.
+/// Number of consecutive rounds without work before the idle time is measured.
 const PATIENCE: u32 = 64;
-/// A sleeping worker looks around this often even if nobody wakes it.
+/// Timeout of a sleep. A sleeping worker runs a round after this time if no event wakes the worker.
 const NAP: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
 const WAKER: u64 = u64::MAX;
 
-/// A worker's decision when to sleep.
+/// Idle state of one worker, which decides when the worker sleeps.
 pub struct Rest {
     mode: PollMode,
     spin_cycles: u64,
@@ -38,32 +41,32 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// `spin_cycles`: TSC cycles of polling in vain before sleep.
+    /// Creates the idle state. `spin_cycles` is the number of TSC cycles to poll without work before a sleep.
     ///
     /// # Errors
-    /// When the kernel gives no epoll instance.
+    /// The error of epoll_create1(2) or epoll_ctl(2).
     pub fn new(mode: PollMode, spin_cycles: u64, waker: Arc<Waker>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*waker, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
         Ok(Self { mode, spin_cycles, empty_rounds: 0, idle_since: 0, epoll, waker })
     }
 
-    /// Lets `fd` wake the worker, each time that something new comes: the descriptor of a device that is gone stays readable for ever, and
-    /// must not keep the worker awake until control has closed it.
+    /// Adds `fd` to the descriptors that wake the worker. The watch is edge-triggered. The descriptor of a
+    /// removed device stays readable until control closes the descriptor, and must not keep the worker awake.
     ///
     /// # Errors
-    /// Of epoll_ctl(2).
+    /// The error of epoll_ctl(2).
     pub fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), edges)?)
     }
 
-    /// Takes `fd` out again.
+    /// Removes `fd` from the descriptors that wake the worker.
     pub fn forget(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Whether the worker should sleep after a round that found `packets`.
+    /// Returns whether the worker should sleep after a round that found `packets` packets.
     #[inline]
     pub fn wants_sleep(&mut self, packets: usize, tsc: u64) -> bool {
         if packets > 0 {
@@ -81,13 +84,14 @@ impl Rest {
         tsc.saturating_sub(self.idle_since) >= self.spin_cycles
     }
 
-    /// Sleeps until woken, unless `pending` says that work has come meanwhile.
+    /// Sleeps until an event wakes the worker. Returns at once if `pending` returns true, which means that
+    /// work arrived meanwhile.
     pub fn sleep(&mut self, pending: impl FnOnce() -> bool, asleep: impl FnOnce(&mut dyn FnMut())) {
         self.waker.prepare_sleep();
         if !pending() {
             let epoll = &self.epoll;
             asleep(&mut || {
-                // Whoever woke it, a round looks everywhere.
+                // The source of the wake-up does not matter, because a round polls every queue and ring.
                 let _ = wait(epoll);
             });
         }

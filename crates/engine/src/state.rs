@@ -1,4 +1,5 @@
-//! What the workers are told: one immutable snapshot of ports and rooms, replaced whole by control.
+//! The running configuration of the workers: one immutable snapshot of ports and their functions, which
+//! control replaces as a whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,54 +11,60 @@ use switch::Bridge;
 use crate::flows::FlowBridge;
 use crate::stage::own::OwnStage;
 
-/// Buckets of the symmetric hash over which software RSS spreads a port's flows.
+/// Number of buckets of the symmetric hash by which software RSS distributes a port's flows.
 pub const SPREAD_BUCKETS: usize = 256;
 
-/// The room that owns a port.
+/// Function of a port: bridge, OpenFlow bridge, router or cross-connect.
 #[derive(Clone)]
 pub enum Room {
-    /// None yet: what arrives is dropped as `no-room`.
+    /// No function. Received packets are dropped as `no-room`.
     None,
-    /// The switch: the port is a member of this bridge.
+    /// Member of a learning bridge.
     Switch(Arc<Bridge>),
-    /// The switch, by OpenFlow's rules: the port is a port of this bridge.
+    /// Port of an OpenFlow bridge.
     Flows(Arc<FlowBridge>),
-    /// The router: the port is its interface of this number.
+    /// Interface of a router. The number is the interface's index in the router.
     Route(Arc<Router>, u16),
-    /// A cross-connect: whatever arrives leaves, unread, by that port.
+    /// Cross-connect: received packets leave by the given port, unparsed.
     Wire(PortId),
-    /// The same with these VLAN tags in front.
+    /// Cross-connect that adds VLAN tags: received packets leave by the given port with the tags pushed.
     Tagged(PortId, VlanTags),
 }
 
-/// What a worker has to know of a port.
+/// Per-port state that a worker needs to receive, forward and transmit.
 #[derive(Clone)]
 pub struct PortView {
-    /// Who decides.
+    /// Function of the port.
     pub room: Room,
-    /// The worker that owns its transmit queue, for workers that own none of its queues.
+    /// Worker that owns the port's transmit queue, for workers that own no queue of the port.
     pub tx_owner: WorkerId,
-    /// Administratively and operationally up; packets for a port that is down are dropped as `port-down`.
+    /// Whether the port is administratively and operationally up. Packets for a port that is down are dropped
+    /// as `port-down`.
     pub up: bool,
-    /// Most bytes of a frame without VLAN tags (MTU + 14); longer ones are dropped as `mtu-exceeded`.
+    /// Maximum frame length in bytes without VLAN tags (MTU + 14). Longer frames are dropped as
+    /// `mtu-exceeded`.
     pub max_frame: u32,
-    /// Software RSS: the worker of each bucket; `None` processes where the packet arrives.
+    /// Software RSS table, which maps each hash bucket to a worker. With `None`, packets are processed by the
+    /// worker that receives them.
     pub spread: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
-    /// Complete TCP and UDP checksums that are the bare pseudo-header sum (foreign veth devices).
+    /// Whether the worker completes TCP and UDP checksums that are the bare pseudo-header sum (foreign veth
+    /// devices).
     pub complete_checksums: bool,
-    /// A capture listens to this port's packets.
+    /// Whether a capture copies this port's packets.
     pub capture: bool,
-    /// A patch port, and this is its peer: what is sent here arrives there.
+    /// Peer of a patch port. Packets transmitted by this port are received by the peer. `None` for other
+    /// ports.
     pub patch: Option<PortId>,
-    /// Set where the port is down for its link's sake alone: a frame that arrives shows that the link is up again, before the kernel's
-    /// notification of that is read. Until the next snapshot the port then counts as up.
+    /// Flag set by the worker when a frame arrives at a port that is down only because of its link state. The
+    /// frame shows that the link is up again before the kernel's notification is read. The port then counts
+    /// as up until the next snapshot. `None` for all other ports.
     pub carrier: Option<Arc<AtomicBool>>,
-    /// A stage of somebody's own, which sees what arrives before the room does.
+    /// Ingress stage of an embedding program, which sees received packets before the port's function.
     pub own: Option<Arc<dyn OwnStage>>,
 }
 
 impl PortView {
-    /// A port that is up, with an Ethernet MTU and nothing special.
+    /// Returns a port that is up, with an Ethernet MTU and default settings.
     #[must_use]
     pub fn new(room: Room, tx_owner: WorkerId) -> Self {
         Self {
@@ -74,7 +81,8 @@ impl PortView {
         }
     }
 
-    /// Returns whether packets that have arrived at the port may pass.
+    /// Returns whether packets received on the port are accepted. Sets the carrier flag if the port is down
+    /// only because of its link state.
     #[inline]
     #[must_use]
     pub fn accepts(&self) -> bool {
@@ -85,7 +93,7 @@ impl PortView {
             })
     }
 
-    /// Returns whether packets may leave by the port.
+    /// Returns whether packets may be transmitted by the port.
     #[inline]
     #[must_use]
     pub fn transmits(&self) -> bool {
@@ -93,28 +101,29 @@ impl PortView {
     }
 }
 
-/// The snapshot. See the module documentation.
+/// The snapshot of all ports. See the module documentation.
 #[derive(Clone, Default)]
 pub struct Forwarding {
-    /// Raised with every publication, so that workers notice changes of ports.
+    /// Version number, increased by every publication, by which workers notice changes of ports.
     pub version: u64,
-    /// By port id.
+    /// State of each port, indexed by port number.
     pub ports: Vec<Option<PortView>>,
-    /// A capture listens to drops of any port (those that carry no port's flag).
+    /// Whether a capture copies dropped packets of any port.
     pub capture_drops: bool,
-    /// A trace is armed: bursts are taken one packet at a time, with a recorder.
+    /// Filter of the active trace. While a trace is active, workers process bursts one packet at a time with
+    /// a recorder.
     pub trace: Option<Arc<crate::trace::TraceFilter>>,
 }
 
 impl Forwarding {
-    /// The view of a port.
+    /// Returns the state of a port, or `None` if the port does not exist.
     #[inline]
     #[must_use]
     pub fn port(&self, port: PortId) -> Option<&PortView> {
         self.ports.get(port.index()).and_then(Option::as_ref)
     }
 
-    /// Puts a port's view in place, growing the table as needed.
+    /// Sets the state of a port. The table grows if necessary.
     pub fn set_port(&mut self, port: PortId, view: Option<PortView>) {
         if self.ports.len() <= port.index() {
             self.ports.resize(port.index() + 1, None);

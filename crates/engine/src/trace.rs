@@ -1,5 +1,5 @@
-//! The next packets that match a filter, stage by stage: while a trace is armed, workers take their bursts one packet at a time
-//! and run the same stages with a recorder.
+//! Traces of the next packets that match a filter. While a trace is active, workers process bursts one packet
+//! at a time and run the same stages with a recorder.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,10 +8,11 @@ use packet::filter::Filter;
 use packet::record::{Recorder, Step};
 use packet::{FlowKey, PortId, WorkerId};
 
-/// Most steps kept of one packet; a flood to more ports than that is cut short.
+/// Maximum number of steps recorded for one packet. Further steps, for example of a flood to many ports, are
+/// discarded.
 pub const STEPS: usize = 48;
 
-/// What is looked for.
+/// Selection of the packets to trace, with the number of packets left.
 #[derive(Debug)]
 pub struct TraceFilter {
     filters: Vec<Filter>,
@@ -20,56 +21,56 @@ pub struct TraceFilter {
 }
 
 impl TraceFilter {
-    /// The next `n` packets that match one of `filters`.
+    /// Selects the next `n` packets that match one of `filters`.
     #[must_use]
     pub fn new(filters: impl IntoIterator<Item = Filter>, n: u32) -> Self {
         Self { filters: filters.into_iter().collect(), also: Filter::default(), left: AtomicU32::new(n) }
     }
 
-    /// Of those, only the ones that match `filter` too.
+    /// Restricts the selection to packets that also match `filter`.
     #[must_use]
     pub fn and(self, filter: Filter) -> Self {
         Self { also: filter, ..self }
     }
 
-    /// Whether this packet is one of them; takes one off the count if so.
+    /// Returns whether a packet with this key is selected. If so, decrements the number of packets left.
     pub fn claims(&self, key: &FlowKey) -> bool {
         self.also.matches(key)
             && self.filters.iter().any(|filter| filter.matches(key))
             && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
-    /// Packets still looked for.
+    /// Returns the number of packets left to trace.
     #[must_use]
     pub fn left(&self) -> u32 {
         self.left.load(Ordering::Relaxed)
     }
 }
 
-/// One packet's way.
+/// Trace report of one packet.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// Worker that had it.
+    /// Worker that processed the packet.
     pub worker: WorkerId,
-    /// Port it arrived on.
+    /// Port on which the packet arrived.
     pub port: PortId,
-    /// Length in bytes.
+    /// Length of the packet in bytes.
     pub len: u32,
-    /// Its flow key as it arrived; `None` when its L2 header could not be read.
+    /// Flow key of the packet on arrival, or `None` when the L2 header could not be parsed.
     pub key: Option<FlowKey>,
-    /// What happened to it.
+    /// Processing steps of the packet, in order.
     pub steps: ArrayVec<Step, STEPS>,
 }
 
-/// Notes the steps of the one packet in hand.
+/// A recorder that keeps the steps of one packet.
 #[derive(Debug, Default)]
 pub struct TraceRecorder {
-    /// The steps so far.
+    /// Steps recorded so far.
     pub steps: ArrayVec<Step, STEPS>,
 }
 
 impl TraceRecorder {
-    /// Whether the last that this worker did with the packet was to hand it to the worker of its flow bucket.
+    /// Returns whether the last step handed the packet to the worker of its software RSS bucket.
     #[must_use]
     pub fn handed_over(&self) -> bool {
         matches!(self.steps.last(), Some(Step::Spread { .. }))

@@ -1,6 +1,6 @@
-//! One thread on one core: *receive, parse, ask the room that owns the port, execute, transmit*.
+//! The worker loop of one thread on one core: *receive, parse, the port's function, execute, transmit*.
 //!
-//! Start with [`Worker::round`]; `forward` is a packet's path.
+//! The entry points for a reader are [`Worker::round`] and `forward`, which is the path of a packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,62 +29,67 @@ use crate::stage::{
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
-/// What is done to a queue between two of its bursts.
+/// A change that a worker applies to a queue between two bursts.
 pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
 
-/// What control asks of a worker, between two rounds.
+/// A command of a control thread, which the worker executes between two rounds.
 pub enum Command {
-    /// Own this queue from now on.
+    /// Adds a queue to the worker.
     Add(OwnedQueue),
-    /// Give back the queues of a port, once what was transmitted has left.
+    /// Removes a port's queues and sends them back, after the transmitted packets have left.
     Remove(PortId, mpsc::Sender<Vec<OwnedQueue>>),
-    /// Change the queues of a port where they are.
+    /// Applies a change to a port's queues. The queues stay with the worker.
     Change(PortId, Change, mpsc::Sender<()>),
-    /// Start or stop capturing.
+    /// Starts (`Some`) or stops (`None`) a capture.
     Capture(Option<CaptureTap>),
-    /// Start or stop tracing.
+    /// Starts (`Some`) or stops (`None`) a trace.
     Trace(Option<Producer<Box<Traced>>>),
-    /// Where copies for the snooper go.
+    /// Sets the ring for copies that go to the IGMP/MLD snooper.
     Punt(PuntRing),
-    /// Bridges may go by OpenFlow's rules from now on.
+    /// Gives the worker flow caches and the rings to the slow path, which OpenFlow bridges need.
     Flows(Box<flows::Flows>),
-    /// They may no longer: give the flows back. What waits is counted as dropped.
+    /// Takes the flow caches and rings from the worker and sends them back. Packets that wait for the slow
+    /// path are counted as dropped.
     NoFlows(mpsc::Sender<Option<Box<flows::Flows>>>),
-    /// Tell what is cached of flows.
+    /// Sends the size and statistics of the worker's flow caches.
     FlowsView(mpsc::Sender<flows::FlowsView>),
-    /// One of so many packets leaves a hint in the exact-match cache of flows; `None`: that cache is off.
+    /// Sets the insertion rate of the exact-match cache: one of this number of packets inserts an entry.
+    /// `None` disables the cache.
     ExactCache(Option<std::num::NonZeroU32>),
-    /// Tell how the queues are doing, and count what the kernel refused of what was sent.
+    /// Sends the state of the worker's queues, and counts packets that the kernel refused after transmission
+    /// as dropped.
     Inspect(mpsc::Sender<Vec<QueueView>>),
-    /// Answer with the free frames in the pool, and the frames in queues.
+    /// Sends the number of free frames in the worker's pool and the number of frames in the worker's queues.
     Frames(mpsc::Sender<(usize, usize)>),
-    /// Tell this one how far a queue has come, or nobody.
+    /// Sets the receiver of a queue's progress reports. `None` ends the reports.
     Finish(PortId, QueueId, Option<Box<dyn Finisher>>),
-    /// Give the queues of a port back as they are, in the middle of whatever they do: another worker goes on with them.
+    /// Removes a port's queues and sends them back without waiting for transmitted packets, so that another
+    /// worker can continue with them.
     Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
-    /// Receive nothing more, finish what other workers hand over, and answer with this number when there is nothing left.
+    /// Stops reception, finishes the packets that other workers hand over, and stores this number in
+    /// [`Status::quiet`] when no work is left.
     Drain(u64),
-    /// Receive again.
+    /// Resumes reception.
     Resume,
-    /// End; the queues go back.
+    /// Ends the worker and sends its queues back.
     Stop(mpsc::Sender<Vec<OwnedQueue>>),
 }
 
-/// What a worker shows of itself besides counters.
+/// State of a worker that control threads can read, besides the counters.
 #[derive(Debug, Default)]
 pub struct Status {
-    /// It sleeps.
+    /// Whether the worker is asleep.
     pub asleep: AtomicBool,
-    /// Of the last [`Command::Drain`] after which it was seen with nothing left to do.
+    /// Number of the last [`Command::Drain`] after which the worker had no work left.
     pub quiet: AtomicU64,
 }
 
-/// See the module documentation.
+/// A worker: queues, snapshot, caches and rings of one thread. See the module documentation.
 pub struct Worker {
     pub(crate) forwarding: Arc<Snapshot<Forwarding>>,
     pub(crate) reader: Reader,
     pub(crate) queues: Vec<OwnedQueue>,
-    /// Packets that the kernel had refused of each of the queues at the last look.
+    /// Number of packets of each queue that the kernel had refused at the last inspection.
     pub(crate) refused: Vec<u64>,
     pub(crate) local: Vec<u16>,
     pub(crate) burst: Burst,
@@ -95,17 +100,18 @@ pub struct Worker {
     pub(crate) status: Arc<Status>,
     pub(crate) trace: Option<Producer<Box<Traced>>>,
     pub(crate) version: u64,
-    /// It receives nothing: the number of the last [`Command::Drain`].
+    /// Number of the last [`Command::Drain`]. The worker receives no packets while this is `Some`.
     pub(crate) draining: Option<u64>,
     pub(crate) finishing: Finishing,
 }
 
 impl Worker {
-    /// The thread's life: rounds, commands and sleep, until told to stop.
+    /// Runs rounds, executes commands and sleeps, until a [`Command::Stop`] arrives.
     pub fn run(mut self) {
         let mut before = tsc();
         loop {
-            // Before the round, after sleep too: whoever told it something and then published a snapshot is obeyed in this order.
+            // Commands are executed before the round, also after sleep. A control thread that sends a command
+            // and then publishes a snapshot relies on this order.
             if !self.commands.is_empty() && self.obey() {
                 return;
             }
@@ -130,7 +136,7 @@ impl Worker {
         }
     }
 
-    /// One look at every queue and every ring; returns the packets found.
+    /// Polls every queue and every ring once. Returns the number of packets found.
     pub fn round(&mut self) -> usize {
         let Self { forwarding, reader, queues, local, burst, tools, links, trace, version, draining, .. } =
             self;
@@ -156,9 +162,9 @@ impl Worker {
         for index in 0..own {
             let begin = tsc();
             let port = queues[index].port;
-            // What comes before a new port is in the snapshot waits in its queue.
+            // Packets that arrive before the snapshot contains the port wait in the queue.
             let Some(view) = forwarding.port(port) else { continue };
-            // So does what comes before there is a decider.
+            // Packets of an OpenFlow bridge wait in the queue until the slow path exists.
             if waits_for_decider(forwarding, port, tools) {
                 continue;
             }
@@ -214,7 +220,7 @@ impl Worker {
                 own.queue.kick(&mut tools.pool);
             }
         }
-        // What has come by patch ports and waits for the decider belongs to no queue's burst any more.
+        // Packets that arrived by patch ports and wait for the slow path belong to no queue's burst.
         let waits = tools.flows.as_ref().is_some_and(|flows| flows.is_waited_for_beyond_queues());
         if self.finishing.active && !waits {
             self.finishing.run(queues, links);
@@ -228,19 +234,22 @@ impl Worker {
         packets
     }
 
-    /// A round, and the commands that have come; false when told to stop. For tests that turn a worker by hand.
+    /// Runs one round and executes the commands that have arrived. Returns false after a [`Command::Stop`].
+    /// For tests that drive a worker without a thread.
     pub fn round_with_commands(&mut self) -> bool {
         self.round();
         !self.obey()
     }
 
-    /// What is cached of flows, for tests and benches that turn a worker by hand.
+    /// Returns the size and statistics of the flow caches. For tests and benches that drive a worker without
+    /// a thread.
     #[must_use]
     pub fn flows_view(&self) -> flows::FlowsView {
         self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default()
     }
 
-    /// Runs `change` while this worker counts as asleep (a test's thread is both worker and control).
+    /// Runs `change` while this worker counts as asleep. For tests in which one thread is both worker and
+    /// control.
     pub fn while_offline<T>(&mut self, change: impl FnOnce() -> T) -> T {
         self.reader.while_offline(change)
     }
@@ -267,7 +276,7 @@ impl Worker {
         });
     }
 
-    /// Carries out what control asks; true when the worker is to end.
+    /// Executes the commands in the mailbox. Returns true when the worker must end.
     #[cold]
     fn obey(&mut self) -> bool {
         while let Some(command) = self.commands.pop() {
@@ -289,7 +298,8 @@ impl Worker {
                 Command::Trace(ring) => self.trace = ring,
                 Command::Punt(ring) => self.tools.punt = Some(ring),
                 Command::Flows(flows) => {
-                    // Of a decider whose end this worker has not been told.
+                    // The old caches belong to a slow path for which this worker received no
+                    // [`Command::NoFlows`].
                     let old = self.leave_flows();
                     self.tools.flows = Some(flows);
                     self.close_flows(old);
@@ -352,7 +362,7 @@ impl Worker {
 
     pub(crate) fn add(&mut self, own: OwnedQueue) {
         if let Some(fd) = own.queue.wait_fd() {
-            // Without a watch the worker still finds the packets at its next nap.
+            // Without a watch on the descriptor, the worker finds the packets when its sleep times out.
             let _ = self.rest.watch(fd);
         }
         self.refused.push(own.queue.counters().tx_invalid);
@@ -360,7 +370,7 @@ impl Worker {
         self.index();
     }
 
-    /// Without flows from now on: what waited for a decision is counted as dropped.
+    /// Detaches the flow caches. Packets that wait for the slow path are counted as dropped.
     fn leave_flows(&mut self) -> Option<Box<flows::Flows>> {
         let mut flows = self.tools.flows.take();
         if let Some(flows) = &mut flows {
@@ -370,7 +380,7 @@ impl Worker {
         flows
     }
 
-    /// Frees the frames of flows that nobody takes.
+    /// Frees the frames that detached flow caches hold.
     fn close_flows(&mut self, gone: Option<Box<flows::Flows>>) {
         let pool = &mut self.tools.pool;
         gone.into_iter().for_each(|mut gone| gone.close(&mut |packet| pool.free(packet)));
@@ -384,7 +394,7 @@ impl Worker {
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
     }
 
-    /// Takes a port's queues out once what was transmitted has left, and settles their accounts.
+    /// Removes a port's queues after the transmitted packets have left, and updates the drop counters.
     fn remove(&mut self, port: PortId) -> Vec<OwnedQueue> {
         self.take(port, |own, refused, tools| {
             for _ in 0..1000 {
@@ -422,7 +432,8 @@ impl Worker {
         gone
     }
 
-    /// Which of its queues a port's packets leave by (the first of that port), and whether any tells its progress.
+    /// Rebuilds the index of each port's transmit queue (the first queue of the port), and the flag for
+    /// queues that report progress.
     fn index(&mut self) {
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
         self.local.clear();
@@ -436,22 +447,24 @@ impl Worker {
     }
 }
 
-/// Where a burst comes from.
+/// The origin of a burst.
 pub(crate) struct Source<'w> {
     pub(crate) forwarding: &'w Forwarding,
     pub(crate) port: PortId,
     pub(crate) view: &'w PortView,
-    /// Index of the own queue that it was received from; `None` when another worker handed it over, or a patch port.
+    /// Index of the worker's queue that received the burst, or `None` when the burst came from another worker
+    /// or a patch port.
     pub(crate) queue: Option<usize>,
-    /// Whether the worker that handed it over has run the port's own stage.
+    /// Whether the worker that handed the burst over has run the port's ingress stage.
     pub(crate) seen: bool,
-    /// The own queue whose burst is in hand: by patch ports, others' packets come of it.
+    /// Index of the queue whose burst the worker processes at the moment. Packets that arrive by patch ports
+    /// derive from this queue's packets, also while `queue` is `None`.
     pub(crate) origin: Option<usize>,
-    /// The worker's, with which tables are asked.
+    /// QSBR reader of the worker, which table lookups need.
     pub(crate) reader: &'w Reader,
 }
 
-/// A packet's whole path, through patch ports as well.
+/// Processes a burst completely, including patch ports.
 pub(crate) fn forward<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
@@ -467,7 +480,8 @@ pub(crate) fn forward<R: Recorder>(
     }
 }
 
-/// A packet's path through one room, from its arrival in memory to the queue it leaves by.
+/// Processes a burst by one port's function, from reception to the transmit queue. Patch ports are not
+/// followed.
 pub(crate) fn path<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
@@ -487,7 +501,7 @@ pub(crate) fn path<R: Recorder>(
         && !view.complete_checksums
         && view.own.is_none()
     {
-        // Nobody asks for their keys.
+        // Plain routed packets need no flow key.
         if router.mirrored.has_vlans() {
             route::untag(port, router, *interface, burst, false, tools);
         }
@@ -506,7 +520,8 @@ pub(crate) fn path<R: Recorder>(
     if !matches!(view.room, Room::Wire(_) | Room::Tagged(..)) || view.own.is_some() {
         parse::run(port, view, spreads.is_some(), burst, tools, recorder);
         begin = count(tools, Stage::Parse, n, begin);
-        // What it refuses takes no room in the rings between workers.
+        // The ingress stage runs first, so that packets that it drops take no space in the rings between
+        // workers.
         if let Some(stage) = view.own.as_ref().filter(|_| !seen) {
             let n = burst.len();
             own::run(port, stage.as_ref(), burst, now, tools, recorder);
@@ -528,7 +543,8 @@ pub(crate) fn path<R: Recorder>(
     count(tools, Stage::Transmit, n, begin);
 }
 
-/// The same path for one packet after the other, telling the trace about those that match.
+/// Processes a burst one packet at a time with a recorder, and reports the packets that match the trace
+/// filter.
 #[cold]
 fn traced(
     source: &Source<'_>,
@@ -541,18 +557,19 @@ fn traced(
 ) {
     for packet in std::mem::take(&mut *burst.packets) {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        // Not the burst's: a wire reads no keys, and of a frame that cannot be read the one before would be left there.
+        // The burst's keys cannot be used. A cross-connect does not parse packets, and a frame that cannot be
+        // parsed leaves the key of an earlier packet in place.
         let key = key_of(&packet, tools.pool.memory(), source.port);
         let mut recorder = TraceRecorder::default();
         recorder.step(0, Step::Received { port: source.port, queue: queue_id(source, exits), len });
         if let (None, Some(key), Some(_)) = (source.queue, &key, &source.view.spread) {
-            // The worker of its queue has given it to this one.
+            // The worker that owns the queue handed the packet to this worker by software RSS.
             recorder.step(0, spread::step(key, tools.id));
         }
         burst.packets.push(packet);
         forward(source, burst, now, exits, tools, &mut recorder);
         if recorder.handed_over() {
-            // The worker that goes on with it tells its story.
+            // The worker that the packet was handed to reports the trace.
             continue;
         }
         let mut asked = key.unwrap_or(FlowKey::ZERO);
@@ -568,7 +585,8 @@ fn queue_id(source: &Source<'_>, exits: &Exits<'_>) -> QueueId {
     source.queue.map_or(QueueId(0), |index| exits.queues[index].id)
 }
 
-/// Takes what one worker has handed over: first what is to be sent, then a burst of one port's packets to be processed.
+/// Takes packets that worker `from` handed over: first the packets to transmit, then a burst of one port's
+/// packets to process.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 fn handed_over(
     forwarding: &Forwarding,
@@ -596,7 +614,7 @@ fn handed_over(
     let mut arrived = None;
     while !burst.packets.is_full() {
         match exits.links.take(from) {
-            // Before there is a decider it waits.
+            // Packets of an OpenFlow bridge wait until the slow path exists.
             Some((packet, port, seen)) if waits_for_decider(forwarding, port, tools) => {
                 exits.links.put_back(from, packet, port, seen);
                 break;
@@ -633,12 +651,12 @@ fn handed_over(
     relayed + n
 }
 
-/// Whether a port's packets cannot be decided yet.
+/// Returns whether a port belongs to an OpenFlow bridge while the worker has no slow path.
 fn waits_for_decider(forwarding: &Forwarding, port: PortId, tools: &Tools) -> bool {
     tools.flows.is_none() && forwarding.port(port).is_some_and(|view| matches!(view.room, Room::Flows(_)))
 }
 
-/// Puts a packet that another worker decided into the outbox.
+/// Puts a packet that another worker has processed into the outbox.
 fn relay(
     forwarding: &Forwarding,
     packet: port::Packet,
@@ -647,7 +665,7 @@ fn relay(
     tools: &mut Tools,
 ) {
     use crate::stage::outbox::Refused;
-    // A queue that has moved on to yet another worker must not send packets in a circle.
+    // The queue may have moved to a third worker. Forwarding the packet again could send packets in a loop.
     if exits.local.get(out.index()).is_none_or(|at| *at == NOT_MINE) {
         return tools.drop_at_output(packet, out, DropReason::PortRemoved);
     }
@@ -662,7 +680,7 @@ fn relay(
     }
 }
 
-/// Packets that came in by a port that is down, or is no port any more.
+/// Drops all packets of a burst whose port is down or has been removed.
 #[cold]
 fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, tools: &mut Tools) {
     for packet in std::mem::take(&mut *burst.packets) {
@@ -670,7 +688,7 @@ fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, tools: &mut Tools
     }
 }
 
-/// Adds a stage's packets and time; returns the time for the next stage to begin with.
+/// Adds packets and elapsed time to a stage's counters. Returns the start time of the next stage.
 #[inline]
 fn count(tools: &Tools, stage: Stage, packets: usize, begin: u64) -> u64 {
     let now = tsc();
@@ -680,7 +698,7 @@ fn count(tools: &Tools, stage: Stage, packets: usize, begin: u64) -> u64 {
     now
 }
 
-/// The time of this round.
+/// Returns the time of this round.
 #[inline]
 fn clock(tools: &mut Tools) -> Now {
     let now = monotonic();
@@ -690,7 +708,7 @@ fn clock(tools: &mut Tools) -> Now {
     now
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC, and its seconds modulo 65,536.
+/// Returns CLOCK_MONOTONIC in nanoseconds, and in seconds modulo 65,536.
 #[must_use]
 #[allow(
     clippy::cast_possible_truncation,

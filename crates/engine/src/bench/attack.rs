@@ -1,9 +1,11 @@
-//! An attack on the tuple space (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against a Software Packet
-//! Classifier", CoNEXT 2019): packets that differ from the rules of an access list in one bit of the source, of the source port and of the
-//! destination port, each combination in turn. Each wants a mask of its own, and packets that no flow matches are asked against all masks.
+//! Tuple space explosion attack (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against
+//! a Software Packet Classifier", CoNEXT 2019). The attack's packets differ from the rules of an access list
+//! in one bit of the source address, of the source port and of the destination port, in all combinations.
+//! Each packet requires a mask of its own, and packets without a megaflow are looked up under all masks.
 //!
-//! Two switches take turns of a few milliseconds, of which one is attacked: what is left of the others' packets. Worker and decider share a
-//! core, so that what the decider does for the attacker is the victim's loss as well.
+//! Two switches run alternately for a few milliseconds, and one of them is attacked. The scenario measures
+//! the remaining rate of the victims' packets. Worker and slow path share a core, so work of the slow path
+//! for the attacker reduces the victims' rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,13 +23,14 @@ use crate::bench::rules::{Switch, drops, ip, leads, sends};
 use crate::bench::{BenchError, Options};
 use crate::engine::owned;
 
-/// What the access list lets through.
+/// Destination port that the access list accepts.
 const SERVICE: u16 = 80;
 const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
-/// Packets a second of the attack: fifteen times as many as the paper's 0.7 Mbit/s.
+/// Rate of the attack in packets per second, which is fifteen times the paper's 0.7 Mbit/s.
 const RATE: u64 = 10_000;
-/// Victims' connections: more than the exact-match cache has room for, so that most packets ask the masks.
+/// Number of connections of the victims. The number exceeds the size of the exact-match cache, so most
+/// packets are looked up by mask.
 const CONNECTIONS: u64 = 65_536;
 const FRAMES: usize = 1024;
 const TURN: Duration = Duration::from_millis(20);
@@ -46,7 +49,7 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// The packet of the attack with this number.
+/// Returns the attack packet with this number.
 fn attacks(number: u64) -> Headers {
     let number = scattered(number).to_le_bytes();
     let [address, from, to] = [number[0] % 32, number[1] % 16, number[2] % 16];
@@ -54,7 +57,7 @@ fn attacks(number: u64) -> Headers {
     Headers { hosts: [9, 1], addresses, protocol: 17, ports: [FRIENDS_PORT ^ 1 << from, SERVICE ^ 1 << to] }
 }
 
-/// Packets of victims, all to the service.
+/// Returns a writer of the victims' packets, all of which are for the service.
 fn victims(side: u32) -> Writes {
     let mut number = 0;
     Box::new(move |frame| {
@@ -66,7 +69,7 @@ fn victims(side: u32) -> Writes {
     })
 }
 
-/// Sends packets of the attack at its rate.
+/// A queue that receives attack packets at the attack rate.
 struct Attacker {
     next: u64,
     due: u64,
@@ -76,7 +79,7 @@ struct Attacker {
 impl Queue for Attacker {
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
         let (now, before, every) = (tsc(), out.len(), tsc_hz() / RATE);
-        // What was not sent while others had the core is not made up for.
+        // Packets that were due while the other switch had the core are not sent later.
         self.due = self.due.max(now.saturating_sub(32 * every));
         while self.due <= now && out.len() < 32 {
             let Some(mut packet) = pool.alloc() else { break };
@@ -117,7 +120,7 @@ impl Queue for Attacker {
     fn close(self: Box<Self>, _pool: &mut FramePool) {}
 }
 
-/// A switch with victims on the first two ports.
+/// Creates a switch with victims on the first two ports.
 fn victim(name: &'static str) -> Result<Switch, BenchError> {
     let mut switch = Switch::new(name, 3, 200_000)?;
     switch.modify(&rules());
@@ -128,13 +131,13 @@ fn victim(name: &'static str) -> Result<Switch, BenchError> {
     Ok(switch)
 }
 
-/// Victims' packets so far, and look-ups by masks of all packets.
+/// Returns the number of victim packets so far, and the number of mask lookups of all packets.
 fn counts(switch: &Switch) -> (u64, u64) {
     let sent = |port| switch.engine.port_totals(PortId(port)).tx_packets;
     (sent(0) + sent(1), switch.worker.flows_view().counters.probes)
 }
 
-/// A turn; what it took and what was done.
+/// Runs one turn. Returns its duration in seconds, and the numbers of victim packets and mask lookups.
 fn turn(switch: &mut Switch) -> (f64, u64, u64) {
     let (begin, before) = (Instant::now(), counts(switch));
     while begin.elapsed() < TURN {
@@ -153,7 +156,7 @@ fn attacked(name: &'static str, row: &'static str, port: u16, options: &Options)
     victim.worker.add(owned(WorkerId(0), PortId(port), QueueId(1), Box::new(attacker)));
     let decider = victim.decider.as_ref().map(crate::Decider::view).ok_or(BenchError::Nothing(name))?;
     let begin = Instant::now();
-    // Until the attack has all that it can get.
+    // The warm-up lasts until the attack has reached its full effect.
     while begin.elapsed() < Duration::from_secs_f64(options.seconds / 4.0) {
         turn(&mut quiet);
         turn(&mut victim);
@@ -188,7 +191,7 @@ fn attacked(name: &'static str, row: &'static str, port: u16, options: &Options)
     Ok(Row { name: row, figures })
 }
 
-/// What is left of others' rate, while somebody attacks by a port of his own, or by theirs.
+/// Measures the victims' remaining rate under an attack by a separate port and by a victim's port.
 pub(super) fn tuple_explosion(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [("by a port of its own", 2), ("by the victims' port", 0)];
     let rows = rows.map(|(row, port)| attacked(name, row, port, options));

@@ -1,5 +1,5 @@
-//! Tables that change: how many changes a second, what one more rule costs packets that do not meet it, and what flows take of
-//! memory.
+//! Scenarios of table changes: changes per second, the cost of one more rule for packets that do not match
+//! it, and the memory of megaflows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use crate::bench::figures::Figures;
 use crate::bench::rules::{Switch, chain, drops, sends, to_prefix};
 use crate::bench::{BenchError, Options};
 
-/// Changes of one bundle.
+/// Number of changes in one bundle.
 const BUNDLE: u32 = 1000;
-/// Rules that the table holds meanwhile.
+/// Number of rules in the table during the measurement.
 const RULES: u32 = 100_000;
 
-/// A rule of a number: of five masks.
+/// Returns the rule with this number. The rules use five masks.
 fn numbered(number: u32) -> Mod {
     let octets = number.to_be_bytes();
     let address = [10, octets[1], octets[2], octets[3]];
@@ -47,8 +47,8 @@ fn removed(change: &Mod) -> Mod {
     }
 }
 
-/// Bundles of a thousand changes, half of them new rules and half rules that go, in a table of a hundred thousand; each ended by a
-/// barrier.
+/// Measures bundles of a thousand changes in a table of a hundred thousand rules. Half of the changes add
+/// rules, and half remove rules. A barrier ends each bundle.
 pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     let (mut first, mut next) = (0_u32, 0_u32);
@@ -65,7 +65,7 @@ pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures
         let mut bundle: Vec<Mod> = (next..next + half).map(numbered).collect();
         bundle.extend((first..first + half).map(|number| removed(&numbered(number))));
         (first, next) = (first + half, next + half);
-        // What a controller sends; to make it is not the switch's work.
+        // The measured time does not include the construction of the bundle, which is a controller's work.
         let begin = Instant::now();
         switch.modify(&bundle);
         let done = Arc::new(AtomicBool::new(false));
@@ -96,10 +96,11 @@ pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures
     ))
 }
 
-/// Rounds with and rounds without the rule.
+/// Number of rounds with the rule, and of rounds without it.
 const ROUNDS: u32 = 30;
 
-/// A bridge of 64 hosts whose rule is NORMAL, and one that drops what is for bridges themselves (IEEE 802.1D), in turns.
+/// Compares a bridge of 64 hosts with a NORMAL rule to the bridge with an additional rule, which drops frames
+/// for bridges (IEEE 802.1D). The two cases alternate.
 pub(super) fn one_rule(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     switch.modify(&[sends(0, 0, Match::ANY, port::NORMAL)]);
@@ -155,7 +156,8 @@ pub(super) fn one_rule(name: &'static str, options: &Options) -> Result<Figures,
     ))
 }
 
-/// Until the change has come into the caches, hosts are known and flows are there again.
+/// Runs the switch until the caches contain the change, the hosts are learned and the megaflows are installed
+/// again.
 fn warm(switch: &mut Switch) {
     let done = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&done);
@@ -166,10 +168,10 @@ fn warm(switch: &mut Switch) {
     }
 }
 
-/// Flows that are weighed.
+/// Number of megaflows whose memory is measured.
 const WEIGHED: usize = 100_000;
 
-/// What a hundred thousand cached flows take, worker and decider together.
+/// Measures the memory of a hundred thousand megaflows in the worker and the slow path.
 pub(super) fn flow_memory(name: &'static str, _: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     switch.modify(&chain(1));

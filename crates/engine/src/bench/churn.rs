@@ -1,5 +1,5 @@
-//! Tables that change: how long a whole one takes to load and what it takes of memory, and what changes do to a worker that forwards
-//! by it meanwhile.
+//! Scenarios of changing routing tables: load time and memory of a full table, and the effect of changes on a
+//! forwarding worker.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -17,55 +17,59 @@ use crate::bench::{BenchError, Options, Scenario};
 use crate::engine::{Engine, EngineConfig, owned};
 use crate::rest::PollMode;
 
-/// Changes a second that are asked for: 100,000 are wanted, and what is due in the last nap of a slice is not done.
+/// Requested rate in changes per second. The target is 100,000, and the changes due in the last sleep of a
+/// slice are not made.
 const RATE: f64 = 102_000.0;
-/// Length of a slice; quiet ones and ones with changes take turns.
+/// Length of a slice. Slices with and without changes alternate.
 const SLICE: Duration = Duration::from_millis(40);
-/// At the beginning of a slice, not measured: until the writer has heard of it.
+/// Time at the beginning of a slice that is not measured, because the writer has not noticed the change yet.
 const SETTLING: Duration = Duration::from_millis(4);
-/// How long the writer sleeps between what is due.
+/// Sleep time of the writer between changes.
 const NAP: Duration = Duration::from_micros(200);
-/// Routes of the writer's own that come and go within those of the table.
+/// Number of additional routes that the writer adds within routes of the table and removes again.
 const GUESTS: usize = 10_000;
-/// Longest recorded number of bursts of each kind.
+/// Maximum number of recorded bursts of each kind.
 const BURSTS: usize = 4 << 20;
 
-/// What loading a table took.
+/// Cost of loading a table.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// IPv4 and IPv6 routes.
+    /// Number of IPv4 and of IPv6 routes.
     pub routes: [usize; 2],
-    /// Seconds that they took, one after the other, as notifications of the kernel come.
+    /// Time to load the routes of each family in seconds. The routes are loaded one after the other, like
+    /// notifications of the kernel.
     pub seconds: [f64; 2],
-    /// Bytes of the tries that look-ups go through.
+    /// Memory of the lookup tries of each family in bytes.
     pub tries: [usize; 2],
-    /// Bytes by which the process has grown: tries, paths, and the prefixes that they are made of.
+    /// Growth of the process's memory in bytes: tries, paths, and prefixes.
     pub resident: u64,
 }
 
-/// What changes did to a worker.
+/// Effect of changes on a worker.
 #[derive(Clone, Debug)]
 pub struct Churn {
-    /// Changes that were applied.
+    /// Number of changes applied.
     pub changes: u64,
-    /// The same in a second of the slices with changes.
+    /// Number of changes applied per second in slices with changes.
     pub changes_per_second: f64,
-    /// Changes that found no room.
+    /// Number of changes refused because a table was full.
     pub refused: u64,
-    /// Packets forwarded.
+    /// Number of packets forwarded.
     pub packets: u64,
-    /// Packets lost.
+    /// Number of packets lost.
     pub loss: u64,
-    /// Nanoseconds of a round (a burst of either port) at the median and at the 99th percentile, with tables at rest.
+    /// Duration of a round (a burst of either port) in nanoseconds without changes: median and 99th
+    /// percentile.
     pub quiet: [f64; 2],
-    /// The same with changes.
+    /// Duration of a round in nanoseconds with changes: median and 99th percentile.
     pub churning: [f64; 2],
 }
 
-/// Loads all routes of the options into tables of both families.
+/// Loads all routes of the options into the tables of both families.
 ///
 /// # Errors
-/// [`BenchError::NoTable`] without routes; [`BenchError::Full`] when they do not fit.
+/// - [`BenchError::NoTable`] without routes.
+/// - [`BenchError::Full`] when the routes do not fit.
 pub fn load(options: &Options) -> Result<Load, BenchError> {
     let domain = EngineConfig::default().domain;
     let families = [false, true].map(|six| routes::family(&options.routes, six));
@@ -88,7 +92,7 @@ pub fn load(options: &Options) -> Result<Load, BenchError> {
     Ok(Load { routes: [families[0].len(), families[1].len()], seconds, tries, resident })
 }
 
-/// Bytes of memory that the process has (`VmRSS`); 0 where the kernel does not tell.
+/// Returns the resident memory of the process in bytes (`VmRSS`), or 0 if the kernel does not report it.
 pub(super) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -96,10 +100,11 @@ pub(super) fn resident() -> u64 {
     1024 * kib.unwrap_or(0)
 }
 
-/// Forwards by all IPv4 routes of the options, while a thread of its own changes them in every other slice.
+/// Forwards by all IPv4 routes of the options, while a separate thread changes the routes in every other
+/// slice.
 ///
 /// # Errors
-/// [`BenchError`] when memory or threads cannot be had, there are no routes, or nothing comes through.
+/// [`BenchError`] when memory or threads cannot be allocated, there are no routes, or no packet is forwarded.
 pub fn churn(options: &Options) -> Result<Churn, BenchError> {
     const NAME: &str = "route-churn";
     let scenario = Scenario::RouteFull4;
@@ -130,7 +135,7 @@ pub fn churn(options: &Options) -> Result<Churn, BenchError> {
     let (bursts, written) = std::thread::scope(|scope| {
         let (orders, table, others) = (&orders, &table, &others);
         let writer = scope.spawn(move || {
-            // The worker keeps its core for itself, if there is another.
+            // The worker has its core for itself, if there is another core.
             if let Some(core) = others.iter().find(|core| **core != options.first_core) {
                 let _ = sync::cpu::pin_current_thread(*core);
             }
@@ -157,14 +162,14 @@ pub fn churn(options: &Options) -> Result<Churn, BenchError> {
     })
 }
 
-/// What the writer is told.
+/// Control flags for the writer.
 #[derive(Default)]
 struct Orders {
     churning: AtomicBool,
     done: AtomicBool,
 }
 
-/// Cycles of each round, with tables at rest and with changes.
+/// Durations of rounds in TSC cycles, without and with changes.
 struct Bursts {
     cycles: [Vec<u64>; 2],
     packets: u64,
@@ -194,24 +199,25 @@ fn measure(options: &Options, orders: &Orders, mut round: impl FnMut() -> usize)
     bursts
 }
 
-/// Nanoseconds at the median and at the 99th percentile.
+/// Returns the median and the 99th percentile in nanoseconds.
 fn percentiles(mut cycles: Vec<u64>) -> [f64; 2] {
     cycles.sort_unstable();
     let ns = 1e9 / tsc_hz() as f64;
     [50, 99].map(|percent| cycles.get(cycles.len() * percent / 100).map_or(0.0, |cycles| *cycles as f64 * ns))
 }
 
-/// What the writer has done.
+/// Results of the writer.
 #[derive(Default)]
 struct Written {
     changes: u64,
     refused: u64,
-    /// Of the slices with changes.
+    /// Duration of the slices with changes.
     seconds: f64,
 }
 
-/// Changes routes while it is told to: half of the changes send a prefix of the table elsewhere, half are longer prefixes within one,
-/// which come and go. So every packet has a route at any time.
+/// Changes routes while the flag is set. Half of the changes set the next hop of a prefix of the table. The
+/// other half adds and removes longer prefixes within a prefix of the table. Every packet therefore has a
+/// route at any time.
 fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {
     let mut written = Written::default();
     let mut random = Random::default();
@@ -221,7 +227,8 @@ fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {
             std::thread::sleep(NAP);
             continue;
         }
-        // Once the worker is done nobody passes by what changes leave behind: then not one more.
+        // After the worker has ended, no reader passes the grace periods that changes need, so no further
+        // change may be made.
         let goes_on = || orders.churning.load(Ordering::Acquire) && !orders.done.load(Ordering::Acquire);
         let (begin, mut applied) = (Instant::now(), 0_u64);
         while goes_on() {

@@ -1,6 +1,6 @@
-//! Two ports in memory whose frames go round for ever: what the engine sends out of one comes in by the other, as whatever packet a
-//! scenario wants next. There are only so many frames, so nothing that is decided slowly piles up: the loop is as quick as what is
-//! measured.
+//! Two in-memory ports whose frames circulate. A frame that the engine transmits by one port is received by
+//! the other port, with the headers of the scenario's next packet. The number of frames is fixed, so slow
+//! processing causes no backlog, and the loop runs at the speed of the code under test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +11,20 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::bench::generator::{FRAME, mac};
 
-/// A packet of TCP or UDP over IPv4.
+/// Headers of a TCP or UDP packet over IPv4.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
-    /// Whose MAC addresses: from, to.
+    /// Host numbers of the source and destination MAC addresses.
     pub hosts: [u32; 2],
-    /// IPv4 addresses: from, to.
+    /// Source and destination IPv4 addresses.
     pub addresses: [u32; 2],
     pub protocol: u8,
-    /// From, to.
+    /// Source and destination ports.
     pub ports: [u16; 2],
 }
 
 impl Headers {
-    /// Writes them into a frame of [`FRAME`] bytes.
+    /// Writes the headers into a frame of [`FRAME`] bytes.
     pub fn write(&self, frame: &mut [u8]) {
         let mut ip: [u8; 20] =
             [0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, self.protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -42,20 +42,20 @@ impl Headers {
         frame[14..34].copy_from_slice(&ip);
         frame[34..36].copy_from_slice(&self.ports[0].to_be_bytes());
         frame[36..38].copy_from_slice(&self.ports[1].to_be_bytes());
-        // Of UDP the length, of TCP part of the sequence number.
+        // These bytes are the length for UDP, and a part of the sequence number for TCP.
         frame[38..42].copy_from_slice(&[0, 26, 0, 0]);
-        // A TCP header without options, and an ACK.
+        // These bytes are the data offset without TCP options, and the ACK flag.
         frame[46..48].copy_from_slice(&[0x50, 0x10]);
     }
 }
 
-/// The MAC address of a host of the benches.
+/// Returns the MAC address of a bench host.
 pub(super) fn mac_of(host: u32) -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = mac(host).to_le_bytes();
     [a, b, c, d, e, f]
 }
 
-/// A number's scattered one (the output function of Vigna's splitmix64).
+/// Returns a pseudorandom permutation of a number (the output function of Vigna's splitmix64).
 pub(super) fn scattered(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -63,10 +63,10 @@ pub(super) fn scattered(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// Writes one packet after the other.
+/// A function that writes one packet after the other.
 pub(super) type Writes = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// One end. See the module documentation.
+/// One of the two ports. See the module documentation.
 pub(super) struct Circuit<W> {
     back: Consumer<Packet>,
     out: Producer<Packet>,
@@ -74,7 +74,8 @@ pub(super) struct Circuit<W> {
     open: Arc<AtomicBool>,
 }
 
-/// Two ends with `frames` frames between them each way; `writers` write what each of them receives, as long as `open` says so.
+/// Creates two ports with `frames` frames in each direction. `writers` write the packets that each port
+/// receives, while `open` is true.
 ///
 /// # Panics
 /// If the pool has fewer than `2 * frames` free frames.
@@ -84,7 +85,7 @@ pub(super) fn circuit<W>(
     writers: [W; 2],
     open: &Arc<AtomicBool>,
 ) -> [Circuit<W>; 2] {
-    // Room for all of them, as some packets go back where they came from.
+    // Each ring has space for all frames, because some packets return to the port that they came from.
     let (mut to_a, back_a) = channel(2 * frames);
     let (mut to_b, back_b) = channel(2 * frames);
     for ring in [&mut to_a, &mut to_b] {
@@ -146,17 +147,18 @@ impl<W: FnMut(&mut [u8]) + Send + 'static> Queue for Circuit<W> {
     }
 }
 
-/// A port with one frame, which goes back where it came from and is a new packet then: how long each was away is told.
+/// A port with one frame, which returns to the port and then becomes a new packet. The port reports the
+/// round-trip time of each packet.
 pub(super) struct Probe<W> {
     here: Option<Packet>,
     sent: u64,
     write: W,
-    /// TSC cycles; when nobody reads them they are lost.
+    /// Round-trip times in TSC cycles. Times are lost if the ring is full.
     told: Producer<u64>,
 }
 
 impl<W: FnMut(&mut [u8]) + Send + 'static> Probe<W> {
-    /// `told` takes the times, in TSC cycles.
+    /// Creates a probe port. `told` receives the round-trip times in TSC cycles.
     pub fn new(pool: &mut FramePool, write: W, told: Producer<u64>) -> Self {
         Probe { here: Some(frame_of(pool)), sent: 0, write, told }
     }

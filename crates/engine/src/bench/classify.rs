@@ -1,4 +1,5 @@
-//! The classifier alone: half a million rules of ten masks and five priorities, as the switch's tables hold them.
+//! Scenario of the classifier alone: half a million rules of ten masks and five priorities, in the form of
+//! the switch's tables.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,17 +13,17 @@ use crate::bench::{BenchError, Options};
 
 const RULES: u64 = 500_000;
 const PRIORITIES: u64 = 5;
-/// Different keys, where they are to be few.
+/// Number of distinct keys in the cases with few keys.
 const FEW: u64 = 100;
-/// Keys that are made before any is looked up.
+/// Number of keys that are prepared before a lookup.
 const BATCH: usize = 512;
-/// Keys that are looked up together, as the decider does with the packets of a turn.
+/// Number of keys that are looked up together, as the slow path does with the upcalls of a turn.
 const TURN: usize = 32;
 
 type Key = [u64; FLOW_WORDS];
 type Rules = Classifier<FLOW_WORDS, u32>;
 
-/// What rules match: fields, and how many of their highest bits.
+/// Fields that rules match, each with the number of its highest bits in the mask.
 const SHAPES: [&[(Field, u32)]; 10] = [
     &[(Field::InPort, 32), (Field::EthDst, 48)],
     &[(Field::EthType, 16), (Field::Ipv4Dst, 32)],
@@ -49,7 +50,7 @@ const SHAPES: [&[(Field, u32)]; 10] = [
     &[(Field::InPort, 32), (Field::EthSrc, 48), (Field::EthType, 16), (Field::Ipv4Src, 32)],
 ];
 
-/// A packet's fields: of ports and tenants there are few.
+/// Returns a field value. Ports and tenants have few values.
 fn value(field: Field, random: u64) -> u128 {
     let random = u128::from(scattered(random));
     match field {
@@ -61,7 +62,7 @@ fn value(field: Field, random: u64) -> u128 {
     }
 }
 
-/// The rule of a number: what it matches, and its priority.
+/// Returns the match and the priority of the rule with this number.
 fn rule(number: u64) -> (Match, u16) {
     let shape = SHAPES[usize::try_from(number).unwrap_or(0) % SHAPES.len()];
     let mut matching = Match::ANY;
@@ -73,7 +74,7 @@ fn rule(number: u64) -> (Match, u16) {
     (matching, u16::try_from(scattered(number) % PRIORITIES).unwrap_or(0))
 }
 
-/// A key that matches a rule, and else is a packet like any other.
+/// Returns a key that matches rule `number` and has arbitrary values in the other fields.
 fn key(number: u64, noise: u64) -> Key {
     const FIELDS: [Field; 10] = [
         Field::InPort,
@@ -96,7 +97,7 @@ fn key(number: u64, noise: u64) -> Key {
     std::array::from_fn(|word| packet[word] & !mask[word] | value[word] & mask[word])
 }
 
-/// Look-ups among half a million rules.
+/// Measures lookups among half a million rules.
 pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut rules = Rules::new(LAYOUT, Uses::default());
     let begin = Instant::now();
@@ -139,16 +140,16 @@ pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figure
     Ok(Figures { scenario: name, rows })
 }
 
-/// How keys are looked up.
+/// Kind of lookup.
 #[derive(Clone, Copy)]
 struct How {
-    /// With what the answers depend on.
+    /// Whether the lookup computes the bits that the result depends on.
     tracked: bool,
-    /// [`TURN`] of them.
+    /// Whether [`TURN`] keys are looked up together.
     together: bool,
 }
 
-/// Looks keys up, and counts those that no rule matches.
+/// Looks up keys and returns the number of keys without a matching rule.
 fn look_up_batch(rules: &Rules, keys: &[Key], how: How) -> usize {
     let mut missed = 0;
     for keys in keys.chunks(TURN) {
@@ -176,7 +177,8 @@ fn look_up_batch(rules: &Rules, keys: &[Key], how: How) -> usize {
     missed
 }
 
-/// Nanoseconds of a look-up: of the quickest batch, and at the median; and how many there were.
+/// Returns the time of a lookup in nanoseconds for the fastest batch and at the median, and the number of
+/// lookups.
 fn look_up(rules: &Rules, distinct: u64, how: How, seconds: f64) -> (f64, f64, u64) {
     let hz = sync::cpu::tsc_hz() as f64;
     let (mut times, mut number) = (Vec::new(), 0_u64);
@@ -184,7 +186,7 @@ fn look_up(rules: &Rules, distinct: u64, how: How, seconds: f64) -> (f64, f64, u
     let begin = Instant::now();
     while begin.elapsed().as_secs_f64() < seconds || times.len() < 3 {
         for (place, own) in (0_u64..).zip(&mut keys) {
-            // The few come in any order, the fresh ones never again.
+            // Few keys repeat in random order. Fresh keys do not repeat.
             let noise = scattered(number + place) % distinct;
             *own = key(scattered(noise) % RULES, noise);
         }

@@ -1,40 +1,41 @@
-//! The scenarios of the tables and of who keeps the caches in step with them: not how quick a packet is, but how a decision is come
-//! by.
+//! Scenarios of the slow path and the tables. The scenarios measure how the actions for a packet are
+//! determined, not the forwarding speed.
 
 use crate::bench::figures::Figures;
 use crate::bench::{BenchError, Options, attack, changes, classify, paper, tenants, upcalls};
 
-/// What is measured.
+/// A scenario of the slow path or the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Look-ups among half a million rules of ten masks and five priorities, without caches.
+    /// Measures lookups among half a million rules of ten masks and five priorities, without caches.
     Classifier,
-    /// Each packet a miss; worker and decider on a core each.
+    /// Measures upcalls: every packet misses the cache. Worker and slow path have a core each.
     Upcall,
-    /// The same through fifteen tables.
+    /// Like `Upcall`, through fifteen tables.
     Upcall15,
-    /// A change that concerns 200,000 cached flows; new flows meanwhile.
+    /// Measures the revalidation of 200,000 megaflows after a change of the rules, and the latency of new
+    /// flows meanwhile.
     Revalidate,
-    /// What caches answer of many tenants' traffic.
+    /// Measures cache hit rates for the traffic of many tenants.
     Production,
-    /// What one more rule costs packets that do not meet it.
+    /// Measures the cost of one more rule for packets that do not match it.
     OneRule,
-    /// Changes of rules, by bundles.
+    /// Measures rule changes in bundles.
     FlowMods,
-    /// The paper's table 1.
+    /// Reproduces table 1 of the NSDI 2015 paper about Open vSwitch.
     PaperTable1,
-    /// The paper's table 2.
+    /// Reproduces table 2 of the NSDI 2015 paper about Open vSwitch.
     PaperTable2,
-    /// The paper's rules, and frames that nobody writes.
+    /// Measures the paper's rules with frames whose headers are never written.
     PaperNull,
-    /// What 100,000 flows take of memory.
+    /// Measures the memory of 100,000 megaflows.
     FlowMemory,
-    /// What an attack on the tuple space leaves of another's rate.
+    /// Measures the remaining rate of other senders during a tuple space explosion attack.
     TupleExplosion,
 }
 
 impl Decision {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 12] = [
         Self::Classifier,
         Self::Upcall,
@@ -50,7 +51,7 @@ impl Decision {
         Self::TupleExplosion,
     ];
 
-    /// Its name on the command line.
+    /// Returns the scenario's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,7 +70,7 @@ impl Decision {
         }
     }
 
-    /// The scenario of that name.
+    /// Returns the scenario with this name, or `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|own| own.name() == name)
@@ -79,13 +80,13 @@ impl Decision {
 /// Runs a scenario.
 ///
 /// # Errors
-/// [`BenchError`] when memory or threads cannot be had, or nothing comes through.
+/// [`BenchError`] when memory or threads cannot be allocated, or no packet is forwarded.
 pub fn decide(decision: Decision, options: &Options) -> Result<Figures, BenchError> {
     let name = decision.name();
     if options.workers > 1 {
         return Err(BenchError::OneWorker(name));
     }
-    // Those with a decider on a core of its own pin their threads themselves.
+    // Scenarios whose slow path has a core of its own pin their threads themselves.
     if !matches!(decision, Decision::Upcall | Decision::Upcall15 | Decision::Revalidate) {
         let _ = sync::cpu::pin_current_thread(options.first_core);
     }

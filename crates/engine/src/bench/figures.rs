@@ -1,20 +1,20 @@
-//! What a scenario of the tables measured: figures by name, in one row or in several.
+//! Results of a scenario: named figures in one or more rows.
 
-/// What a scenario measured.
+/// Results of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Its name.
+    /// Name of the scenario.
     pub scenario: &'static str,
-    /// One row without a name, or several with one each.
+    /// Rows of figures: one row without a name, or several rows with names.
     pub rows: Vec<Row>,
 }
 
-/// Figures that belong together.
+/// A row of figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What is special about them; empty for the only row.
+    /// Name of the row, which is empty for an only row.
     pub name: &'static str,
-    /// Names, which say the unit, and values.
+    /// Names and values of the figures. The name contains the unit.
     pub figures: Vec<(&'static str, f64)>,
 }
 
@@ -23,7 +23,7 @@ impl Figures {
         Figures { scenario, rows: vec![Row { name: "", figures }] }
     }
 
-    /// A figure of a row.
+    /// Returns a figure of a row, or `None` if there is none.
     #[must_use]
     pub fn get(&self, row: &str, figure: &str) -> Option<f64> {
         let row = self.rows.iter().find(|own| own.name == row)?;

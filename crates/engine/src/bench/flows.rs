@@ -1,5 +1,5 @@
-//! Bridges that go by rules: flows are put into the worker's cache as the decider would, so that the tier that a scenario names is the
-//! one that it measures.
+//! Scenarios of OpenFlow bridges. Megaflows are installed in the worker's cache directly, so that a scenario
+//! measures the cache tier in its name.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,24 +16,25 @@ use crate::stage::flows::Flows;
 use crate::state::Room;
 use crate::worker::Worker;
 
-/// What a scenario has cached.
+/// Contents of the flow cache in a scenario.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowLoad {
-    /// Flows of each of the two ports.
+    /// Number of megaflows of each of the two ports.
     pub each: u32,
-    /// Different masks, 1 to 31.
+    /// Number of distinct masks, 1 to 31.
     pub masks: u32,
-    /// The exact-match cache is on, and every packet that it does not know leaves a hint.
+    /// Whether the exact-match cache is enabled, with an insertion by every packet that misses it.
     pub exact: bool,
 }
 
 impl FlowLoad {
-    /// Flows of one port.
+    /// Returns the number of megaflows of one port.
     pub fn flows(self) -> usize {
         self.each as usize
     }
 
-    /// Where packets go: a destination is a flow, in an order that no prefetcher foresees.
+    /// Returns the destinations of packets, one for each megaflow, in an order that no hardware prefetcher
+    /// predicts.
     pub fn destinations(self) -> Destinations {
         let mut all: Vec<u32> = (0..self.each).map(|flow| 0x0a00_0000 + flow).collect();
         let mut state = 0x9e37_79b9_u64;
@@ -45,8 +46,8 @@ impl FlowLoad {
         Destinations::Four(all.into())
     }
 
-    /// Puts its flows into a worker's cache. Masks differ in which of the source's lowest bits they ask for: what the exact key has there is
-    /// the same for all packets.
+    /// Installs the megaflows in a worker's cache. The masks differ in the lowest bits of the source address,
+    /// which have the same value in all packets.
     pub fn put(self, worker: &mut Worker) {
         let Ok(waker) = Waker::new() else { return };
         let waker = Arc::new(waker);
@@ -80,9 +81,9 @@ impl FlowLoad {
     }
 }
 
-/// A bridge whose tables are empty: whatever is not cached is a miss.
+/// Returns an OpenFlow bridge with empty tables, at which packets without a megaflow are misses.
 pub(super) fn room(bridge: Arc<Bridge>) -> Room {
-    // Nobody waits at it: there is no decider.
+    // No thread waits for this waker, because there is no slow path.
     let waker = Arc::new(Waker::new().unwrap_or_else(|error| panic!("an eventfd cannot be had: {error}")));
     let tables = Arc::new(FlowTables::new(0, Pipeline::new(), waker));
     Room::Flows(Arc::new(FlowBridge { tables, bridge }))

@@ -1,5 +1,5 @@
-//! A port in memory that is its own traffic source: what the engine sends out of one end comes back, with new headers, as what the
-//! other end receives.
+//! In-memory ports that generate their own traffic. A frame that the engine transmits by one port is received
+//! by the other port with new headers.
 
 use std::sync::Arc;
 
@@ -7,52 +7,53 @@ use packet::MacAddr;
 use port::{Batch, Capabilities, FrameMemory, FramePool, Packet, Queue, QueueStatus};
 use sync::spsc::{Consumer, Producer, channel};
 
-/// Length of a generated frame in bytes, without the frame check sequence (64 on the wire).
+/// Length of a generated IPv4 frame in bytes, without the frame check sequence (64 on the wire).
 pub const FRAME: u16 = 60;
-/// The same of IPv6: UDP has no room in fewer.
+/// Length of a generated IPv6 frame in bytes. UDP over IPv6 needs more than 60 bytes.
 const FRAME_6: u16 = 64;
 
-/// Where routed packets go, in turn.
+/// Destinations of routed packets, used in turn.
 #[derive(Clone, Debug)]
 pub enum Destinations {
-    /// IPv4.
+    /// IPv4 destinations.
     Four(Arc<[u32]>),
-    /// IPv6.
+    /// IPv6 destinations.
     Six(Arc<[u128]>),
 }
 
-/// What changes from packet to packet.
+/// Part of the headers that changes from packet to packet.
 #[derive(Clone, Debug)]
 enum Aim {
     Hosts(Flows),
-    /// Destinations, the next one's place, and the header's sum without one.
+    /// Destinations, index of the next destination, and checksum of the header without a destination.
     Four(Arc<[u32]>, usize, u32),
     Six(Arc<[u128]>, usize),
 }
 
-/// Which hosts talk to which, in random order.
+/// Hosts that send packets to each other, in random order.
 #[derive(Clone, Copy, Debug)]
 pub struct Flows {
-    /// Hosts on this side, numbered from `first`.
+    /// Number of the first host on this side.
     pub first: u32,
-    /// How many.
+    /// Number of hosts on each side.
     pub hosts: u32,
-    /// First of the other side's as many hosts.
+    /// Number of the first host on the other side.
     pub peer_first: u32,
 }
 
 /// Writes the headers of one packet after the other.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    /// The frame as little-endian words; of an IPv4 frame the last four bytes stay as they are.
+    /// Frame as little-endian words. The last four bytes of an IPv4 frame are constant.
     words: [u64; 8],
     aim: Aim,
     state: u64,
-    /// Source ports stay as they are: a destination is one flow.
+    /// Whether the source port is constant, so that each destination is one flow.
     steady: bool,
 }
 
-/// An address spread over the 46 bits that a locally administered unicast address leaves, its first octet lowest.
+/// Returns the MAC address of a host, pseudorandom in the 46 bits of a locally administered unicast address.
+/// The first byte of the address is the lowest byte of the result.
 #[inline]
 pub(super) fn mac(host: u32) -> u64 {
     let mixed = u64::from(host).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -60,7 +61,7 @@ pub(super) fn mac(host: u32) -> u64 {
 }
 
 impl Writer {
-    /// Frames of UDP over IPv4 between the hosts of `flows`.
+    /// Creates a writer of UDP over IPv4 frames between the hosts of `flows`.
     #[must_use]
     pub fn new(flows: Flows) -> Self {
         let mut template = [0_u8; FRAME as usize];
@@ -75,7 +76,8 @@ impl Writer {
         }
     }
 
-    /// Frames of UDP to a router of that address, for those destinations in turn, from the one at `from` on.
+    /// Creates a writer of UDP frames to the MAC address `router`, for `destinations` in turn, starting at
+    /// index `from`.
     #[must_use]
     pub fn routed(router: MacAddr, destinations: &Destinations, from: usize) -> Self {
         let mut template = [0_u8; FRAME_6 as usize];
@@ -91,7 +93,7 @@ impl Writer {
             }
             Destinations::Six(list) => {
                 template[12..14].copy_from_slice(&[0x86, 0xdd]);
-                // UDP of two octets.
+                // The UDP payload has two bytes.
                 template[14..22].copy_from_slice(&[0x60, 0, 0, 0, 0, 10, 17, 64]);
                 template[22..24].copy_from_slice(&[0x20, 0x01]);
                 template[54..62].copy_from_slice(&[0x04, 0x00, 0, 9, 0, 10, 0, 0]);
@@ -101,14 +103,14 @@ impl Writer {
         Self { words: words(&template), aim, state: 0x2545_f491_4f6c_dd1d ^ from as u64, steady: false }
     }
 
-    /// The same with one source port: each destination is one flow.
+    /// Makes the source port constant, so that each destination is one flow.
     #[must_use]
     pub fn steady(mut self) -> Self {
         self.steady = true;
         self
     }
 
-    /// Bytes of its frames.
+    /// Returns the frame length in bytes.
     #[must_use]
     pub fn frame(&self) -> u16 {
         if matches!(self.aim, Aim::Six(..)) { FRAME_6 } else { FRAME }
@@ -123,15 +125,16 @@ impl Writer {
         self.state ^= self.state << 17;
         let (a, b) = (if self.steady { 0 } else { self.state as u32 }, (self.state >> 32) as u32);
         let port = |word: u64| word & 0xffff_ffff_0000_ffff | u64::from(a & 0xffff) << 16;
-        // Whole words are written, so that a reader right behind is not held up by stores narrower than its loads.
+        // The frame is written in whole words, so that a following reader is not delayed by stores narrower
+        // than its loads.
         match &mut self.aim {
             Aim::Hosts(flows) => {
-                // A multiply picks a host in range without a division.
+                // A multiplication selects a host without a division.
                 let pick = |r: u32| ((u64::from(r) * u64::from(flows.hosts)) >> 32) as u32;
                 let (src, dst) = (mac(flows.first + pick(a)), mac(flows.peer_first + pick(b)));
                 self.words[0] = dst | src << 48;
                 self.words[1] = src >> 16 | self.words[1] & 0xffff_ffff_0000_0000;
-                // The source port, at octets 34 and 35.
+                // The source port is at bytes 34 and 35.
                 self.words[4] = port(self.words[4]);
             }
             Aim::Four(destinations, at, sum) => {
@@ -140,7 +143,8 @@ impl Writer {
                 let sum = *sum + (to >> 16) + (to & 0xffff);
                 let sum = (sum >> 16) + (sum & 0xffff);
                 let sum = !((sum >> 16) + sum) as u16;
-                // The checksum at octets 24 and 25, the destination from 30 to 33, the source port behind it.
+                // The checksum is at bytes 24 and 25, the destination at bytes 30 to 33, followed by the
+                // source port.
                 let to = to.swap_bytes();
                 self.words[3] =
                     self.words[3] & 0x0000_ffff_ffff_0000 | u64::from(sum.swap_bytes()) | u64::from(to) << 48;
@@ -149,7 +153,7 @@ impl Writer {
             Aim::Six(destinations, at) => {
                 let to = destinations[*at].swap_bytes();
                 *at = if *at + 1 == destinations.len() { 0 } else { *at + 1 };
-                // The destination from octet 38 to 53, the source port behind it.
+                // The destination is at bytes 38 to 53, followed by the source port.
                 self.words[4] = self.words[4] & 0x0000_ffff_ffff_ffff | (to as u64) << 48;
                 self.words[5] = (to >> 16) as u64;
                 self.words[6] = self.words[6] & 0xffff_0000_0000_0000 | (to >> 80) as u64;
@@ -167,7 +171,7 @@ impl Writer {
     }
 }
 
-/// IPv4 and UDP of a frame of 60 bytes, the IPv4 checksum and the destination open.
+/// IPv4 and UDP header of a 60-byte frame, without IPv4 checksum and destination.
 const UDP4: [u8; 28] = [
     0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, // IPv4
     0x04, 0x00, 0, 9, 0, 26, 0, 0, // UDP
@@ -181,8 +185,9 @@ fn words(template: &[u8]) -> [u64; 8] {
     words
 }
 
-/// The source: writes new headers into a burst of packets. Never inlined: with and without the work to be measured it must be the very same
-/// instructions at the same addresses, or its own differences count as the work's.
+/// Writes new headers into a burst of packets. The function is never inlined: runs with and without the code
+/// under test must execute identical instructions at identical addresses. Otherwise, differences of the
+/// source would count as differences of the code under test.
 #[inline(never)]
 pub fn fill(writer: &mut Writer, memory: &FrameMemory, packets: &mut [Packet]) {
     for packet in packets.iter() {
@@ -193,14 +198,15 @@ pub fn fill(writer: &mut Writer, memory: &FrameMemory, packets: &mut [Packet]) {
     }
 }
 
-/// One end. See the module documentation.
+/// One of the two ports. See the module documentation.
 pub struct GeneratorQueue {
     back: Consumer<Packet>,
     out: Producer<Packet>,
     writer: Writer,
 }
 
-/// Two ends with `frames` frames in rotation each way; `a` and `b` write what each of them receives.
+/// Creates two ports with `frames` frames in each direction. `a` and `b` write the packets that the
+/// respective port receives.
 ///
 /// # Panics
 /// If `pool` has fewer than `2 * frames` free frames.
@@ -215,7 +221,7 @@ pub fn pair(pool: &mut FramePool, frames: usize, a: Writer, b: Writer) -> (Gener
             assert!(fits && ring.push(packet).is_ok(), "the ring holds every frame");
         }
     }
-    // What b transmits comes back to a, and the reverse.
+    // Packets transmitted by b are received by a, and the reverse.
     let a = GeneratorQueue { back: back_a, out: to_b, writer: a };
     let b = GeneratorQueue { back: back_b, out: to_a, writer: b };
     (a, b)

@@ -1,8 +1,8 @@
-//! `trivium bench`: the real engine over in-memory ports, unprivileged.
+//! Benchmarks for `trivium bench`: the engine over in-memory ports, without privileges.
 //!
-//! At least 8,192 distinct frames are in rotation and their headers are written anew for every packet, so that no scenario lives in
-//! the first-level cache. What the source costs is measured alone, in turns with the scenario in the same run, and is not part of
-//! `ns_per_packet`.
+//! At least 8,192 distinct frames circulate, and the headers are written for every packet, so that no
+//! scenario runs from the first-level cache alone. The cost of the packet source is measured separately,
+//! alternating with the scenario in the same run, and is not part of `ns_per_packet`.
 
 mod attack;
 mod changes;
@@ -27,30 +27,30 @@ pub use generator::{Destinations, Flows, GeneratorQueue, Writer, pair};
 pub use routes::{Popularity, Route, parse};
 pub use scenario::{Options, Report, Scenario, run};
 
-/// Why a bench could not run.
+/// An error of a benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// Frame memory could not be had.
+    /// Frame memory could not be allocated.
     #[error(transparent)]
     Memory(#[from] port::MemoryError),
     /// The engine could not be started.
     #[error(transparent)]
     Engine(#[from] crate::EngineError),
-    /// A descriptor or a thread could not be had.
+    /// A descriptor or a thread could not be created.
     #[error("the bench's decider cannot be started ({0}); raise the limits of open files and of threads")]
     Os(#[from] std::io::Error),
-    /// The table has no room for the routes.
+    /// The table has no space for the routes.
     #[error(transparent)]
     Full(#[from] router::FibError),
-    /// The scenario routes by a table, and there is none.
+    /// The scenario needs a routing table, and the options contain none.
     #[error("scenario {0} needs a table of that family; name a file of prefixes with --table")]
     NoTable(&'static str),
-    /// Nothing came through.
+    /// No packet was forwarded.
     #[error(
         "scenario {0}: no packet came through in the measured time; this is a defect of the engine, please report it"
     )]
     Nothing(&'static str),
-    /// More workers than the scenario knows how to use.
+    /// The scenario supports only one worker.
     #[error("scenario {0} runs with one worker only; leave --workers away")]
     OneWorker(&'static str),
 }

@@ -1,8 +1,8 @@
-//! The tables of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 7.2: connections that come and go, through the
-//! paper's four rules, with the classifier's ways to keep flows few switched on and off.
+//! Scenarios of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 7.2: short connections
+//! through the paper's four rules, with the classifier's optimizations enabled and disabled.
 //!
-//! Worker and decider take turns on one core. A connection is ten packets, five each way, as netperf's TCP_CRR has them; 400 are open at
-//! the same time.
+//! Worker and slow path run alternately on one core. A connection has ten packets, five in each direction,
+//! like netperf's TCP_CRR. 400 connections are open at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,14 +17,14 @@ use crate::bench::rules::{Switch, ip, sends, to_prefix};
 use crate::bench::{BenchError, Options};
 
 const SESSIONS: u64 = 400;
-/// Packets of a connection each way.
+/// Number of packets of a connection in each direction.
 const EACH_WAY: u8 = 5;
-/// Connections for each second that a measurement is to take.
+/// Number of connections for each second of measurement time.
 const CONNECTIONS: f64 = 40_000.0;
-/// Flows that the caches hold at most, so that the limit is none.
+/// Flow limit of the caches, which is never reached.
 const FLOWS: u32 = 2_000_000;
 
-/// All off but what is named.
+/// Classifier options with all optimizations disabled.
 const NONE: Uses = Uses {
     sorted: false,
     staged: false,
@@ -40,7 +40,7 @@ fn all() -> Uses {
     Uses::default()
 }
 
-/// Highest priority first, as the paper has them.
+/// Returns the paper's rules, highest priority first.
 fn rules() -> Vec<Mod> {
     let mut service = to_prefix([9, 1, 1, 1], 32).with(Field::IpProto, 6);
     service.put(Field::TcpSrc, 10, 0xffff);
@@ -58,7 +58,7 @@ fn rules() -> Vec<Mod> {
 struct Side {
     is_server: bool,
     next: usize,
-    /// Of each session the connection, and its packets so far.
+    /// For each session, the number of the connection and its packets so far.
     sessions: Vec<(u64, u8)>,
     done: Arc<AtomicU64>,
 }
@@ -89,7 +89,7 @@ impl Side {
     }
 }
 
-/// Connections through the rules, with what a row has switched on.
+/// Measures connections through the rules, with the options of one row.
 fn connections(
     name: &'static str,
     row: &'static str,
@@ -144,7 +144,7 @@ fn connections(
     Ok(Row { name: row, figures })
 }
 
-/// Each way to keep flows few, alone and all together.
+/// Measures each optimization alone and all together.
 pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [
         ("megaflows off", all(), false),
@@ -158,7 +158,7 @@ pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, B
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// The exact-match cache beside them.
+/// Measures the optimizations with and without the exact-match cache.
 pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [
         ("exact on, optimisations on", true, all()),
@@ -170,8 +170,8 @@ pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, B
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// What the engine makes of frames as DPDK's `net_null` has them: nobody writes them, so that all are of one flow for each port, which the
-/// rule below the paper's sends to the other port.
+/// Measures frames like those of DPDK's `net_null`. The frames are never written, so all frames of a port
+/// belong to one flow, which a rule below the paper's rules sends to the other port.
 pub(super) fn null(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, FLOWS)?;
     switch.modify(&rules());
@@ -188,7 +188,8 @@ pub(super) fn null(name: &'static str, options: &Options) -> Result<Figures, Ben
     }
     let (begin, mut packets) = (Instant::now(), 0);
     while begin.elapsed().as_secs_f64() < options.seconds {
-        // The decider looks at its two flows twice a second, and they would go without it.
+        // The slow path revalidates its two megaflows twice a second. Without revalidation, they would
+        // expire.
         switch.turn();
         for _ in 0..1000 {
             packets += switch.worker.round();

@@ -1,4 +1,4 @@
-//! What the routing scenarios route by, and where their packets go.
+//! Routing tables and packet destinations of the routing scenarios.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -12,25 +12,26 @@ use sync::qsbr::Domain;
 
 use crate::bench::generator::Destinations;
 
-/// Destinations that the source goes through, again and again.
+/// Number of destinations, which the packet source repeats.
 const DESTINATIONS: usize = 1 << 20;
-/// Next hops of the full tables.
+/// Number of next hops of the full tables.
 pub const NEXT_HOPS: u8 = 64;
-/// The device of the next hops, which none of the benches' ports has a name for.
+/// Interface index of the next hops in the kernel's numbering. None of the bench's ports has a name for this
+/// number.
 const DEVICE: u32 = 7;
-/// Words of each trie.
+/// Number of words of each trie.
 const WORDS: usize = 1 << 22;
 
-/// The address of the interface that packets arrive by.
+/// MAC address of the interface on which packets arrive.
 pub const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 1]);
 
-/// A prefix of a table: its first address and how many bits count.
+/// A prefix of a table: the first address and the prefix length.
 pub type Route = (IpAddr, u8);
 
-/// Prefixes from a text that has one a line.
+/// Parses prefixes from a text with one prefix per line.
 ///
 /// # Errors
-/// The number of the line that holds no prefix, with what it holds.
+/// Number and contents of a line that is not a prefix.
 pub fn parse(text: &str) -> Result<Vec<Route>, (usize, String)> {
     let line = |(number, line): (usize, &str)| {
         let route = line.trim().split_once('/').and_then(|(address, length)| {
@@ -42,16 +43,16 @@ pub fn parse(text: &str) -> Result<Vec<Route>, (usize, String)> {
     text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()).map(line).collect()
 }
 
-/// Which packets of a table there are most of.
+/// Distribution of packets over the prefixes of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popularity {
-    /// Every prefix is as likely as any other.
+    /// Uniform distribution over all prefixes.
     Even,
-    /// The n-th prefix, in an order by chance, is as likely as 1/n (Zipf).
+    /// Zipf distribution: the n-th prefix, in a random order, has weight 1/n.
     Zipf,
 }
 
-/// A small generator of random numbers (xorshift): benches must do the same in every run.
+/// A deterministic pseudorandom number generator (xorshift), so that runs are repeatable.
 pub struct Random(u64);
 
 impl Default for Random {
@@ -68,26 +69,26 @@ impl Random {
         self.0
     }
 
-    /// A number less than `limit`.
+    /// Returns a number less than `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         let wide = u128::from(self.next()) * limit as u128;
         usize::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// The number of a next hop.
+    /// Returns the number of a next hop.
     pub fn next_hop(&mut self) -> u8 {
         u8::try_from(self.below(NEXT_HOPS.into())).unwrap_or(0)
     }
 }
 
-/// Routes and neighbours of a bench, as who changes them has them.
+/// Routes and neighbors of a bench, as their writer holds them.
 pub struct RoutesOf {
     pub fib: Fib,
     adjacencies: Adjacencies,
 }
 
 impl RoutesOf {
-    /// No routes yet, and so many next hops, all of them known.
+    /// Creates tables without routes and with `next_hops` resolved next hops.
     pub fn none(domain: &Arc<Domain>, workers: usize, next_hops: u8) -> RoutesOf {
         let mut adjacencies = Adjacencies::new(domain, 1024, workers);
         adjacencies.bind(DEVICE, Some(1));
@@ -97,10 +98,10 @@ impl RoutesOf {
         RoutesOf { fib: Fib::new(domain, WORDS, 1024), adjacencies }
     }
 
-    /// Lets a route lead to the next hop of a number, whatever it did before.
+    /// Sets the next hop of a route, and adds the route if necessary.
     ///
     /// # Errors
-    /// [`FibError`]: nothing has changed.
+    /// [`FibError`], without a change of the tables.
     pub fn set(&mut self, (address, length): Route, next_hop: u8) -> Result<(), FibError> {
         let RoutesOf { fib, adjacencies } = self;
         let path = Path::Ways(vec![Way { interface: DEVICE, gateway: Some(gateway(next_hop)), weight: 1 }]);
@@ -110,10 +111,10 @@ impl RoutesOf {
         }
     }
 
-    /// Takes a route out.
+    /// Removes a route.
     ///
     /// # Errors
-    /// [`FibError`]: nothing has changed.
+    /// [`FibError`], without a change of the tables.
     pub fn remove(&mut self, (address, length): Route) -> Result<(), FibError> {
         let RoutesOf { fib, adjacencies } = self;
         match address {
@@ -127,16 +128,16 @@ fn gateway(nth: u8) -> IpAddr {
     Ipv4Addr::new(198, 18, 0, nth).into()
 }
 
-/// Tables and neighbours of a bench; they must live as long as their routers.
+/// Tables and neighbors of a bench, which must outlive the routers that use them.
 pub struct Tables {
     pub routes: RoutesOf,
     pub destinations: Destinations,
 }
 
-/// Routes and random destinations within them.
+/// Creates tables of the routes, and random destinations within the routes.
 ///
 /// # Errors
-/// [`FibError`] when they do not fit.
+/// [`FibError`] when the routes do not fit.
 pub fn tables(
     domain: &Arc<Domain>,
     routes: &[Route],
@@ -176,7 +177,7 @@ pub fn tables(
     Ok(Tables { routes: held, destinations })
 }
 
-/// The sums of the first so many shares of all.
+/// Returns the cumulative weights of a Zipf distribution, normalized to 1.
 fn zipf(count: usize) -> Vec<f64> {
     let mut sum = 0.0;
     let mut sums: Vec<f64> = (1..=count)
@@ -207,7 +208,7 @@ fn within6(address: IpAddr, length: u8, noise: u128) -> u128 {
 }
 
 impl Tables {
-    /// How many destinations there are.
+    /// Returns the number of destinations.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.destinations {
@@ -216,7 +217,7 @@ impl Tables {
         }
     }
 
-    /// The router as the packets of `inside` meet it: all leave by `outside`.
+    /// Returns the router for packets that arrive on `inside`. All packets leave by `outside`.
     #[must_use]
     pub fn router(&self, inside: PortId, outside: PortId) -> Router {
         let interface = |port| Some(Interface { port, mac: OWN, mtu: 1500, vrrp: false });
@@ -236,15 +237,15 @@ impl Tables {
     }
 }
 
-/// The one route of `route-1`.
+/// Returns the only route of `route-1`.
 #[must_use]
 pub fn one() -> Vec<Route> {
     vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 8)]
 }
 
-/// Those of one family.
+/// Returns the routes of one address family, without a default route.
 #[must_use]
 pub fn family(routes: &[Route], six: bool) -> Vec<Route> {
-    // A default route would be no table.
+    // A table with a default route would not exercise the trie.
     routes.iter().copied().filter(|(address, length)| address.is_ipv6() == six && *length > 0).collect()
 }

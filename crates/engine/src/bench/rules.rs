@@ -1,4 +1,5 @@
-//! A bridge with rules, a worker and a decider: what the scenarios of the tables turn, by hand or on a core each.
+//! An OpenFlow bridge with a worker and a slow path, for scenarios that run both on one thread or on a core
+//! each.
 
 #![allow(clippy::disallowed_types, reason = "the decider's bridges stand behind a lock of control threads")]
 
@@ -24,7 +25,7 @@ use crate::rest::PollMode;
 use crate::state::{PortView, Room};
 use crate::worker::{Worker, monotonic};
 
-/// See the module documentation. OpenFlow's number of port `n` is `n + 1`.
+/// A switch for scenarios. See the module documentation. Port `n` has the OpenFlow port number `n + 1`.
 pub(crate) struct Switch {
     ports: u16,
     pub engine: Engine,
@@ -35,7 +36,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Without rules and queues. `flows`: how many the caches hold at most.
+    /// Creates a switch without rules and queues. `flows` is the flow limit.
     pub fn new(name: &'static str, ports: u16, flows: u32) -> Result<Switch, BenchError> {
         let depot = depot(2)?;
         let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
@@ -54,7 +55,7 @@ impl Switch {
         let bridge = Arc::new(Bridge::new(&config, 0x5eed));
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridge))])));
-        // Above the limit there is room for ports that have less than their share.
+        // The cache has space above the limit, for ports that have less than their share.
         let limits = FlowLimits { flows: flows + flows / 4, ..FlowLimits::default() };
         let mut decider = engine.decider(limits, waker, bridges)?;
         decider.allow(flows);
@@ -69,7 +70,7 @@ impl Switch {
         Ok(Switch { ports, engine, worker, decider: Some(decider), tables, pool })
     }
 
-    /// Gives the worker a queue.
+    /// Adds a queue to the worker.
     pub fn plug(&mut self, port: u16, queue: Box<dyn Queue>) {
         self.worker.add(owned(WorkerId(0), PortId(port), QueueId(0), queue));
     }
@@ -77,13 +78,14 @@ impl Switch {
     /// Changes the tables.
     ///
     /// # Panics
-    /// If a change is refused: scenarios know what they do.
+    /// If a change is refused.
     pub fn modify(&self, mods: &[Mod]) {
         let done = self.tables.change(|pipeline| pipeline.modify(mods, monotonic().ns));
         assert!(done.is_ok(), "a rule of the bench is refused: {done:?}");
     }
 
-    /// One round of the worker and one of the decider, on this thread; packets that the worker found.
+    /// Runs one round of the worker and one of the slow path on this thread. Returns the number of packets
+    /// that the worker found.
     pub fn turn(&mut self) -> usize {
         let packets = self.worker.round();
         if let Some(decider) = &mut self.decider {
@@ -92,12 +94,12 @@ impl Switch {
         packets
     }
 
-    /// Packets lost so far.
+    /// Returns the number of packets lost so far.
     pub fn lost(&self) -> u64 {
         (0..self.ports).map(|port| self.engine.port_totals(PortId(port)).dropped()).sum()
     }
 
-    /// Runs `work` while the decider has a core of its own, if there is another than the worker's.
+    /// Runs `work` while the slow path runs on a core of its own, if there is a core other than the worker's.
     pub fn beside<T>(
         &mut self,
         options: &Options,
@@ -105,7 +107,7 @@ impl Switch {
     ) -> Result<T, BenchError> {
         let Some(decider) = self.decider.take() else { return Err(BenchError::Nothing("decider")) };
         let knobs = decider.knobs();
-        // As they were before the first scenario pinned its thread.
+        // The allowed cores are read before the first scenario pins its thread.
         static CORES: OnceLock<Vec<usize>> = OnceLock::new();
         let cores = CORES.get_or_init(|| sync::cpu::allowed_cores().unwrap_or_default());
         let core = cores.iter().copied().find(|core| *core != options.first_core);
@@ -115,7 +117,8 @@ impl Switch {
             }
             decider.run();
         })?;
-        // Not before the other cores are known: a thread may use those that the one which made it may.
+        // This thread is pinned after the slow path's thread was created, because a new thread inherits the
+        // allowed cores of its creator.
         let _ = sync::cpu::pin_current_thread(options.first_core);
         let done = work(self);
         knobs.stop.store(true, Ordering::Release);
@@ -138,29 +141,29 @@ fn pipeline(ports: u16) -> Pipeline {
     pipeline
 }
 
-/// A rule that sends to a port.
+/// Returns a rule that outputs to a port.
 pub(crate) fn sends(table: u8, priority: u16, matching: Match, port: u32) -> Mod {
     let actions = vec![Action::Output { port, max_len: 0xffff }];
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::apply(actions))))
 }
 
-/// A rule that drops.
+/// Returns a rule that drops.
 pub(super) fn drops(table: u8, priority: u16, matching: Match) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::default())))
 }
 
-/// A rule that leads to another table.
+/// Returns a rule that continues with another table.
 pub(super) fn leads(table: u8, priority: u16, matching: Match, to: u8) -> Mod {
     let instructions = Instructions { goto: Some(to), ..Instructions::default() };
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, instructions)))
 }
 
-/// IPv4.
+/// Returns a match on IPv4 packets.
 pub(super) fn ip() -> Match {
     Match::ANY.with(Field::EthType, 0x0800)
 }
 
-/// A prefix of the IPv4 destination.
+/// Returns a match on a prefix of the IPv4 destination.
 pub(super) fn to_prefix(address: [u8; 4], length: u32) -> Match {
     let mut matching = ip();
     let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
@@ -169,13 +172,13 @@ pub(super) fn to_prefix(address: [u8; 4], length: u32) -> Match {
     matching
 }
 
-/// Rules that send from either of the first two ports to the other and from the third back to itself, by the last of so many
-/// tables, in a way that every packet to another address is another flow.
+/// Returns rules for a chain of `tables` tables. The last table forwards between the first two ports, and
+/// from the third port back to itself. Packets to different addresses match different megaflows.
 pub(super) fn chain(tables: u8) -> Vec<Mod> {
     let mut rules = Vec::new();
     let last = tables - 1;
     for table in 0..last {
-        // Nobody's: what a look-up passes on its way.
+        // These rules match no packet, but lookups must consider them.
         for host in 0..50_u32 {
             let address = mac_number(1_000_000 + u32::from(table) * 100 + host);
             rules.push(drops(table, 20, Match::ANY.with(Field::EthDst, address)));
@@ -184,7 +187,7 @@ pub(super) fn chain(tables: u8) -> Vec<Mod> {
         }
         rules.push(leads(table, 1, Match::ANY, table + 1));
     }
-    // No prefix, so that nothing shorter than the mask tells that an address is not this one.
+    // The mask is not a prefix, so no shorter mask distinguishes other addresses from this one.
     let mut nobody = ip();
     nobody.put(Field::Ipv4Dst, 0, 0x00ff_ffff);
     rules.push(drops(last, 10, nobody));
@@ -194,7 +197,7 @@ pub(super) fn chain(tables: u8) -> Vec<Mod> {
     rules
 }
 
-/// The MAC address of a host, as OpenFlow's fields have it.
+/// Returns the MAC address of a host as a value of an OpenFlow field.
 pub(super) fn mac_number(host: u32) -> u128 {
     super::circuit::mac_of(host).iter().fold(0, |number, octet| number << 8 | u128::from(*octet))
 }

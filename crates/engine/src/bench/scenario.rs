@@ -1,4 +1,4 @@
-//! The scenarios, how they are measured, and the report.
+//! Forwarding scenarios, their measurement, and the report.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,42 +21,43 @@ use crate::stage::{Tools, parse};
 use crate::state::{Forwarding, PortView, Room};
 use crate::worker::Worker;
 
-/// Frames in rotation, over both directions.
+/// Number of circulating frames, in both directions together.
 pub(super) const ROTATION: usize = 8192;
-/// Length of one measured slice; scenario and source take turns.
+/// Length of one measured slice. Slices of the scenario and of the packet source alternate.
 const SLICE: Duration = Duration::from_millis(4);
-/// Longest wait for the workers to come up to speed.
+/// Maximum time for the workers to warm up.
 const WARM_UP: Duration = Duration::from_secs(20);
 pub(super) const A: PortId = PortId(0);
 pub(super) const B: PortId = PortId(1);
 
-/// What is measured.
+/// A forwarding scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// Receive and transmit, unparsed.
+    /// Measures reception and transmission without parsing.
     PortToPort,
-    /// The parse stage alone.
+    /// Measures the parse stage alone.
     Parse,
-    /// The learning bridge with 64 hosts.
+    /// Measures the learning bridge with 64 hosts.
     Bridge,
-    /// The learning bridge with 100,000 hosts in random order.
+    /// Measures the learning bridge with 100,000 hosts in random order.
     Bridge100k,
-    /// The router with one route and a million destinations within it.
+    /// Measures the router with one route and a million destinations within it.
     Route1,
-    /// The router with all IPv4 routes of a table and a million destinations within them.
+    /// Measures the router with all IPv4 routes of a table and a million destinations within them.
     RouteFull4,
-    /// The same of IPv6.
+    /// Measures the router with all IPv6 routes of a table and a million destinations within them.
     RouteFull6,
-    /// OpenFlow: 4,096 flows, each answered by the exact-match cache.
+    /// Measures an OpenFlow bridge with 4,096 flows, all of which hit the exact-match cache.
     Emc,
-    /// OpenFlow: 100,000 flows of so many masks, the exact-match cache off.
+    /// Measures an OpenFlow bridge with 100,000 megaflows of the given number of masks, with the exact-match
+    /// cache disabled.
     Megaflow(u8),
-    /// The same with the exact-match cache on, which holds one in twelve of them.
+    /// Like `Megaflow`, with the exact-match cache enabled, which holds one in twelve flows.
     MegaflowExact(u8),
 }
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 18] = [
         Self::PortToPort,
         Self::Parse,
@@ -78,7 +79,7 @@ impl Scenario {
         Self::MegaflowExact(30),
     ];
 
-    /// Its name on the command line.
+    /// Returns the scenario's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -103,31 +104,32 @@ impl Scenario {
         }
     }
 
-    /// The scenario of that name.
+    /// Returns the scenario with this name, or `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// Hosts on both sides together.
+    /// Returns the number of hosts on both sides together.
     fn hosts(self) -> u32 {
         if self == Self::Bridge100k { 100_000 } else { 64 }
     }
 
-    /// What the packets of one side are.
+    /// Returns the writer of the packets of one side.
     pub(super) fn writer(self, side: u32, tables: Option<&Tables>) -> Writer {
         let half = self.hosts() / 2;
         if let Some(load) = self.flows() {
             return Writer::routed(OWN, &load.destinations(), side as usize * load.flows() / 2).steady();
         }
         match tables {
-            // The sides go through the destinations at two places, so that neither warms the caches for the other.
+            // The sides use destinations at different positions, so that neither warms the caches for the
+            // other.
             Some(tables) => Writer::routed(OWN, &tables.destinations, side as usize * tables.len() / 2),
             None => Writer::new(Flows { first: side * half, hosts: half, peer_first: (1 - side) * half }),
         }
     }
 
-    /// The flows that it has cached, if it goes by rules.
+    /// Returns the contents of the flow cache, or `None` if the scenario does not use an OpenFlow bridge.
     fn flows(self) -> Option<FlowLoad> {
         match self {
             Self::Emc => Some(FlowLoad { each: 2048, masks: 1, exact: true }),
@@ -139,7 +141,8 @@ impl Scenario {
         }
     }
 
-    /// Whether it routes by a table, and by IPv6.
+    /// Returns whether the scenario routes IPv6 (true) or IPv4 (false) by a table. Returns `None` if the
+    /// scenario needs no table.
     #[must_use]
     pub fn table(self) -> Option<bool> {
         match self {
@@ -149,7 +152,7 @@ impl Scenario {
         }
     }
 
-    /// The tables that it routes by, if it does.
+    /// Returns the routing tables of the scenario, or `None` if the scenario does not route.
     fn tables(self, domain: &Arc<Domain>, options: &Options) -> Result<Option<Tables>, BenchError> {
         let routes = match self.table() {
             Some(six) => routes::family(&options.routes, six),
@@ -163,60 +166,63 @@ impl Scenario {
     }
 }
 
-/// How to measure.
+/// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Measured time.
+    /// Measured time in seconds.
     pub seconds: f64,
-    /// Workers; each has a queue of both ports.
+    /// Number of workers. Each worker has a queue of both ports.
     pub workers: usize,
-    /// First core; workers take the following ones.
+    /// Number of the first core. Further workers use the cores that follow.
     pub first_core: usize,
-    /// Heap allocations of the process so far (from the binary's counting allocator).
+    /// Function that returns the number of heap allocations of the process so far (from the binary's counting
+    /// allocator).
     pub allocations: fn() -> u64,
-    /// The table of the scenarios that route by one.
+    /// Routes for the scenarios that route by a table.
     pub routes: Vec<Route>,
-    /// Which of its prefixes most packets go to.
+    /// Distribution of packets over the routes.
     pub popularity: Popularity,
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Scenario.
+    /// Name of the scenario.
     pub scenario: &'static str,
-    /// Million packets a second of all workers, source included.
+    /// Million packets per second of all workers, with the cost of the packet source.
     pub mpps: f64,
-    /// Nanoseconds per packet and worker, source aside; median of the slices.
+    /// Nanoseconds per packet and worker, without the cost of the packet source. The value is the median of
+    /// the slices.
     pub ns_per_packet: f64,
-    /// The same in TSC cycles.
+    /// TSC cycles per packet and worker, without the cost of the packet source.
     pub tsc_cycles_per_packet: f64,
-    /// Nanoseconds per packet that the source costs alone; median of the slices.
+    /// Nanoseconds per packet of the packet source alone. The value is the median of the slices.
     pub source_ns: f64,
-    /// Nanoseconds per packet of the fastest slice, less those of the source's fastest: near what the median would be with nobody else on the
-    /// core. With several workers, which are not measured in slices, the median again.
+    /// Nanoseconds per packet of the fastest slice, minus those of the packet source's fastest slice. The
+    /// value estimates the median on an otherwise idle core. With several workers, which are not measured in
+    /// slices, the value equals the median.
     pub best_ns: f64,
-    /// Heap allocations in the measured part.
+    /// Number of heap allocations during the measurement.
     pub allocations: u64,
-    /// Packets lost in the measured part.
+    /// Number of packets lost during the measurement.
     pub loss: u64,
-    /// Packets measured.
+    /// Number of packets measured.
     pub packets: u64,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// Whether huge pages back the frames.
+    /// Whether the frame memory uses huge pages.
     pub huge_pages: bool,
 }
 
 impl Report {
-    /// Milliseconds that one slice lasts.
+    /// Length of one slice in milliseconds.
     pub const SLICE_MS: u128 = SLICE.as_millis();
 }
 
-/// Runs `scenario`.
+/// Runs a forwarding scenario.
 ///
 /// # Errors
-/// [`BenchError`] when memory or threads cannot be had, or nothing comes through.
+/// [`BenchError`] when memory or threads cannot be allocated, or no packet is forwarded.
 pub fn run(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let _ = sync::cpu::pin_current_thread(options.first_core);
     match scenario {
@@ -264,7 +270,7 @@ pub(super) fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn
     }
 }
 
-/// Measures slices of `work` and of `source` in turns; each returns the packets of one turn.
+/// Measures slices of `work` and of `source` alternately. Each function returns the packets of one call.
 fn measure(
     options: &Options,
     mut work: impl FnMut() -> usize,
@@ -313,13 +319,13 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// One burst of the source alone: what the generator's `receive` does beyond taking packets off a ring.
+/// Runs the packet source for one burst: the work of the generator's `receive` without the ring.
 fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemory) -> usize {
     fill(writer, memory, rotation.next_burst());
     BURST
 }
 
-/// Packets that are used in turn, a burst at a time.
+/// Packets that are used in turn, one burst at a time.
 struct Rotation {
     bursts: Vec<Box<Batch>>,
     at: usize,
@@ -349,7 +355,7 @@ fn rotation(pool: &mut port::FramePool, frame: u16) -> Rotation {
 fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let depot = depot(2)?;
     let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
-    // Before there is a reader that would have to pass by what loading leaves behind.
+    // The tables are loaded before the worker's reader exists, which would delay the reuse of table memory.
     let tables = scenario.tables(&config.domain, options)?;
     let (engine, mut workers) = Engine::prepare(&config, depot.clone())?;
     let Some(worker) = workers.first_mut() else { return Err(BenchError::Nothing(scenario.name())) };
@@ -374,14 +380,15 @@ fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     report(scenario, options, with, alone, packets, allocations, loss, time, &memory)
 }
 
-/// Publishes from the thread that also is the worker: its reader must not hold the grace period up.
+/// Publishes a snapshot on the thread that also runs the worker. The worker's reader is offline meanwhile, so
+/// that it does not block the grace period.
 pub(super) fn publish(engine: &Engine, worker: &mut Worker, change: &impl Fn(&mut Forwarding)) {
     worker.reader.offline();
     engine.update(change);
     worker.reader.online();
 }
 
-/// Runs until every host has been learned and floods have ended.
+/// Runs the worker until every host has been learned and floods have ended.
 pub(super) fn warm_up(scenario: Scenario, worker: &mut Worker) {
     let packets = scenario.hosts() as usize * 40 + 4 * ROTATION;
     let mut seen = 0;
@@ -434,7 +441,8 @@ fn report(
     let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
     let best = least(&with) - least(&alone);
     let (with, alone) = (median(with), median(alone));
-    // The least of both are of different slices: their difference is no best where the source has had a better slice alone.
+    // The two minima are from different slices. The difference may exceed the difference of the medians if
+    // the source had a faster slice alone.
     let best = best.min(with - alone);
     Ok(Report {
         scenario: scenario.name(),
@@ -451,7 +459,8 @@ fn report(
     })
 }
 
-/// Waits until every worker has carried what [`warm_up`] carries: then all have obeyed their commands and every host is known.
+/// Waits until every worker has processed the number of packets of [`warm_up`]. All commands are executed and
+/// all hosts are learned then.
 fn await_warm(scenario: Scenario, engine: &Engine) -> Result<(), BenchError> {
     let wanted = (scenario.hosts() as usize * 40 + 4 * ROTATION) as u64;
     let begin = Instant::now();
@@ -464,7 +473,7 @@ fn await_warm(scenario: Scenario, engine: &Engine) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Several workers, each on a core with a queue of both ports.
+/// Runs a scenario on several workers, each on its core with a queue of both ports.
 fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let n = options.workers;
     let depot = depot(n + 1)?;

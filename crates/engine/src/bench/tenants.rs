@@ -1,5 +1,6 @@
-//! Many tenants on one host: what a hypervisor's switch sees, in the proportions that the NSDI 2015 paper reports of its thousand hosts:
-//! few hosts have most of the traffic, connections are mostly short, and some tenants have access lists of ports or of prefixes.
+//! Scenario of many tenants on one host, in the proportions that the NSDI 2015 paper reports for a thousand
+//! hypervisors. A few hosts cause most of the traffic, most connections are short, and some tenants have
+//! access lists of ports or of prefixes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,21 +14,22 @@ use crate::bench::rules::{Switch, leads, mac_number, sends};
 use crate::bench::{BenchError, Options};
 
 const TENANTS: u32 = 64;
-/// Hosts of a tenant on either side.
+/// Number of hosts of a tenant on each side.
 const HOSTS: u32 = 8;
-/// Connections that are open on either side at the same time.
+/// Number of connections that are open on each side at a time.
 const OPEN: usize = 256;
-/// Ports that access lists let through.
+/// Ports that access lists accept.
 const SERVICES: [u16; 8] = [22, 53, 80, 443, 3306, 5432, 6379, 8080];
-/// Prefixes that access lists of addresses let through, each of 24 bits.
+/// Number of 24-bit prefixes that access lists of addresses accept.
 const PREFIXES: u32 = 200;
 
-/// The host of a number, of a tenant, on a side.
+/// Returns the number of a host, from the tenant, the side and the host's number within them.
 fn host(tenant: u32, side: u32, number: u32) -> u32 {
     (tenant * 2 + side) * HOSTS + number
 }
 
-/// One in four tenants has an access list of ports, one in eight one of prefixes.
+/// Returns whether a tenant has an access list of ports. One in four tenants has one, and one in eight
+/// tenants has an access list of prefixes.
 fn has_ports(tenant: u32) -> bool {
     tenant % 4 == 1
 }
@@ -36,13 +38,14 @@ fn has_prefixes(tenant: u32) -> bool {
     tenant % 8 == 2
 }
 
-/// An outside network that access lists know.
+/// Returns an external network that access lists accept.
 fn outside(number: u32) -> u32 {
     let random = scattered(u64::from(number)).to_le_bytes();
     u32::from_be_bytes([20 + random[0] % 150, random[1], random[2], 0])
 }
 
-/// Whose a packet is, what its tenant lets through, and where its destination is.
+/// Returns the rules of three tables: the tenant of a packet, the tenant's access list, and the location of
+/// the destination.
 fn rules() -> Vec<Mod> {
     let mut rules = Vec::new();
     let of = |tenant: u32| Match::ANY.with(Field::Metadata, u128::from(tenant) + 1);
@@ -63,7 +66,7 @@ fn rules() -> Vec<Mod> {
                 back.put(Field::TcpSrc, u128::from(service), 0xffff);
                 rules.extend([leads(1, 20, there, 2), leads(1, 20, back, 2)]);
             }
-            // Sent back, not dropped: there are only so many frames.
+            // The packets are sent back and not dropped, because the number of frames is fixed.
             rules.push(sends(1, 10, tcp, port::IN_PORT));
         } else if has_prefixes(tenant) {
             for number in 0..PREFIXES {
@@ -84,14 +87,14 @@ fn rules() -> Vec<Mod> {
     rules
 }
 
-/// A connection from one side: what its packets are, and how many are left.
+/// A connection from one side: the headers of its packets, and the number of packets left.
 #[derive(Clone, Copy)]
 struct Connection {
     headers: Headers,
     left: u32,
 }
 
-/// One side's connections.
+/// Connections of one side.
 struct Side {
     side: u32,
     state: u64,
@@ -115,14 +118,15 @@ impl Side {
         (self.random() % u64::from(end)) as u32
     }
 
-    /// A number of 0 to `end` - 1, the first ones more often (Zipf's law, nearly).
+    /// Returns a number from 0 to `end` - 1, with small numbers more frequent (approximately Zipf's law).
     fn ranked(&mut self, end: u32) -> u32 {
         let (first, second) = (self.below(end) + 1, self.below(end) + 1);
         let share = u64::from(first) * u64::from(second) / u64::from(end);
         u32::try_from(share).unwrap_or(0).min(end - 1)
     }
 
-    /// Half of the connections have up to 8 packets, one in a thousand thousands (Pareto's law, exponent 1.1).
+    /// Returns the number of packets of a connection. Half of the connections have up to 8 packets, and one
+    /// in a thousand has thousands (Pareto distribution with exponent 1.1).
     fn length(&mut self) -> u32 {
         let uniform = (self.random() >> 11) as f64 / (1_u64 << 53) as f64;
         let length = 4.0 / (1.0 - uniform).powf(1.0 / 1.1);
@@ -136,14 +140,14 @@ impl Side {
         let (from, to) = (self.below(HOSTS), self.below(HOSTS));
         let hosts = [host(tenant, self.side, from), host(tenant, 1 - self.side, to)];
         let inside = hosts.map(|host| 0x0a00_0001 + host);
-        // A third of the connections are of the world outside, behind a gateway that is one of the hosts.
+        // A third of the connections are with external addresses, behind a gateway that is one of the hosts.
         let addresses = match self.below(6) {
             0 => [outside(self.ranked(PREFIXES)) + 1 + self.below(254), inside[1]],
             1 => [inside[0], outside(self.ranked(PREFIXES)) + 1 + self.below(254)],
             _ => inside,
         };
         let client = 32_768 + u16::try_from(self.below(28_000)).unwrap_or(0);
-        // One in fifty tries a port that nobody let through.
+        // One in fifty connections tries an arbitrary port, which access lists reject in most cases.
         let services = u32::try_from(SERVICES.len()).unwrap_or(1);
         let service = match self.below(50) {
             0 => u16::try_from(self.below(65_536)).unwrap_or(0),
@@ -164,7 +168,7 @@ impl Side {
     }
 }
 
-/// What caches answer of a host's traffic.
+/// Measures cache hit rates for the traffic of a host.
 pub(super) fn production(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     switch.modify(&rules());

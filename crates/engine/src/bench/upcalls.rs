@@ -1,4 +1,4 @@
-//! Packets that no cache knows, with worker and decider on a core each; and caches that follow their tables.
+//! Scenarios of upcalls, with worker and slow path on a core each, and of revalidation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +13,14 @@ use crate::bench::figures::{Figures, Row};
 use crate::bench::rules::{Switch, chain, sends};
 use crate::bench::{BenchError, Options};
 
-/// Frames on their way each way: less than of one port may be with the decider.
+/// Number of frames in each direction, which is less than the limit of one port's packets at the slow path.
 const FRAMES: usize = 256;
-/// Flows of the scenarios that fill the caches.
+/// Number of megaflows in the scenarios that fill the caches.
 const FLOWS: usize = 200_000;
-/// Longest wait for something that has to happen.
+/// Maximum time to wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A new destination each time, from the first on.
+/// Returns a writer of packets with a new destination each.
 fn fresh(side: u32) -> impl FnMut(&mut [u8]) + Send + 'static {
     let mut number: u32 = 0;
     move |frame| {
@@ -30,7 +30,7 @@ fn fresh(side: u32) -> impl FnMut(&mut [u8]) + Send + 'static {
     }
 }
 
-/// Each packet a miss: how many a second are decided, cached and sent.
+/// Measures upcalls per second. Every packet misses the cache, and is translated, cached and forwarded.
 pub(super) fn upcall(name: &'static str, tables: u8, options: &Options) -> Result<Figures, BenchError> {
     let flows = u32::try_from(FLOWS).unwrap_or(u32::MAX);
     let mut switch = Switch::new(name, 2, flows)?;
@@ -40,7 +40,7 @@ pub(super) fn upcall(name: &'static str, tables: u8, options: &Options) -> Resul
     switch.plug(0, Box::new(a));
     switch.plug(1, Box::new(b));
     let (asked, seconds) = switch.beside(options, |switch| {
-        // The caches fill, and from then on flows come and go.
+        // The warm-up fills the caches. From then on, megaflows are installed and evicted.
         let warm = Duration::from_secs_f64((options.seconds / 4.0).min(1.0));
         rounds(switch, warm);
         let (before, begin) = (switch.tables.upcalls(), Instant::now());
@@ -66,7 +66,7 @@ pub(super) fn upcall(name: &'static str, tables: u8, options: &Options) -> Resul
     ))
 }
 
-/// Turns the worker for so long.
+/// Runs the worker for the given time.
 fn rounds(switch: &mut Switch, time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -76,8 +76,8 @@ fn rounds(switch: &mut Switch, time: Duration) {
     }
 }
 
-/// A change that concerns every cached flow: how long it takes until all of them have been followed through the tables again, and
-/// what flows that are new meanwhile wait.
+/// Measures the time to revalidate all megaflows after a change that concerns each of them, and the latency
+/// of new flows meanwhile.
 pub(super) fn revalidate(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [("1 table", 1), ("15 tables", 15)];
     let rows = rows.map(|(row, tables)| revalidated(name, row, tables, options));
@@ -90,7 +90,8 @@ fn revalidated(
     tables: u8,
     options: &Options,
 ) -> Result<Row, BenchError> {
-    // Room for what the probe adds, and for none of it the time-out of full caches.
+    // The limit leaves space for the probe's megaflows, so that the short idle timeout of a full cache does
+    // not apply.
     let mut switch = Switch::new(name, 3, 2 * u32::try_from(FLOWS).unwrap_or(u32::MAX / 2))?;
     switch.modify(&chain(tables));
     let open = Arc::new(AtomicBool::new(true));
@@ -116,7 +117,8 @@ fn revalidated(
         let flows = switch.worker.flows_view().flows;
         let (mut all, mut during) = (Vec::new(), Vec::new());
         for turn in 0..3_u16 {
-            // Every flow's packets leave elsewhere from now on: back, and in the next turn again by the other port.
+            // The change redirects the packets of every megaflow: back to the port of arrival, and in the
+            // next turn to the other port again.
             let from = |port: u32| Match::ANY.with(Field::InPort, u128::from(port));
             let to = |other: u32| if turn % 2 == 0 { port::IN_PORT } else { other };
             let changes = [sends(tables - 1, 1, from(1), to(2)), sends(tables - 1, 1, from(2), to(1))];
@@ -154,7 +156,7 @@ fn revalidated(
     Ok(Row { name: row, figures })
 }
 
-/// What has been told so far.
+/// Returns the reported times in microseconds.
 fn microseconds(times: &mut Consumer<u64>) -> Vec<f64> {
     let mut all = Vec::new();
     while let Some(cycles) = times.pop() {

@@ -1,69 +1,77 @@
-//! What each port may have of a worker's cache: so many masks, and a share of the flows.
+//! Per-port limits in a worker's flow cache: a number of masks, and a share of the megaflows.
 //!
-//! A packet that no flow matches was asked against every mask of its port. Whoever knows an access list can send one packet for each
-//! combination of bits at which an address, a port and another differ from it, and each leaves a mask (L. Csikor et al., "Tuple Space Explosion: A
-//! Denial-of-Service Attack Against a Software Packet Classifier", CoNEXT 2019). So a port has [`MASKS`]. What is beyond them is cached with every bit
-//! of its packet, under one mask for all such flows: one probe more, and long flows are as quick as ever. A mask that serves few
-//! packets gives its place to one that is asked for more often, so that who came first does not keep the others out.
+//! A packet that matches no megaflow is looked up under every mask of its port. A sender that knows an access
+//! list can send one packet for each combination of bits at which addresses and ports differ from the list's
+//! entries. Each packet then adds a mask (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service
+//! Attack Against a Software Packet Classifier", CoNEXT 2019).
 //!
-//! Flows up to the limit are whoever's they are; the quarter above it is for ports that have less than their share, and at the limit silent flows of
-//! ports that have more go soon.
+//! A port therefore has at most [`MASKS`] masks. Further megaflows are installed with an exact-match mask
+//! that all of them share. This adds one probe, and long connections stay as fast as before. A mask that
+//! serves few packets is replaced by a mask that is requested more often, so early masks do not keep later
+//! ones out.
+//!
+//! Up to the flow limit, any port may add megaflows. A reserve of a quarter of the limit above it is for
+//! ports that have less than their share. When the limit is reached, idle megaflows of ports above their
+//! share are removed soon.
 
 use std::collections::HashMap;
 
 use packet::PortId;
 use switch::flow::{Flow, packet_and_beyond_bits, packet_bits};
 
-/// Different masks of one port in one worker's cache, those of every bit aside.
+/// Maximum number of masks of one port in one worker's cache, without the exact-match masks.
 pub(super) const MASKS: usize = 64;
-/// Masks that were not let in and are counted.
+/// Maximum number of rejected masks that are counted per port.
 const ASKED: usize = 1024;
-/// A mask goes when another one is asked for by so many times as many packets as it served.
+/// Factor by which the requests for a rejected mask must exceed the packets of an installed mask to replace
+/// that mask.
 const OUTDONE: u64 = 2;
-/// How often one has to be asked for, to be worth it.
+/// Minimum number of requests for a rejected mask to replace an installed mask.
 const WORTH: u64 = 16;
 
-/// A mask that flows have.
+/// A mask with installed megaflows.
 #[derive(Default)]
 struct Mask {
     flows: u32,
-    /// Packets that it served, those of long ago counting less.
+    /// Number of packets that the megaflows of the mask have matched. The number is halved at each turn.
     earned: u64,
-    /// Its flows are to go.
+    /// Whether the megaflows of the mask are to be removed.
     outdone: bool,
 }
 
-/// What flows of a port have in a worker's cache.
+/// Usage of one port in one worker's cache.
 #[derive(Default)]
 struct Port {
     flows: usize,
-    /// By their hashes.
+    /// Installed masks by hash.
     masks: HashMap<u64, Mask>,
-    /// Masks that were not let in since the last turn, with how often they were asked for.
+    /// Masks rejected since the last turn, by hash, with the number of requests.
     asked: HashMap<u64, u64>,
 }
 
-/// See the [module](self).
+/// Per-port limits of all ports. See the [module](self) documentation.
 #[derive(Default)]
 pub(super) struct Budgets {
     ports: HashMap<(usize, PortId), Port>,
-    /// There are masks that are to go.
+    /// Whether any mask is to be replaced.
     outdone: bool,
 }
 
 impl Budgets {
-    /// Whether a flow of this port may be kept, when there are so many in all.
+    /// Returns whether a megaflow of this port may be installed. `all` is the number of all megaflows, and
+    /// `limit` is the flow limit.
     pub fn has_room(&self, worker: usize, port: PortId, all: usize, limit: usize) -> bool {
         all < limit || all < limit + limit / 4 && !self.is_over_share(worker, port, limit)
     }
 
-    /// Whether a port has more flows than it may have while there is no room for others.
+    /// Returns whether a port has at least its share of the flow limit.
     pub fn is_over_share(&self, worker: usize, port: PortId, limit: usize) -> bool {
         let own = self.ports.get(&(worker, port)).map_or(0, |port| port.flows);
         own >= limit / (self.ports.len() + 1)
     }
 
-    /// Whether a flow of a port may have a mask of its own kind, by the mask's hash.
+    /// Returns whether a megaflow of a port may use the mask with this hash. Counts a request for the mask
+    /// otherwise.
     pub fn admits(&mut self, worker: usize, port: PortId, mask: u64) -> bool {
         let Some(port) = self.ports.get_mut(&(worker, port)) else { return true };
         match port.masks.get(&mask) {
@@ -77,17 +85,17 @@ impl Budgets {
         false
     }
 
-    /// A flow is given out.
+    /// Counts an installed megaflow.
     pub fn add(&mut self, worker: usize, port: PortId, mask: u64) {
         let port = self.ports.entry((worker, port)).or_default();
         port.flows += 1;
         let mask = port.masks.entry(mask).or_default();
         mask.flows += 1;
-        // The packet that it was made for.
+        // The packet that caused the upcall counts.
         mask.earned += 1;
     }
 
-    /// A flow is gone.
+    /// Counts a removed megaflow.
     pub fn remove(&mut self, worker: usize, port: PortId, mask: u64) {
         let Some(own) = self.ports.get_mut(&(worker, port)) else { return };
         own.flows -= 1;
@@ -102,7 +110,7 @@ impl Budgets {
         }
     }
 
-    /// A flow has served packets.
+    /// Counts packets that a megaflow has matched.
     pub fn earn(&mut self, worker: usize, port: PortId, mask: u64, packets: u64) {
         let port = self.ports.get_mut(&(worker, port));
         if let Some(mask) = port.and_then(|port| port.masks.get_mut(&mask)) {
@@ -110,7 +118,7 @@ impl Budgets {
         }
     }
 
-    /// Whether flows of this mask are to make room for another's.
+    /// Returns whether the megaflows of this mask are to be removed to make space for another mask.
     pub fn is_outdone(&self, worker: usize, port: PortId, mask: u64) -> bool {
         self.outdone
             && self
@@ -120,7 +128,8 @@ impl Budgets {
                 .is_some_and(|mask| mask.outdone)
     }
 
-    /// Now and then: which masks have not earned what others would have.
+    /// Selects the masks to replace: masks that have matched fewer packets than rejected masks would have.
+    /// Called at regular intervals.
     pub fn turn(&mut self, every_bit: [u64; 2]) {
         self.outdone = false;
         for port in self.ports.values_mut() {
@@ -144,7 +153,8 @@ impl Budgets {
     }
 }
 
-/// Every bit of a packet, and of what stands beyond its key where the fate depends on any of that: two masks for all flows.
+/// Returns the exact-match mask of a packet, with the extended key if `mask` contains any of it. There are
+/// two such masks.
 pub(super) fn every_bit(mask: &Flow) -> Flow {
     let is_beyond = mask.beyond().0.iter().any(|word| *word != 0);
     if is_beyond { packet_and_beyond_bits() } else { packet_bits() }
@@ -202,7 +212,7 @@ mod tests {
         budgets.remove(0, PORT, 0);
         assert!(budgets.admits(0, PORT, 1000));
         budgets.add(0, PORT, 1000);
-        // What was of old does not count for ever.
+        // Packets of long ago lose their weight.
         for _ in 0..20 {
             budgets.turn(EVERY_BIT);
         }

@@ -1,5 +1,5 @@
-//! What the decider tells of the flows it has given out, and throws away when told to: a slice in each round, so that packets of unknown
-//! flows never wait for a list of 200,000.
+//! Dumps and purges of the megaflows. Each round processes a slice, so that upcalls never wait for a list of
+//! 200,000 megaflows.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -11,56 +11,58 @@ use super::Decider;
 use super::record::{Fate, Record};
 use crate::flows::{Asked, FlowTables, Live};
 
-/// Flows of one slice.
+/// Number of megaflow records that a dump or purge processes per round.
 const SLICE: usize = 256;
-/// Flows on their way to whoever asked.
+/// Number of megaflows that the channel to the requester holds.
 const QUEUE: usize = 1024;
-/// Octets that a flow's words take, about: those of a mask of several fields, allocations' heads. Its fate is others', too.
+/// Approximate memory of a megaflow's words in bytes: a mask of several fields, with allocation overhead. The
+/// cached actions are shared and not included.
 const WORDS: usize = 128;
 
-/// A flow that a worker has.
+/// A megaflow as shown in a dump.
 #[derive(Clone)]
 pub struct MegaflowView {
-    /// The worker.
+    /// Number of the worker whose cache holds the megaflow.
     pub worker: usize,
-    /// The port that its packets come in by.
+    /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
-    /// Its bits, without those of the port.
+    /// Flow key of the megaflow, without the port.
     pub flow: Flow,
-    /// Which bits.
+    /// Mask of the megaflow, without the port.
     pub mask: Flow,
-    /// Packets so far.
+    /// Number of packets that matched.
     pub packets: u64,
-    /// Octets so far.
+    /// Number of bytes that matched.
     pub bytes: u64,
-    /// When the last came (0: none yet), in nanoseconds.
+    /// Time of the last packet in nanoseconds, or 0 if no packet has matched.
     pub used_ns: u64,
     fate: Arc<Fate>,
 }
 
 impl MegaflowView {
-    /// What is done to its packets.
+    /// Returns the operations that the megaflow applies to packets.
     #[must_use]
     pub fn ops(&self) -> &[Op] {
         &self.fate.compiled.program.ops
     }
 
-    /// Rules that it stands for, in the order met.
+    /// Returns the rules that the megaflow's packets match, in order.
     #[must_use]
     pub fn rules(&self) -> &[RuleRef] {
         &self.fate.rules
     }
 }
 
-/// Something that takes more than one round.
+/// A request that takes more than one round.
 pub(super) enum Job {
     Dump { bridge: u16, at: usize, to: SyncSender<MegaflowView> },
     Purge { bridge: u16, at: usize, done: Option<Box<dyn FnOnce() + Send>> },
 }
 
 impl FlowTables {
-    /// The flows that workers have of this bridge; the list ends when all have been told or nobody listens. Those that come or go meanwhile
-    /// may be told or not.
+    /// Returns a channel of the megaflows of this bridge. The channel closes after the last megaflow.
+    /// Megaflows that are installed or removed during the dump may or may not be included. Dropping the
+    /// receiver ends the dump.
     #[must_use]
     pub fn megaflows(&self) -> Receiver<MegaflowView> {
         let (to, views) = sync_channel(QUEUE);
@@ -68,15 +70,16 @@ impl FlowTables {
         views
     }
 
-    /// Has workers throw away what they have cached of this bridge, and calls `done` when they all have been told to. A
-    /// [`FlowTables::barrier`] that is asked for after that waits until they have.
+    /// Removes all megaflows of this bridge from the workers' caches. `done` is called when all removals have
+    /// been sent to the workers. A [`FlowTables::barrier`] requested after that waits until the workers have
+    /// removed the megaflows.
     pub fn purge(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Purge(Box::new(done)));
     }
 }
 
 impl Decider {
-    /// A slice of everything that is under way; whether there was anything to do.
+    /// Processes a slice of each dump and purge. Returns whether there was any work.
     pub(super) fn jobs(&mut self) -> bool {
         let mut did = false;
         for mut job in std::mem::take(&mut self.jobs) {
@@ -92,7 +95,7 @@ impl Decider {
         did
     }
 
-    /// Whether it told anything, and whether it goes on.
+    /// Sends a slice of the megaflows. Returns whether any was processed, and whether the dump continues.
     fn dump(&self, bridge: u16, at: &mut usize, to: &SyncSender<MegaflowView>) -> (bool, bool) {
         let from = *at;
         let end = (from + SLICE).min(self.records.len());
@@ -103,7 +106,7 @@ impl Decider {
             {
                 match to.try_send(view(record)) {
                     Ok(()) => {}
-                    // Whoever asked takes them at his pace.
+                    // The receiver determines the speed of the dump.
                     Err(TrySendError::Full(_)) => return (*at > from, true),
                     Err(TrySendError::Disconnected(_)) => return (true, false),
                 }
@@ -132,7 +135,7 @@ impl Decider {
         false
     }
 
-    /// Octets that the flows' records take, about.
+    /// Returns the approximate memory of the megaflow records in bytes.
     pub(super) fn memory(&self) -> usize {
         let places = self.records.capacity() * size_of::<Option<Record>>()
             + self.names.capacity() * size_of::<(u64, u32)>();

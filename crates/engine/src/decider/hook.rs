@@ -1,7 +1,9 @@
-//! Hot flows in the driver hook: which are there, what they count, and when those that were taken out are gone for good.
+//! Offload of hot megaflows to the driver hook: selection, statistics, and removal with a grace period.
 //!
-//! A flow is hot by what it has had since it was last judged, in workers and hook together. One that is taken out may still be met by a
-//! program that runs; its last counts are taken, and its slot goes to others, when those have ended. A barrier waits for the same.
+//! A megaflow is hot or cold by its packet rate since the last evaluation, in workers and hook together.
+//! Running programs may still match a megaflow after its removal from the hook. When these programs have
+//! ended, the slow path reads the final statistics and reuses the slot. Barriers wait for the same grace
+//! period.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,88 +17,89 @@ use super::record::{Counts, Fate};
 use super::{Decider, ROUND_NS, Record};
 use crate::flows::{FlowBridge, Kind};
 
-/// Packets a second from which a flow goes to the hook.
+/// Packets per second from which a megaflow is installed in the hook.
 const HOT: u64 = 200;
-/// Packets a second below which it leaves the hook again.
+/// Packets per second below which a megaflow is removed from the hook.
 const COLD: u64 = 40;
-/// Nanoseconds of which a flow is judged, at least.
+/// Minimum time in nanoseconds between two evaluations of a megaflow.
 const JUDGED_NS: u64 = ROUND_NS * 3 / 4;
-/// How long programs are waited for at the end.
+/// Time that a terminating slow path waits for running programs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a flow has done in the hook.
+/// Statistics of a megaflow in the hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HookCounts {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Octets.
+    /// Number of bytes.
     pub bytes: u64,
-    /// When the last came, in nanoseconds of the workers' clock.
+    /// Time of the last packet, in nanoseconds of the workers' clock.
     pub used_ns: u64,
 }
 
-/// The driver hook, as the decider sees it. Calls are cheap: none waits.
+/// Interface of the driver hook to the slow path. No method blocks.
 pub trait HookFlows: Send {
-    /// Lets the hook answer for packets that equal `key` in the bits of `mask`, the port included. The slot in which it counts, from
-    /// 0 on; `None`: it cannot do this, has no room, or not yet.
+    /// Installs a megaflow that matches `key` under `mask`, including the port. Returns the slot of its
+    /// statistics, or `None` if the hook does not support the program, has no space or is not ready.
     fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32>;
 
-    /// Takes a flow out. Programs that run may still meet it.
+    /// Removes the megaflow in a slot. Running programs may still match the megaflow.
     fn remove(&mut self, slot: u32);
 
-    /// What the flow of a slot has done.
+    /// Returns the statistics of the megaflow in a slot.
     fn counts(&self, slot: u32) -> HookCounts;
 
-    /// The slot of a flow that was taken out can go to others.
+    /// Releases the slot of a removed megaflow for reuse.
     fn release(&mut self, slot: u32);
 
-    /// Begins to wait for the programs that run now; the number of the wait. Waits pass in their order, and the decider is woken.
+    /// Begins a grace period for the programs that run at this time, and returns its number. Grace periods
+    /// end in order. The end of a grace period wakes the slow path.
     fn begin_grace(&mut self) -> u64;
 
-    /// Whether the wait of this number is over.
+    /// Returns whether the grace period with this number has ended.
     fn has_passed(&self, number: u64) -> bool;
 }
 
-/// The hook, and what is on its way out.
+/// The driver hook, with the megaflows that are being removed from it.
 pub(super) struct Hook {
     flows: Box<dyn HookFlows>,
     leaving: VecDeque<Leaving>,
 }
 
-/// The hook's part in a flow.
+/// Hook state of a megaflow.
 #[derive(Default)]
 pub(super) struct Part {
     slot: Option<u32>,
-    /// What was taken of its counts.
+    /// Statistics already read from the current slot.
     seen: HookCounts,
-    /// When it was last judged, and the packets that it had had until then.
+    /// Time of the last evaluation in nanoseconds. `judged` is the number of packets at that time.
     judged_ns: u64,
     judged: u64,
-    /// What it has had in the hook, in all slots, but for what came while it was on its way out.
+    /// Statistics of the megaflow in all its slots, without packets that matched after a removal.
     past: HookCounts,
 }
 
 impl Part {
-    /// Packets that it has had in the hook, as they were last taken.
+    /// Returns the number of packets that matched in the hook, as last read.
     pub fn packets(&self) -> u64 {
         self.past.packets
     }
 
-    /// The same in octets.
+    /// Returns the number of bytes that matched in the hook, as last read.
     pub fn bytes(&self) -> u64 {
         self.past.bytes
     }
 
-    /// When the last came there.
+    /// Returns the time of the last packet in the hook in nanoseconds, as last read.
     pub fn used_ns(&self) -> u64 {
         self.past.used_ns
     }
 }
 
-/// A flow that was taken out, with what its last counts are credited to.
+/// A megaflow removed from the hook, with the rules to which its final statistics are added.
 struct Leaving {
     slot: u32,
-    /// The wait after which it is gone.
+    /// Grace period after which no program matches the megaflow, or `None` if the grace period has not begun.
     number: Option<u64>,
     seen: HookCounts,
     bridge: Arc<FlowBridge>,
@@ -105,12 +108,12 @@ struct Leaving {
 }
 
 impl Decider {
-    /// Gives it a driver hook for hot flows.
+    /// Sets the driver hook to which hot megaflows are offloaded.
     pub fn set_hook(&mut self, flows: Box<dyn HookFlows>) {
         self.hook = Some(Hook { flows, leaving: VecDeque::new() });
     }
 
-    /// Takes what a flow has counted in the hook since the last time.
+    /// Returns the hook statistics of a megaflow since the last call.
     pub(super) fn hooked(&mut self, id: u32) -> HookCounts {
         let (Some(hook), Some(Some(record))) = (&self.hook, self.records.get_mut(id as usize)) else {
             return HookCounts::default();
@@ -128,7 +131,7 @@ impl Decider {
     }
 
     pub(super) fn used_in_hook(&self, record: &Record) -> u64 {
-        // One that has just left it was used as late as ever.
+        // A megaflow that has just been removed from the hook keeps its time of last use.
         self.now_in_hook(record).map_or(0, |counts| counts.used_ns).max(record.hook.past.used_ns)
     }
 
@@ -140,7 +143,8 @@ impl Decider {
         Some(self.hook.as_ref()?.flows.counts(record.hook.slot?))
     }
 
-    /// Puts a flow whose fate is the tables' into the hook when it is hot, and takes it out when it is not.
+    /// Evaluates a megaflow with valid actions: installs a hot megaflow in the hook, and removes a cold one
+    /// from it.
     pub(super) fn judge(&mut self, id: u32, now: u64) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -161,7 +165,8 @@ impl Decider {
             }
             return;
         }
-        // What workers alone see is theirs, and one whose place in the cache is not known may have to go at once.
+        // Learn actions work only in workers. A megaflow whose location in the cache is not known yet may
+        // have to be removed at once.
         if rate < HOT || !record.fate.learns.is_empty() || record.at.is_none() || record.leaving {
             return;
         }
@@ -178,7 +183,8 @@ impl Decider {
         }
     }
 
-    /// Takes a flow out of the hook. What it counts until the last program has met it goes to its rules as they are now.
+    /// Removes a megaflow from the hook. Packets that running programs still match are added to the current
+    /// rules of the megaflow.
     pub(super) fn unhook(&mut self, id: u32) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -196,7 +202,8 @@ impl Decider {
         });
     }
 
-    /// The wait after which the hook has nothing of what was taken out until now.
+    /// Returns the grace period after which the hook no longer matches the megaflows removed so far. Begins a
+    /// grace period if necessary.
     pub(super) fn fence(&mut self) -> Option<u64> {
         let hook = self.hook.as_mut()?;
         if hook.leaving.back().is_some_and(|last| last.number.is_none()) {
@@ -211,7 +218,8 @@ impl Decider {
         self.hook.as_ref().is_none_or(|hook| hook.flows.has_passed(number))
     }
 
-    /// Takes the last counts of flows that no program meets any more.
+    /// Reads the final statistics of removed megaflows after their grace periods. Returns whether there were
+    /// any.
     pub(super) fn reap(&mut self) -> bool {
         self.fence();
         let mut did = false;
@@ -224,7 +232,7 @@ impl Decider {
             let counts = hook.flows.counts(gone.slot);
             let last = since(counts, &mut gone.seen);
             hook.flows.release(gone.slot);
-            // The hook adds packets, then octets: the last of these may come alone.
+            // The hook adds packets before bytes, so the last bytes may arrive alone.
             if last.packets == 0 && last.bytes == 0 {
                 continue;
             }
@@ -238,7 +246,7 @@ impl Decider {
         did
     }
 
-    /// Takes all flows out of the hook, and waits for their last counts.
+    /// Removes all megaflows from the hook, and waits for their final statistics.
     pub(super) fn leave_hook(&mut self) {
         for id in (0_u32..).take(self.records.len()) {
             self.unhook(id);
@@ -252,14 +260,14 @@ impl Decider {
     }
 }
 
-/// What was counted since `seen`, which is what was counted now.
+/// Returns the difference of `now` and `seen`, and sets `seen` to `now`.
 fn since(now: HookCounts, seen: &mut HookCounts) -> HookCounts {
     let (packets, bytes) = (now.packets.wrapping_sub(seen.packets), now.bytes.wrapping_sub(seen.bytes));
     *seen = now;
     HookCounts { packets, bytes, used_ns: now.used_ns }
 }
 
-/// Why a flow's packets are dropped, if all that is done to them is that.
+/// Returns the drop reason of actions that only drop packets, or `None` for other actions.
 fn drops(fate: &Fate) -> Option<DropReason> {
     (fate.compiled.kind == Kind::Drop).then_some(fate.compiled.dropped)
 }

@@ -1,7 +1,8 @@
-//! Flows that workers had when a decider ended: what the caches of a successor begin with, so that packets of known flows find them
-//! there, however many have come meanwhile.
+//! Megaflows of a terminated slow path, which the workers' caches of its successor start with. Packets of
+//! established flows then match at once, even with a long queue of packets.
 //!
-//! Only the bits that a flow depended on travel. The successor follows them through its own tables: what became of them before does not count.
+//! Only the key bits of a megaflow are transferred. The successor translates the key by its own tables and
+//! does not use the earlier actions.
 
 use std::cmp::Reverse;
 
@@ -13,28 +14,28 @@ use super::look::with_port;
 use super::record::{Bits, Record};
 use crate::worker::monotonic;
 
-/// Flows that are told at most: the last ones to be met.
+/// Maximum number of megaflows to transfer. The most recently used ones are selected.
 const MOST: usize = 4096;
-/// Nanoseconds of silence after which a flow is not worth it.
+/// Idle time in nanoseconds after which a megaflow is not transferred.
 const SILENCE_NS: u64 = 2_000_000_000;
 
-/// A flow that a worker had.
+/// A megaflow to transfer to a successor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownFlow {
-    /// The worker.
+    /// Number of the worker whose cache held the megaflow.
     pub worker: u16,
-    /// The bridge's number.
+    /// Number of the bridge.
     pub bridge: u16,
-    /// The port that its packets come in by.
+    /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
-    /// A bit for each word of a flow that it depends on.
+    /// Bitmap of the words of the flow key that the mask contains.
     pub present: u64,
-    /// Of each of these the mask, then the flow.
+    /// Pairs of mask word and flow key word, one pair for each bit of `present`.
     pub words: Vec<u64>,
 }
 
 impl Decider {
-    /// The flows that workers have, those met last in front.
+    /// Returns the installed megaflows, most recently used first.
     pub(super) fn known(&self, now: u64) -> Vec<KnownFlow> {
         let met = |record: &Record| {
             let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
@@ -56,7 +57,7 @@ impl Decider {
         all.into_iter().take(MOST).map(|(_, record)| known(record)).collect()
     }
 
-    /// Has workers, which may not have their ends of the rings yet, begin with these flows.
+    /// Installs these megaflows in the workers' caches. The workers may not have their ends of the rings yet.
     pub(crate) fn begin_with(&mut self, known: &[KnownFlow]) {
         let (now, bridges) = (monotonic().ns, self.bridges());
         for flow in known {
@@ -72,7 +73,7 @@ impl Decider {
             let version = pipeline.version();
             let meters = self.meters_of(bridge, &fate.program.ops, &mut pipeline);
             drop(pipeline);
-            // Of bits that it does not know it cannot say whose they are.
+            // The actions are unknown if they depend on bits that the megaflow's mask does not contain.
             let wider = fate.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
             if wider
                 || !fate.is_cacheable()

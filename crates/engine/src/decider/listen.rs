@@ -1,35 +1,35 @@
-//! Who is told of flows as they are cached and put out: the daemon's log, when it asks for that.
+//! Listener for the installation and removal of megaflows, which the daemon's log uses.
 
 use packet::PortId;
 use switch::flow::{Flow, Op};
 
 use super::{Decider, Record};
 
-/// A flow that workers cache from now on, or no longer.
+/// Installation or removal of a megaflow in a worker's cache.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowChange<'a> {
-    /// Whether it comes, rather than goes.
+    /// Whether the megaflow is installed. If false, the megaflow is removed.
     pub added: bool,
-    /// The port of its packets.
+    /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
-    /// Its packets have this in the bits of the mask.
+    /// Flow key of the megaflow.
     pub flow: &'a Flow,
-    /// The bits.
+    /// Mask of the megaflow.
     pub mask: &'a Flow,
-    /// What is done to its packets.
+    /// Operations that the megaflow applies to packets.
     pub ops: &'a [Op],
 }
 
-/// Told of each change, on the decider's thread.
+/// A listener, called on the slow path's thread for each change.
 pub struct FlowListener {
-    /// Whether anybody wants to know at the moment; asked before each change.
+    /// Returns whether the listener is active. Called before each change.
     pub listens: fn() -> bool,
-    /// Told then.
+    /// Callback for a change.
     pub changed: Box<dyn Fn(FlowChange<'_>) + Send>,
 }
 
 impl Decider {
-    /// Has this one told of flows.
+    /// Sets the listener for megaflow changes.
     pub fn set_listener(&mut self, listener: FlowListener) {
         self.listener = Some(listener);
     }

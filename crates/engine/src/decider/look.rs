@@ -1,5 +1,5 @@
-//! The decider's look at the flows it has given out: their counts, their time, and whether the tables still say what they do. Barriers
-//! wait for it.
+//! Revalidation of the megaflows: statistics, idle timeouts, and agreement with the tables. Barriers wait for
+//! the revalidation of all megaflows.
 
 #[cfg(test)]
 mod tests;
@@ -13,17 +13,19 @@ use super::{Asking, Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, S
 use crate::flows::{Answer, FlowTables, MeterLive};
 use crate::worker::monotonic;
 
-/// Flows that are looked at, none of them followed through the tables, before it is seen whether somebody waits.
+/// Number of megaflows revalidated without a translation before the slow path checks for pending upcalls.
 const BREATH: usize = 16;
-/// Nanoseconds for which flows are followed in any case: less is mostly the way there and back.
+/// Minimum time in nanoseconds for translations of megaflows before the slow path serves pending upcalls. A
+/// shorter time would mostly be switching cost.
 const LEAST_NS: u64 = 10_000;
-/// Answers that a worker may have before it, so that a packet's is not far behind.
+/// Maximum number of answers that may precede the answer to an upcall in a worker's ring.
 const QUEUED: usize = 256;
 
 impl Decider {
-    /// Looks at a slice of the flows, or at all of them while somebody waits for a barrier.
+    /// Revalidates a slice of the megaflows. While a barrier is pending, slices follow one another until all
+    /// megaflows are revalidated. Returns whether there was any work.
     pub(super) fn look(&mut self, now: u64) -> bool {
-        // Whoever asks about tables that a control thread holds for long waits for it, and keeps no others waiting.
+        // A request for tables that a control thread holds for long waits, without delaying other requests.
         let may = |asking: &mut Asking| asking.tables.lock_for_packets().is_some();
         let asking =
             if self.barrier.is_none() { self.asking.extract_if(.., may).collect() } else { Vec::new() };
@@ -62,7 +64,8 @@ impl Decider {
                 }
             }
         } else if self.cursor < self.records.len() {
-            // A round takes its time, so that idle cores idle; more flows take bigger slices.
+            // The slices are distributed over the duration of a round, so that an idle core stays idle. More
+            // megaflows lead to larger slices.
             let due =
                 self.records.len() as u64 * now.saturating_sub(self.round_began).min(ROUND_NS) / ROUND_NS;
             let due = usize::try_from(due).unwrap_or(usize::MAX);
@@ -82,7 +85,7 @@ impl Decider {
         let took = self.round_work_ns;
         self.view.round_us.store(took / 1000, Ordering::Relaxed);
         let most = self.knobs.limit.load(Ordering::Relaxed) as usize;
-        // A round is to stay under a second (as the paper has it).
+        // A round should take less than a second, as in Open vSwitch's design.
         if took > 1_000_000_000 {
             self.limit = (self.limit * 3 / 4).max(1000);
         } else if took < 500_000_000 {
@@ -92,15 +95,16 @@ impl Decider {
         (self.cursor, self.round_began, self.round_work_ns) = (0, now, 0);
         let flows = self.flows as u64;
         self.view.flows.store(flows, Ordering::Relaxed);
-        // As Open vSwitch: half of the mean is this round's.
+        // The average is computed as in Open vSwitch, with this round weighted by one half.
         let mean = self.view.mean_flows.load(Ordering::Relaxed);
         self.view.mean_flows.store(u64::midpoint(mean, flows), Ordering::Relaxed);
         self.view.most_flows.fetch_max(flows, Ordering::Relaxed);
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Looks at flows up to a number, or until somebody waits, who would for a few flows at most, or for 10 us where they are followed through the
-    /// tables; but those are followed for as long as packets have taken since, whoever waits. Gives how far it came.
+    /// Revalidates megaflows `from..to` and returns the index reached. Stops early when an upcall is pending:
+    /// after at most 16 megaflows without a translation, or after 10 us with translations. Translations
+    /// continue for at least the time that upcalls have taken since, even when upcalls are pending.
     fn slice(&mut self, from: usize, to: usize, now: u64) -> usize {
         let begin = monotonic().ns;
         let mut came = to;
@@ -121,12 +125,14 @@ impl Decider {
         came
     }
 
-    /// Whether there are packets of unknown flows, or a worker has so much to do that theirs would wait behind it.
+    /// Returns whether upcalls are pending, or whether a worker has too many unread answers for the next
+    /// upcall's answer to be timely.
     fn somebody_waits(&self) -> bool {
         self.workers.iter().any(|end| !end.upcalls.is_empty() || end.answers.len() > QUEUED)
     }
 
-    /// One flow: its counts, its time, its fate. Whether it was followed through the tables, which takes a while.
+    /// Revalidates one megaflow: statistics, idle timeout and actions. Returns whether the megaflow was
+    /// translated, which takes longer.
     fn look_at(&mut self, id: u32, now: u64) -> bool {
         let Some(Some(record)) = self.records.get(id as usize) else { return false };
         if record.leaving {
@@ -164,7 +170,8 @@ impl Decider {
             let fate = &record.fate;
             pipeline.may_differ(version, &fate.tables, (!fate.first_again).then_some(&arrived))
         };
-        // Now and then a flow is followed again though nothing has changed: what it would show is a defect of ours.
+        // A sample of the megaflows is translated again without a change of the tables. A difference
+        // indicates a defect of the slow path.
         let sampled = (u64::from(id) + self.second).is_multiple_of(SAMPLE);
         if !changed && !sampled {
             let version = pipeline.version();
@@ -176,7 +183,8 @@ impl Decider {
             return false;
         }
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
-        // A port that has left the bridge may be another's: nothing of the old one may meet its packets there.
+        // The number of a port that has left the bridge may be reused. No old megaflow may match packets of
+        // the new port.
         let Some(in_port) = pipeline.number_of(record.port) else {
             drop(pipeline);
             self.dismiss(id);
@@ -188,7 +196,8 @@ impl Decider {
         let meters = self.meters_of(&bridge, &fate.program.ops, &mut pipeline);
         drop(pipeline);
         if !changed {
-            // Other bits may tell the same: what is left open reads as 0 here, which other rules than the packet's own bits rule out.
+            // Other bits may lead to the same result. Bits outside the mask are 0 in this translation, which
+            // the rules may match in a different way than the original packet's bits.
             if same {
                 if let Some(Some(record)) = self.records.get_mut(id as usize) {
                     record.version = version;
@@ -202,7 +211,7 @@ impl Decider {
         true
     }
 
-    /// A flow of a bridge could not be looked at.
+    /// Records for the current barrier that a megaflow of a bridge could not be revalidated.
     fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
         if let Some(barrier) = self.barrier.as_mut().filter(|barrier| barrier.sweep.is_some())
             && !barrier.missed.iter().any(|missed| Arc::ptr_eq(missed, tables))
@@ -211,7 +220,8 @@ impl Decider {
         }
     }
 
-    /// Gives a flow the fate that the tables have for it now.
+    /// Gives a megaflow the actions that the tables now specify, or removes the megaflow if its mask is too
+    /// narrow.
     fn refate(
         &mut self,
         id: u32,
@@ -228,7 +238,7 @@ impl Decider {
         }
         let same = record.fate.compiled.is_same(&fate.program, fate.dropped, &meters);
         if !same || !fate.learns.is_empty() {
-            // What it counts until then is of the old rules.
+            // Packets counted until the removal belong to the old rules.
             self.unhook(id);
         }
         let fate = self.fates.shared(fate, meters);
@@ -240,12 +250,13 @@ impl Decider {
         }
         match (record.at, record.worker) {
             (Some(at), worker) => self.answer(worker, Answer::Replace(at, Arc::clone(&fate.compiled))),
-            // Where it stands is not known yet: it goes as soon as it is.
+            // The location of the megaflow is not known yet. The megaflow is removed as soon as the location
+            // is known.
             (None, _) => self.dismiss(id),
         }
     }
 
-    /// Has a worker put a flow out of its cache.
+    /// Removes a megaflow from its worker's cache.
     pub(super) fn dismiss(&mut self, id: u32) {
         self.unhook(id);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
@@ -260,7 +271,8 @@ impl Decider {
         }
     }
 
-    /// Ends a barrier that every worker has come to.
+    /// Completes a barrier that every worker and the driver hook have reached. Returns whether a barrier was
+    /// completed.
     pub(super) fn settle(&mut self) -> bool {
         let is_done = self
             .barrier
@@ -279,7 +291,7 @@ impl Decider {
         is_done
     }
 
-    /// Takes out further rules whose time is over, of which there were too many for one turn.
+    /// Removes further expired rules, which were too many for one round.
     pub(super) fn expire(&mut self, now: u64) {
         self.expiring = false;
         for bridge in self.bridges().into_values() {
@@ -292,7 +304,7 @@ impl Decider {
         }
     }
 
-    /// Twice a second: rules whose time is over, and what meters have counted.
+    /// Removes expired rules and reads the meters' statistics. Called twice a second.
     pub(super) fn tick(&mut self, now: u64) {
         let bridges = self.bridges();
         self.meters.retain(|(number, _), (of, _)| {
@@ -300,7 +312,7 @@ impl Decider {
         });
         for bridge in bridges.into_values() {
             let events = {
-                // Where a control thread holds the tables for long, the next tick is soon enough.
+                // Tables that a control thread holds for long are processed by the next call.
                 let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
                 for ((_, id), (of, live)) in &self.meters {
                     if Arc::ptr_eq(of, &bridge.tables) {

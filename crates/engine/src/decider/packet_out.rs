@@ -1,4 +1,4 @@
-//! Packet-outs in the slow path: a budget of them in each round, beside the packets of unknown flows.
+//! Processing of packet-outs in the slow path. Each round has a budget for packet-outs, besides the upcalls.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -10,16 +10,19 @@ use crate::flows::{Answer, Compiled, FlowBridge};
 use crate::packet_outs::{Outgoing, Queued};
 use crate::worker::monotonic;
 
-/// Packet-outs that the slow path decides in one round, of all bridges and sessions together: as many as upcalls of one port.
+/// Maximum number of packet-outs in one round, of all bridges and sessions together. The number equals the
+/// maximum number of upcalls in a port's turn.
 const BUDGET: usize = super::TURN;
-/// Nanoseconds after which the slow path ends a round of packet-outs early. A packet-out may go through thousands of rules.
+/// Time in nanoseconds after which a round processes no more packet-outs. One packet-out may match thousands
+/// of rules.
 const BUDGET_NS: u64 = 1_000_000;
-/// Answers that the first worker may have before it when a packet-out is decided. Each packet-out in the ring holds a frame.
+/// Maximum number of answers in the first worker's ring for another packet-out to be processed. Each
+/// packet-out in the ring holds a frame.
 const QUEUED: usize = 256;
 
 impl Decider {
-    /// Decides packet-outs within the budget of a round: bridges take turns, and within a bridge its sessions. Returns whether any was
-    /// decided.
+    /// Processes packet-outs within the budget of a round. Bridges take turns, and within a bridge its
+    /// sessions take turns. Returns whether any packet-out was processed.
     pub(super) fn packet_outs(&mut self, now: u64) -> bool {
         let mut bridges: Vec<Arc<FlowBridge>> =
             self.bridges().into_values().filter(|bridge| bridge.tables.has_packet_outs()).collect();
@@ -37,7 +40,7 @@ impl Decider {
                 if left == 0 || !self.takes_packet_outs() || monotonic().ns - begin > BUDGET_NS {
                     return left < BUDGET;
                 }
-                // Where a control thread holds the tables for long, other bridges' packets go on.
+                // If a control thread holds the tables for long, other bridges' packet-outs continue.
                 let Some(pipeline) = bridge.tables.lock_for_packets() else { continue };
                 let Some(Queued { packet, reservation }) = bridge.tables.next_packet_out() else { continue };
                 self.packet_out(bridge, pipeline, packet, now);
@@ -50,7 +53,8 @@ impl Decider {
         }
     }
 
-    /// Whether the slow path goes on and the first worker, which sends packet-outs, has room for one more.
+    /// Returns whether the slow path continues and the first worker, which transmits packet-outs, has space
+    /// for one more.
     fn takes_packet_outs(&self) -> bool {
         !self.knobs.stop.load(Ordering::Acquire)
             && self.backlog[0].is_empty()
@@ -74,7 +78,7 @@ impl Decider {
                 (packet, fate)
             }
         };
-        // Counted at a port of the bridge, where none is named.
+        // A packet-out without an ingress port is counted at the bridge's first port.
         let ports = pipeline.ports();
         let from = ports.get(&packet.in_port).or_else(|| ports.values().next()).map(|port| port.id);
         let meters = self.meters_of(bridge, &fate.program.ops, &mut pipeline);
@@ -100,7 +104,7 @@ impl Decider {
     }
 }
 
-/// What becomes of a packet as the rules are now; `None`: it is no frame.
+/// Translates a packet-out by the current rules. Returns `None` if the packet is not a valid frame.
 fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
     let flow = pipeline.read_packet_out(packet).ok()?;
     let asked = Question { flow: &flow, frame: Some(&packet.frame), trace: false };

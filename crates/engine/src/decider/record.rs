@@ -1,5 +1,6 @@
-//! What the decider knows of the flows that it has given out: little of each, for there are hundreds of thousands. Of a flow and its mask
-//! only the words stand there that the mask has bits in; and flows of the same fate share it.
+//! Records of the megaflows in the slow path. There may be hundreds of thousands, so a record is compact: it
+//! stores only the words of key and mask in which the mask has bits, and megaflows with equal actions share
+//! them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,32 +13,32 @@ use switch::flow::{Flow, Lesson, Pipeline, RuleRef, Translated};
 use super::hook::Part;
 use crate::flows::{Compiled, FlowBridge, Live, MeterLive};
 
-/// A flow that a worker has.
+/// Record of an installed megaflow.
 pub(super) struct Record {
     pub worker: usize,
     pub at: Option<FlowRef>,
-    /// The hash of what it is told apart by: worker, bridge, port, flow and mask.
+    /// Hash of the megaflow's identity: worker, bridge, port, flow key and mask.
     pub name: u64,
-    /// The hash of its mask.
+    /// Hash of the megaflow's mask.
     pub mask: u64,
     pub bridge: Arc<FlowBridge>,
     pub port: PortId,
     pub in_port: u32,
-    /// Without the port.
+    /// Flow key and mask, without the port.
     pub bits: Bits,
     pub fate: Arc<Fate>,
     pub live: Arc<Live>,
     pub seen: (u64, u64),
     pub version: u64,
     pub created_ns: u64,
-    /// It was told to go.
+    /// Whether the megaflow is being removed.
     pub leaving: bool,
-    /// The driver hook's part in it.
+    /// Hook state of the megaflow.
     pub hook: Part,
 }
 
 impl Record {
-    /// Whether it is the same flow of the same worker.
+    /// Returns whether both records have the same identity.
     pub fn is_same(&self, other: &Record) -> bool {
         self.name == other.name
             && self.worker == other.worker
@@ -47,12 +48,12 @@ impl Record {
     }
 }
 
-/// A flow under its mask, and the mask.
+/// A flow key with its mask, in compact form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bits {
-    /// A bit for each word that the mask has bits in.
+    /// Bitmap of the words in which the mask has bits.
     present: u64,
-    /// Of each of them the mask, then the flow.
+    /// Pairs of mask word and masked flow key word, one pair for each bit of `present`.
     words: Box<[u64]>,
 }
 
@@ -63,18 +64,19 @@ impl Bits {
         Bits { present, words: words.flat_map(|(flow, mask)| [mask, flow & mask]).collect() }
     }
 
-    /// Its words as they stand here, and which ones they are.
+    /// Returns the bitmap and the words of the compact form.
     pub fn parts(&self) -> (u64, &[u64]) {
         (self.present, &self.words)
     }
 
-    /// From what [`Bits::parts`] gave; `None`: nobody gave that.
+    /// Restores the compact form from the result of [`Bits::parts`]. Returns `None` if the parameters are
+    /// inconsistent.
     pub fn of_parts(present: u64, words: &[u64]) -> Option<Bits> {
         let fits = present >> Flow::ZERO.0.len() == 0 && words.len() == 2 * present.count_ones() as usize;
         fits.then(|| Bits { present, words: words.into() })
     }
 
-    /// The flow and the mask, whole.
+    /// Returns the complete flow key and mask.
     pub fn both(&self) -> (Flow, Flow) {
         let (mut flow, mut mask, mut rest) = (Flow::ZERO, Flow::ZERO, self.present);
         for pair in self.words.as_chunks::<2>().0 {
@@ -85,13 +87,13 @@ impl Bits {
         (flow, mask)
     }
 
-    /// What there is to be hashed.
+    /// Returns the words to hash.
     pub fn words(&self) -> impl Iterator<Item = u64> {
         std::iter::once(self.present).chain(self.words.iter().copied())
     }
 }
 
-/// What becomes of a flow's packets, and what counts them.
+/// Cached actions of megaflows, and the rules, tables and groups to which their statistics are added.
 pub(super) struct Fate {
     pub compiled: Arc<Compiled>,
     pub rules: Vec<RuleRef>,
@@ -127,13 +129,13 @@ impl Fate {
             && self.learns.is_empty()
     }
 
-    /// Adds packets to what they met.
+    /// Adds packets to the statistics of the rules, tables and groups.
     pub fn credit(&self, pipeline: &mut Pipeline, packets: u64, bytes: u64, used_ns: u64) {
         credit(pipeline, (&self.rules, &self.missed, &self.groups), packets, bytes, used_ns);
     }
 }
 
-/// What a flow has counted.
+/// Statistics of a megaflow since the last read.
 pub(super) struct Counts {
     pub bridge: Arc<FlowBridge>,
     pub fate: Arc<Fate>,
@@ -147,7 +149,7 @@ impl Counts {
         self.packets == 0 && self.bytes == 0
     }
 
-    /// Adds the counts to what the flow's packets met.
+    /// Adds the counts to the statistics of the megaflow's rules, tables and groups.
     pub fn credit(self, pipeline: &mut Pipeline) {
         if !self.is_nothing() {
             self.fate.credit(pipeline, self.packets, self.bytes, self.used_ns);
@@ -155,7 +157,7 @@ impl Counts {
     }
 }
 
-/// Adds packets to the rules, tables and groups that they met.
+/// Adds packets to the statistics of rules, tables and groups.
 pub(super) fn credit(
     pipeline: &mut Pipeline,
     (rules, missed, groups): (&[RuleRef], &[u8], &[(u32, usize)]),
@@ -174,10 +176,11 @@ pub(super) fn credit(
     }
 }
 
-/// Fates that are remembered; when there are more, all are forgotten, and flows that have them keep them.
+/// Maximum number of shared cached actions that the index holds. When the index is full, it is cleared, and
+/// megaflows keep their actions.
 const FATES: usize = 4096;
 
-/// Fates that flows have lately got.
+/// Index of recent cached actions, for sharing.
 #[derive(Default)]
 pub(super) struct Fates {
     by_hash: HashMap<u64, Arc<Fate>>,
@@ -185,7 +188,8 @@ pub(super) struct Fates {
 }
 
 impl Fates {
-    /// A fate, shared with flows that have the same. One with meters, or that teaches, is a flow's own.
+    /// Returns cached actions, shared with other megaflows of equal actions. Actions with meters or learn
+    /// actions are not shared.
     pub fn shared(&mut self, fate: Translated, meters: Vec<(u32, Arc<MeterLive>)>) -> Arc<Fate> {
         if !meters.is_empty() || !fate.learns.is_empty() {
             return Fate::new(fate, meters);

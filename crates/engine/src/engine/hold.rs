@@ -1,5 +1,5 @@
-//! Bringing the workers to a halt between packets: to end them, or to give a queue to another worker. Meanwhile packets wait in the
-//! kernel's rings.
+//! Quiescing of workers between packets, to stop workers or to move a queue to another worker. Packets wait
+//! in the kernel's rings meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -12,7 +12,8 @@ use crate::stage::spread::Applied;
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::Command;
 
-/// How long the workers have to finish what they hold before a move is given up; rings fill up meanwhile.
+/// Time limit for the workers to finish their packets before a queue move is abandoned. The kernel's rings
+/// fill up meanwhile.
 const HALT: Duration = Duration::from_millis(500);
 
 impl Engine {
@@ -20,11 +21,13 @@ impl Engine {
         (0_u16..).map(WorkerId).take(self.workers.len())
     }
 
-    /// Lets the workers receive nothing more and finish what they hold. The number of one that has not within `patience`, if any.
+    /// Stops reception on all workers and waits until the workers have finished their packets. Returns the
+    /// number of a worker that was still busy after `patience`, or `None` when all workers are idle.
     ///
-    /// Two looks, one after the other: once each worker has been seen with nothing to do, none receives any more; what the last to
-    /// receive has handed to others is done when each has been seen so again. (A worker whose output others have not taken counts as
-    /// busy.)
+    /// The function makes two passes. After the first pass, each worker has been seen idle, so no worker
+    /// receives any more. The worker that received last may have handed packets to others. These packets are
+    /// finished when the second pass has seen each worker idle again. A worker counts as busy while other
+    /// workers have not taken its output.
     fn quieten(&self, patience: Duration) -> Result<Option<u16>, EngineError> {
         let begin = Instant::now();
         for _ in 0..2 {
@@ -43,12 +46,13 @@ impl Engine {
         Ok(None)
     }
 
-    /// Gives the queues of a port to the workers named in `homes`, and has its packets leave by the first of them; the others stay
-    /// where they are. No packet is lost or overtaken: the workers halt for it, for about a millisecond.
+    /// Moves queues of a port to the workers named in `homes`, and makes the first of these workers the
+    /// port's transmit owner. Queues that are not in `homes` stay with their workers. All workers quiesce for
+    /// about a millisecond, so no packet is lost or reordered.
     ///
     /// # Errors
-    /// [`EngineError::NoSuchWorker`], or [`EngineError::Silent`] when a worker does not answer or does not finish: everything stays
-    /// where it was then, as far as workers answer.
+    /// [`EngineError::NoSuchWorker`], or [`EngineError::Silent`] when a worker does not answer or does not
+    /// become idle. In these cases, the queues stay where they are, as far as the workers answer.
     pub fn move_queues(&self, port: PortId, homes: &[(QueueId, WorkerId)]) -> Result<(), EngineError> {
         if let Some((_, worker)) = homes.iter().find(|(_, worker)| worker.index() >= self.workers.len()) {
             return Err(EngineError::NoSuchWorker(worker.0, self.workers.len()));
@@ -59,13 +63,13 @@ impl Engine {
             Err(error) => Err(error),
         };
         for worker in self.ids() {
-            // One that does not answer is not receiving in any case.
+            // A worker that does not answer receives no packets in any case.
             let _ = self.tell(worker, Command::Resume);
         }
         moved
     }
 
-    /// The move itself, of workers at a halt.
+    /// Moves a port's queues between quiesced workers.
     fn settle_queues(&self, port: PortId, homes: &[(QueueId, WorkerId)]) -> Result<(), EngineError> {
         let mut queues: Vec<(WorkerId, OwnedQueue)> = Vec::new();
         let mut failed = None;
@@ -102,13 +106,14 @@ impl Engine {
         answer.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))
     }
 
-    /// Stops the workers: they receive nothing more, finish what they hold, and give their queues back. What the kernel holds
-    /// in the queues' rings stays there, for a successor.
+    /// Stops the workers and returns their queues. The workers stop reception and finish their packets first.
+    /// Packets in the queues' kernel rings stay there for a successor process.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer within five seconds.
     pub fn stop(mut self) -> Result<Vec<Returned>, EngineError> {
-        // One that does not finish is stopped all the same: what it holds goes back to the pool.
+        // A worker that does not become idle is stopped nevertheless. The frames of its packets return to the
+        // pool.
         let _ = self.quieten(PATIENCE)?;
         let mut queues = Vec::new();
         for worker in self.ids() {

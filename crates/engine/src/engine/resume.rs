@@ -1,6 +1,6 @@
-//! Starting behind a hand-over, in two steps: first every worker gets its queues, the snapshot and the counters of its predecessor
-//! without running, then all workers start. Between the two steps no packet is touched, so that the predecessor can still take
-//! everything back.
+//! Start of an engine after a hand-over, in two steps. The first step gives every worker its queues, the
+//! snapshot and the predecessor's counters without running the worker. The second step starts all workers. No
+//! packet is processed between the two steps, so the predecessor can still take everything back.
 
 use packet::{PortId, QueueId, WorkerId};
 use port::{Depot, Queue};
@@ -11,18 +11,19 @@ use crate::counters::PortTotals;
 use crate::state::Forwarding;
 use crate::worker::Worker;
 
-/// An engine whose workers have their queues and do not run yet.
+/// An engine whose workers have queues but do not run yet.
 pub struct Resumed {
     engine: Engine,
     workers: Vec<Worker>,
 }
 
 impl Engine {
-    /// Makes the workers with queues and a snapshot that are there from the first round on: after a hand-over, where packets wait
-    /// in the queues already, none meets a worker that does not know its way yet. The workers start with [`Resumed::run`].
+    /// Creates the workers with queues and a snapshot that are in place before the first round. After a
+    /// hand-over, packets already wait in the queues, and each of these packets is processed with the
+    /// complete snapshot. [`Resumed::run`] starts the workers.
     ///
     /// # Errors
-    /// As [`Self::start`], and [`EngineError::NoSuchWorker`].
+    /// Like [`Self::start`], and [`EngineError::NoSuchWorker`].
     pub fn resume(
         config: &EngineConfig,
         depot: Arc<Depot>,
@@ -40,16 +41,16 @@ impl Engine {
 }
 
 impl Resumed {
-    /// Lets a port's counters go on from what the predecessor has counted.
+    /// Adds the predecessor's counters to a port's counters.
     pub fn count(&self, port: PortId, before: &PortTotals) {
-        // The decider writes this block, and does not run yet.
+        // The slow path is the only writer of this block and does not run yet.
         self.engine.decided.port(port).add(before);
     }
 
     /// Starts the workers.
     ///
     /// # Errors
-    /// [`EngineError::Os`] if a thread cannot be had.
+    /// [`EngineError::Os`] if a thread cannot be created.
     pub fn run(self) -> Result<Engine, EngineError> {
         let Resumed { mut engine, workers } = self;
         for (index, worker) in workers.into_iter().enumerate() {
@@ -60,7 +61,8 @@ impl Resumed {
                 .spawn(move || {
                     let _guard = AbortOnPanic(id);
                     if let Some(core) = core {
-                        // A core that is not ours to use costs speed, not correctness; doctor tells.
+                        // A failure to pin the thread reduces speed, not correctness. `trivium doctor`
+                        // reports the failure.
                         let _ = sync::cpu::pin_current_thread(core);
                     }
                     worker.run();

@@ -1,4 +1,5 @@
-//! Captures and traces: arming the workers and disarming them again. One at a time, which keeps the workers free of lists.
+//! Start and end of captures and traces. Only one capture or trace runs at a time, so a worker needs no list
+//! of them.
 
 use std::sync::Arc;
 
@@ -10,15 +11,15 @@ use crate::capture::{CaptureReader, Wanted, taps};
 use crate::trace::{TraceFilter, Traced};
 use crate::worker::Command;
 
-/// Packets of a trace that one worker's ring holds.
+/// Number of trace reports that one worker's ring holds.
 const TRACED: usize = 64;
 
 impl Engine {
-    /// Starts a capture. End it with [`Self::end_capture`].
+    /// Starts a capture. [`Self::end_capture`] ends the capture.
     ///
     /// # Errors
-    /// [`EngineError::Occupied`] while another or a trace runs; [`EngineError::Silent`] when a worker does not answer: nothing
-    /// is captured then.
+    /// - [`EngineError::Occupied`] while another capture or a trace runs.
+    /// - [`EngineError::Silent`] when a worker does not answer. No capture runs in this case.
     pub fn capture(&self, wanted: &Wanted) -> Result<CaptureReader, EngineError> {
         self.occupy("capture")?;
         let (taps, reader) = taps(self.workers.len(), self.generation(), wanted);
@@ -46,18 +47,20 @@ impl Engine {
         if std::mem::replace(&mut *taken, true) { Err(EngineError::Occupied(what)) } else { Ok(()) }
     }
 
-    /// Takes back what the workers that answer have been told, and makes room for the next.
+    /// Cancels a capture or trace on the workers that answer, and allows the next capture or trace.
     fn disarm(&self, command: impl Fn() -> Command) {
         for handle in &self.workers {
-            // No waiting for a full mailbox: its worker is why we are here.
+            // The function does not wait for a full mailbox, because the worker of a full mailbox may be the
+            // reason for the cancellation.
             let _ = lock(&handle.commands).push(command());
             handle.waker.notify();
         }
         *lock(&self.capturing) = false;
     }
 
-    /// Ends the capture; its frames go back. Nothing happens if an engine before this one began the capture: its frames are this
-    /// engine's by now, and a capture that runs here is another one.
+    /// Ends a capture and returns its frames. The call has no effect if the capture was started in an earlier
+    /// engine. The frames of that capture already belong to this engine, and a capture that runs in this
+    /// engine is a different one.
     pub fn end_capture(&self, reader: CaptureReader) {
         if reader.generation != self.generation() {
             return;
@@ -79,11 +82,11 @@ impl Engine {
         *lock(&self.capturing) = false;
     }
 
-    /// Arms a trace of the next packets that match. End it with [`Self::end_trace`].
+    /// Starts a trace of the next packets that match `filter`. [`Self::end_trace`] ends the trace.
     ///
     /// # Errors
-    /// [`EngineError::Occupied`] while a trace or capture runs; [`EngineError::Silent`] when a worker does not answer: nothing
-    /// is traced then.
+    /// - [`EngineError::Occupied`] while a trace or capture runs.
+    /// - [`EngineError::Silent`] when a worker does not answer. No trace runs in this case.
     pub fn trace(&self, filter: TraceFilter) -> Result<Vec<Consumer<Box<Traced>>>, EngineError> {
         self.occupy("trace or capture")?;
         let mut rings = Vec::with_capacity(self.workers.len());
@@ -99,7 +102,8 @@ impl Engine {
         Ok(rings)
     }
 
-    /// Disarms the trace that was armed in an engine of this generation ([`Self::generation`]); nothing happens if that was another engine.
+    /// Ends the trace that was started in an engine of this generation ([`Self::generation`]). The call has
+    /// no effect if the trace was started in another engine.
     pub fn end_trace(&self, generation: u64) {
         if generation != self.generation() {
             return;
@@ -113,7 +117,7 @@ impl Engine {
 }
 
 impl Wanted {
-    /// Every packet of one port (or of all).
+    /// Returns a capture request for all packets of one port, or of all ports if `port` is `None`.
     #[must_use]
     pub fn all(port: Option<PortId>) -> Self {
         Self { port, ..Self::default() }
@@ -151,7 +155,7 @@ mod tests {
         let config = EngineConfig { mode: PollMode::Busy, ..EngineConfig::default() };
         let (engine, mut workers) = Engine::prepare(&config, depot).unwrap();
         let mut worker = workers.pop().unwrap();
-        // It never looks: its mailbox fills up.
+        // The worker executes no commands, so its mailbox fills up.
         while lock(&engine.workers[0].commands).push(Command::Drain(0)).is_ok() {}
         for _ in 0..2 {
             let refused = engine.capture(&Wanted::all(None)).err().map(|error| error.to_string());

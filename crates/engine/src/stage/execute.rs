@@ -1,4 +1,5 @@
-//! Does what the room decided: rewrites tags, copies floods, and sorts packets by output.
+//! Execute stage: applies the decisions of a port's function, rewrites VLAN tags, copies flooded packets, and
+//! sorts packets by output port.
 
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
@@ -13,7 +14,8 @@ use crate::stage::transmit::{self, Exits};
 use crate::stage::{Tools, flows, route, tag};
 use crate::state::{Forwarding, Room};
 
-/// Empties `burst`, whose packets arrived on `port`, into the outbox; full batches are transmitted on the way.
+/// Moves the packets of `burst`, which arrived on `port`, into the outbox. Full batches are transmitted
+/// meanwhile. `burst` is empty afterwards.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub fn run<R: Recorder>(
     forwarding: &Forwarding,
@@ -38,7 +40,8 @@ pub fn run<R: Recorder>(
     decided(forwarding, port, bridge, burst, now, exits, tools, recorder);
 }
 
-/// The same for a burst whose decisions are `bridge`'s, or speak of single ports.
+/// Executes the decisions in `burst`, for a bridge or a cross-connect. `bridge` is the bridge that made the
+/// decisions, or `None` if every decision names a single port.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub(crate) fn decided<R: Recorder>(
     forwarding: &Forwarding,
@@ -52,7 +55,7 @@ pub(crate) fn decided<R: Recorder>(
 ) {
     let n = burst.packets.len();
     let decisions = &burst.decisions[..n];
-    // A burst of which every packet leaves unchanged by the same port is common: it goes whole.
+    // Often all packets of a burst leave unchanged by one port. The burst then moves as a whole.
     if let Some(&Decision::Forward { port: out, tag: TagChange::Keep }) = decisions.first()
         && decisions.iter().all(|d| *d == decisions[0])
         && tools.outbox.take_whole(out, &mut burst.packets)
@@ -64,7 +67,7 @@ pub(crate) fn decided<R: Recorder>(
     }
 }
 
-/// Does what was decided about one packet.
+/// Executes the decision for one packet.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[inline(always)]
 pub(crate) fn decide<R: Recorder>(
@@ -98,7 +101,8 @@ pub(crate) fn decide<R: Recorder>(
     }
 }
 
-/// Sends `packet` to every output: a copy to each but the last, which gets the packet itself.
+/// Sends `packet` to every output port of a flood. Each output but the last gets a copy, and the last gets
+/// the packet.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn flood<R: Recorder>(
     forwarding: &Forwarding,
@@ -133,7 +137,7 @@ fn flood<R: Recorder>(
     tools.outputs = outputs;
 }
 
-/// A copy within the burst's budget.
+/// Copies a packet if the burst's copy budget allows another copy.
 pub(crate) fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
     // A packet of many frames takes the frames of many: it counts by the quarter of them.
     let cost = u32::from(packet.segments().div_ceil(4).max(1));
@@ -159,7 +163,7 @@ pub(crate) fn output<R: Recorder>(
     send(forwarding, port, out, packet, exits, tools, recorder);
 }
 
-/// Puts a packet that has come in by `port` behind the others for `out`.
+/// Appends a packet that arrived on `port` to the batch of `out`.
 #[inline(always)]
 pub(crate) fn send<R: Recorder>(
     forwarding: &Forwarding,
@@ -175,7 +179,8 @@ pub(crate) fn send<R: Recorder>(
     }
 }
 
-/// Transmits a full batch so that one more packet fits, or drops the packet of a port that is gone.
+/// Transmits the full batch of `out` and then appends the packet. Drops the packet if the port does not
+/// exist.
 #[cold]
 fn make_room<R: Recorder>(
     forwarding: &Forwarding,
@@ -200,7 +205,8 @@ fn make_room<R: Recorder>(
     }
 }
 
-/// Gives control a copy of an IGMP or MLD packet. Returns false when there is no place for it, or no frame.
+/// Punts a copy of an IGMP or MLD packet to the control thread. Returns false when the ring has no space or
+/// no frame is free.
 #[cold]
 fn punt(port: PortId, vid: u16, packet: &Packet, tools: &mut Tools) -> bool {
     let Some(ring) = &mut tools.punt else { return false };

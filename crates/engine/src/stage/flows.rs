@@ -1,7 +1,9 @@
-//! Packets of a bridge that goes by OpenFlow's rules: each meets a cached flow and does what it says, or goes to the decider.
+//! Stage of OpenFlow bridges: looks packets up in the flow cache, executes the cached actions, and sends
+//! packets without a megaflow to the slow path.
 //!
-//! While a flow's first packet is with the decider, its later ones wait behind it here, before the caches are asked, so that none
-//! overtakes another; how many wait is bounded, for each flow and in all.
+//! While the slow path processes a flow's first packet, later packets of the flow wait in this stage without
+//! a lookup, so that packets do not overtake each other. The number of waiting packets is limited, per flow
+//! and in total.
 
 mod steps;
 
@@ -23,38 +25,39 @@ use crate::stage::transmit::Exits;
 use crate::stage::{CLONE_BUDGET, Tools, execute};
 use crate::state::Forwarding;
 
-/// Packets of one flow that wait behind its first.
+/// Maximum number of packets of one flow that wait for the flow's first packet.
 const WAITING_EACH: usize = 512;
-/// Packets of all flows that wait. Those of one port are no more than the places that are left free by all: one port alone takes half of them,
-/// two ports a third each, and there is always room for another port's.
+/// Maximum number of waiting packets of all flows. The waiting packets of one port may not exceed the number
+/// of free places. A single port can therefore use half of the places and two ports a third each, and another
+/// port always finds space.
 const WAITING: usize = 4096;
-/// Packets of one port that are with the decider: a storm on one port leaves room for others.
+/// Maximum number of packets of one port at the slow path. A storm on one port leaves space for others.
 const UPCALLS_EACH: u16 = 512;
-/// Answers that are taken in one round.
+/// Maximum number of slow-path answers that a worker processes in one round.
 const ANSWERS: usize = 256;
-/// Rounds after which masks are ordered anew.
+/// Number of calls of [`answers`] after which the cache's masks are sorted by hits.
 const RERANK: u32 = 16_384;
 
-/// A worker's flows.
+/// Flow cache of one worker, with the packets that wait for the slow path.
 pub struct Flows {
     cache: FlowCache<BEYOND, CachedFlow>,
     rings: WorkerFlows,
-    /// Flows with a packet at the decider's, and what waits behind it.
+    /// Flows with a packet at the slow path, each with the packets that wait behind it.
     pending: HashMap<FlowKey, Pending>,
     waiting: usize,
-    /// By port: packets that wait behind others.
+    /// For each port, the number of packets that wait behind another packet.
     waiting_by_port: Vec<usize>,
-    /// Packets with [`Ticket::Patch`] that wait, here or at the decider's.
+    /// Number of packets with [`Ticket::Patch`] that wait in this stage or at the slow path.
     beyond_queues: usize,
-    /// By port: packets at the decider's.
+    /// For each port, the number of packets at the slow path.
     asked: Vec<u16>,
     found: Box<[u32; BURST]>,
     rounds: u32,
-    /// The decider is to be woken.
+    /// Whether the slow path must be woken.
     rings_bell: bool,
 }
 
-/// A packet at the decider's.
+/// A packet at the slow path, with the packets that wait behind it.
 struct Pending {
     ticket: Option<Ticket>,
     behind: VecDeque<Waiting>,
@@ -69,7 +72,7 @@ struct Waiting {
     ticket: Option<Ticket>,
 }
 
-/// Which burst of which queue a packet that waits has come in.
+/// Burst and queue in which a waiting packet arrived.
 #[derive(Clone, Copy)]
 enum Ticket {
     Burst {
@@ -77,12 +80,12 @@ enum Ticket {
         queue: QueueId,
         burst: u64,
     },
-    /// It came by a patch port, of a burst that is not in hand any more.
+    /// The packet arrived by a patch port, from a burst that is no longer processed.
     Patch,
 }
 
 impl Ticket {
-    /// For a packet of the burst in hand.
+    /// Returns a ticket for a packet of the current burst.
     fn take(exits: &mut Exits<'_>, tools: &Tools, flows: &mut Flows) -> Option<Ticket> {
         let Some(queue) = tools.queue else {
             flows.beyond_queues += usize::from(tools.is_patched);
@@ -92,7 +95,7 @@ impl Ticket {
         Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
-    /// It waits no more.
+    /// Returns the ticket of a packet that no longer waits.
     fn give_back(ticket: Option<Ticket>, exits: &mut Exits<'_>, flows: &mut Flows) {
         let (port, queue, burst) = match ticket {
             None => return,
@@ -108,21 +111,21 @@ impl Ticket {
     }
 }
 
-/// What a worker's cache holds and has done.
+/// Size and statistics of a worker's flow cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowsView {
-    /// Flows.
+    /// Number of megaflows.
     pub flows: usize,
-    /// Different masks.
+    /// Number of distinct masks.
     pub masks: usize,
-    /// Hits by tier, misses, probes.
+    /// Numbers of hits of each tier, misses, and probes.
     pub counters: FlowCounters,
-    /// Octets.
+    /// Memory of the cache in bytes.
     pub memory: usize,
 }
 
 impl Flows {
-    /// Nothing cached.
+    /// Creates an empty flow cache.
     #[must_use]
     pub fn new(rings: WorkerFlows, limits: FlowLimits) -> Flows {
         Flows {
@@ -139,18 +142,19 @@ impl Flows {
         }
     }
 
-    /// Whether the decider has said something.
+    /// Returns whether answers of the slow path are pending.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.rings.answers.is_empty()
     }
 
-    /// Switches the exact-match cache: one of so many packets leaves a hint; `None`: off.
+    /// Sets the insertion rate of the exact-match cache: one of `one_in` packets inserts an entry. `None`
+    /// disables the cache.
     pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
         self.cache.set_exact(one_in);
     }
 
-    /// See [`FlowsView`].
+    /// Returns the size and statistics of the flow cache.
     #[must_use]
     pub fn view(&self) -> FlowsView {
         FlowsView {
@@ -161,19 +165,19 @@ impl Flows {
         }
     }
 
-    /// Whether no packet is with the decider or waits behind one, and nothing that it has said is undone.
+    /// Returns whether no packet waits for the slow path and no answer of the slow path is pending.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.rings.answers.is_empty()
     }
 
-    /// Whether packets wait that came by patch ports, of bursts that were not in hand any more.
+    /// Returns whether packets wait that arrived by patch ports from bursts that are no longer processed.
     #[must_use]
     pub fn is_waited_for_beyond_queues(&self) -> bool {
         self.beyond_queues > 0
     }
 
-    /// Counts what waits, here and at the decider's, as dropped: nobody will send it.
+    /// Counts the packets that wait in this stage and at the slow path as dropped.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
@@ -186,14 +190,14 @@ impl Flows {
         }
     }
 
-    /// Puts a flow in without a decider: for benches.
+    /// Installs a megaflow without a slow path, for benches.
     pub(crate) fn put(&mut self, key: &FlowKey, mask: &FlowKey, flow: CachedFlow) {
         let nothing = Beyond::ZERO.0;
-        // A bench that has more flows than fit measures misses, and says so by its losses.
+        // A bench with more megaflows than fit measures misses, and reports them as losses.
         let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
     }
 
-    /// Frees what waits. The decider has ended, or frees what it has itself.
+    /// Frees the waiting packets. The slow path has ended or frees its own packets.
     pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
         for waiting in self.pending.drain().flat_map(|(_, pending)| pending.behind) {
             tools_free(waiting.packet);
@@ -206,7 +210,8 @@ impl Flows {
     }
 }
 
-/// What packets of one flow have in common: port, VLANs, addresses, protocol, L4 ports (and that they are fragments).
+/// Returns the part of the key by which packets are ordered: port, VLANs, addresses, protocol, L4 ports, and
+/// the fragment flags.
 #[inline]
 fn identity(key: &FlowKey) -> FlowKey {
     let mut own = *key;
@@ -216,7 +221,7 @@ fn identity(key: &FlowKey) -> FlowKey {
     own
 }
 
-/// Decides about the packets of `burst`, which arrived on `port`, and does it; the outbox has them then.
+/// Processes the packets of `burst`, which arrived on `port`, and moves the outputs into the outbox.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub fn run<R: Recorder>(
     forwarding: &Forwarding,
@@ -269,7 +274,8 @@ pub fn run<R: Recorder>(
     tools.flows = Some(flows);
 }
 
-/// When all packets meet flows that come to the same plain fate: counts them in those flows, and says which.
+/// Returns the class of the actions if all packets match megaflows of one plain class, and counts the packets
+/// in these megaflows. Returns `None` otherwise.
 #[inline]
 fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind> {
     let found = flows.found.get(..n)?;
@@ -283,7 +289,7 @@ fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind>
     if found.iter().zip(&found[1..]).any(changes) {
         return None;
     }
-    // Packets of one flow often come in a row: what its counters get is summed first.
+    // Packets of one flow often arrive in sequence, so their counts are summed before the update.
     let count_row = |(at, packets, bytes): (u32, u64, u64)| {
         if let Some(flow) = flows.cache.get_at(at) {
             count(flow, packets, bytes, now);
@@ -345,14 +351,14 @@ fn one_by_one<R: Recorder>(
     bell(flows);
 }
 
-/// Wakes the decider when there is something for it.
+/// Wakes the slow path if there is a message for it.
 fn bell(flows: &mut Flows) {
     if std::mem::take(&mut flows.rings_bell) {
         flows.rings.waker.notify_if_sleeping();
     }
 }
 
-/// Sends a packet to the decider, or lets it wait behind one that is there.
+/// Sends a packet to the slow path, or queues the packet behind a packet of its flow that is already there.
 #[cold]
 fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Tools) {
     let (port, ticket) = (asks.port, asks.ticket);
@@ -362,7 +368,7 @@ fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Too
     }
 }
 
-/// The packet back, if there are too many.
+/// Like [`miss`], but returns the packet if a limit is exceeded.
 fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     let identity = identity(&asks.key);
     if let Some(pending) = flows.pending.get_mut(&identity) {
@@ -393,7 +399,7 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     Ok(())
 }
 
-/// Counts a packet of `port` that waited behind another one as gone.
+/// Counts a packet of `port` as no longer waiting.
 fn waits_no_more(port: PortId, flows: &mut Flows) {
     flows.waiting -= 1;
     if let Some(own) = flows.waiting_by_port.get_mut(port.index()) {
@@ -401,7 +407,8 @@ fn waits_no_more(port: PortId, flows: &mut Flows) {
     }
 }
 
-/// Takes what the decider says: flows in and out of the cache, packets on their way. Returns the packets.
+/// Processes the answers of the slow path: changes of the cache, and packets to execute. Returns the number
+/// of packets.
 pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: &mut Tools) -> usize {
     let Some(mut flows) = tools.flows.take() else { return 0 };
     flows.rounds += 1;
@@ -421,7 +428,7 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
                 packets += 1;
                 tools.clones_left = CLONE_BUDGET;
                 if key.is_none() {
-                    // A controller's: it has come in by no port.
+                    // A controller's packet was received from no port.
                     tools.counters.port(port).copies.add(1);
                 }
                 act(
@@ -447,7 +454,8 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
                 let (key, mask) = (install.key.words(), install.mask.words());
                 let (beyond, beyond_mask) = (&install.beyond.0, &install.beyond_mask.0);
                 let flow = install.flow.take();
-                // Refused for want of room, or there already: the decider goes on without it.
+                // The cache may refuse the megaflow because it is full or has an equal megaflow. The slow
+                // path accepts the refusal.
                 let put = flow.and_then(|flow| {
                     let port = install.key.in_port().0;
                     flows.cache.insert(port, key, beyond, mask, beyond_mask, flow).ok()
@@ -474,12 +482,13 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
 }
 
 fn tell(flows: &mut Flows, what: Told) {
-    // There was room when the answer was taken.
+    // The space was checked before the answer was taken.
     let _ = flows.rings.told.push(what);
     flows.rings_bell = true;
 }
 
-/// Lets the packets go that waited behind one that came back, until one of them has to be asked about.
+/// Processes the packets that waited behind a packet that came back from the slow path, up to the first
+/// packet that misses the cache. Returns the number of packets processed.
 #[cold]
 fn follow(
     forwarding: &Forwarding,
@@ -519,7 +528,7 @@ fn follow(
     if let Some(pending) = flows.pending.get_mut(identity) {
         pending.behind.extend(waiting);
     } else {
-        // The next one could not be asked about: those behind it go the same way.
+        // The next packet exceeded a limit, so the packets behind it are dropped as well.
         for next in waiting {
             waits_no_more(next.port, flows);
             Ticket::give_back(next.ticket, exits, flows);
@@ -529,7 +538,7 @@ fn follow(
     gone
 }
 
-/// Does what a flow says to one packet.
+/// Executes the actions of a megaflow for one packet.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[inline]
 fn act<R: Recorder>(
@@ -563,7 +572,7 @@ fn act<R: Recorder>(
     }
 }
 
-/// The learning bridge decides about a whole burst.
+/// Forwards a burst by the learning bridge.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn normal_burst<R: Recorder>(
     forwarding: &Forwarding,
@@ -587,7 +596,7 @@ fn normal_burst<R: Recorder>(
     execute::decided(forwarding, port, Some(&bridge.bridge), burst, now, exits, tools, recorder);
 }
 
-/// The learning bridge decides about one packet, as it is now.
+/// Forwards one packet by the learning bridge, with a key of the packet's current contents.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn normal<R: Recorder>(
     forwarding: &Forwarding,
@@ -623,7 +632,7 @@ fn normal<R: Recorder>(
     );
 }
 
-/// What would become of packets: the tables themselves are asked, and nothing is cached or counted.
+/// Dry run for packets: translates them by the tables without caching or counting.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[cold]
 fn dry<R: Recorder>(
@@ -646,7 +655,7 @@ fn dry<R: Recorder>(
             let beyond = Beyond::extract(&frame, &keys[i], &layers[i]);
             let flow = Flow::new(&keys[i], &beyond, in_port);
             let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: true });
-            // A bridge that stands alone asks no table, and says so.
+            // A bridge without rules has an empty report.
             let story = pipeline.story(&flow, &fate);
             if !story.lines.is_empty() {
                 tools.stories.push(story);

@@ -1,4 +1,4 @@
-//! The stages, in the order of the packet's path. Each is a plain function over a burst.
+//! The stages of the packet path, in order. A stage is a plain function over a burst.
 
 pub mod execute;
 pub mod flows;
@@ -28,53 +28,56 @@ use crate::counters::{MAX_PORTS, WorkerCounters};
 pub use outbox::Outbox;
 pub use punt::{Punt, PuntRing};
 
-/// Most copies that floods of one burst may make; further outputs are dropped as `clone-budget`.
+/// Maximum number of copies that one burst may make. Further flood outputs are dropped as `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 
-/// Most segments into which the packets of one burst are divided in software; further packets that need it are dropped as `clone-budget`.
-/// Sixty-four packets of 64 KiB at the segment size of Ethernet are some 3,000 segments.
+/// Maximum number of segments into which software divides the packets of one burst. Further packets that need
+/// segmentation are dropped as `clone-budget`. Sixty-four packets of 64 KiB at the segment size of Ethernet are
+/// some 3,000 segments.
 pub const SEGMENT_BUDGET: u32 = 16_384;
 
-/// One worker's private tools: what stages need besides the burst and the snapshot.
+/// Worker context: private state that the stages of one worker need besides the burst and the snapshot.
 pub struct Tools {
-    /// This worker.
+    /// Number of the worker.
     pub id: WorkerId,
-    /// Free frames.
+    /// Pool of free frames.
     pub pool: FramePool,
     /// Packets sorted by output port.
     pub outbox: Outbox,
-    /// The bridge's working memory.
+    /// Scratch memory of bridge lookups.
     pub scratch: switch::Scratch,
-    /// The router's working memory.
+    /// Scratch memory of router lookups.
     pub routing: router::Scratch,
-    /// Counters.
+    /// Counters of the worker.
     pub counters: Arc<WorkerCounters>,
-    /// Where captured copies go.
+    /// Ring for captured copies, while a capture runs.
     pub capture: Option<CaptureTap>,
-    /// Where punted copies go.
+    /// Ring for punted copies.
     pub punt: Option<PuntRing>,
-    /// Flows of the bridges that go by OpenFlow's rules; none while no decider is there.
+    /// Flow cache for OpenFlow bridges, or `None` while there is no slow path.
     pub flows: Option<Box<flows::Flows>>,
-    /// Which rules packets met in a dry run, and why: one for each bridge with rules.
+    /// OpenFlow trace reports of a dry run, one for each OpenFlow bridge that the packet passed.
     pub stories: Vec<switch::flow::Story>,
-    /// The own queue that the burst in hand was received from; `None`: another worker's.
+    /// Index of the worker's queue that received the current burst, or `None` for a burst from another
+    /// worker.
     pub queue: Option<usize>,
-    /// Copies that this burst may still make.
+    /// Number of copies that the current burst may still make.
     pub clones_left: u32,
-    /// Segments that this burst may still be divided into.
+    /// Number of segments that the current burst may still be divided into.
     pub segments_left: u32,
-    /// What the burst in hand has sent to patch ports, with the ports where it arrives.
+    /// Packets that the current burst sent to patch ports, each with the port on which the packet arrives
+    /// next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
-    /// The burst in hand has arrived by a patch port.
+    /// Whether the current burst arrived by a patch port.
     pub(crate) is_patched: bool,
-    /// Outputs of the flood in hand.
+    /// Output ports of the current flood.
     pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,
-    /// Whether drops of any port are captured.
+    /// Whether drops of all ports are captured.
     pub(crate) capture_drops: bool,
 }
 
 impl Tools {
-    /// Tools for one worker.
+    /// Creates the context of one worker.
     #[must_use]
     pub fn new(id: WorkerId, pool: FramePool, counters: Arc<WorkerCounters>) -> Self {
         Self {
@@ -98,18 +101,20 @@ impl Tools {
         }
     }
 
-    /// Gives the next burst its budgets of copies and segments.
+    /// Resets the budgets of copies and segments for the next burst.
     pub fn begin_burst(&mut self) {
         (self.clones_left, self.segments_left) = (CLONE_BUDGET, SEGMENT_BUDGET);
     }
 
-    /// Ends a packet here: counted on `port`, by which it has arrived, shown to a capture of drops, its frame freed.
+    /// Drops a packet: counts the drop at `port`, on which the packet arrived, offers the packet to a
+    /// capture, and frees its frame.
     #[cold]
     pub fn drop(&mut self, packet: Packet, port: PortId, reason: DropReason) {
         self.end(packet, port, Direction::Dropped { reason, output: None });
     }
 
-    /// Ends a packet that was to leave by `out`: counted on the port by which it has arrived, shown to a capture of drops, its frame freed.
+    /// Drops a packet that was to be transmitted by `out`: counts the drop at the port on which the packet
+    /// arrived, offers the packet to a capture, and frees its frame.
     #[cold]
     pub fn drop_at_output(&mut self, packet: Packet, out: PortId, reason: DropReason) {
         let port = packet.arrival().unwrap_or(out);

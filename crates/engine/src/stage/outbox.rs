@@ -1,20 +1,21 @@
-//! Packets sorted by the port that they leave by, in the order in which they came.
+//! Packets sorted by output port, in order of arrival.
 
 use packet::PortId;
 use port::{Batch, Packet};
 
 use crate::state::Forwarding;
 
-/// One batch per port that exists; places are made when the snapshot changes, never on a packet's path.
+/// Outgoing batches, one for each existing port. Batches are allocated when the snapshot changes, never per
+/// packet.
 #[derive(Default)]
 pub struct Outbox {
     batches: Vec<Option<Box<Batch>>>,
-    /// Ports with packets waiting, in the order in which they got their first.
+    /// Ports with waiting packets, in the order of their first packet.
     dirty: Vec<PortId>,
 }
 
 impl Outbox {
-    /// Makes a place for each port of `forwarding`. Call only when the outbox is empty.
+    /// Allocates a batch for each port of `forwarding`. The outbox must be empty.
     pub fn fit(&mut self, forwarding: &Forwarding) {
         self.batches.resize_with(forwarding.ports.len(), || None);
         for (batch, port) in self.batches.iter_mut().zip(&forwarding.ports) {
@@ -27,10 +28,11 @@ impl Outbox {
         self.dirty.reserve(self.batches.len());
     }
 
-    /// Puts `packet` behind the others for `port`. `Err` gives it back: `Full` asks for a transmit first.
+    /// Appends `packet` to the batch of `port`. If the batch is full, the caller transmits the batch first
+    /// and tries again.
     ///
     /// # Errors
-    /// The packet, and whether the port is unknown or its batch full.
+    /// [`Refused`] with the packet, if the port is unknown or its batch is full.
     #[inline]
     pub fn push(&mut self, port: PortId, packet: Packet) -> Result<(), Refused> {
         let Some(Some(batch)) = self.batches.get_mut(port.index()) else {
@@ -42,8 +44,8 @@ impl Outbox {
         batch.try_push(packet).map_err(|full| Refused::Full(full.element()))
     }
 
-    /// Takes all of `packets` for `port` by exchanging the batches; false, changing nothing, when packets wait there already or the port
-    /// is unknown.
+    /// Moves all of `packets` to `port` by exchanging the batches. Returns false without a change if packets
+    /// already wait at the port or the port is unknown.
     #[inline]
     pub fn take_whole(&mut self, port: PortId, packets: &mut Box<Batch>) -> bool {
         match self.batches.get_mut(port.index()) {
@@ -56,22 +58,23 @@ impl Outbox {
         }
     }
 
-    /// The batch of a port.
+    /// Returns the batch of a port.
     #[inline]
     pub fn batch(&mut self, port: PortId) -> Option<&mut Batch> {
         self.batches.get_mut(port.index())?.as_deref_mut()
     }
 
-    /// Takes the next port that has packets waiting off the list; they must be taken out before more is pushed.
+    /// Takes the next port with waiting packets off the list. The caller must empty the port's batch before
+    /// pushing more packets.
     #[inline]
     pub fn next_port(&mut self) -> Option<PortId> {
         self.dirty.pop()
     }
 }
 
-/// Why [`Outbox::push`] gave a packet back.
+/// Reason why [`Outbox::push`] returned a packet.
 pub enum Refused {
-    /// No such port.
+    /// The port does not exist.
     NoPort(Packet),
     /// The port's batch is full.
     Full(Packet),

@@ -1,5 +1,5 @@
-//! Stages of one's own: code that a program which embeds the engine runs in the worker's path, between reading headers and the room's
-//! decision. `examples/stage` is one.
+//! Ingress stages: code of a program that embeds the engine, which workers run between parsing and the port's
+//! function. `examples/stage` is an example.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, FlowKey, Layers, PortId, WorkerId};
@@ -9,39 +9,43 @@ use switch::Now;
 use crate::burst::Burst;
 use crate::stage::Tools;
 
-/// What a stage says of each packet of a burst: `None` lets it go on.
+/// Verdicts of an ingress stage, one for each packet of a burst. `None` accepts the packet, and `Some` drops
+/// the packet with a reason.
 pub type Verdicts = [Option<DropReason>; BURST];
 
-/// A stage of one's own. A port that has one ([`crate::PortView::own`]) hands it every burst that arrives there.
+/// An ingress stage. A port with an ingress stage ([`crate::PortView::own`]) passes every received burst to
+/// it.
 ///
-/// It runs in the workers' threads, in several at once: no locks, no allocation, no system calls. A panic ends the worker.
+/// The stage runs on the worker threads, possibly on several at once. The stage must not lock, allocate
+/// memory or make system calls. A panic aborts the process.
 pub trait OwnStage: Send + Sync {
-    /// Looks at a burst, and may change its packets. Rooms decide by `keys` and `layers`: who changes a header that they tell of changes
-    /// them, too ([`FlowKey::extract`]), and whoever changes what a checksum covers mends it.
+    /// Inspects a burst and may change its packets. The port's function uses `keys` and `layers`, so a stage
+    /// that changes a header must update them as well ([`FlowKey::extract`]). A stage that changes data
+    /// covered by a checksum must update the checksum.
     fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts);
 }
 
-/// Packets that have just been read, one place each in all of these.
+/// A burst of parsed packets. The slices have one element per packet.
 pub struct Arrivals<'a> {
-    /// The port they came in by.
+    /// Port on which the packets arrived.
     pub port: PortId,
-    /// The packets; their bytes are [`Packet::head_mut`]'s.
+    /// The packets. [`Packet::head_mut`] gives access to their bytes.
     pub packets: &'a mut [Packet],
-    /// Their flow keys.
+    /// Flow key of each packet.
     pub keys: &'a mut [FlowKey],
-    /// Where their headers stand.
+    /// Header offsets of each packet.
     pub layers: &'a mut [Layers],
-    /// The memory that their frames are in.
+    /// Memory of the packets' frames.
     pub memory: &'a FrameMemory,
-    /// The worker in whose thread the stage runs.
+    /// Number of the worker that runs the stage.
     pub worker: WorkerId,
-    /// When its round began: nanoseconds of CLOCK_MONOTONIC.
+    /// Start of the worker's round, in nanoseconds of CLOCK_MONOTONIC.
     pub now_ns: u64,
-    /// Somebody asks what would happen: nothing is to be counted or remembered.
+    /// Whether this is a dry run, in which the stage must not count or store anything.
     pub dry_run: bool,
 }
 
-/// Lets a port's own stage look at `burst`; drops what it says.
+/// Runs the port's ingress stage on `burst`, and drops the packets that the stage rejects.
 pub fn run<R: Recorder>(
     port: PortId,
     own: &dyn OwnStage,

@@ -1,5 +1,5 @@
-//! Reads headers into flow keys. Frames whose Ethernet or VLAN header is broken end here; those broken further up go on, since
-//! a bridge forwards them.
+//! Parse stage: extracts flow keys from headers. Frames with an invalid Ethernet or VLAN header are dropped.
+//! Frames with an invalid L3 or L4 header continue, because a bridge forwards them.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, FlowKey, Layers, PortId};
@@ -10,14 +10,15 @@ use crate::burst::Burst;
 use crate::stage::Tools;
 use crate::state::{PortView, Room};
 
-/// How many packets ahead their first line is asked for. Frames are equal in size and begin at the same offset, so their first lines
-/// share two sets of a first-level cache of 32 KiB: with more on their way they push each other out (8 cost 2 ns a packet more).
+/// Number of packets by which the prefetch of a packet's first cache line is ahead. Frames have equal sizes
+/// and start offsets, so their first lines share two sets of a 32 KiB first-level cache. A longer prefetch
+/// distance evicts lines before their use: a distance of 8 costs 2 ns per packet.
 const AHEAD: usize = 4;
 
-/// Fills keys and layers of `burst`, whose packets all arrived on `port`.
+/// Fills keys and layers of `burst`, whose packets arrived on `port`.
 ///
-/// On a bridge's port whose frames nobody else looks into, frames to one station are read up to their EtherType only: the rest of
-/// their keys means nothing then. `spreads`: the whole key chooses a worker.
+/// On a port of a learning bridge without further requirements, unicast frames are parsed up to the EtherType
+/// only, and the rest of their keys is not valid. `spreads` is true if software RSS needs the complete key.
 pub fn run<R: Recorder>(
     port: PortId,
     view: &PortView,
@@ -39,7 +40,7 @@ pub fn run<R: Recorder>(
     }
 }
 
-/// Whether all that is asked about unicast frames of this port is in their L2 header.
+/// Returns whether the port needs only the L2 header of unicast frames.
 fn l2_suffices(view: &PortView) -> bool {
     matches!(view.room, Room::Switch(_))
         && view.spread.is_none()
@@ -47,7 +48,8 @@ fn l2_suffices(view: &PortView) -> bool {
         && view.own.is_none()
 }
 
-/// Reads every packet; returns how many have a broken L2 header, their decisions being made.
+/// Parses every packet. Returns the number of packets with an invalid L2 header, whose decisions are set to
+/// drop.
 #[inline(never)]
 fn read<const L2: bool, R: Recorder>(
     port: PortId,
@@ -81,7 +83,8 @@ fn read<const L2: bool, R: Recorder>(
                 }
             }
             Err(reason) => {
-                // Marked in the layers, which a readable frame never leaves empty, and sorted out below.
+                // Empty layers mark the packet for `sort_out` below. The layers of a valid frame are never
+                // empty.
                 *layers = Layers::default();
                 burst.decisions[i] = Decision::Drop(reason);
                 broken += 1;
@@ -92,11 +95,12 @@ fn read<const L2: bool, R: Recorder>(
     broken
 }
 
-/// The L2 part of the key alone, except for group addresses, about which the snooper asks more.
+/// Extracts only the L2 part of the key, except for group addresses, because IGMP/MLD snooping needs the
+/// complete key.
 #[inline(always)]
 fn extract_l2(head: &[u8], len: usize, port: PortId, key: &mut FlowKey) -> Result<Layers, DropReason> {
     let found = FlowKey::extract_l2(head, port, key)?;
-    // Looked at in the key, so that the frame is read in whole words.
+    // The test uses the key, so that the frame is read in whole words.
     if u64::from_le(key.words()[1]) & 1 == 0 { Ok(found) } else { extract_group(head, len, port, key) }
 }
 
@@ -111,7 +115,7 @@ fn record<R: Recorder>(recorder: &mut R, index: usize, layers: &Layers) {
     recorder.step(index, Step::Parsed { l3, l4, malformed: layers.malformed() });
 }
 
-/// Ends the frames whose L2 header could not be read; the others close up in order.
+/// Drops the frames with an invalid L2 header. The others move together, in order.
 #[cold]
 fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
     let mut kept = 0;
@@ -128,8 +132,9 @@ fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
     });
 }
 
-/// AF_XDP receive carries no checksum state: on foreign veth devices a sender may have left the checksum to hardware that is not
-/// there.
+/// Marks packets whose TCP or UDP checksum is the bare pseudo-header sum. AF_XDP receive delivers no checksum
+/// state, and a sender behind a foreign veth device may have left the checksum to hardware that does not
+/// exist.
 fn mark_bare_checksums(burst: &mut Burst, tools: &Tools) {
     for ((packet, key), layers) in burst.packets.iter_mut().zip(&*burst.keys).zip(&*burst.layers) {
         offload::mark_bare_checksum(packet, tools.pool.memory(), layers, key);

@@ -1,8 +1,14 @@
-//! Patch ports: what a worker sends to one arrives at its peer, on the same worker and without a copy.
+//! Patch ports: a packet transmitted by a patch port arrives at the peer port, on the same worker and without
+//! a copy.
 //!
-//! Where a burst ends, what it has sent to patch ports is forwarded in turn until nothing of it is left (`through`). So nothing waits
-//! here between two bursts, and order, sleep and draining need not know of it. Loops end: a packet bears its hops ([`port::HOPS`]), copies
-//! are the first burst's ([`super::CLONE_BUDGET`]), and what is left after `PASSES` packets is dropped.
+//! At the end of a burst, `through` forwards the packets sent to patch ports until none is left. No packet
+//! waits here between two bursts, so ordering, sleep and draining do not depend on patch ports.
+//!
+//! Three limits end loops:
+//!
+//! - Each packet counts its hops ([`port::HOPS`]).
+//! - Copies are charged to the budget of the first burst ([`super::CLONE_BUDGET`]).
+//! - One burst can cause `PASSES` packet arrivals at patch ports. Further packets are dropped.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};
@@ -16,12 +22,14 @@ use crate::stage::{Tools, receive};
 use crate::state::{Forwarding, PortView};
 use crate::worker::{Source, path};
 
-/// Packets that one burst may make arrive at patch ports: a burst that goes through all [`HOPS`] of a chain, twice.
+/// Maximum number of packet arrivals at patch ports that one burst may cause. The number allows a full burst
+/// to pass a chain of [`HOPS`] patch ports twice.
 const PASSES: usize = 2 * port::BURST * HOPS as usize;
-/// The same for a story that somebody is to read.
+/// Like `PASSES`, for an explanation, whose report must stay readable.
 const PASSES_TOLD: usize = 256;
 
-/// Lets what waits for the patch port `out` arrive at `peer`, once the burst in hand has ended.
+/// Moves the packets for the patch port `out` to `peer`, where they arrive after the end of the current
+/// burst.
 pub(crate) fn enter<R: Recorder>(
     view: &PortView,
     out: PortId,
@@ -45,13 +53,13 @@ pub(crate) fn enter<R: Recorder>(
     counters.tx_packets.add(batch.len() as u64);
     counters.tx_bytes.add(transmit::bytes_of(batch));
     patched.extend(batch.drain(..).map(|mut packet| {
-        // Those that may not were taken out.
+        // Packets at the hop limit were removed before.
         let _ = packet.hop();
         (peer, packet)
     }));
 }
 
-/// Drops packets that have been through as many patch ports as they may.
+/// Drops packets that have reached the hop limit.
 #[cold]
 fn end_loops<R: Recorder>(out: PortId, tools: &mut Tools, recorder: &mut R) {
     let Some(batch) = tools.outbox.batch(out) else { return };
@@ -65,8 +73,8 @@ fn end_loops<R: Recorder>(out: PortId, tools: &mut Tools, recorder: &mut R) {
     }
 }
 
-/// Forwards what has been sent to patch ports, and what that sends to others. `burst` is empty, before and after. `queue` is the own queue
-/// that the first burst came from.
+/// Forwards the packets sent to patch ports, and the packets that result. `burst` is empty before and after
+/// the call. `queue` is the worker's queue that received the first burst.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 #[cold]
 pub(crate) fn through<R: Recorder>(
@@ -82,7 +90,7 @@ pub(crate) fn through<R: Recorder>(
     tools.is_patched = true;
     let mut left = if R::DRY { PASSES_TOLD } else { PASSES };
     while let Some(&(port, _)) = tools.patched.front() {
-        // A story is told of one packet after the other.
+        // A report covers one packet at a time.
         let most = if R::ACTIVE { 1 } else { port::BURST };
         while burst.packets.len() < most
             && let Some((_, packet)) = tools.patched.pop_front_if(|(own, _)| *own == port)
@@ -112,7 +120,7 @@ pub(crate) fn through<R: Recorder>(
     tools.is_patched = false;
 }
 
-/// Drops what has arrived.
+/// Drops all packets of a burst.
 fn end<R: Recorder>(
     port: PortId,
     reason: DropReason,

@@ -1,4 +1,4 @@
-//! Takes a burst off a queue: the packets, their count, and a look for whoever captures.
+//! Receive stage: takes a burst from a queue, counts the packets, and offers them to a capture.
 
 use packet::PortId;
 use port::Queue;
@@ -23,7 +23,7 @@ pub fn run(
     n
 }
 
-/// Counts a burst that has arrived, notes in its packets by which port, and shows it to whoever captures.
+/// Counts a received burst, stores the arrival port in its packets, and offers them to a capture.
 #[inline]
 pub(crate) fn arrived(port: PortId, view: &PortView, burst: &mut Burst, tools: &mut Tools) {
     let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Asks the room that owns the port what is to become of the packets.
+//! Lookup stage: obtains the decisions of the port's function for a burst.
 
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
@@ -9,7 +9,7 @@ use crate::burst::Burst;
 use crate::stage::{Tools, route, tag};
 use crate::state::Room;
 
-/// Fills the decisions of `burst`, whose packets arrived on `port`. `reader` is the worker's.
+/// Fills the decisions of `burst`, whose packets arrived on `port`. `reader` is the worker's QSBR reader.
 pub fn run<R: Recorder>(
     port: PortId,
     room: &Room,
@@ -42,7 +42,8 @@ pub fn run<R: Recorder>(
                 route::record_refused(port, router, arrival, reader, keys, routes, recorder);
             }
         }
-        // Decided where it is done: most flows' fate is a step, not a decision.
+        // OpenFlow bridges look packets up in the execute stage, because most cached actions are operations
+        // and not decisions.
         Room::Flows(_) => {}
         Room::Wire(port) => {
             burst.decisions[..n].fill(Decision::Forward { port: *port, tag: TagChange::Keep })

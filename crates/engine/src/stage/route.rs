@@ -1,4 +1,5 @@
-//! Does what the router decided: writes addresses and hop counts anew and sorts packets by output; what needs more goes to the kernel.
+//! Execute stage of routed ports: rewrites MAC addresses and hop limits, sorts packets by output port, and
+//! punts packets that need more processing to the kernel.
 
 mod refuse;
 mod rewrite;
@@ -16,11 +17,11 @@ use crate::stage::transmit::Exits;
 use crate::stage::{Tools, execute, tag};
 use crate::state::Forwarding;
 
-/// How many packets ahead their first line is asked for, as in [`crate::stage::parse`].
+/// Number of packets by which the prefetch is ahead. See [`crate::stage::parse`].
 const AHEAD: usize = 4;
 
-/// Reads what routing needs of each packet: of a plain one its destination, of others their keys. Those that are not to be routed have
-/// their decision then.
+/// Parses what routing needs of each packet: the destination of a plain packet, and the flow key of other
+/// packets. Packets that are not to be routed get their decision.
 pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, tools: &mut Tools) {
     if router.mirrored.has_vlans() {
         read_from::<true>(port, router, interface, burst, tools);
@@ -29,7 +30,7 @@ pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, to
     }
 }
 
-/// The same. `VLANS`: not all have come in by `interface`.
+/// Implements [`read`]. With `VLANS`, packets may have arrived on interfaces other than `interface`.
 fn read_from<const VLANS: bool>(
     port: PortId,
     router: &Router,
@@ -46,11 +47,12 @@ fn read_from<const VLANS: bool>(
         packet.prefetch(memory);
     }
     let mut place = 0;
-    // Packets in a row of one kind and one interface at a time: nearly always the whole burst.
+    // Consecutive packets of one kind and one interface are processed together. Usually this is the whole
+    // burst.
     while place < packets.len() {
         let arrival = if VLANS { arrivals[place] } else { interface };
         let Some(own) = router.own(arrival) else {
-            // Broken ones, too, have no room then.
+            // Malformed packets are also dropped as `no-room` in this case.
             (heads[place], routes[place]) = (Head::Read, Decision::Drop(DropReason::NoRoom));
             place += 1;
             continue;
@@ -59,7 +61,7 @@ fn read_from<const VLANS: bool>(
         let from = place;
         place += gathering.fours(from, |place| {
             let (head, len) = seen(memory, packets, place)?;
-            // Whether a source is one of this host's own after all is looked at by its key.
+            // If the source may be an address of this host, the slower path with a flow key decides.
             let is_plain = |_: &u32| is_next(place) && !router.own_addresses.may_hold(plain::source(head));
             plain::four(own, head, len).filter(is_plain)
         });
@@ -71,7 +73,7 @@ fn read_from<const VLANS: bool>(
         });
         heads[from..place].fill(Head::Plain6);
         if place > from {
-            // What follows may be plain IPv4 again.
+            // The packets that follow may be plain IPv4 again.
             continue;
         }
         let Some(packet) = packets.get(place).filter(|_| is_next(place)) else { continue };
@@ -86,7 +88,7 @@ fn read_from<const VLANS: bool>(
     gathering.end();
 }
 
-/// The first octets of the packet at a place, and its length; asks for those of one further on.
+/// Returns the first bytes and the length of the packet at `place`, and prefetches a later packet.
 #[inline(always)]
 fn seen<'m, const N: usize>(
     memory: &'m FrameMemory,
@@ -100,8 +102,9 @@ fn seen<'m, const N: usize>(
     Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
-/// Takes the tags off packets of VLANs that have an interface of their own, and notes by which interface each has come in. `keyed`: their
-/// keys have been made, and are made again.
+/// Removes the tags from packets of VLANs that have an interface of their own, and records the arrival
+/// interface of each packet. With `keyed`, the packets have flow keys, which are extracted again after a
+/// change.
 #[inline(never)]
 pub fn untag(
     port: PortId,
@@ -130,11 +133,12 @@ pub fn untag(
     }
 }
 
-/// Takes off the tags that an interface has, and tells its number. Of two tags both are one interface's, or else the outer one by itself.
+/// Removes the tags of a VLAN interface and returns the interface's number. Two tags select the interface of
+/// that pair, or else the interface of the outer tag.
 #[inline]
 fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interface: u16) -> Option<u16> {
     let head = packet.head(memory);
-    // With an EtherType behind the tag: else nothing is left to read.
+    // An EtherType must follow the tag.
     let [first, second, high, low, ..] = *head.get(12..)?.first_chunk::<6>()?;
     let vid = |high, low| VlanId::new(u16::from_be_bytes([high, low]) & 0xfff);
     let (outer, service) = match [first, second] {
@@ -147,7 +151,7 @@ fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interfac
         && let inner @ Some(_) = vid(*high, *low)
         && let Some(own) = router.mirrored.of_pair(interface, VlanTags { outer, inner, service })
     {
-        // Both are there.
+        // Both tags are present.
         tag::apply(packet, memory, TagChange::Pop).ok()?;
         tag::apply(packet, memory, TagChange::Pop).ok()?;
         return Some(own);
@@ -157,7 +161,7 @@ fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interfac
     Some(own)
 }
 
-/// What a packet is that is not plain.
+/// Classifies a packet that is not plain.
 #[inline(never)]
 fn judge(
     port: PortId,
@@ -177,7 +181,7 @@ fn judge(
     }
 }
 
-/// Asks the router about those that [`read`] found to be routed.
+/// Looks up the routes of the packets that [`read`] admitted.
 pub fn look_up(
     port: PortId,
     router: &Router,
@@ -196,7 +200,7 @@ pub fn look_up(
         if heads[place] != Head::Read
             && let Some(packet) = packets.get(place)
         {
-            // A plain packet's L2 header is whole.
+            // The L2 header of a plain packet is complete.
             let _ = FlowKey::extract(packet.head(memory), packet.len(), port, &mut key);
         }
         key
@@ -204,7 +208,8 @@ pub fn look_up(
     router.answer(arrival, reader, key, routing, &mut routes[..packets.len()]);
 }
 
-/// Empties `burst`, whose packets arrived on `port`, into the outbox. `QUICK`: its packets have been read by [`read`].
+/// Moves the packets of `burst`, which arrived on `port`, into the outbox. With `QUICK`, the packets were
+/// parsed by [`read`].
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub fn run<R: Recorder, const QUICK: bool>(
     forwarding: &Forwarding,
@@ -233,7 +238,8 @@ pub fn run<R: Recorder, const QUICK: bool>(
         let (Some(packet), Some(route)) = (all.get_mut(place), routes.get_mut(place)) else { break };
         let mut head = if QUICK { heads[place] } else { Head::Read };
         if let Decision::Drop(DropReason::ForwardingOff) = *route {
-            // Where all of a device's packets pass the kernel, somebody may listen: a DHCP client, before it has an address.
+            // If the kernel receives all packets of a device, a local process may want the packet, for
+            // example a DHCP client without an address.
             let arrival = if vlans { arrivals[place] } else { interface };
             if router.mirrored.kernel(arrival).is_some() {
                 *route = Decision::Punt(Punt::NotRouted);
@@ -249,7 +255,7 @@ pub fn run<R: Recorder, const QUICK: bool>(
                 reader,
                 scratch: &mut tools.routing,
             };
-            // The error goes on in its place.
+            // The ICMP error replaces the packet.
             (*route, head) = refuse::run(&mut asked, why, packet, memory, recorder);
         }
         if let Decision::Forward { interface, adjacency } = *route {
@@ -287,7 +293,7 @@ pub fn run<R: Recorder, const QUICK: bool>(
                 },
                 None | Some(None) => tools.drop(packet, port, DropReason::PortRemoved),
             },
-            // None are left: their senders are told, here or by the kernel.
+            // No refused packets are left: `refuse::run` has replaced each of them.
             Decision::Refuse(_) => tools.drop(packet, port, DropReason::NoRoute),
             Decision::Punt(why) => {
                 let arrival = if vlans { *arrival } else { interface };
@@ -316,7 +322,8 @@ fn record<R: Recorder>(router: &Router, routes: &[Decision], recorder: &mut R) {
     }
 }
 
-/// Tells of packets that were refused for their sources where those would be reached.
+/// Records packets that were dropped by the reverse path filter, with the interfaces through which their
+/// sources are reachable.
 #[cold]
 pub fn record_refused<R: Recorder>(
     port: PortId,
@@ -339,7 +346,7 @@ pub fn record_refused<R: Recorder>(
     }
 }
 
-/// The port that all packets leave by, if it is one.
+/// Returns the output port of all packets, or `None` if they have different ones or tags to add.
 #[inline]
 fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     let Some(Decision::Forward { interface: first, .. }) = routes.first() else { return None };
@@ -348,7 +355,7 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     (router.mirrored.tags(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
-/// Gives a packet to the kernel, within the limit of its class.
+/// Punts a packet to the kernel, if the rate limit of its class allows it.
 #[cold]
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn punt<R: Recorder>(
@@ -378,7 +385,7 @@ fn punt<R: Recorder>(
     };
     match (refused, kernel) {
         (None, Some(kernel)) => {
-            // The kernel takes what is for its device's own address.
+            // The kernel accepts packets for its device's MAC address.
             if let Some(to) = packet.head_mut(tools.pool.memory()).first_chunk_mut::<6>()
                 && to[0] & 1 == 0
             {

@@ -1,5 +1,6 @@
-//! Software RSS: spreads one queue's packets over the workers by the symmetric hash of their flow and a table that control may
-//! change. A bucket that moves takes its flows' order along (see [`crate::handover`]).
+//! Software RSS: distributes one queue's packets over the workers by the symmetric hash of their flow and a
+//! table that control may change. The order of packets within a flow is kept when a bucket moves (see
+//! [`crate::handover`]).
 
 use std::sync::Arc;
 
@@ -11,23 +12,24 @@ use crate::handover::{Links, Work};
 use crate::stage::Tools;
 use crate::state::SPREAD_BUCKETS;
 
-/// The table as a queue applies it: it follows the published one, bucket by bucket.
+/// Software RSS table as one queue applies it. The table follows the published table, bucket by bucket.
 pub struct Applied {
     table: Box<[WorkerId; SPREAD_BUCKETS]>,
-    /// The published table that has been reached.
+    /// Published table that this table equals.
     reached: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
-    /// Some of its packets may be with other workers, or wait for them.
+    /// Whether packets of the queue may be at other workers, or wait for them.
     away: bool,
 }
 
 impl Applied {
-    /// All buckets stay with the queue's owner.
+    /// Assigns all buckets to the queue's owner.
     #[must_use]
     pub fn new(owner: WorkerId) -> Self {
         Self { table: Box::new([owner; SPREAD_BUCKETS]), reached: None, away: false }
     }
 
-    /// Moves the buckets whose worker has changed. One wait per pair of old and new worker covers all buckets between them.
+    /// Moves the buckets whose worker has changed. One wait entry per pair of old and new worker covers all
+    /// buckets between them.
     fn follow(&mut self, wanted: &Arc<[WorkerId; SPREAD_BUCKETS]>, links: &mut Links) {
         if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
             return;
@@ -38,14 +40,15 @@ impl Applied {
         }
     }
 
-    /// Takes all buckets back: the port is not spread any more.
+    /// Moves all buckets back to the queue's owner, because the port no longer uses software RSS.
     fn return_home(&mut self, links: &mut Links) {
         let me = links.me();
         self.reached = None;
         self.away = !self.follow_each(|_| me, links) || !links.self_is_quiet();
     }
 
-    /// Whether all has been moved; if not, there is no room for a wait, and the rest moves with a later burst.
+    /// Moves buckets as `wanted` requires. Returns false if a ring had no space for a wait entry. The
+    /// remaining buckets then move with a later burst.
     fn follow_each(&mut self, wanted: impl Fn(usize) -> WorkerId, links: &mut Links) -> bool {
         let workers = links.workers();
         for bucket in 0..SPREAD_BUCKETS {
@@ -65,7 +68,8 @@ impl Applied {
         true
     }
 
-    /// Whether packets must pass by the table although the port is not spread (any more).
+    /// Returns whether packets must use the table even if the port does not use software RSS, or no longer
+    /// does.
     #[inline]
     #[must_use]
     pub fn is_away(&self) -> bool {
@@ -73,14 +77,15 @@ impl Applied {
     }
 }
 
-/// That the bucket of this key belongs to `worker`.
+/// Returns the recorder step for the bucket of this key and its worker.
 pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
     let bucket = key.hash_symmetric() as usize % SPREAD_BUCKETS;
     Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker }
 }
 
-/// Hands each packet whose bucket belongs to another worker to it; the others stay in `burst`, in order. Without a table that is wanted
-/// the buckets return to the queue's owner, in order as well. `seen`: whether the port has an own stage, which has run.
+/// Hands each packet whose bucket belongs to another worker to that worker. The other packets stay in
+/// `burst`, in order. Without a wanted table, the buckets return to the queue's owner, also in order. `seen`
+/// is true if the port has an ingress stage, which has run.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 pub fn run<R: Recorder>(
     port: PortId,

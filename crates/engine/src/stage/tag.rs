@@ -1,4 +1,5 @@
-//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3): the addresses move by four bytes, the rest stays.
+//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3). The MAC addresses move by four
+//! bytes, and the rest of the packet does not move.
 
 use packet::record::TagChange;
 use packet::{DropReason, VlanTags};
@@ -8,14 +9,14 @@ use port::{FrameMemory, Packet};
 const TPID: [u8; 2] = [0x81, 0x00];
 /// EtherType of an 802.1ad tag.
 const SERVICE_TPID: [u8; 2] = [0x88, 0xa8];
-/// Bytes of the two addresses.
+/// Length of the two MAC addresses in bytes.
 const ADDRESSES: usize = 12;
 const TAG: u16 = 4;
 
-/// Applies `change`.
+/// Applies a tag change to a packet.
 ///
 /// # Errors
-/// A reason to drop when the frame has no room for a tag or is too short to hold one.
+/// The drop reason if the frame has no headroom for a tag or is too short to contain one.
 #[inline]
 pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Result<(), DropReason> {
     match change {
@@ -27,10 +28,10 @@ pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Re
     }
 }
 
-/// Puts the inner tag on, where there are two; gives the change that is left to be made.
+/// Pushes the inner tag of a tag pair. Returns the tag change that pushes the outer tag.
 ///
 /// # Errors
-/// As [`apply`].
+/// Like [`apply`].
 #[inline]
 pub fn begin(packet: &mut Packet, memory: &FrameMemory, tags: VlanTags) -> Result<TagChange, DropReason> {
     if let Some(inner) = tags.inner {
@@ -67,7 +68,7 @@ fn set(packet: &mut Packet, memory: &FrameMemory, vid: u16) -> Result<(), DropRe
     let Some(tci) = head.get_mut(ADDRESSES + 2..ADDRESSES + 4) else {
         return Err(DropReason::VlanTruncated);
     };
-    // Priority and drop eligibility stay.
+    // Priority and drop eligibility do not change.
     let kept = u16::from_be_bytes([tci[0], tci[1]]) & 0xf000;
     tci.copy_from_slice(&(kept | vid & 0x0fff).to_be_bytes());
     Ok(())

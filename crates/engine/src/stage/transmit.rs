@@ -1,4 +1,5 @@
-//! Gives sorted packets to their queues: own ones directly, others' through the ring to the worker that owns them.
+//! Transmit stage: gives sorted packets to the worker's queues, or to the worker that owns the output queue
+//! through a ring.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};
@@ -10,53 +11,53 @@ use crate::handover::{Links, Output};
 use crate::stage::{Tools, patch};
 use crate::state::{Forwarding, PortView};
 
-/// No queue of that port here.
+/// Index that marks a port without a queue at this worker.
 pub const NOT_MINE: u16 = u16::MAX;
-/// A VLAN tag may exceed the MTU (as with the kernel's devices).
+/// Bytes by which a frame with a VLAN tag may exceed the MTU (as with the kernel's devices).
 const TAG_ALLOWANCE: u32 = 4;
 
-/// A queue that this worker owns.
+/// A queue that a worker owns, with the worker's state for it.
 pub struct OwnedQueue {
-    /// Its port.
+    /// Port of the queue.
     pub port: PortId,
-    /// Which of the port's queues.
+    /// Number of the queue within its port.
     pub id: QueueId,
     /// The queue.
     pub queue: Box<dyn Queue>,
-    /// What it accepts.
+    /// Offloads and frame sizes that the queue supports.
     pub capabilities: Capabilities,
-    /// Packets were given to it since the last kick.
+    /// Whether packets were given to the queue since the last kick.
     pub touched: bool,
-    /// Software RSS as this queue's receive side applies it.
+    /// Software RSS state of the queue's receive side.
     pub spread: crate::stage::spread::Applied,
-    /// Whom its progress is told to.
+    /// Receiver of the queue's progress reports.
     pub finish: Option<crate::finish::Finish>,
-    /// What came by it and waits for the decider.
+    /// Packets received from the queue that wait for the slow path.
     pub parked: crate::finish::Parked,
-    /// What its transmit ring has to give to the kernel before progress is told.
+    /// Contents of the transmit ring that must leave before a progress report.
     pub unsent: crate::finish::Unsent,
 }
 
-/// The ways out of a worker.
+/// Outputs of a worker.
 pub struct Exits<'w> {
-    /// Queues that it owns.
+    /// Queues that the worker owns.
     pub queues: &'w mut [OwnedQueue],
-    /// By port: index into `queues`, or [`NOT_MINE`].
+    /// For each port, the index of its transmit queue in `queues`, or [`NOT_MINE`].
     pub local: &'w [u16],
     /// Rings to the other workers.
     pub links: &'w mut Links,
-    /// Dry run: outputs are put here instead of being sent.
+    /// Output frames of a dry run, which are stored here and not transmitted.
     pub collected: Option<&'w mut Vec<(PortId, Vec<u8>)>>,
 }
 
-/// Transmits everything that waits in the outbox.
+/// Transmits all packets in the outbox.
 pub fn run<R: Recorder>(forwarding: &Forwarding, exits: &mut Exits<'_>, tools: &mut Tools, recorder: &mut R) {
     while let Some(out) = tools.outbox.next_port() {
         port(forwarding, out, exits, tools, recorder);
     }
 }
 
-/// Transmits what waits for one port; its batch is empty afterwards.
+/// Transmits the packets for one port. The port's batch is empty afterwards.
 pub fn port<R: Recorder>(
     forwarding: &Forwarding,
     out: PortId,
@@ -102,7 +103,7 @@ fn send<R: Recorder>(
     give(view, out, own, tools, recorder);
 }
 
-/// Gives the batch to the queue; what does not fit is dropped.
+/// Gives the batch to the queue. Packets that do not fit are dropped.
 fn give<R: Recorder>(
     view: &PortView,
     out: PortId,
@@ -121,7 +122,7 @@ fn give<R: Recorder>(
     let mut sent = own.queue.transmit(&mut tools.pool, batch);
     own.touched = true;
     if !batch.is_empty() {
-        // In copy mode a kick sends what stands in the ring, so there is room again.
+        // In copy mode, a kick transmits the contents of the ring, which frees space.
         own.queue.kick(&mut tools.pool);
         sent += own.queue.transmit(&mut tools.pool, batch);
         bytes -= bytes_of(batch);
@@ -138,11 +139,11 @@ pub(crate) fn bytes_of(batch: &Batch) -> u64 {
     batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
-/// Whether every packet can go as it is.
+/// Returns whether every packet can be transmitted without further processing.
 #[inline]
 fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>) -> bool {
     let Some(batch) = batch else { return true };
-    // Folded without a branch a packet.
+    // The loop has no branch per packet.
     let (mut longest, mut segments, mut flags) = (0, 0, Flags::default());
     for packet in batch.iter() {
         longest = longest.max(packet.len());
@@ -155,8 +156,8 @@ fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>
         && !flags.contains(Flags::SEGMENT)
 }
 
-/// Does in software what the port cannot, and drops what is too long; calls `flush` when the batch has no room for the next
-/// packet's segments.
+/// Completes offloads in software that the port does not support, and drops frames that are too long. Calls
+/// `flush` when the batch has no space for the next packet's segments.
 #[cold]
 fn complete<R: Recorder>(
     view: &PortView,
@@ -211,7 +212,7 @@ fn complete<R: Recorder>(
             recorder.step(0, Step::ChecksumCompleted);
         }
         if let Err(reason) = result {
-            // Its frames are back in the pool; segments that were made before count as copies of it.
+            // The packet's frames are back in the pool. Segments made before the error count as copies.
             recorder.step(0, Step::Dropped(reason));
             counters.copies.add(u64::from(made > 0));
             counters.drop_n(reason, 1);
@@ -269,7 +270,7 @@ pub(crate) fn capture(out: PortId, tools: &mut Tools) {
     }
 }
 
-/// Drops what waits for the port `out`.
+/// Drops the packets for the port `out`.
 fn drop_all<R: Recorder>(out: PortId, reason: DropReason, tools: &mut Tools, recorder: &mut R) {
     let Some(batch) = tools.outbox.batch(out) else { return };
     if batch.is_empty() {

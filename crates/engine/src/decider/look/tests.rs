@@ -8,7 +8,7 @@ use switch::flow::Match;
 use super::*;
 use crate::bench::rules::{Switch, sends};
 
-/// Two ports whose packets go to each other, and what is on their wires.
+/// A switch with two ports that forward to each other, and the far ends of the ports' queues.
 struct Rig {
     switch: Switch,
     far: [RingQueue; 2],
@@ -27,7 +27,7 @@ impl Rig {
         Rig { switch, far }
     }
 
-    /// A packet comes in by the first port.
+    /// Sends a packet to the first port.
     fn arrives(&mut self, to: u32) {
         let last = to.to_be_bytes();
         let text = format!(
@@ -39,7 +39,7 @@ impl Rig {
         assert_eq!(self.far[0].transmit(&mut self.switch.pool, &mut batch), 1);
     }
 
-    /// By which ports a packet leaves that has come in by the first.
+    /// Sends a packet to the first port and returns the ports that transmit the packet.
     fn leaves_by(&mut self) -> Vec<usize> {
         self.arrives(2);
         for _ in 0..8 {
@@ -60,8 +60,8 @@ impl Rig {
     }
 }
 
-/// A flow is made to say what no rule does, in the decider's records and in the worker's cache, as a defect would: nothing else tells
-/// that it is wrong.
+/// Checks that revalidation finds and repairs a megaflow with wrong actions. The test changes the actions in
+/// the slow path's record and in the worker's cache, as a defect would. Nothing else indicates the error.
 #[test]
 fn a_flow_that_is_wrong_is_found_and_mended() {
     let mut rig = Rig::new(1000);

@@ -1,4 +1,4 @@
-//! What a cached flow's program does to a packet, step by step, where it is more than one output.
+//! Execution of a megaflow's operations one by one, for actions other than a single output.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::stage::transmit::Exits;
 use crate::stage::{Tools, execute};
 use crate::state::Forwarding;
 
-/// A program under way.
+/// Context for the execution of a program.
 pub(super) struct Steps<'a> {
     pub forwarding: &'a Forwarding,
     pub port: PortId,
@@ -24,7 +24,7 @@ pub(super) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Does steps; gives the packet back when it has left nowhere.
+    /// Executes operations. Returns the packet if no operation has consumed it.
     pub fn run<R: Recorder>(
         &self,
         ops: &[Op],
@@ -50,12 +50,12 @@ impl Steps<'_> {
                 Op::Clone(n) => {
                     let body = body(ops, at);
                     if Some(at) == last {
-                        // Nobody wants the packet behind it.
+                        // No later operation uses the packet.
                         return self.run(body, packet, exits, tools, recorder);
                     }
                     if last_leaving(body).is_some() {
                         self.copy(&packet, tools, |copy, tools| {
-                            // It leaves, unless a meter or its own end has stopped it.
+                            // The copy has left, unless a meter or the end of its operations stopped it.
                             if let Some(copy) = self.run(body, copy, exits, tools, recorder) {
                                 tools.drop(copy, self.port, self.compiled.dropped);
                             }
@@ -89,7 +89,7 @@ impl Steps<'_> {
         Some(packet)
     }
 
-    /// Does something with a copy, when one is to be had.
+    /// Passes a copy of the packet to `does`, if a copy can be made.
     fn copy(&self, packet: &Packet, tools: &mut Tools, does: impl FnOnce(Packet, &mut Tools)) {
         tools.counters.port(self.port).copies.add(1);
         match execute::copy(packet, tools) {
@@ -115,7 +115,7 @@ impl Steps<'_> {
     }
 }
 
-/// The steps that a `Clone` at this place does to its copy.
+/// Returns the operations that the `Clone` at index `at` applies to its copy.
 fn body(ops: &[Op], at: usize) -> &[Op] {
     match ops.get(at) {
         Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
@@ -123,7 +123,7 @@ fn body(ops: &[Op], at: usize) -> &[Op] {
     }
 }
 
-/// The last step by which a packet, or a copy of it, leaves.
+/// Returns the index of the last operation that outputs the packet or a copy.
 fn last_leaving(ops: &[Op]) -> Option<usize> {
     let (mut at, mut last) = (0, None);
     while at < ops.len() {
@@ -150,7 +150,7 @@ fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
         return;
     }
     let dscp = key.tos() >> 2;
-    // Assured forwarding: classes 1 to 4, precedences 1 to 3.
+    // Assured forwarding has classes 1 to 4 and drop precedences 1 to 3.
     let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
     if dscp & 1 != 0 || !(1..=4).contains(&class) || precedence == 0 {
         return;
@@ -162,7 +162,7 @@ fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
     let _ = rewrite(&mut Whole { packet, memory }, &Op::Set(Box::new(SetBits { value, mask })));
 }
 
-/// A packet of the engine as a frame that can be changed.
+/// Adapts a packet of the engine to the [`Frame`] trait.
 struct Whole<'a> {
     packet: &'a mut Packet,
     memory: &'a FrameMemory,

@@ -1,5 +1,6 @@
-//! Tells the senders of packets that no route is for, or one that refuses: each packet becomes the error about itself (`router::IcmpError`), which is
-//! sent like any routed packet. What cannot be told here is the kernel's.
+//! ICMP errors for packets without a route or with a prohibiting route. Each packet is rewritten into the
+//! ICMP error about it (`router::IcmpError`), which is routed like any packet. Packets for which no error can
+//! be built here are punted to the kernel.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PuntClass, WorkerId};
@@ -10,12 +11,12 @@ use sync::qsbr::Reader;
 
 use crate::burst::Head;
 
-/// What is known besides the packet.
+/// Context for the construction of an ICMP error.
 pub struct Asked<'a> {
     pub router: &'a Router,
-    /// The number of the interface that it came in by.
+    /// Number of the interface on which the packet arrived.
     pub arrival: u16,
-    /// Its place in the burst.
+    /// Index of the packet in its burst.
     pub place: usize,
     pub worker: WorkerId,
     pub now: Now,
@@ -23,7 +24,8 @@ pub struct Asked<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-/// Makes the error of a refused packet; gives what becomes of it, or of the packet, which is as it was then.
+/// Rewrites a refused packet into an ICMP error. Returns the decision for the error. If no error can be
+/// built, the packet is unchanged and the decision is for the packet.
 #[cold]
 #[inline(never)]
 pub fn run<R: Recorder>(
@@ -51,7 +53,7 @@ fn answer<R: Recorder>(
 ) -> Result<IcmpError, Decision> {
     const KERNELS: Decision = Decision::Punt(Punt::NoRoute);
     let Asked { router, arrival, worker, now, reader, scratch, .. } = asked;
-    // In what is quoted the checksum is whole, whoever should have completed it.
+    // The quoted packet must contain a complete checksum.
     if packet.flags().contains(Flags::SEGMENT) || offload::complete_checksum(packet, memory).is_err() {
         return Err(KERNELS);
     }
@@ -71,7 +73,7 @@ fn answer<R: Recorder>(
         let _restored = packet.trim_front(more);
         return Err(Decision::Drop(DropReason::NoRoute));
     }
-    // It quotes no more than there is.
+    // The error quotes no more bytes than the packet has.
     let _fits = packet.set_len(memory, length);
     packet.clear_offload(Flags::CHECKSUM_VALID);
     if let Some(head) = packet.head_mut(memory).get_mut(..error.header().len()) {
@@ -80,5 +82,5 @@ fn answer<R: Recorder>(
     Ok(error)
 }
 
-/// Octets of Ethernet's header, which the error has where the packet had it.
+/// Length of the Ethernet header in bytes. The error's header starts where the packet's header started.
 const ETHERNET: usize = 14;

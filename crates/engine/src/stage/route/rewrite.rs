@@ -1,5 +1,5 @@
-//! Makes packets ready to leave: the neighbour's address and the interface's own, a hop less, the checksum that follows from it; and
-//! counts them by neighbour.
+//! Rewrites packets for transmission to a neighbor: destination and source MAC address, hop limit and IPv4
+//! checksum. Counts the packets for each neighbor.
 
 use packet::{DropReason, FlowKey, L3Kind, WorkerId};
 use port::{Flags, FrameMemory, Packet, offload};
@@ -8,12 +8,13 @@ use router::{Counts, Decision, Punt, Router};
 
 use crate::burst::Head;
 
-/// Where the packet in hand goes: as the one before it, as often as not. Those in a row are counted together.
+/// Rewrite state for the next hop of the current packet. Consecutive packets often have the same next hop as
+/// the packet before, and are counted together.
 pub struct Way<'a> {
     router: &'a Router,
     counts: Counts<'a>,
     to: Heading,
-    /// Counted since the heading was last another.
+    /// Packets counted since the next hop changed.
     packets: u64,
     bytes: u64,
 }
@@ -22,22 +23,23 @@ pub struct Way<'a> {
 struct Heading {
     interface: u16,
     adjacency: u32,
-    /// Bytes of the largest IP packet; 0: it cannot go there, and `otherwise` says what becomes of it.
+    /// MTU in bytes, or 0 if the next hop cannot be used. `otherwise` is the decision in that case.
     mtu: u32,
     otherwise: Decision,
-    /// The addresses of the Ethernet header: its first eight octets, and four.
+    /// MAC addresses of the Ethernet header as a word of the first eight bytes and a word of the next four
+    /// bytes.
     addresses: (u64, u32),
 }
 
 impl<'a> Way<'a> {
-    /// For the packets of a burst; `worker` counts them.
+    /// Creates the rewrite state for a burst. Packets are counted for `worker`.
     pub fn of(router: &'a Router, worker: WorkerId) -> Way<'a> {
         let counts = router.adjacencies.counts(worker.index());
         Way { router, counts, to: Heading::find(router, 0, 0), packets: 0, bytes: 0 }
     }
 
-    /// Rewrites and counts the first packets of these, as long as they are plain and go on to a neighbour; gives how many they were. The
-    /// next one is as it was.
+    /// Rewrites and counts packets from the first one on, up to the first packet that is not plain or has no
+    /// neighbor. Returns the number of packets rewritten. The packet after them is unchanged.
     #[inline(never)]
     pub fn rewrite_plain(
         &mut self,
@@ -46,7 +48,7 @@ impl<'a> Way<'a> {
         routes: &[Decision],
         heads: &[Head],
     ) -> usize {
-        // In registers meanwhile.
+        // The loop keeps these values in registers.
         let (mut to, mut packets, mut bytes) = (self.to, self.packets, self.bytes);
         let mut done = 0;
         for ((packet, route), head) in all.iter_mut().zip(routes).zip(heads) {
@@ -76,7 +78,10 @@ impl<'a> Way<'a> {
         done
     }
 
-    /// Rewrites any packet that goes to a neighbour, or says what becomes of it instead: then it is as it was.
+    /// Rewrites any packet for its next hop.
+    ///
+    /// # Errors
+    /// The decision to use for the packet, which is unchanged.
     #[inline(never)]
     pub fn rewrite(
         &mut self,
@@ -105,7 +110,7 @@ impl<'a> Way<'a> {
         if is_segmented && offload::wire_len(packet, memory) > 14 + to.mtu as usize {
             return Err(Decision::Punt(Punt::TooLong));
         }
-        // As long as its segments will be, whatever its header says.
+        // The segments have valid lengths, whatever length the header contains.
         let to = if is_segmented { Heading { mtu: u32::MAX, ..to } } else { to };
         let head = packet.head_mut(memory);
         let truncated = if is_four { DropReason::Ipv4Truncated } else { DropReason::Ipv6Truncated };
@@ -120,20 +125,20 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    /// Counts a packet of so many bytes that [`Way::rewrite`] has made ready.
+    /// Counts a packet of `bytes` bytes that [`Way::rewrite`] has rewritten.
     pub fn count(&mut self, bytes: usize) {
         self.packets += 1;
         self.bytes += bytes as u64;
     }
 
-    /// What follows goes elsewhere.
+    /// Changes the next hop.
     #[inline(always)]
     fn turn(&mut self, interface: u16, adjacency: u32) {
         self.settle();
         self.to = Heading::find(self.router, interface, adjacency);
     }
 
-    /// Tells the counters.
+    /// Adds the pending counts to the counters of the next hop.
     #[inline(always)]
     pub fn settle(&mut self) {
         if self.packets > 0 {
@@ -151,7 +156,7 @@ impl Heading {
         let (mut mtu, mut addresses) = (0, (0, 0));
         let mut otherwise = Decision::Punt(Punt::Unresolved);
         match router.interfaces.get(usize::from(interface)) {
-            // An interface that was bound after this snapshot was made.
+            // The interface was created after this snapshot.
             None | Some(None) => otherwise = Decision::Punt(Punt::Elsewhere),
             Some(Some(_)) if !to.is_resolved() => {}
             Some(Some(out)) => {
@@ -163,15 +168,17 @@ impl Heading {
         Heading { interface, adjacency, mtu, otherwise, addresses }
     }
 
-    /// Rewrites an IPv4 packet, and gives its length as its header says, unless it is longer than the way out allows.
+    /// Rewrites an IPv4 packet and returns the length in its header. Returns `None` if the length exceeds the
+    /// MTU.
     #[inline(always)]
     fn four(&self, head: &mut [u8; HEAD_4]) -> Option<u32> {
         let length = u32::from(be16::<16>(head));
         if length > self.mtu {
             return None;
         }
-        // Hops, protocol and checksum: RFC 1624, with the sum that Linux makes of it: never all ones. The hops are the lowest octet, and
-        // not zero; the checksum is the upper half, and what it carries out comes in again.
+        // TTL, protocol and checksum are updated as one little-endian word (RFC 1624). Like Linux, the result
+        // is never 0xffff. The TTL is the lowest byte and not zero. The checksum is the upper half, whose
+        // carry is added back.
         let word = head.get_mut(22..26)?.first_chunk_mut::<4>()?;
         let before = u32::from_le_bytes(*word);
         let carried = u32::from(before >= 0xfffe_0000) << 16;
@@ -180,7 +187,7 @@ impl Heading {
         Some(length)
     }
 
-    /// The same of IPv6.
+    /// Like `four`, for an IPv6 packet.
     #[inline(always)]
     fn six(&self, head: &mut [u8; HEAD_6]) -> Option<u32> {
         let length = u32::from(be16::<18>(head)) + 40;
@@ -199,8 +206,8 @@ impl Heading {
     }
 }
 
-/// Takes off what stands behind an IP packet of this length, as Linux does: with it, the frame could be too long for the way out.
-/// A chain keeps it.
+/// Removes the bytes after an IP packet of this length, as Linux does. With these bytes, the frame could
+/// exceed the MTU of the output. A multi-segment packet keeps them.
 #[cold]
 fn cut(packet: &mut Packet, memory: &FrameMemory, length: u32) {
     let _is_chain = !u16::try_from(14 + length).is_ok_and(|length| packet.set_len(memory, length));
