@@ -1,4 +1,4 @@
-//! Sockets of the control plane that belong to one device: nothing here is on a packet's path.
+//! Control-plane sockets that belong to one device. No code in this module runs per packet.
 
 use std::ffi::c_int;
 use std::io;
@@ -9,12 +9,16 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::sys;
 
-/// Opens a UDP socket of `address` (of any, if it is unspecified) that others may share, as they do while one daemon takes over from
-/// another. With a `device` it gets only what comes in by that one. It does not block.
-/// An IPv6 address may still be looked for twins (RFC 4862, section 5.4), and an IPv6 socket is for IPv6 alone.
+/// Opens a non-blocking UDP socket bound to `address` and `port`. Several sockets may share the address
+/// (`SO_REUSEADDR`), because two daemons use it during a hand-over. With a `device`, the socket receives only
+/// datagrams that arrive on that device.
+///
+/// An IPv6 address may still be in duplicate address detection (RFC 4862, section 5.4). An IPv6 socket
+/// receives only IPv6 datagrams.
 ///
 /// # Errors
-/// The kernel's: no such device or address in the calling thread's namespace, or no privilege.
+/// The kernel's error: no device or address of this name in the calling thread's namespace, or missing
+/// privileges.
 pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -26,7 +30,7 @@ pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSo
     }
     if let Some(device) = device {
         let mut name = [0_u8; libc::IFNAMSIZ];
-        // The last octet stays 0: a name that long is no device's.
+        // The last byte stays 0. No device has a name without space for the terminating 0.
         let room = name.get_mut(..device.len()).filter(|room| room.len() < libc::IFNAMSIZ);
         room.ok_or(rustix::io::Errno::NODEV)?.copy_from_slice(device.as_bytes());
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &name)?;
@@ -40,21 +44,22 @@ pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSo
     Ok(UdpSocket::from(socket))
 }
 
-/// A datagram that a socket of [`udp`] has received.
+/// A datagram received by [`receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Octets of it that are in the buffer.
+    /// Number of the datagram's bytes in the buffer.
     pub length: usize,
-    /// The sender.
+    /// Address of the sender.
     pub from: SocketAddr,
-    /// The number of the device that it came in by; 0 where the kernel does not say.
+    /// Interface index of the device on which the datagram arrived, or 0 if the kernel does not report it.
     pub ifindex: u32,
 }
 
-/// Receives a datagram with a socket of [`udp`].
+/// Receives a datagram from a socket opened by [`udp`].
 ///
 /// # Errors
-/// The kernel's, [`io::ErrorKind::WouldBlock`] where none waits; [`io::ErrorKind::InvalidData`] where its sender is none of IP.
+/// - The kernel's error, with [`io::ErrorKind::WouldBlock`] if no datagram is pending.
+/// - [`io::ErrorKind::InvalidData`] if the sender's address is not an IP address.
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Received> {
     let mut envelope = sys::Envelope { from: [0; 128], control: [0; 128] };
     let (length, filled) = sys::receive(socket.as_fd(), buffer, &mut envelope)?;
@@ -63,7 +68,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Received> {
     Ok(Received { length, from, ifindex })
 }
 
-/// Reads a `struct sockaddr_in` or `sockaddr_in6`.
+/// Parses a `struct sockaddr_in` or `struct sockaddr_in6`.
 fn sender(address: &[u8; 128]) -> Option<SocketAddr> {
     let family = c_int::from(u16::from_ne_bytes(*address.first_chunk()?));
     let port = u16::from_be_bytes(*address.get(2..)?.first_chunk()?);
@@ -75,7 +80,8 @@ fn sender(address: &[u8; 128]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// Finds the device in ancillary data: `struct in_pktinfo` begins with its number, `struct in6_pktinfo` ends with it (ip(7), ipv6(7)).
+/// Finds the interface index in ancillary data. `struct in_pktinfo` begins with the index, and `struct
+/// in6_pktinfo` ends with it (ip(7), ipv6(7)).
 fn device(mut control: &[u8]) -> Option<u32> {
     const HEADER: usize = 16;
     loop {
@@ -94,18 +100,18 @@ fn device(mut control: &[u8]) -> Option<u32> {
     }
 }
 
-/// Sends whole Ethernet frames by a device, and receives none.
+/// A packet socket that transmits Ethernet frames on one device and receives none.
 #[derive(Debug)]
 pub struct FrameSender(OwnedFd);
 
 impl FrameSender {
-    /// By the device of that number in the calling thread's namespace.
+    /// Opens a sender for the device with this interface index in the calling thread's namespace.
     ///
     /// # Errors
-    /// The kernel's: no such device, or no privilege.
+    /// The kernel's error: no such device, or missing privileges.
     pub fn open(ifindex: u32) -> io::Result<FrameSender> {
         let nodev = |_| io::Error::from(rustix::io::Errno::NODEV);
-        // Protocol 0: the kernel delivers nothing to it.
+        // With protocol 0, the kernel delivers no frames to the socket.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
         let address = libc::sockaddr_ll {
             sll_family: u16::try_from(libc::AF_PACKET).map_err(nodev)?,
@@ -120,10 +126,10 @@ impl FrameSender {
         Ok(FrameSender(socket))
     }
 
-    /// Sends a frame, from its Ethernet header on and without its FCS.
+    /// Transmits a frame, starting at its Ethernet header and without FCS.
     ///
     /// # Errors
-    /// The kernel's: longer than the device takes, the device is down or its queue full.
+    /// The kernel's error: the frame is too long, the device is down, or its queue is full.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty())?;
         Ok(())
@@ -141,7 +147,7 @@ mod tests {
             let sender = UdpSocket::bind((address, 0)).unwrap();
             sender.send_to(b"whence", socket.local_addr().unwrap()).unwrap();
             let mut buffer = [0; 64];
-            // Over the loopback device it is there once it is sent.
+            // A datagram over the loopback device is pending as soon as it is sent.
             let received = receive(&socket, &mut buffer).unwrap();
             let loopback = crate::link::find("lo").unwrap().ifindex;
             assert_eq!(

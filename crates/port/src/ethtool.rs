@@ -1,5 +1,6 @@
-//! What a driver is and which offloads it has on: the ethtool ioctls, by the features' names (as `ethtool -k` knows
-//! them internally: `tx-checksum-ip-generic`, `rx-vlan-hw-parse`, ...).
+//! Driver information and offload settings of devices, through the ethtool ioctls. Features have their
+//! internal kernel names, which `ethtool -k` shows for some of them (`tx-checksum-ip-generic`,
+//! `rx-vlan-hw-parse`).
 #![allow(unsafe_code, reason = "ioctls with pointers to buffers; see the SAFETY comments")]
 
 use std::io;
@@ -20,52 +21,52 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_FEATURES: u32 = 4;
 const STRING: usize = 32;
 
-/// Which driver serves a device.
+/// Driver information of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
-    /// Driver, as `veth` or `mlx5_core`.
+    /// Name of the driver, for example `veth` or `mlx5_core`.
     pub driver: String,
-    /// Its version.
+    /// Version of the driver.
     pub version: String,
-    /// Firmware.
+    /// Version of the firmware.
     pub firmware: String,
-    /// Where the device is on its bus.
+    /// Bus address of the device.
     pub bus: String,
 }
 
-/// How many queues a device has in use, and could have.
+/// Numbers of queues of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
-    /// Receive-only queues.
+    /// Number of receive-only queues in use.
     pub rx_only: u32,
-    /// Queues that receive and transmit.
+    /// Number of queues in use that both receive and transmit.
     pub combined: u32,
-    /// Most combined queues.
+    /// Maximum number of combined queues.
     pub max_combined: u32,
-    /// Most receive-only queues.
+    /// Maximum number of receive-only queues.
     pub max_rx: u32,
 }
 
 impl Channels {
-    /// Receive queues in use.
+    /// Returns the number of receive queues in use.
     #[must_use]
     pub fn rx(&self) -> u32 {
         self.rx_only + self.combined
     }
 }
 
-/// One offload of a device.
+/// An offload feature of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// Name.
+    /// Name of the feature.
     pub name: String,
-    /// Whether it is on.
+    /// Whether the feature is enabled.
     pub active: bool,
-    /// Whether it can be changed.
+    /// Whether the feature can be changed.
     pub changeable: bool,
 }
 
-/// One ethtool command over a buffer that begins with the command's number.
+/// Executes an ethtool command with a buffer that begins with the command number.
 fn command(device: &str, action: &'static str, buffer: &mut [u8]) -> Result<(), LinkError> {
     let fail = |e: io::Error| LinkError::new(device, action, NetlinkError::Socket(e));
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(fail)?;
@@ -78,7 +79,8 @@ fn command(device: &str, action: &'static str, buffer: &mut [u8]) -> Result<(), 
         *to = from.cast_signed();
     }
     request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
-    // SAFETY: the buffer is as long as the command and the counts in it say; each caller below sees to that.
+    // SAFETY: the buffer has the length that the command and the counts in the buffer require, which each
+    // caller below ensures.
     unsafe { sys::ioctl(socket.as_fd(), SIOCETHTOOL, &mut request) }.map(drop).map_err(fail)
 }
 
@@ -86,12 +88,12 @@ fn put(buffer: &mut [u8], at: usize, value: u32) {
     buffer[at..at + 4].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// The driver of a device.
+/// Returns the driver information of a device.
 ///
 /// # Errors
-/// [`LinkError`] when there is no such device or its driver does not tell.
+/// [`LinkError`] when there is no such device or the driver does not report the information.
 pub fn driver(device: &str) -> Result<DriverInfo, LinkError> {
-    // struct ethtool_drvinfo: cmd, then five texts of 32 bytes, then numbers; 196 bytes.
+    // struct ethtool_drvinfo: cmd, then five strings of 32 bytes, then numbers; 196 bytes.
     let mut buffer = [0; 196];
     put(&mut buffer, 0, ETHTOOL_GDRVINFO);
     command(device, "asking the driver", &mut buffer)?;
@@ -99,10 +101,11 @@ pub fn driver(device: &str) -> Result<DriverInfo, LinkError> {
     Ok(DriverInfo { driver: field(0), version: field(1), firmware: field(2), bus: field(3) })
 }
 
-/// Returns the speed of a device's link in megabits a second; `None` where the link is down or its driver does not tell.
+/// Returns the link speed of a device in Mbit/s, or `None` if the link is down or the driver does not report
+/// a speed.
 ///
 /// # Errors
-/// [`LinkError`] when there is no such device or its driver has no such setting.
+/// [`LinkError`] when there is no such device or the driver has no such setting.
 pub fn speed(device: &str) -> Result<Option<u32>, LinkError> {
     // struct ethtool_cmd: the low half of the speed at 12, the high half at 28; 44 bytes.
     let mut buffer = [0; 44];
@@ -110,16 +113,17 @@ pub fn speed(device: &str) -> Result<Option<u32>, LinkError> {
     command(device, "asking for the speed", &mut buffer)?;
     let half = |at: usize| u32::from(u16::from_ne_bytes([buffer[at], buffer[at + 1]]));
     let speed = half(12) | half(28) << 16;
-    // SPEED_UNKNOWN is all ones, of which older drivers fill the low half alone.
+    // SPEED_UNKNOWN is all ones. Older drivers set only the low half.
     Ok(Some(speed).filter(|speed| !matches!(*speed, 0 | 0xffff | u32::MAX)))
 }
 
-/// The queues of a device.
+/// Returns the numbers of queues of a device.
 ///
 /// # Errors
-/// [`LinkError`], `EOPNOTSUPP` when its driver does not tell.
+/// [`LinkError`], with `EOPNOTSUPP` when the driver does not report the numbers.
 pub fn channels(device: &str) -> Result<Channels, LinkError> {
-    // struct ethtool_channels: cmd, max rx, tx, other, combined, then those in use; 36 bytes.
+    // struct ethtool_channels: cmd, maximum numbers of rx, tx, other, combined, then the numbers in use; 36
+    // bytes.
     let mut buffer = [0; 36];
     put(&mut buffer, 0, ETHTOOL_GCHANNELS);
     command(device, "asking for queues", &mut buffer)?;
@@ -127,15 +131,15 @@ pub fn channels(device: &str) -> Result<Channels, LinkError> {
     Ok(Channels { max_rx: number(1), max_combined: number(4), rx_only: number(5), combined: number(8) })
 }
 
-/// The names of the features that this kernel knows, in the order of their bits.
+/// Returns the names of the features that this kernel knows, in the order of their bits.
 fn feature_names(device: &str) -> Result<Vec<String>, LinkError> {
-    // struct ethtool_sset_info: cmd, reserved, mask (u64), one count for the one bit asked for.
+    // struct ethtool_sset_info: cmd, reserved, mask (u64), one count for the one bit requested.
     let mut info = [0; 20];
     put(&mut info, 0, ETHTOOL_GSSET_INFO);
     info[8..16].copy_from_slice(&(1_u64 << ETH_SS_FEATURES).to_ne_bytes());
     command(device, "asking for features", &mut info)?;
     let count = u32_at(&info, 16).unwrap_or(0).min(1024);
-    // struct ethtool_gstrings: cmd, set, count, then the texts.
+    // struct ethtool_gstrings: cmd, set, count, then the strings.
     let mut strings = vec![0; 12 + count as usize * STRING];
     put(&mut strings, 0, ETHTOOL_GSTRINGS);
     put(&mut strings, 4, ETH_SS_FEATURES);
@@ -144,14 +148,14 @@ fn feature_names(device: &str) -> Result<Vec<String>, LinkError> {
     Ok(strings[12..].chunks(STRING).map(text).collect())
 }
 
-/// The offloads of a device.
+/// Returns the offload features of a device.
 ///
 /// # Errors
 /// [`LinkError`] when there is no such device.
 pub fn features(device: &str) -> Result<Vec<Feature>, LinkError> {
     let names = feature_names(device)?;
     let blocks = names.len().div_ceil(32);
-    // struct ethtool_gfeatures: cmd, size, then per block available, requested, active, never changed.
+    // struct ethtool_gfeatures: cmd, size, then per block: available, requested, active, never changed.
     let mut buffer = vec![0; 8 + blocks * 16];
     put(&mut buffer, 0, ETHTOOL_GFEATURES);
     put(&mut buffer, 4, u32::try_from(blocks).unwrap_or(0));
@@ -163,16 +167,16 @@ pub fn features(device: &str) -> Result<Vec<Feature>, LinkError> {
     Ok(names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()).map(feature).collect())
 }
 
-/// Switches offloads. Names that this kernel does not know, and those that cannot be changed, are left out; see
-/// [`features`] for what came of it.
+/// Enables or disables offload features. Features that this kernel does not know or that cannot be changed
+/// are skipped. [`features`] returns the resulting state.
 ///
 /// # Errors
-/// [`LinkError`] when there is no such device or the driver refuses.
+/// [`LinkError`] when there is no such device or the driver refuses a change.
 pub fn set_features(device: &str, changes: &[(&str, bool)]) -> Result<(), LinkError> {
     let names = feature_names(device)?;
     let known = features(device)?;
     let blocks = names.len().div_ceil(32);
-    // struct ethtool_sfeatures: cmd, size, then per block valid, requested.
+    // struct ethtool_sfeatures: cmd, size, then per block: valid, requested.
     let mut buffer = vec![0; 8 + blocks * 8];
     put(&mut buffer, 0, ETHTOOL_SFEATURES);
     put(&mut buffer, 4, u32::try_from(blocks).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Frame memory and the ports that move frames in and out of it.
+//! Frame memory, and the ports that move frames in and out of it.
 //!
 //! ```text
 //!   FrameMemory (one memfd, equal frames)        worker
@@ -8,8 +8,9 @@
 //!     kernel rings  <---- Queue (AF_XDP, TAP, ring, null, pcap): receive / transmit / kick
 //! ```
 //!
-//! A [`Packet`] is the right to touch one frame (or a chain of them): it can be neither copied nor cloned, so a frame has
-//! one owner at any moment. A [`Queue`] is one (port, queue) pair and belongs to exactly one worker.
+//! A [`Packet`] is an exclusive handle of one frame or a chain of frames. The handle can be neither copied
+//! nor cloned, so a frame has one owner at any time. A [`Queue`] is one (port, queue) pair and belongs to
+//! exactly one worker.
 //!
 //! ```
 //! use port::{Batch, Depot, FrameMemory, HugePages, MemoryConfig, Queue};
@@ -31,17 +32,22 @@
 //!
 //! | module | port |
 //! |---|---|
-//! | [`af_xdp`] | a device's queue, the kernel keeps the device |
-//! | [`veth`] | a pair of our making for a namespace, whose near end is an `af_xdp` port |
+//! | [`af_xdp`] | a queue of a device that stays under the kernel's control |
+//! | [`veth`] | a veth pair for a namespace, whose near end is an `af_xdp` port |
 //! | [`tap`] | a TAP: `tap` and `internal` |
 //! | [`pcap`] | capture files |
 //! | [`ring`], [`null`] | in memory: tests and benches |
 //!
-//! [`offload`] completes in software what a port cannot; [`link`], [`ethtool`], [`netdev`], [`watch`] and [`netns`] tell and change what the
-//! kernel knows of devices; [`bound`] are sockets of one device; [`tcp_sessions`] and [`tcp_users`] tell connections of this host.
+//! Further modules:
 //!
-//! Unsafe code lives in `memory` and in the kernel-facing modules; every access goes through bounds that are checked also
-//! in release builds.
+//! - [`offload`] completes offloads in software that a port does not support.
+//! - [`link`], [`ethtool`], [`netdev`], [`watch`] and [`netns`] query and change the kernel's state of
+//!   devices.
+//! - [`bound`] opens sockets that belong to one device.
+//! - [`tcp_sessions`] and [`tcp_users`] query TCP connections of this host.
+//!
+//! Unsafe code is confined to `memory` and the kernel-facing modules. Every access passes bounds checks that
+//! are also active in release builds.
 
 pub mod af_xdp;
 pub mod bound;

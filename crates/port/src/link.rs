@@ -1,5 +1,5 @@
-//! Network devices of the calling thread's namespace: what they are, and the few changes that ports of ours need.
-//! See [`crate::netns::within`] for other namespaces, [`crate::ethtool`] for drivers and offloads.
+//! Network devices of the calling thread's namespace: queries, and the changes that ports need.
+//! [`crate::netns::within`] gives access to other namespaces, and [`crate::ethtool`] to drivers and offloads.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -33,64 +33,64 @@ const IFF_NOARP: u32 = 0x80;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
-/// How an XDP program is attached to a device.
+/// Mode in which an XDP program is attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpAttached {
-    /// In the driver.
+    /// Driver mode.
     Native,
-    /// In the stack, after an skb has been made.
+    /// Generic mode: the program runs in the network stack, after the allocation of an skb.
     Generic,
-    /// On the hardware, or several at once.
+    /// Hardware mode, or several programs in different modes.
     Other,
 }
 
-/// One network device.
+/// State of one network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
-    /// Index in its namespace.
+    /// Interface index in the device's namespace.
     pub ifindex: u32,
-    /// Name.
+    /// Name of the device.
     pub name: String,
-    /// Most bytes of an L3 packet.
+    /// MTU: maximum length of an L3 packet in bytes.
     pub mtu: u32,
-    /// Ethernet address; `None` for devices that have none.
+    /// MAC address, or `None` for devices without one.
     pub mac: Option<MacAddr>,
-    /// Set up by the administrator.
+    /// Whether the device is administratively up.
     pub up: bool,
-    /// The other side is there (carrier; the operational state follows it late).
+    /// Whether the device has a carrier. The operational state follows the carrier with a delay.
     pub running: bool,
-    /// The kernel answers ARP on it.
+    /// Whether the kernel answers ARP on the device.
     pub arp: bool,
-    /// It was told to take frames for other stations' addresses.
+    /// Whether the device is in promiscuous mode.
     pub promiscuous: bool,
-    /// Its alias, where we write whose it is.
+    /// Alias of the device, in which Trivium records the owner.
     pub alias: Option<String>,
-    /// `veth`, `tun`, `bridge`, ...; `None` for hardware.
+    /// Kind of a virtual device, for example `veth`, `tun` or `bridge`, or `None` for hardware.
     pub kind: Option<String>,
-    /// A veth's other end: its index in its own namespace.
+    /// Interface index of a veth's peer in the peer's namespace.
     pub peer: Option<u32>,
-    /// Whether the other end is in another namespace.
+    /// Whether the peer is in another namespace.
     pub peer_elsewhere: bool,
-    /// Receive queues that it was made with.
+    /// Number of receive queues that the device was created with.
     pub rx_queues: u32,
-    /// Transmit queues that it was made with.
+    /// Number of transmit queues that the device was created with.
     pub tx_queues: u32,
-    /// Whether an XDP program is attached.
+    /// Mode of the attached XDP program, or `None` if none is attached.
     pub xdp: Option<XdpAttached>,
 }
 
-/// Why a device could not be found or changed.
+/// An error of a device query or change.
 #[derive(Debug, thiserror::Error)]
 #[error("device {device}: {action} failed ({source}); {next_step}")]
 pub struct LinkError {
-    /// The device's name or index.
+    /// Name or interface index of the device.
     pub device: String,
-    /// What was tried.
+    /// Name of the operation that failed.
     pub action: &'static str,
-    /// What the kernel said.
+    /// Error that the kernel returned.
     #[source]
     pub source: NetlinkError,
-    /// What to do.
+    /// Advice for the operator.
     pub next_step: &'static str,
 }
 
@@ -108,45 +108,45 @@ impl LinkError {
         Self { device: device.to_string(), action, source, next_step }
     }
 
-    /// The error number.
+    /// Returns the error number.
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.source.errno()
     }
 
-    /// Whether the privilege for it is lacking.
+    /// Returns whether the error is a missing privilege.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.errno() == libc::EPERM
     }
 
-    /// Whether there is no such device.
+    /// Returns whether the error is a missing device.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.errno() == libc::ENODEV
     }
 }
 
-/// What is to change of a device; `None` leaves as it is.
+/// A change of device settings. Settings with `None` are not changed.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChange<'a> {
-    /// Set up or down.
+    /// Whether to set the device up or down.
     pub up: Option<bool>,
-    /// Whether the kernel answers ARP.
+    /// Whether the kernel answers ARP on the device.
     pub arp: Option<bool>,
-    /// Whether it takes frames for other stations' addresses.
+    /// Whether the device is in promiscuous mode.
     pub promiscuous: Option<bool>,
-    /// MTU.
+    /// New MTU.
     pub mtu: Option<u32>,
-    /// Ethernet address.
+    /// New MAC address.
     pub mac: Option<MacAddr>,
     /// New name.
     pub name: Option<&'a str>,
-    /// Alias.
+    /// New alias.
     pub alias: Option<&'a str>,
 }
 
-/// `struct ifinfomsg`.
+/// Returns the bytes of a `struct ifinfomsg`.
 pub(crate) fn header(ifindex: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut body = [0; 16];
     body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
@@ -155,36 +155,36 @@ pub(crate) fn header(ifindex: u32, flags: u32, change: u32) -> [u8; 16] {
     body
 }
 
-/// The device of this name.
+/// Returns the device with this name.
 ///
 /// # Errors
-/// [`LinkError`], `ENODEV` when there is none.
+/// [`LinkError`], with `ENODEV` when there is no such device.
 pub fn find(name: &str) -> Result<LinkInfo, LinkError> {
     let mut request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_ACK, &header(0, 0, 0));
     request.text(IFLA_IFNAME, name);
     get(request).map_err(|e| LinkError::new(name, "look-up", e))
 }
 
-/// The device of this index.
+/// Returns the device with this interface index.
 ///
 /// # Errors
-/// As [`find`].
+/// Like [`find`].
 pub fn by_index(ifindex: u32) -> Result<LinkInfo, LinkError> {
     get(Request::new(libc::RTM_GETLINK, netlink::NLM_F_ACK, &header(ifindex, 0, 0)))
         .map_err(|e| LinkError::new(ifindex, "look-up", e))
 }
 
-/// Listings that changes may interrupt one after the other.
+/// Maximum number of attempts to list the devices when changes interrupt the listing.
 const LISTINGS: usize = 32;
 /// Number of interrupted listings after which [`LISTING_TIME`] counts.
 const LEAST_LISTINGS: usize = 3;
 /// Time for all listings together: a namespace with thousands of devices that change all the time is given up.
 const LISTING_TIME: Duration = Duration::from_millis(300);
 
-/// All devices of this namespace.
+/// Returns all devices of the calling thread's namespace.
 ///
 /// # Errors
-/// [`LinkError`] when the kernel refuses.
+/// [`LinkError`] when the kernel refuses the request.
 #[allow(clippy::disallowed_methods, reason = "for control threads")]
 pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
     let list = || {
@@ -198,7 +198,7 @@ pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
             let request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_DUMP, &header(0, 0, 0));
             let whole =
                 netlink.dump(request, |message| found.extend(parse(message.kind, message.payload)))?;
-            // A listing that changes have interrupted may lack devices that are there.
+            // A listing that was interrupted by changes may lack existing devices.
             if whole {
                 return Ok(found);
             }
@@ -214,8 +214,8 @@ fn get(request: Request) -> Result<LinkInfo, NetlinkError> {
     messages.iter().find_map(|message| parse(message.kind, &message.payload)).ok_or_else(missing)
 }
 
-/// Reads an RTM_NEWLINK or RTM_DELLINK message. Those of family AF_BRIDGE tell of a device's place in a bridge: it is there still when
-/// it has left one.
+/// Parses an RTM_NEWLINK or RTM_DELLINK message. Messages of family AF_BRIDGE are ignored, because they
+/// describe a bridge port: a device that leaves a bridge still exists.
 pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
     if kind != libc::RTM_NEWLINK && kind != libc::RTM_DELLINK || *payload.first()? != 0 {
         return None;
@@ -267,15 +267,15 @@ pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
     Some(info)
 }
 
-/// Sends a request that is answered by an acknowledgement.
+/// Sends a request that the kernel acknowledges.
 pub(crate) fn transact(request: Request) -> Result<(), NetlinkError> {
     Netlink::open()?.transact(request).map(drop)
 }
 
-/// Changes a device.
+/// Changes settings of a device.
 ///
 /// # Errors
-/// [`LinkError`] when the kernel refuses.
+/// [`LinkError`] when the kernel refuses the change.
 pub fn set(ifindex: u32, change: &LinkChange<'_>) -> Result<(), LinkError> {
     let (mut flags, mut mask) = (0, 0);
     let flag_changes =
@@ -302,20 +302,20 @@ pub fn set(ifindex: u32, change: &LinkChange<'_>) -> Result<(), LinkError> {
     transact(request).map_err(|e| LinkError::new(ifindex, "change", e))
 }
 
-/// Deletes a device (and with it a veth's other end).
+/// Deletes a device. The deletion of a veth device also deletes its peer.
 ///
 /// # Errors
-/// [`LinkError`], `ENODEV` when there is none.
+/// [`LinkError`], with `ENODEV` when there is no such device.
 pub fn delete(name: &str) -> Result<(), LinkError> {
     let info = find(name)?;
     transact(Request::new(libc::RTM_DELLINK, netlink::NLM_F_ACK, &header(info.ifindex, 0, 0)))
         .map_err(|e| LinkError::new(name, "deletion", e))
 }
 
-/// The IPv4 addresses of all devices of this namespace.
+/// Returns the IPv4 addresses of all devices of the calling thread's namespace.
 ///
 /// # Errors
-/// [`LinkError`] when the kernel refuses.
+/// [`LinkError`] when the kernel refuses the request.
 pub fn addresses_v4() -> Result<Vec<Ipv4Addr>, LinkError> {
     let body = address_header(0, Ipv4Addr::UNSPECIFIED.into(), 0, 0);
     let request = Request::new(libc::RTM_GETADDR, netlink::NLM_F_DUMP, &body);
@@ -330,12 +330,13 @@ pub fn addresses_v4() -> Result<Vec<Ipv4Addr>, LinkError> {
     Ok(messages.iter().filter_map(local).collect())
 }
 
-/// Gives a device an address; one that it has already is no error.
+/// Adds an address to a device. An address that the device already has is not an error.
 ///
 /// # Errors
-/// [`LinkError`] when the kernel refuses.
+/// [`LinkError`] when the kernel refuses the change.
 pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
-    // IFA_F_NODAD for IPv6: the address is to work at once, and duplicates are the operator's configuration.
+    // IFA_F_NODAD for IPv6: the address must be usable at once, and duplicate addresses are the operator's
+    // responsibility.
     let body = address_header(ifindex, address, prefix, if address.is_ipv6() { 2 } else { 0 });
     let bytes = octets(address);
     let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
@@ -344,11 +345,12 @@ pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), Link
     transact(request).map_err(|e| LinkError::new(ifindex, "setting an address", e))
 }
 
-/// Takes an address from a device; one that it does not have is no error. With a device's first IPv4 address of a network
-/// the kernel may take the others of that network along.
+/// Removes an address from a device. An address that the device does not have is not an error. When a
+/// device's primary IPv4 address of a network is removed, the kernel may also remove the secondary addresses
+/// of that network.
 ///
 /// # Errors
-/// [`LinkError`] when the kernel refuses.
+/// [`LinkError`] when the kernel refuses the change.
 pub fn remove_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
     let mut request =
         Request::new(libc::RTM_DELADDR, netlink::NLM_F_ACK, &address_header(ifindex, address, prefix, 0));
@@ -361,12 +363,12 @@ pub fn remove_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), L
     }
 }
 
-/// Tells the kernel that packets are sent to neighbours, each behind the device of an index: it asks for the address of one that it does
-/// not know, and asks again in time for one that it does (`NTF_USE`). Gives how many it has refused, which it may (the device is
-/// down, or has no such neighbours).
+/// Informs the kernel that neighbors are in use (`NTF_USE`). The kernel then resolves unknown neighbors and
+/// revalidates known neighbors in time. Each neighbor is an interface index and an address. Returns the
+/// number of neighbors that the kernel refused, for example because the device is down.
 ///
 /// # Errors
-/// [`LinkError`] when it cannot be told.
+/// [`LinkError`] when the netlink socket cannot be opened.
 pub fn use_neighbours(neighbours: impl IntoIterator<Item = (u32, IpAddr)>) -> Result<usize, LinkError> {
     let mut socket = Netlink::open().map_err(|e| LinkError::new(0, "opening a socket", e))?;
     let mut refused = 0;
@@ -385,7 +387,7 @@ pub fn use_neighbours(neighbours: impl IntoIterator<Item = (u32, IpAddr)>) -> Re
     Ok(refused)
 }
 
-/// `struct ifaddrmsg`.
+/// Returns the bytes of a `struct ifaddrmsg`.
 fn address_header(ifindex: u32, address: IpAddr, prefix: u8, flags: u8) -> [u8; 8] {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let mut body = [u8::try_from(family).unwrap_or(0), prefix, flags, 0, 0, 0, 0, 0];
@@ -400,23 +402,24 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Keeps the kernel's IPv6 off a device: no link-local address, no neighbour or router discovery.
+/// Disables the kernel's IPv6 on a device: no link-local address, and no neighbor or router discovery.
 ///
 /// # Errors
-/// What writing the kernel variable said; a kernel without IPv6 is no error.
+/// The error of writing the sysctl. A kernel without IPv6 is not an error.
 pub fn disable_ipv6(name: &str) -> std::io::Result<()> {
     crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")
 }
 
-/// Lets the kernel's IPv6 onto a device again; addresses that it had are gone.
+/// Enables the kernel's IPv6 on a device. Previous addresses are not restored.
 ///
 /// # Errors
-/// As [`disable_ipv6`].
+/// Like [`disable_ipv6`].
 pub fn enable_ipv6(name: &str) -> std::io::Result<()> {
     crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")
 }
 
-/// Whether the kernel speaks IPv6 on a device (`default`: on devices that will come).
+/// Returns whether the kernel's IPv6 is enabled on a device. The name `default` stands for devices created
+/// later.
 #[must_use]
 pub fn has_ipv6(name: &str) -> bool {
     std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"))

@@ -1,9 +1,12 @@
-//! One region of equal frames, shared by all ports of a process: a memfd, so that AF_XDP sockets can register it and a
-//! successor process can take it over.
+//! Frame memory: one region of equal frames, shared by all ports of a process. The memory is a memfd, so that
+//! AF_XDP sockets can register it and a successor process can take it over.
 //!
-//! Invariants: the mapping lives as long as the value; frame `i` is the bytes `[i << shift, (i + 1) << shift)`; a frame is
-//! read or written only through the [`crate::Packet`] that owns it, or by the kernel while its index stands in one of
-//! the kernel's rings.
+//! Invariants:
+//!
+//! - The mapping lives as long as the value.
+//! - Frame `i` is the bytes `[i << shift, (i + 1) << shift)`.
+//! - A frame is read or written only through the [`crate::Packet`] that owns it, or by the kernel while the
+//!   frame's index is in one of the kernel's rings.
 #![allow(unsafe_code, reason = "maps memory and hands out slices of it; see the SAFETY comments")]
 
 mod mapping;
@@ -15,44 +18,45 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use mapping::Mapping;
 
-/// Bytes left free before the frame's data when a frame is allocated (the kernel's XDP_PACKET_HEADROOM), for tags, outer
-/// headers and AF_XDP transmit metadata.
+/// Bytes left free in front of the data of a newly allocated frame (the kernel's XDP_PACKET_HEADROOM), for
+/// tags, outer headers and AF_XDP transmit metadata.
 pub const HEADROOM: u16 = 256;
 
-/// Most frames of one memory.
+/// Maximum number of frames of one memory.
 pub const MAX_FRAMES: u32 = 1 << 24;
 
-/// How frame memory is to be backed.
+/// Page size policy of frame memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// Reserved 2 MiB pages, else transparent ones, else normal pages with a warning in [`FrameMemory::warning`].
+    /// Reserved 2 MiB pages if possible, else transparent huge pages, else normal pages with a warning in
+    /// [`FrameMemory::warning`].
     Try,
-    /// Reserved 2 MiB pages, else an error.
+    /// Reserved 2 MiB pages, or an error.
     Require,
-    /// Normal pages, unless the administrator lets shared memory have transparent ones.
+    /// Normal pages, unless the administrator enabled transparent huge pages for shared memory.
     Off,
 }
 
-/// What backs frame memory.
+/// Kind of pages that back frame memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Backing {
-    /// Pages of 2 MiB that the administrator has reserved (vm.nr_hugepages).
+    /// 2 MiB pages that the administrator has reserved (vm.nr_hugepages).
     Reserved,
-    /// Pages of 2 MiB that the kernel has put together.
+    /// Transparent huge pages of 2 MiB.
     Transparent,
     /// Pages of 4 KiB.
     #[default]
     Normal,
 }
 
-/// Size and backing of frame memory.
+/// Size and page size policy of frame memory.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryConfig {
     /// Number of frames.
     pub frames: u32,
-    /// Bytes per frame: 2048 or 4096 (AF_XDP's aligned chunk sizes).
+    /// Size of a frame in bytes, 2048 or 4096 (AF_XDP's aligned chunk sizes).
     pub frame_size: u32,
-    /// Backing.
+    /// Page size policy.
     pub huge_pages: HugePages,
 }
 
@@ -62,40 +66,41 @@ impl Default for MemoryConfig {
     }
 }
 
-/// Why frame memory could not be had.
+/// An error of the creation of frame memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The size is not one that AF_XDP can register.
+    /// AF_XDP does not support the frame size.
     #[error("frame memory: frame_size {0} is not supported; use 2048 or 4096")]
     FrameSize(u32),
-    /// No frames, or more bytes than the address space holds.
+    /// The number of frames is out of range or exceeds the address space.
     #[error("frame memory: {0} frames cannot be mapped; choose between 64 and 16777216")]
     Frames(u32),
-    /// Huge pages were required and are not there.
+    /// Huge pages were required and are not available.
     #[error(
         "frame memory: {need} huge pages of 2 MiB are required and could not be had ({source}); run `sysctl vm.nr_hugepages={reserve}` or set huge_pages = \"try\""
     )]
     HugePages {
-        /// Pages needed.
+        /// Number of pages needed.
         need: u64,
-        /// Pages that must be reserved for that.
+        /// Value that vm.nr_hugepages must have.
         reserve: u64,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: std::io::Error,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("frame memory: {call} of {bytes} bytes failed ({source}); lower memory.frames or free memory")]
     Os {
-        /// System call.
+        /// Name of the system call.
         call: &'static str,
-        /// Size asked for.
+        /// Requested size in bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: std::io::Error,
     },
 }
 
-/// What `vm.nr_hugepages` must be so that frame memory of so many bytes finds its pages: those that others hold count too.
+/// Returns the value of `vm.nr_hugepages` that frame memory of `bytes` bytes requires. The value includes
+/// pages that other processes use.
 #[must_use]
 pub fn pages_to_reserve(bytes: u64) -> u64 {
     let need = bytes.div_ceil(HUGE);
@@ -105,7 +110,7 @@ pub fn pages_to_reserve(bytes: u64) -> u64 {
         let line = text.as_deref()?.lines().find_map(|line| line.strip_prefix(key))?;
         line.trim().parse().ok()
     };
-    // Free pages that somebody has a claim to (HugePages_Rsvd) are as good as gone.
+    // Free pages with a reservation (HugePages_Rsvd) are not available.
     let held = || {
         Some(
             (number("HugePages_Total:")? + number("HugePages_Rsvd:")?)
@@ -118,26 +123,27 @@ pub fn pages_to_reserve(bytes: u64) -> u64 {
 /// Frames in one shared mapping. See the module documentation.
 pub struct FrameMemory {
     base: NonNull<u8>,
-    /// Bytes per frame, a power of two. Multiplied with, where a shift would do: by a number that is not known beforehand the CPU
-    /// multiplies in one step and shifts in three.
+    /// Size of a frame in bytes, a power of two. Addresses are computed by multiplication and not by a shift,
+    /// because a shift by a variable takes the CPU three steps and a multiplication takes one.
     frame_size: u32,
     shift: u32,
     frames: u32,
     id: u16,
     backing: Backing,
     warning: Option<String>,
-    /// Chains of frames larger than one: per frame the next frame with its offset and length, packed; private to the
-    /// process. Only the owner of the chain touches its links.
+    /// Links of multi-frame packets. For each frame, the next frame with its offset and length, packed into a
+    /// word. The links are private to the process, and only the owner of a packet accesses its links.
     links: Box<[AtomicU64]>,
-    /// Details of offload work, packed, for packets that have any; belongs to the packet like its frame.
+    /// Offload details of packets that have any, packed into one word per frame. The owner of a frame
+    /// accesses its word.
     offloads: Box<[AtomicU64]>,
     mapping: Mapping,
 }
 
-// SAFETY: the mapping is plain memory; every access goes through a `Packet`, which owns its frames exclusively and is
-// itself `Send`; the links are atomics.
+// SAFETY: the mapping is plain memory. Every access goes through a `Packet`, which owns its frames
+// exclusively and is `Send`. The links are atomics.
 unsafe impl Send for FrameMemory {}
-// SAFETY: as above; shared references give no access to frame bytes without a `Packet`.
+// SAFETY: like `Send`; a shared reference gives no access to frame bytes without a `Packet`.
 unsafe impl Sync for FrameMemory {}
 
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
@@ -147,7 +153,7 @@ impl FrameMemory {
     /// Maps `config.frames` frames of zeroed memory.
     ///
     /// # Errors
-    /// [`MemoryError`] when the size is unsupported or the kernel refuses.
+    /// [`MemoryError`] when the size is not supported or the kernel refuses the mapping.
     pub fn new(config: MemoryConfig) -> Result<Self, MemoryError> {
         if config.frame_size != 2048 && config.frame_size != 4096 {
             return Err(MemoryError::FrameSize(config.frame_size));
@@ -193,7 +199,8 @@ impl FrameMemory {
     /// Maps frame memory that a predecessor process handed over.
     ///
     /// # Errors
-    /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size`, could shrink, or cannot be mapped.
+    /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size`, could shrink, or cannot be
+    /// mapped.
     #[cfg(not(miri))]
     pub fn from_fd(fd: OwnedFd, frames: u32, frame_size: u32, backing: Backing) -> Result<Self, MemoryError> {
         if frames > MAX_FRAMES {
@@ -226,66 +233,67 @@ impl FrameMemory {
         }
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// Bytes per frame.
+    /// Returns the size of a frame in bytes.
     #[must_use]
     pub fn frame_size(&self) -> u32 {
         self.frame_size
     }
 
-    /// Bytes of one frame after the default headroom.
+    /// Returns the number of bytes in a frame after the default headroom.
     #[must_use]
     pub fn data_room(&self) -> u32 {
         self.frame_size() - u32::from(HEADROOM)
     }
 
-    /// Bytes of the whole mapping that frames occupy.
+    /// Returns the number of bytes that the frames occupy.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         u64::from(self.frames) << self.shift
     }
 
-    /// What backs it.
+    /// Returns the kind of pages that back the memory.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// What the operator should know about the backing, if anything.
+    /// Returns a warning about the page size for the operator, if there is one.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// The memfd, for registering as a umem and for hand-over.
+    /// Returns the memfd, for registration as a umem and for a hand-over.
     #[cfg(not(miri))]
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.mapping.fd().as_fd()
     }
 
-    /// Start of the mapping (for `XDP_UMEM_REG`).
+    /// Returns the start of the mapping (for `XDP_UMEM_REG`).
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// The address of a frame's byte `offset`, for the kernel to read or write at while the frame is the caller's.
+    /// Returns the address of byte `offset` of a frame, at which the kernel may read or write while the
+    /// caller owns the frame.
     ///
     /// # Panics
-    /// If it lies outside the memory.
+    /// If the address is outside the memory.
     pub(crate) fn raw(&self, frame: u32, offset: u16) -> *mut u8 {
         assert!(frame < self.frames && u32::from(offset) < self.frame_size());
         // SAFETY: in bounds by the check above.
         unsafe { self.base.as_ptr().add(self.at(frame, offset)) }
     }
 
-    /// Where a frame's byte `offset` stands in the mapping.
+    /// Returns the position of byte `offset` of a frame in the mapping.
     #[inline(always)]
     fn at(&self, frame: u32, offset: u16) -> usize {
         frame as usize * self.frame_size as usize + usize::from(offset)
@@ -296,14 +304,14 @@ impl FrameMemory {
         self.id
     }
 
-    /// Address of a frame's byte `offset` relative to the mapping, as AF_XDP descriptors carry it.
+    /// Returns the AF_XDP descriptor address of byte `offset` of a frame, which is relative to the mapping.
     #[inline]
     #[must_use]
     pub(crate) fn address(&self, frame: u32, offset: u16) -> u64 {
         u64::from(frame) * u64::from(self.frame_size) + u64::from(offset)
     }
 
-    /// Splits an AF_XDP address into frame and offset; `None` when it lies outside.
+    /// Splits an AF_XDP address into frame and offset. Returns `None` if the address is outside the memory.
     #[inline]
     #[must_use]
     pub(crate) fn locate(&self, address: u64) -> Option<(u32, u16)> {
@@ -322,43 +330,45 @@ impl FrameMemory {
         &self.offloads[frame as usize]
     }
 
-    /// The bytes `[offset, offset + len)` of a frame.
+    /// Returns the bytes `[offset, offset + len)` of a frame.
     ///
     /// # Panics
-    /// If the range leaves the frame or the frame the memory: this guards memory and stays in release builds.
+    /// If the range exceeds the frame or the frame exceeds the memory. The check guards memory and is also
+    /// active in release builds.
     ///
     /// # Safety
-    /// The caller owns the frame (holds the `Packet` it belongs to) and does not hold a mutable slice of it.
+    /// The caller owns the frame (holds its `Packet`) and holds no mutable slice of it.
     #[inline]
     pub(crate) unsafe fn slice(&self, frame: u32, offset: u16, len: u16) -> &[u8] {
         assert!(frame < self.frames && u32::from(offset) + u32::from(len) <= self.frame_size());
-        // SAFETY: in bounds by the check above; initialised (memfd pages are zeroed); exclusive by the caller's contract.
+        // SAFETY: in bounds by the check above, initialized (memfd pages are zeroed), and exclusive by the
+        // caller's contract.
         unsafe {
             let start = self.base.as_ptr().add(self.at(frame, offset));
             std::slice::from_raw_parts(start, usize::from(len))
         }
     }
 
-    /// As [`Self::slice`], mutable.
+    /// Like [`Self::slice`], mutable.
     ///
     /// # Safety
-    /// The caller owns the frame exclusively and the returned slice is the only reference into it.
+    /// The caller owns the frame exclusively, and the returned slice is the only reference into it.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "exclusivity comes from the Packet, not from the memory")]
     pub(crate) unsafe fn slice_mut(&self, frame: u32, offset: u16, len: u16) -> &mut [u8] {
         assert!(frame < self.frames && u32::from(offset) + u32::from(len) <= self.frame_size());
-        // SAFETY: as in `slice`, and no other reference exists by the caller's contract.
+        // SAFETY: like `slice`; no other reference exists by the caller's contract.
         unsafe {
             let start = self.base.as_ptr().add(self.at(frame, offset));
             std::slice::from_raw_parts_mut(start, usize::from(len))
         }
     }
 
-    /// Asks the cache for the first line of data at `offset` of a frame.
+    /// Prefetches the cache line at `offset` of a frame.
     #[inline]
     pub(crate) fn prefetch(&self, frame: u32, offset: u16) {
         if frame < self.frames {
-            // SAFETY: in bounds of the mapping; a prefetch has no effect on memory.
+            // SAFETY: inside the mapping; a prefetch has no effect on memory.
             let line = unsafe { &*self.base.as_ptr().add(self.at(frame, offset)) };
             sync::cpu::prefetch_read(line);
         }

@@ -1,5 +1,5 @@
-//! What the kernel's `netdev` generic netlink family tells of devices (`Documentation/netlink/specs/netdev.yaml`): one dump for all
-//! devices of a namespace, or one of them.
+//! Client of the kernel's `netdev` generic netlink family (`Documentation/netlink/specs/netdev.yaml`). A
+//! request returns all devices of a namespace or one device.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rustix::net::netlink::GENERIC;
 
 use crate::netlink::{self, Message, NLM_F_ACK, NLM_F_DUMP, Netlink, NetlinkError, Request};
 
-/// GENL_ID_CTRL
+/// `GENL_ID_CTRL`: message type of the generic netlink controller.
 const CONTROLLER: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -16,7 +16,7 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 
-/// `struct genlmsghdr`.
+/// Returns the bytes of a `struct genlmsghdr`.
 fn header(command: u8) -> [u8; 4] {
     [command, 1, 0, 0]
 }
@@ -25,10 +25,10 @@ fn attribute(message: &Message, wanted: u16) -> Option<&[u8]> {
     netlink::attributes(message.payload.get(4..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-/// `NETDEV_XDP_ACT_XSK_ZEROCOPY`: the driver has AF_XDP sockets without a copy.
+/// `NETDEV_XDP_ACT_XSK_ZEROCOPY`: the driver supports zero-copy AF_XDP sockets.
 pub const XSK_ZERO_COPY: u64 = 1 << 3;
 
-/// A socket for requests, and the number of the family; `None` on kernels before 6.3.
+/// Opens a socket for requests and resolves the family's number. Returns `None` on kernels before 6.3.
 fn open() -> Result<Option<(Netlink, u16)>, NetlinkError> {
     let mut socket = Netlink::open_for(Some(GENERIC))?;
     let mut request = Request::new(CONTROLLER, NLM_F_ACK, &header(CTRL_CMD_GETFAMILY));
@@ -41,29 +41,29 @@ fn open() -> Result<Option<(Netlink, u16)>, NetlinkError> {
     Ok(answer.iter().find_map(id).map(|family| (socket, family)))
 }
 
-/// The number of the device that a message tells of, and its XDP features.
+/// Returns the interface index and the XDP features of the device that a message describes.
 fn features(device: &Message) -> Option<(u32, u64)> {
     let ifindex = netlink::u32_at(attribute(device, NETDEV_A_DEV_IFINDEX)?, 0)?;
     let bits = attribute(device, NETDEV_A_DEV_XDP_FEATURES)?.try_into().ok().map(u64::from_ne_bytes)?;
     Some((ifindex, bits))
 }
 
-/// Returns the XDP features (`enum netdev_xdp_act`) of the devices in the calling thread's namespace by ifindex; none on kernels before 6.3,
-/// which do not tell.
+/// Returns the XDP features (`enum netdev_xdp_act`) of the devices in the calling thread's namespace, by
+/// interface index. The result is empty on kernels before 6.3, which do not report the features.
 ///
 /// # Errors
-/// [`NetlinkError`] when the kernel refuses.
+/// [`NetlinkError`] when the kernel refuses the request.
 pub fn xdp_features() -> Result<BTreeMap<u32, u64>, NetlinkError> {
     let Some((mut socket, family)) = open()? else { return Ok(BTreeMap::new()) };
     let devices = socket.transact(Request::new(family, NLM_F_DUMP, &header(NETDEV_CMD_DEV_GET)))?;
     Ok(devices.iter().filter_map(features).collect())
 }
 
-/// Returns the XDP features (`enum netdev_xdp_act`) of a device in the calling thread's namespace; `None` on kernels before 6.3, which do
-/// not tell.
+/// Returns the XDP features (`enum netdev_xdp_act`) of a device in the calling thread's namespace. Returns
+/// `None` on kernels before 6.3, which do not report the features.
 ///
 /// # Errors
-/// [`NetlinkError`] when the kernel refuses, or has no such device.
+/// [`NetlinkError`] when the kernel refuses the request or has no such device.
 pub fn xdp_features_of(ifindex: u32) -> Result<Option<u64>, NetlinkError> {
     let Some((mut socket, family)) = open()? else { return Ok(None) };
     let mut request = Request::new(family, NLM_F_ACK, &header(NETDEV_CMD_DEV_GET));

@@ -1,4 +1,5 @@
-//! What netfilter has for forwarded packets in the calling thread's namespace: for whom it is bypassed.
+//! Netfilter chains that affect forwarded packets in the calling thread's namespace. Packets that Trivium
+//! forwards bypass these chains.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use rustix::net::netlink::NETFILTER;
 
 use crate::netlink::{self, NLM_F_DUMP, Netlink, NetlinkError, Request};
 
-/// NFNL_SUBSYS_NFTABLES, in the upper byte of a message's kind.
+/// `NFNL_SUBSYS_NFTABLES` in the upper byte of a message type.
 const NFTABLES: u16 = 10 << 8;
 const GETCHAIN: u16 = NFTABLES | 4;
 const GETRULE: u16 = NFTABLES | 7;
@@ -17,21 +18,22 @@ const CHAIN_POLICY: u16 = 5;
 const HOOK_NUMBER: u16 = 1;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
-/// NFPROTO_*
+/// Families with their `NFPROTO_*` numbers.
 const FAMILIES: [(u8, &str); 4] = [(1, "inet"), (2, "ip"), (5, "netdev"), (10, "ip6")];
 const NETDEV: u8 = 5;
-/// PRE_ROUTING, FORWARD and POST_ROUTING: what a forwarded packet passes.
+/// Hooks that a forwarded packet passes: PRE_ROUTING, FORWARD and POST_ROUTING.
 const ON_THE_WAY: [u32; 3] = [0, 2, 4];
 const DROP: u32 = 0;
 
-/// The chains that decide on forwarded packets: base chains with rules, or whose policy is to drop. Those of nftables as
-/// `table inet filter, chain forward`; of iptables, whose old form tells no more, tables in use.
+/// Returns the names of base chains that affect forwarded packets: chains with rules, and chains with a drop
+/// policy. An nftables chain is named like `table inet filter, chain forward`. For legacy iptables, which
+/// reports no more detail, the result contains the tables in use.
 ///
 /// # Errors
-/// [`NetlinkError`] when the kernel refuses; one without nftables has none.
+/// [`NetlinkError`] when the kernel refuses the request. A kernel without nftables is not an error.
 pub fn chains() -> Result<Vec<String>, NetlinkError> {
     let mut found = old_tables();
-    // `struct nfgenmsg`: every family.
+    // `struct nfgenmsg` for all families.
     let dump = |kind| Request::new(kind, NLM_F_DUMP, &[0; 4]);
     let asked = Netlink::open_for(Some(NETFILTER))
         .and_then(|mut netlink| Ok((netlink.transact(dump(GETCHAIN))?, netlink.transact(dump(GETRULE))?)));
@@ -73,7 +75,7 @@ fn old_tables() -> Vec<String> {
     [of("iptables", "ip_tables_names"), of("ip6tables", "ip6_tables_names")].concat()
 }
 
-/// The family and the attributes of a message.
+/// Returns the family and the attributes of a message.
 fn split(payload: &[u8]) -> Option<(u8, &[u8])> {
     Some((*payload.first()?, payload.get(4..)?))
 }

@@ -1,5 +1,8 @@
-//! A small synchronous rtnetlink: requests are built as bytes, answers read as bytes, nothing is trusted about lengths. RFC 3549.
-//! Here for links and addresses of our own ports; the kernel's routing state is the `netlink` crate's, which speaks through this.
+//! A synchronous netlink client (RFC 3549). Requests are built and answers are parsed as bytes, and all
+//! lengths in answers are checked.
+//!
+//! This crate uses the client for links and addresses of its own ports. The `netlink` crate, which follows
+//! the kernel's routing state, uses the client as well.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +16,7 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 pub(crate) const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// Asks for all objects.
+/// `NLM_F_DUMP`: requests all objects.
 pub const NLM_F_DUMP: u16 = 0x300;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
@@ -22,21 +25,21 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NESTED: u16 = 0x8000;
-/// Larger than any message that the kernel sends in one piece (32 KiB for dumps).
+/// Size of the receive buffer in bytes. The kernel sends messages of at most 32 KiB in a dump.
 const BUFFER: usize = 64 * 1024;
 
-/// What the kernel answered to a request.
+/// An error of a netlink request.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
-    /// The request was refused.
+    /// The kernel refused the request.
     #[error("{source}{}", explained(.message))]
     Refused {
-        /// Error number.
+        /// Error number that the kernel returned.
         source: io::Error,
-        /// The kernel's own words, if it has any.
+        /// Error message of the kernel (extended acknowledgement), if there is one.
         message: Option<String>,
     },
-    /// The socket failed.
+    /// A socket operation failed.
     #[error("netlink socket: {0}")]
     Socket(#[from] io::Error),
 }
@@ -46,7 +49,7 @@ fn explained(message: &Option<String>) -> String {
 }
 
 impl NetlinkError {
-    /// The error number.
+    /// Returns the error number.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let (Self::Refused { source, .. } | Self::Socket(source)) = self;
@@ -66,7 +69,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A message of `kind` with its fixed `body` (`ifinfomsg`, `ifaddrmsg`).
+    /// Begins a message of type `kind` with its fixed `body` (`ifinfomsg`, `ifaddrmsg`).
     #[must_use]
     pub fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
@@ -76,7 +79,8 @@ impl Request {
         Self { bytes }
     }
 
-    /// Appends an attribute. One that is longer than an attribute can be is cut: the kernel then refuses it.
+    /// Appends an attribute. A value that exceeds the maximum attribute length is truncated, and the kernel
+    /// then refuses the request.
     pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
         self.bytes.extend_from_slice(&len.to_ne_bytes());
@@ -96,7 +100,7 @@ impl Request {
         self.attribute(kind, &bytes)
     }
 
-    /// Appends an attribute that holds those which `fill` appends, behind `body`.
+    /// Appends a nested attribute that contains `body` and the attributes that `fill` appends.
     pub(crate) fn nest(&mut self, kind: u16, body: &[u8], fill: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
@@ -109,26 +113,26 @@ impl Request {
     }
 }
 
-/// One message of an answer: kind and payload behind the header.
+/// A message of an answer: type, and payload after the header.
 pub(crate) struct Message {
     pub(crate) kind: u16,
     pub(crate) payload: Vec<u8>,
 }
 
-/// One message where it was received.
+/// A message in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRef<'a> {
-    /// What it is (`RTM_*`, `NLMSG_*`).
+    /// Type of the message (`RTM_*`, `NLMSG_*`).
     pub kind: u16,
-    /// `NLM_F_*`.
+    /// Flags of the message (`NLM_F_*`).
     pub flags: u16,
-    /// Of the request that it answers; 0: a notification.
+    /// Sequence number of the request that the message answers, or 0 for a notification.
     pub sequence: u32,
-    /// What stands behind its header.
+    /// Payload after the message header.
     pub payload: &'a [u8],
 }
 
-/// A rtnetlink socket in the network namespace of the thread that opened it.
+/// A netlink socket in the network namespace of the thread that opened it.
 pub struct Netlink {
     fd: OwnedFd,
     sequence: u32,
@@ -136,7 +140,7 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens a socket for requests.
+    /// Opens an rtnetlink socket for requests.
     ///
     /// # Errors
     /// [`NetlinkError::Socket`].
@@ -144,7 +148,7 @@ impl Netlink {
         Self::open_for(None)
     }
 
-    /// Opens a socket for requests to another family of netlink.
+    /// Opens a socket for requests to a netlink family. `None` is rtnetlink.
     pub(crate) fn open_for(family: Option<rustix::net::Protocol>) -> Result<Self, NetlinkError> {
         let netlink = Self::with_groups(family, 0, SocketFlags::CLOEXEC)?;
         rustix::net::sockopt::set_socket_timeout(
@@ -152,14 +156,15 @@ impl Netlink {
             rustix::net::sockopt::Timeout::Recv,
             Some(Duration::from_secs(5)),
         )?;
-        // Without these the kernel answers with bare numbers; older ones do.
+        // Without these options, the kernel answers with error numbers only, as older kernels do.
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
             let _ = crate::sys::set_option(netlink.fd.as_fd(), libc::SOL_NETLINK, option, &1_i32);
         }
         Ok(netlink)
     }
 
-    /// Opens a non-blocking socket that listens to multicast groups: bit n-1 of `groups` is group n.
+    /// Opens a non-blocking socket that receives multicast notifications. Bit n-1 of `groups` subscribes to
+    /// group n.
     ///
     /// # Errors
     /// [`NetlinkError::Socket`].
@@ -178,7 +183,7 @@ impl Netlink {
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// Makes room for so many bytes of messages that wait, beyond the system's limit (CAP_NET_ADMIN).
+    /// Sets the size of the receive buffer in bytes, beyond the system's limit (CAP_NET_ADMIN).
     ///
     /// # Errors
     /// [`NetlinkError::Socket`].
@@ -187,13 +192,13 @@ impl Netlink {
         Ok(crate::sys::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)?)
     }
 
-    /// Readable when messages wait.
+    /// Returns the descriptor, which is readable when messages are pending.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Sends a request and collects the answer up to its acknowledgement or end.
+    /// Sends a request and returns the messages of the answer, up to its acknowledgement or end.
     pub(crate) fn transact(&mut self, request: Request) -> Result<Vec<Message>, NetlinkError> {
         let mut answer = Vec::new();
         self.dump(request, |message| {
@@ -202,8 +207,9 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// Sends a request and gives each message of the answer to `each`, up to its acknowledgement or end. False when changes have
-    /// interrupted a dump: then objects may be missing, and it is to be asked for again.
+    /// Sends a request and passes each message of the answer to `each`, up to its acknowledgement or end.
+    /// Returns false when changes have interrupted a dump. Objects may then be missing, and the caller should
+    /// repeat the request.
     ///
     /// # Errors
     /// [`NetlinkError`].
@@ -230,18 +236,19 @@ impl Netlink {
         }
     }
 
-    /// The next datagram, which may hold several [`messages`]. An overrun of the socket is `ENOBUFS`, and that nothing waits
-    /// `EAGAIN` on a socket that listens.
+    /// Receives the next datagram, which may contain several [`messages`]. The error is `ENOBUFS` after an
+    /// overrun of the socket, and `EAGAIN` if no datagram is pending on a listening socket.
     pub(crate) fn receive(&mut self) -> Result<&[u8], NetlinkError> {
         let (_, len) = rustix::net::recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC)?;
         let whole = self.buffer.get(..len);
         whole.ok_or_else(|| NetlinkError::Socket(io::Error::from_raw_os_error(libc::ENOBUFS)))
     }
 
-    /// The next datagram of a socket that listens; `None` when nothing waits.
+    /// Receives the next datagram of a listening socket. Returns `None` if no datagram is pending.
     ///
     /// # Errors
-    /// [`NetlinkError::Socket`]: `ENOBUFS` when the kernel had more to tell than there was room for.
+    /// [`NetlinkError::Socket`], with `ENOBUFS` when the kernel has lost notifications because the receive
+    /// buffer was full.
     pub fn try_receive(&mut self) -> Result<Option<&[u8]>, NetlinkError> {
         match self.receive() {
             Ok(datagram) => Ok(Some(datagram)),
@@ -251,7 +258,7 @@ impl Netlink {
     }
 }
 
-/// The messages of a datagram, up to the first that is broken.
+/// Iterates over the messages of a datagram, up to the first malformed message.
 pub fn messages(bytes: &[u8]) -> impl Iterator<Item = MessageRef<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -267,14 +274,15 @@ pub fn messages(bytes: &[u8]) -> impl Iterator<Item = MessageRef<'_>> {
     })
 }
 
-/// The error in an NLMSG_ERROR message; `None` for an acknowledgement.
+/// Returns the error in an NLMSG_ERROR message, or `None` for an acknowledgement.
 fn refusal(message: &MessageRef<'_>) -> Option<NetlinkError> {
     let (payload, flags) = (message.payload, message.flags);
     let code = u32_at(payload, 0).map_or(libc::EPROTO, |code| code.cast_signed().wrapping_neg());
     if code == 0 {
         return None;
     }
-    // Behind the error number stands the request's header, with its body unless capped; attributes follow when flagged.
+    // After the error number, the message contains the request's header, with the request's body unless
+    // capped. Attributes follow if flagged.
     let request = if flags & NLM_F_CAPPED != 0 {
         HEADER
     } else {
@@ -288,7 +296,7 @@ fn refusal(message: &MessageRef<'_>) -> Option<NetlinkError> {
     Some(NetlinkError::Refused { source: io::Error::from_raw_os_error(code), message })
 }
 
-/// The attributes in `bytes`, up to the first that is broken.
+/// Iterates over the attributes in `bytes`, up to the first malformed attribute.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -300,20 +308,20 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// A text attribute, up to its terminating zero.
+/// Returns a string attribute, up to its terminating zero.
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The number at an offset, in the machine's order; `None` beyond the end.
+/// Returns the 16-bit number at an offset, in host byte order, or `None` beyond the end.
 #[must_use]
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// The same of four bytes.
+/// Returns the 32-bit number at an offset, in host byte order, or `None` beyond the end.
 #[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)

@@ -1,58 +1,58 @@
-//! Doing something inside a network namespace.
+//! Execution of code inside a network namespace.
 //!
-//! A thread belongs to one namespace, and sockets, TAPs and netlink belong to the one in which they were opened, for as long
-//! as they live. So what must be opened elsewhere is opened on a short-lived thread that enters the namespace and never
-//! comes back; the descriptors are then used from any thread.
+//! A thread belongs to one namespace. Sockets, TAPs and netlink sockets belong to the namespace in which they
+//! were opened for their whole lifetime. Objects of another namespace are therefore opened on a short-lived
+//! thread that enters the namespace and ends there. Any thread can use the descriptors afterwards.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Where a namespace is.
+/// Location of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Netns {
-    /// By name, as `ip netns add` made it.
+    /// Name of a namespace created by `ip netns add`.
     Name(String),
-    /// By path: `/run/netns/x`, `/proc/PID/ns/net`.
+    /// Path of a namespace file, for example `/run/netns/x` or `/proc/PID/ns/net`.
     Path(PathBuf),
 }
 
-/// Why a namespace could not be entered.
+/// An error of entering a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// It is not there or cannot be opened.
+    /// The namespace does not exist or cannot be opened.
     #[error(
         "network namespace {path}: cannot be opened ({source}); create it with `ip netns add` or check the name"
     )]
     Open {
-        /// Where it was looked for.
+        /// Path of the namespace file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// It cannot be entered.
+    /// The namespace cannot be entered.
     #[error("network namespace {path}: cannot be entered ({source}); run as root or with CAP_SYS_ADMIN")]
     Enter {
-        /// Where it is.
+        /// Path of the namespace file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// No thread could be made.
+    /// The thread could not be created.
     #[error(
         "network namespace {path}: no thread could be started to enter it ({source}); raise the limit of tasks"
     )]
     Thread {
-        /// Where it is.
+        /// Path of the namespace file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
 }
 
 impl Netns {
-    /// The file that stands for it.
+    /// Returns the path of the namespace file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
@@ -61,7 +61,7 @@ impl Netns {
         }
     }
 
-    /// Opens it: the descriptor keeps it alive and can be given to netlink.
+    /// Opens the namespace file. The descriptor keeps the namespace alive and can be passed to netlink.
     ///
     /// # Errors
     /// [`NetnsError::Open`].
@@ -71,11 +71,11 @@ impl Netns {
     }
 }
 
-/// Runs `work` on a thread of its own inside the namespace at `path` and returns what it returns. A panic in it continues in
-/// the caller.
+/// Runs `work` on a separate thread inside the namespace at `path` and returns its result. A panic of `work`
+/// continues in the caller.
 ///
 /// # Errors
-/// [`NetnsError`] when the namespace cannot be entered; then `work` has not run.
+/// [`NetnsError`] when the namespace cannot be entered. In this case, `work` has not run.
 pub fn within<R: Send>(path: impl AsRef<Path>, work: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
     let path = path.as_ref().to_path_buf();
     let file = File::open(&path).map_err(|source| NetnsError::Open { path: path.clone(), source })?;
@@ -98,11 +98,11 @@ pub fn within<R: Send>(path: impl AsRef<Path>, work: impl FnOnce() -> R + Send) 
     Ok(entered)
 }
 
-/// Runs `work` on a thread of its own inside a new namespace without a name, which goes away with that thread, the
-/// threads and processes that it has started, and all devices in it.
+/// Runs `work` on a separate thread inside a new unnamed namespace. The namespace disappears with that
+/// thread, the threads and processes that the thread has started, and all devices in it.
 ///
 /// # Errors
-/// [`NetnsError`] when the namespace cannot be made; then `work` has not run.
+/// [`NetnsError`] when the namespace cannot be created. In this case, `work` has not run.
 pub fn within_new<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
     let path = || PathBuf::from("(new)");
     std::thread::scope(|scope| {
@@ -120,17 +120,17 @@ pub fn within_new<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, NetnsEr
     })
 }
 
-/// The calling thread goes into a network namespace of its own.
+/// Moves the calling thread into a new network namespace.
 #[allow(unsafe_code, reason = "unshare(2) with flags that concern descriptors would be dangerous")]
 fn leave_namespace() -> rustix::io::Result<()> {
     // SAFETY: only the network namespace changes; descriptor tables and memory stay shared.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
 }
 
-/// As [`within`], in the caller's own namespace when `netns` is none.
+/// Like [`within`], or in the caller's own namespace if `netns` is `None`.
 ///
 /// # Errors
-/// As [`within`].
+/// Like [`within`].
 pub fn within_optional<R: Send>(
     netns: Option<&Netns>,
     work: impl FnOnce() -> R + Send,

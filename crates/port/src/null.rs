@@ -1,10 +1,11 @@
-//! A port without a wire: receives nothing and swallows what it is given. For tests, benches, and as a sink. Patch ports have one: their
-//! packets pass from port to port before they reach a queue.
+//! A port without a link, which receives nothing and discards transmitted packets. Used in tests and benches,
+//! and as a sink. A patch port has a null queue, because its packets pass to the peer before they reach a
+//! queue.
 
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
 
-/// See the module documentation.
+/// A queue without a link. See the module documentation.
 #[derive(Debug)]
 pub struct NullQueue {
     kind: &'static str,
@@ -18,13 +19,13 @@ impl Default for NullQueue {
 }
 
 impl NullQueue {
-    /// That of a port of this kind.
+    /// Creates a null queue for a port of this kind.
     #[must_use]
     pub fn of_kind(kind: &'static str) -> Self {
         Self { kind, swallowed: 0 }
     }
 
-    /// Packets swallowed so far.
+    /// Returns the number of packets discarded so far.
     #[must_use]
     pub fn swallowed(&self) -> u64 {
         self.swallowed

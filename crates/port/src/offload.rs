@@ -1,9 +1,9 @@
-//! Completing in software what a packet's sender left to hardware that the output does not have: checksums, segmentation, and
-//! chains that are longer than the output takes.
+//! Software completion of offloads that the output does not support: checksums, segmentation, and chains of
+//! more frames than the output accepts.
 //!
-//! The transmit stage asks [`needs_completion`] (two compares) and calls [`complete_packet`] for the few that do. All
-//! offsets come from peers: each is checked against the packet, and a contradiction is a
-//! [`DropReason::RxBadOffload`].
+//! The transmit stage checks packets with [`needs_completion`] (two comparisons) and calls
+//! [`complete_packet`] for the few packets that need it. All offsets come from peers. Each offset is checked
+//! against the packet, and a contradiction leads to [`DropReason::RxBadOffload`].
 
 mod checksum;
 mod mark;
@@ -22,7 +22,7 @@ use crate::packet::{Flags, Gso, Packet};
 use crate::pool::FramePool;
 use crate::queue::{BURST, Batch, Capabilities};
 
-/// Whether a queue with these capabilities cannot take the packet as it is.
+/// Returns whether a queue with these capabilities cannot accept the packet without further processing.
 #[inline]
 #[must_use]
 pub fn needs_completion(packet: &Packet, memory: &FrameMemory, caps: &Capabilities) -> bool {
@@ -40,12 +40,12 @@ fn takes(packet: &Packet, memory: &FrameMemory, caps: &Capabilities) -> bool {
     segmentation && (caps.partial_checksum || !packet.flags().contains(Flags::PARTIAL_CHECKSUM))
 }
 
-/// Makes of `packet` what a queue with `caps` takes, and hands the results to `emit` in order. A packet becomes several when
-/// it is segmented: `emit` sees each as soon as it is ready and can pass it on.
+/// Converts `packet` into packets that a queue with `caps` accepts, and passes the results to `emit` in
+/// order. Segmentation makes several packets. `emit` receives each segment as soon as it is ready.
 ///
 /// # Errors
-/// Why the packet could not be completed. Its frames are back in the pool; of a packet that was to be segmented, the first
-/// segments may have been emitted.
+/// The reason why the packet could not be completed. The packet's frames are back in the pool. The first
+/// segments of the packet may have been emitted.
 pub fn complete_packet(
     mut packet: Packet,
     caps: &Capabilities,
@@ -72,10 +72,11 @@ pub fn complete_packet(
     Ok(())
 }
 
-/// Completes the packets of `batch` from the front into `out`, until one does not fit any more; what remains stays in
-/// `batch` for another call with an emptied `out`. Drops go to `dropped`.
+/// Moves packets of `batch` to `out` and completes them, until a packet does not fit. The remaining packets
+/// stay in `batch` for another call with an empty `out`. The reasons of drops are passed to `dropped`.
 ///
-/// A packet of more than [`BURST`] segments fits into no batch and is dropped: use [`complete_packet`] where those may come.
+/// A packet of more than [`BURST`] segments does not fit into any batch and is dropped. Use
+/// [`complete_packet`] where such packets may occur.
 pub fn complete(
     batch: &mut Batch,
     caps: &Capabilities,
@@ -102,7 +103,7 @@ pub fn complete(
     }
 }
 
-/// The packet over as few frames as possible.
+/// Copies the packet into as few frames as possible.
 fn repack(packet: Packet, pool: &mut FramePool) -> Result<Packet, DropReason> {
     let memory = pool.memory_arc();
     let made = assemble(&mut reader(&packet, &memory), packet.len(), &[], pool);
@@ -126,7 +127,7 @@ fn reader<'m>(packet: &'m Packet, memory: &'m FrameMemory) -> Reader<'m, impl It
 }
 
 impl<'m, I: Iterator<Item = &'m [u8]>> Reader<'m, I> {
-    /// Leaves out the next `n` bytes, which lie in the first frame.
+    /// Skips the next `n` bytes, which are in the first frame.
     fn skip(&mut self, n: usize) {
         if self.current.is_empty() {
             self.current = self.parts.next().unwrap_or(&[]);
@@ -134,7 +135,7 @@ impl<'m, I: Iterator<Item = &'m [u8]>> Reader<'m, I> {
         self.current = self.current.get(n..).unwrap_or(&[]);
     }
 
-    /// Copies the next bytes; what the packet does not have stays as it is.
+    /// Copies the next bytes to `out`. If the packet ends early, the rest of `out` is unchanged.
     fn copy(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             if self.current.is_empty() {
@@ -150,8 +151,8 @@ impl<'m, I: Iterator<Item = &'m [u8]>> Reader<'m, I> {
     }
 }
 
-/// A new packet of `headers` and the next `len` bytes of `reader`, over as few frames as possible. `headers` fit
-/// into one frame.
+/// Builds a packet of `headers` and the next `len` bytes of `reader` in as few frames as possible. `headers`
+/// must fit into one frame.
 fn assemble<'m>(
     reader: &mut Reader<'m, impl Iterator<Item = &'m [u8]>>,
     len: usize,

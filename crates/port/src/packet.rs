@@ -1,10 +1,12 @@
-//! The packet handle: which frame, which bytes of it, and the offload state that travels with it.
+//! The packet handle: the frame, the packet's bytes in the frame, and the offload state of the packet.
 //!
-//! A `Packet` owns its frame, or chain of frames for what is larger than one (jumbo frames, segmentation off-load). It has
-//! no `Drop`: the worker gives it back to a [`crate::FramePool`] or to a port's ring, and tests count that none is lost.
+//! A `Packet` owns its frame, or a chain of frames if the packet is larger than one frame (jumbo frames,
+//! segmentation offload). The type has no `Drop`. The worker returns the packet to a [`crate::FramePool`] or
+//! to a port's ring, and tests check that no frame is lost.
 //!
-//! The handle is 16 bytes, two machine words, since every packet's is copied from ring to burst to batch to ring: the details of
-//! pending offload work, which few packets have, stand beside the first frame in [`FrameMemory`].
+//! The handle is 16 bytes, two machine words, because it is copied from ring to burst to batch to ring. The
+//! details of pending offload work, which few packets have, are stored beside the first frame in
+//! [`FrameMemory`].
 #![allow(unsafe_code, reason = "turns ownership of a frame into slices; see the SAFETY comments")]
 
 use std::sync::atomic::Ordering;
@@ -18,21 +20,22 @@ use crate::memory::{FrameMemory, HEADROOM, MAX_FRAMES};
 pub struct Flags(u8);
 
 impl Flags {
-    /// The L4 checksum field holds only the pseudo-header sum; `csum_start` and `csum_offset` say where.
+    /// The L4 checksum field contains only the pseudo-header sum. `csum_start` and `csum_offset` give its
+    /// location.
     pub const PARTIAL_CHECKSUM: Self = Self(1);
-    /// The sender of this frame vouches for its checksums (virtio DATA_VALID).
+    /// The sender has verified or computed the checksums (virtio DATA_VALID).
     pub const CHECKSUM_VALID: Self = Self(2);
-    /// To be segmented: `gso` and `gso_size` say how.
+    /// The packet must be segmented. `gso` and `gso_size` give the parameters.
     pub const SEGMENT: Self = Self(4);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     #[inline]
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether no offload work is pending or recorded.
+    /// Returns whether no bit is set.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
@@ -52,38 +55,38 @@ impl Flags {
     }
 }
 
-/// Kind of segmentation that is pending.
+/// Kind of pending segmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Gso {
-    /// None.
+    /// No segmentation.
     #[default]
     None,
     /// TCP over IPv4.
     Tcp4,
     /// TCP over IPv6.
     Tcp6,
-    /// UDP (USO), IPv4 or IPv6: each segment its own datagram.
+    /// UDP segmentation (USO), IPv4 or IPv6: each segment is a separate datagram.
     Udp,
 }
 
-/// Work on a packet that its sender left to whoever sends it out (virtio 1.2, 5.1.6).
+/// Offload work that a packet's sender left to the transmitter (virtio 1.2, 5.1.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Offload {
-    /// What is pending or recorded; without a bit the fields that belong to it mean nothing.
+    /// Pending and recorded offload work. A field without its bit is not valid.
     pub flags: Flags,
-    /// Kind of segmentation, when `SEGMENT` is set.
+    /// Kind of segmentation, if `SEGMENT` is set.
     pub gso: Gso,
-    /// Payload bytes per segment when `SEGMENT` is set.
+    /// Payload bytes per segment, if `SEGMENT` is set.
     pub gso_size: u16,
-    /// Offset from the packet's first byte at which checksumming begins, when `PARTIAL_CHECKSUM` is set.
+    /// Offset from the packet's first byte at which the checksum begins, if `PARTIAL_CHECKSUM` is set.
     pub csum_start: u16,
-    /// Offset of the checksum field behind `csum_start`.
+    /// Offset of the checksum field after `csum_start`.
     pub csum_offset: u16,
 }
 
 impl Offload {
-    /// Packed for the place beside the frame, with the packet's offset in the frame at this moment.
+    /// Packs the details into the word beside the frame, with the packet's current offset in the frame.
     fn pack(self, offset: u16) -> u64 {
         debug_assert!(offset < 1 << 12, "frames have at most 4096 bytes");
         u64::from(self.csum_start)
@@ -93,7 +96,8 @@ impl Offload {
             | (self.gso as u64) << 60
     }
 
-    /// The inverse for a packet that begins at `offset` now: the headers have moved along with what stands behind them.
+    /// Unpacks the details for a packet that begins at `offset` now. The checksum start is adjusted by the
+    /// change of the offset.
     #[allow(clippy::cast_possible_truncation, reason = "fields of a packed word")]
     fn unpack(word: u64, flags: Flags, offset: u16) -> Self {
         let start = u32::from(word as u16) + ((word >> 48) as u32 & 0xfff);
@@ -112,38 +116,40 @@ impl Offload {
     }
 }
 
-/// The right to one frame or chain of frames. See the module documentation.
+/// An exclusive handle of one frame or a chain of frames. See the module documentation.
 #[must_use = "a dropped packet leaks its frame: give it to a pool or a queue"]
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct Packet {
-    /// The first frame's index, 3 bits of flags above it, and hops in the upper 5: no memory has more than 2^24 frames.
+    /// Index of the first frame in the lower 24 bits, flags in the next 3 bits, and hops in the upper 5 bits.
     frame_and_flags: u32,
     offset: u16,
     len: u16,
-    /// Bytes of the whole packet, and above them the number of the port of arrival plus one; 0 stands for no port.
+    /// Length of the whole packet in the lower 21 bits. The upper 11 bits are the number of the arrival port
+    /// plus one, or 0 for no port.
     total_and_arrival: u32,
     memory: u16,
     segments: u16,
 }
 
-/// Bits of a packet's length. A packet that becomes longer by tags stays below: what it gains, its offset in the first frame loses.
+/// Number of bits of a packet's length. Tags that lengthen a packet do not exceed these bits, because the
+/// packet's offset in its first frame decreases by the same number of bytes.
 const LENGTH_BITS: u32 = 21;
-/// Most bytes of a packet when it is made.
+/// Maximum length of a new packet in bytes.
 pub const MAX_LENGTH: usize = (1 << LENGTH_BITS) - 1 - 4096;
-/// Largest port number that a packet can bear, plus one.
+/// Largest port number plus one that a packet can store.
 const MAX_ARRIVAL: u32 = (1 << (32 - LENGTH_BITS)) - 1;
-/// Bits of a packet's frame index.
+/// Number of bits of a packet's frame index.
 const FRAME_BITS: u32 = 24;
-/// Bits of its flags.
+/// Number of bits of a packet's flags.
 const FLAG_BITS: u32 = 3;
-/// Patch ports that a packet may go through.
+/// Maximum number of patch ports that a packet may pass.
 pub const HOPS: u8 = (1 << (32 - FRAME_BITS - FLAG_BITS)) - 1;
 const _: () = assert!(MAX_FRAMES <= 1 << FRAME_BITS);
 
 const _: () = assert!(size_of::<Packet>() == 16);
 
-/// One further frame of a chain, packed into a link word: next frame + 1 (0: end), offset, length.
+/// Packs a further frame of a chain into a link word: next frame + 1 (0 marks the end), offset, length.
 #[inline]
 fn pack(frame: u32, offset: u16, len: u16) -> u64 {
     (u64::from(frame) + 1) << 32 | u64::from(offset) << 16 | u64::from(len)
@@ -157,10 +163,10 @@ fn unpack(word: u64) -> Option<(u32, u16, u16)> {
 }
 
 impl Packet {
-    /// A packet of one frame, `len` bytes at `offset`; only a pool or a port's ring creates packets.
+    /// Creates a packet of one frame, `len` bytes at `offset`. Only pools and ports' rings create packets.
     ///
     /// # Panics
-    /// If the range leaves the frame (a kernel or peer that hands in nonsense must be checked before).
+    /// If the range exceeds the frame. Values from the kernel or a peer must be checked before.
     #[inline]
     pub(crate) fn from_frame(memory: &FrameMemory, frame: u32, offset: u16, len: u16) -> Self {
         assert!(frame < memory.frames() && u32::from(offset) + u32::from(len) <= memory.frame_size());
@@ -168,8 +174,8 @@ impl Packet {
         Self { frame_and_flags: frame, total_and_arrival, offset, len, memory: memory.id(), segments: 1 }
     }
 
-    /// A packet over the frames of `parts` (frame, offset, length) in order; `None` when there are none, too many, or more than
-    /// [`MAX_LENGTH`] bytes.
+    /// Creates a packet of the frames in `parts` (frame, offset, length), in order. Returns `None` if there
+    /// are no parts, too many parts, or more than [`MAX_LENGTH`] bytes.
     pub(crate) fn chain(
         memory: &FrameMemory,
         parts: impl IntoIterator<Item = (u32, u16, u16)>,
@@ -189,7 +195,8 @@ impl Packet {
         Some(whole)
     }
 
-    /// Appends the single-frame packet `tail` as the last segment. Walks the chain: O(segments).
+    /// Appends the single-frame packet `tail` as the last segment. The function walks the chain, which is
+    /// O(segments).
     pub(crate) fn append(&mut self, memory: &FrameMemory, tail: Self) {
         self.check(memory);
         tail.check(memory);
@@ -206,7 +213,8 @@ impl Packet {
         assert!(self.lengthen(tail.len), "a packet has at most {MAX_LENGTH} bytes");
     }
 
-    /// Adds bytes at the end; false, changing nothing, when the packet would be longer than [`MAX_LENGTH`].
+    /// Adds bytes at the end. Returns false without a change if the packet would be longer than
+    /// [`MAX_LENGTH`].
     fn lengthen(&mut self, by: u16) -> bool {
         let fits = self.len() + usize::from(by) <= MAX_LENGTH;
         if fits {
@@ -215,7 +223,7 @@ impl Packet {
         fits
     }
 
-    /// Takes the chain apart into single-frame packets, first to last, handing each to `each`.
+    /// Splits the chain into single-frame packets, first to last, and passes each to `each`.
     pub(crate) fn dismantle(self, memory: &FrameMemory, mut each: impl FnMut(Self)) {
         let mut rest = Some(self);
         while let Some(packet) = rest {
@@ -225,7 +233,8 @@ impl Packet {
         }
     }
 
-    /// The first frame as a packet of its own (it keeps the offload state), and what follows it.
+    /// Splits off the first frame as a packet, which keeps the offload state. Returns it with the rest of the
+    /// chain.
     pub(crate) fn split_first(self, memory: &FrameMemory) -> (Self, Option<Self>) {
         self.check(memory);
         let next =
@@ -246,7 +255,7 @@ impl Packet {
         assert!(self.memory == memory.id(), "packet used with another frame memory");
     }
 
-    /// Bytes of the whole packet, over all its frames.
+    /// Returns the length of the packet in bytes, over all its frames.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a packet is never empty")]
@@ -259,7 +268,7 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival >> LENGTH_BITS << LENGTH_BITS | u32::from(total);
     }
 
-    /// Says by which port the packet has arrived. A port whose number is too large is not kept.
+    /// Sets the port on which the packet arrived. A port number that is too large is not stored.
     #[inline]
     pub fn set_arrival(&mut self, port: PortId) {
         let number = u32::from(port.0) + 1;
@@ -267,7 +276,8 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival & ((1 << LENGTH_BITS) - 1) | kept << LENGTH_BITS;
     }
 
-    /// Returns the port by which the packet has arrived, or of whose packet it is a copy or a segment; `None` where that is not known.
+    /// Returns the port on which the packet arrived, or on which the original of a copy or segment arrived.
+    /// Returns `None` if the port is not known.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "11 of 32 bits")]
@@ -275,14 +285,14 @@ impl Packet {
         (self.total_and_arrival >> LENGTH_BITS).checked_sub(1).map(|number| PortId(number as u16))
     }
 
-    /// Number of frames in the chain; 1 for all but jumbo and unsegmented packets.
+    /// Returns the number of frames in the chain, which is 1 for all but jumbo and unsegmented packets.
     #[inline]
     #[must_use]
     pub fn segments(&self) -> u16 {
         self.segments
     }
 
-    /// Offload work that is pending or recorded; [`Self::offload`] has the details.
+    /// Returns the offload state bits. [`Self::offload`] returns the details.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "8 of 32 bits, of which 3 are kept")]
@@ -296,7 +306,8 @@ impl Packet {
         self.frame_and_flags = rest | u32::from(flags.0) << FRAME_BITS;
     }
 
-    /// Counts a patch port that it goes through; false, changing nothing, when it has been through [`HOPS`] of them.
+    /// Counts a patch port that the packet passes. Returns false without a change if the packet has already
+    /// passed [`HOPS`] patch ports.
     #[inline]
     #[must_use]
     pub fn hop(&mut self) -> bool {
@@ -304,7 +315,7 @@ impl Packet {
         self.frame_and_flags.checked_add(one).map(|counted| self.frame_and_flags = counted).is_some()
     }
 
-    /// Patch ports that it has gone through.
+    /// Returns the number of patch ports that the packet has passed.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "the upper 5 of 32 bits")]
@@ -312,8 +323,8 @@ impl Packet {
         (self.frame_and_flags >> (FRAME_BITS + FLAG_BITS)) as u8
     }
 
-    /// Takes over from the packet of which this one is a copy or a segment by which port it has arrived, and the patch ports that it has
-    /// gone through.
+    /// Copies the arrival port and the number of patch ports passed from the packet that this packet is a
+    /// copy or segment of.
     pub(crate) fn copy_path(&mut self, from: &Self) {
         let own = (1 << (FRAME_BITS + FLAG_BITS)) - 1;
         self.frame_and_flags = self.frame_and_flags & own | from.frame_and_flags & !own;
@@ -321,7 +332,7 @@ impl Packet {
         self.total_and_arrival = self.total_and_arrival & own | from.total_and_arrival & !own;
     }
 
-    /// The offload work with its details.
+    /// Returns the offload work with its details.
     #[must_use]
     pub fn offload(&self, memory: &FrameMemory) -> Offload {
         self.check(memory);
@@ -331,14 +342,14 @@ impl Packet {
         Offload::unpack(memory.offload(self.frame()).load(Ordering::Relaxed), self.flags(), self.offset)
     }
 
-    /// Says what is to be done for this packet before or while it is sent.
+    /// Sets the offload work that must be done before or during transmission.
     pub fn set_offload(&mut self, memory: &FrameMemory, offload: Offload) {
         self.check(memory);
         self.set_flags(offload.flags);
         memory.offload(self.frame()).store(offload.pack(self.offset), Ordering::Relaxed);
     }
 
-    /// Notes that this part of the offload work is done.
+    /// Marks a part of the offload work as done.
     #[inline]
     pub fn clear_offload(&mut self, done: Flags) {
         let mut flags = self.flags();
@@ -346,7 +357,7 @@ impl Packet {
         self.set_flags(flags);
     }
 
-    /// The first frame's index (diagnostics, and the frame accounting of hand-over).
+    /// Returns the index of the first frame, for diagnostics and for the frame accounting of hand-over.
     #[inline]
     #[must_use]
     pub fn frame(&self) -> u32 {
@@ -363,44 +374,45 @@ impl Packet {
         self.len
     }
 
-    /// Bytes in the first frame.
+    /// Returns the number of bytes in the first frame.
     #[inline]
     #[must_use]
     pub fn head_len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// The bytes in the first frame: all of the packet unless it is a chain, and always the headers.
+    /// Returns the bytes in the first frame. These are all bytes unless the packet is a chain, and always
+    /// contain the headers.
     #[inline]
     #[must_use]
     pub fn head<'m>(&'m self, memory: &'m FrameMemory) -> &'m [u8] {
         self.check(memory);
-        // SAFETY: this packet owns the frame, and the shared borrow of it forbids a mutable slice meanwhile.
+        // SAFETY: this packet owns the frame, and the shared borrow excludes a mutable slice.
         unsafe { memory.slice(self.frame(), self.offset, self.len) }
     }
 
-    /// The bytes in front of the packet in its first frame: what a driver hook has put there (XDP metadata), or whatever was
-    /// there before. `None` when there is no room for so many.
+    /// Returns the bytes in front of the packet in its first frame. The bytes are XDP metadata of a driver
+    /// hook, or undefined. Returns `None` if the headroom is smaller than `N` bytes.
     #[inline]
     #[must_use]
     pub fn before<const N: usize>(&self, memory: &FrameMemory) -> Option<[u8; N]> {
         self.check(memory);
         let bytes = u16::try_from(N).ok()?;
         let from = self.offset.checked_sub(bytes)?;
-        // SAFETY: as above; what stands in front of the packet lies in the same frame, which it owns.
+        // SAFETY: like `head`; the bytes in front of the packet are in the same frame, which the packet owns.
         unsafe { memory.slice(self.frame(), from, bytes) }.try_into().ok()
     }
 
-    /// The bytes in the first frame, mutable.
+    /// Returns the bytes in the first frame, mutable.
     #[inline]
     #[must_use]
     pub fn head_mut<'m>(&'m mut self, memory: &'m FrameMemory) -> &'m mut [u8] {
         self.check(memory);
-        // SAFETY: this packet owns the frame and is borrowed mutably for as long as the slice lives.
+        // SAFETY: this packet owns the frame and is borrowed mutably for the lifetime of the slice.
         unsafe { memory.slice_mut(self.frame(), self.offset, self.len) }
     }
 
-    /// The bytes of every frame in order.
+    /// Iterates over the bytes of each frame in order.
     pub fn parts<'m>(&'m self, memory: &'m FrameMemory) -> impl Iterator<Item = &'m [u8]> {
         self.check(memory);
         let mut next = Some((self.frame(), self.offset, self.len));
@@ -409,17 +421,18 @@ impl Packet {
             let (frame, offset, len) = next?;
             left -= 1;
             next = if left > 0 { unpack(memory.link(frame).load(Ordering::Relaxed)) } else { None };
-            // SAFETY: frames of the chain belong to this packet, which is borrowed for as long as the slices live.
+            // SAFETY: the frames of the chain belong to this packet, which is borrowed for the lifetime of
+            // the slices.
             Some(unsafe { memory.slice(frame, offset, len) })
         })
     }
 
-    /// Calls `each` with the bytes of every frame in order.
+    /// Calls `each` with the bytes of each frame in order.
     pub fn for_each_segment(&self, memory: &FrameMemory, each: impl FnMut(&[u8])) {
         self.parts(memory).for_each(each);
     }
 
-    /// Calls `each` with the mutable bytes of every frame in order.
+    /// Calls `each` with the mutable bytes of each frame in order.
     pub fn for_each_segment_mut(&mut self, memory: &FrameMemory, mut each: impl FnMut(&mut [u8])) {
         let (mut frame, segments) = (self.frame(), self.segments);
         each(self.head_mut(memory));
@@ -427,13 +440,14 @@ impl Packet {
             let Some((next, offset, len)) = unpack(memory.link(frame).load(Ordering::Relaxed)) else {
                 return;
             };
-            // SAFETY: frames of the chain belong to this packet, which is borrowed mutably; one slice lives at a time.
+            // SAFETY: the frames of the chain belong to this packet, which is borrowed mutably; only one
+            // slice exists at a time.
             each(unsafe { memory.slice_mut(next, offset, len) });
             frame = next;
         }
     }
 
-    /// Copies as much of the packet as fits into `out`; returns the bytes written.
+    /// Copies as much of the packet as fits into `out`. Returns the number of bytes written.
     pub fn copy_to(&self, memory: &FrameMemory, out: &mut [u8]) -> usize {
         let mut at = 0;
         for bytes in self.parts(memory) {
@@ -444,8 +458,8 @@ impl Packet {
         at
     }
 
-    /// Grows the packet by `n` bytes at the front (a tag, an outer header); the new bytes hold what was there before.
-    /// Returns false, changing nothing, when the headroom is too small. Offload offsets move along.
+    /// Extends the packet by `n` bytes at the front (a tag, an outer header). The new bytes have undefined
+    /// contents. Offload offsets are adjusted. Returns false without a change if the headroom is too small.
     #[inline]
     #[must_use]
     pub fn prepend(&mut self, n: u16) -> bool {
@@ -458,7 +472,8 @@ impl Packet {
         true
     }
 
-    /// Removes `n` bytes at the front. Returns false, changing nothing, when the first frame has fewer.
+    /// Removes `n` bytes at the front. Returns false without a change if the first frame has no more than `n`
+    /// bytes.
     #[inline]
     #[must_use]
     pub fn trim_front(&mut self, n: u16) -> bool {
@@ -471,8 +486,8 @@ impl Packet {
         true
     }
 
-    /// Sets the length of a single-frame packet, at most to the end of its frame. Returns false when it does not fit or
-    /// the packet is a chain.
+    /// Sets the length of a single-frame packet, at most to the end of its frame. Returns false if the length
+    /// does not fit or the packet is a chain.
     #[must_use]
     pub fn set_len(&mut self, memory: &FrameMemory, len: u16) -> bool {
         if self.segments != 1 || u32::from(self.offset) + u32::from(len) > memory.frame_size() {
@@ -483,7 +498,8 @@ impl Packet {
         true
     }
 
-    /// Moves a single-frame packet's data back to the default headroom (for packets that are filled anew).
+    /// Resets a single-frame packet to an empty packet after the default headroom, so that it can be filled
+    /// again.
     pub fn reset(&mut self) {
         self.offset = HEADROOM;
         self.len = 0;
@@ -491,14 +507,14 @@ impl Packet {
         self.frame_and_flags = self.frame();
     }
 
-    /// Takes over the offload state of another packet with the same headers.
+    /// Copies the offload state of another packet with the same headers.
     pub(crate) fn copy_offload(&mut self, memory: &FrameMemory, from: &Self) {
         if !from.flags().is_empty() {
             self.set_offload(memory, from.offload(memory));
         }
     }
 
-    /// Asks the cache for the packet's first bytes.
+    /// Prefetches the packet's first bytes.
     #[inline]
     pub fn prefetch(&self, memory: &FrameMemory) {
         memory.prefetch(self.frame(), self.offset);

@@ -1,8 +1,8 @@
-//! Capture files: reading (pcap and pcapng), writing (pcapng with a comment per packet, or classic pcap), and a port that
-//! replays one file and records into another.
+//! Capture files: a reader (pcap and pcapng), a writer (pcapng with comments per packet, or classic pcap),
+//! and a port that replays one file and records into another.
 //!
-//! Readers take files from anybody: lengths are bounded before memory is asked for, and a file that ends early is an error
-//! that names the place. Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+//! The reader accepts untrusted files. Lengths are checked before memory is allocated, and a truncated file
+//! leads to an error with the position. Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
 
 mod queue;
 mod read;
@@ -12,7 +12,7 @@ pub use queue::{Clock, PcapConfig, PcapQueue, Timing};
 pub use read::{Reader, Record};
 pub use write::{Interface, Notes, Writer};
 
-/// Longest packet that is read or written (the usual largest snapshot length).
+/// Maximum length of a packet that is read or written, in bytes (the usual maximum snapshot length).
 pub const MAX_PACKET: u32 = 262_144;
 
 const MAGIC_MICRO: u32 = 0xa1b2_c3d4;
@@ -29,35 +29,35 @@ const OPT_DROP_COUNT: u16 = 4;
 const OPT_IF_NAME: u16 = 2;
 const OPT_TSRESOL: u16 = 9;
 
-/// Why a capture file cannot be read or written.
+/// An error of reading or writing a capture file.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
     /// The file cannot be opened.
     #[error("capture file {path}: {source}; check the path and the permissions")]
     Open {
-        /// Its path.
+        /// Path of the file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// Error that the system returned.
         source: std::io::Error,
     },
     /// Reading or writing failed.
     #[error("capture file: {0}; check the disk")]
     Io(#[from] std::io::Error),
-    /// Neither pcap nor pcapng.
+    /// The file is neither pcap nor pcapng.
     #[error("capture file: not a pcap or pcapng file; convert it with `editcap`")]
     Magic,
-    /// Not Ethernet.
+    /// The file's link type is not Ethernet.
     #[error("capture file: link type {0} is not Ethernet; capture on an Ethernet device")]
     LinkType(u32),
-    /// Broken inside.
+    /// The file is malformed.
     #[error("capture file: broken at byte {at} ({what}); cut it there with `editcap` or capture anew")]
     Broken {
         /// Offset in the file.
         at: u64,
-        /// What is wrong.
+        /// Description of the problem.
         what: &'static str,
     },
-    /// Too much for memory.
+    /// The packets of the file exceed the memory limit in bytes.
     #[error("capture file: more than {0} bytes of packets; replay a part of it (`editcap -r`)")]
     TooLarge(usize),
 }

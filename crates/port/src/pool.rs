@@ -1,5 +1,5 @@
-//! Free frames: a private stack per worker over a shared depot, so that allocation and release touch no shared line
-//! except once per [`REFILL`] frames.
+//! Pools of free frames: a private stack per worker and a shared depot. Allocation and release access shared
+//! memory only once per [`REFILL`] frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,44 +11,49 @@ use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::{MAX_LENGTH, Packet};
 use crate::quarantine::{HeldFrames, Place, Quarantine};
 
-/// Frames moved between a pool and the depot at a time.
+/// Number of frames moved from the depot to a pool at a time.
 pub const REFILL: usize = 256;
-/// Depots made so far.
+/// Number of depots created so far.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-/// Frames that a fill ring has at least, however many queues share the memory.
+/// Minimum number of frames of a fill ring, regardless of the number of queues that share the memory.
 pub const LEAST_FILL: u32 = 64;
-/// Frames that a pool keeps before it gives some back.
+/// Number of free frames at which a pool returns some to the depot.
 const HIGH_WATER: usize = 4 * REFILL;
 
-/// The shared stock of free frames of one [`FrameMemory`].
+/// The depot of free frames of one [`FrameMemory`], shared by all pools.
 pub struct Depot {
     memory: Arc<FrameMemory>,
     generation: u64,
     quarantine: Quarantine,
     free: sync::mpmc::Ring<u32>,
-    /// Sockets that share the memory.
+    /// Number of sockets that share the memory.
     sockets: AtomicU32,
 }
 
-/// A socket's part of the frame memory. Half of the frames are divided among the fill rings that there are; the other half is left to
-/// packets in the workers and to transmit rings. A quarter of that half is divided among the transmit rings when free frames become
-/// scarce: a receiver that does not consume what it is sent keeps the frames of its own share, and not those of all.
+/// A socket's share of the frame memory.
+///
+/// - Half of the frames are divided among the fill rings.
+/// - The other half is for packets in the workers and for transmit rings. When free frames become scarce, a
+///   quarter of this half is divided among the transmit rings. A receiver that does not consume its packets
+///   then holds only the frames of one share.
 pub struct MemoryShare {
     depot: Arc<Depot>,
-    /// Half of the frames.
+    /// Half of the number of frames.
     half: u32,
 }
 
 impl MemoryShare {
-    /// Returns the number of frames that the socket's fill ring may hold now; at least [`LEAST_FILL`].
+    /// Returns the number of frames that the socket's fill ring may hold at this time, at least
+    /// [`LEAST_FILL`].
     #[inline]
     #[must_use]
     pub fn fill(&self) -> u32 {
         self.of(self.half)
     }
 
-    /// Returns the number of frames that the socket may have on their way out now, at least [`LEAST_FILL`]; `None` while free frames are not
-    /// scarce, that is, while more than a quarter of all frames lies in the depot.
+    /// Returns the number of frames that the socket may have in transmission at this time, at least
+    /// [`LEAST_FILL`]. Returns `None` while free frames are not scarce, that is, while the depot holds more
+    /// than a quarter of all frames.
     #[inline]
     #[must_use]
     pub fn transmit(&self) -> Option<u32> {
@@ -69,20 +74,21 @@ impl Drop for MemoryShare {
 }
 
 impl Depot {
-    /// A depot that holds every frame of a fresh memory.
+    /// Creates a depot that holds all frames of a new memory.
     #[must_use]
     pub fn new(memory: Arc<FrameMemory>) -> Arc<Self> {
         let frames = memory.frames();
         Self::with_free(memory, 0..frames)
     }
 
-    /// A depot that holds only the given free frames (hand-over: the others stand in rings).
+    /// Creates a depot that holds only the given free frames. After a hand-over, the other frames are in
+    /// rings.
     #[must_use]
     pub fn with_free(memory: Arc<FrameMemory>, free: impl IntoIterator<Item = u32>) -> Arc<Self> {
         let ring = sync::mpmc::Ring::new(memory.frames() as usize);
         for frame in free {
             if frame < memory.frames() {
-                // A list with doubles is longer than the ring: what does not fit was there already.
+                // A list with duplicates exceeds the ring. Frames that do not fit are already in the ring.
                 let _ = ring.push(frame);
             }
         }
@@ -96,50 +102,53 @@ impl Depot {
         })
     }
 
-    /// Returns a number that no other depot of this process has. After a hand-over that fails there is a new depot over the same frames:
-    /// what was taken from the old depot is not given back to the new one, which has its frames already.
+    /// Returns a number that is unique among the depots of this process. A hand-over that fails leads to a
+    /// new depot over the same frames. Frames taken from the old depot must not be returned to the new one,
+    /// which already contains them.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Holds frames of a closed zero-copy socket until the kernel has released them. Frames whose queue cannot be tried are free after `time`;
-    /// see [`crate::quarantine`].
+    /// Holds frames of a closed zero-copy socket until the kernel has released them. Frames whose queue
+    /// cannot be checked are free after `time`. See [`crate::quarantine`].
     pub fn quarantine(&self, frames: Vec<u32>, place: Option<Place>, time: Duration) {
         self.quarantine.hold(frames, place, now() + time);
     }
 
-    /// Frees the frames in quarantine of a queue to which a socket has just been bound.
+    /// Frees the quarantined frames of a queue to which a socket has just been bound.
     pub fn bound(&self, place: &Place) {
         self.put_back(&self.quarantine.bound(place));
     }
 
-    /// Frees the frames in quarantine that the kernel has let go of; call now and then. It tries queues by binding a socket.
+    /// Frees the quarantined frames that the kernel has released. The function checks queues by binding a
+    /// socket, and must be called at intervals.
     pub fn end_quarantine(&self) {
         if !self.quarantine.is_empty() {
             self.put_back(&self.quarantine.released(now(), Place::is_free));
         }
     }
 
-    /// Returns the number of frames in quarantine.
+    /// Returns the number of quarantined frames.
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.quarantine.len()
     }
 
-    /// Returns the frames in quarantine, each group with its queue and the time that is left, for a successor process.
+    /// Returns the quarantined frames in groups, each with its queue and remaining time, for a successor
+    /// process.
     #[must_use]
     pub fn quarantined_frames(&self) -> Vec<HeldFrames> {
         self.quarantine.list(now())
     }
 
-    /// Returns the number of frames that are longer in quarantine than the kernel should need.
+    /// Returns the number of frames that have been quarantined for longer than the kernel should need.
     #[must_use]
     pub fn overdue(&self) -> usize {
         self.quarantine.overdue(now())
     }
 
-    /// Counts one more socket among those that share the memory, until the returned value is dropped.
+    /// Counts a socket as sharing the memory until the returned value is dropped.
     #[must_use]
     pub fn share(self: &Arc<Self>) -> MemoryShare {
         self.sockets.fetch_add(1, Ordering::Relaxed);
@@ -149,24 +158,24 @@ impl Depot {
     fn put_back(&self, frames: &[u32]) {
         let mut left = frames;
         while !left.is_empty() {
-            // See `FramePool::spill` for why this may take another round.
+            // The loop may take several iterations, for the reason given at `FramePool::spill`.
             left = &left[self.free.push_slice(left)..];
         }
     }
 
-    /// The frames' memory.
+    /// Returns the frame memory.
     #[must_use]
     pub fn memory(&self) -> &Arc<FrameMemory> {
         &self.memory
     }
 
-    /// Free frames that lie in the depot (those in pools and rings not counted).
+    /// Returns the number of free frames in the depot, without the free frames in pools and rings.
     #[must_use]
     pub fn available(&self) -> usize {
         self.free.len()
     }
 
-    /// A pool for one worker or one control thread.
+    /// Creates a pool for one worker or one control thread.
     #[must_use]
     pub fn pool(self: &Arc<Self>) -> FramePool {
         FramePool {
@@ -176,7 +185,7 @@ impl Depot {
         }
     }
 
-    /// Takes all frames out, for hand-over; call when every pool has been dropped or flushed.
+    /// Takes all frames out of the depot, for a hand-over. All pools must have been dropped or flushed.
     #[must_use]
     pub fn drain(&self) -> Vec<u32> {
         std::iter::from_fn(|| self.free.pop()).collect()
@@ -188,7 +197,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// One thread's free frames.
+/// Free frames of one thread.
 pub struct FramePool {
     memory: Arc<FrameMemory>,
     depot: Arc<Depot>,
@@ -196,38 +205,39 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// The frames' memory.
+    /// Returns the frame memory.
     #[inline]
     #[must_use]
     pub fn memory(&self) -> &FrameMemory {
         &self.memory
     }
 
-    /// Returns the number of free frames in this pool, those of the depot not counted.
+    /// Returns the number of free frames in this pool, without those of the depot.
     #[must_use]
     pub fn len(&self) -> usize {
         self.free.len()
     }
 
-    /// Whether no free frame is in this pool.
+    /// Returns whether this pool has no free frame.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// The memory, shared.
+    /// Returns the frame memory as a shared pointer.
     #[must_use]
     pub fn memory_arc(&self) -> Arc<FrameMemory> {
         self.memory.clone()
     }
 
-    /// The depot behind this pool.
+    /// Returns the depot of this pool.
     #[must_use]
     pub fn depot(&self) -> &Arc<Depot> {
         &self.depot
     }
 
-    /// One free frame's index, for a kernel ring; it is out of the pool until [`Self::put_raw`] or a packet brings it back.
+    /// Takes a free frame for a kernel ring. The frame stays out of the pool until [`Self::put_raw`] or a
+    /// packet returns it.
     #[inline]
     pub(crate) fn take_raw(&mut self) -> Option<u32> {
         if self.free.is_empty() {
@@ -236,7 +246,7 @@ impl FramePool {
         self.free.pop()
     }
 
-    /// Gives a frame's index back (from a completion ring).
+    /// Returns a frame from a completion ring to the pool.
     #[inline]
     pub(crate) fn put_raw(&mut self, frame: u32) {
         self.free.push(frame);
@@ -255,24 +265,26 @@ impl FramePool {
 
     #[cold]
     fn spill(&mut self) {
-        // The oldest go: they left the caches first. The depot has a place for every frame there is, but one that
-        // another thread is just emptying may refuse for a moment: what it does not take stays here.
+        // The oldest frames are returned, because they have left the CPU caches. The depot has space for all
+        // frames, but it may refuse frames for a moment while another thread removes some. Frames that the
+        // depot refuses stay in the pool.
         let taken = self.depot.free.push_slice(&self.free[..2 * REFILL]);
         self.free.copy_within(taken.., 0);
         self.free.truncate(self.free.len() - taken);
     }
 
-    /// A packet of one empty frame behind the default headroom; `None` when no frame is free.
+    /// Allocates an empty packet of one frame with the default headroom. Returns `None` if no frame is free.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
         let frame = self.take_raw()?;
         Some(Packet::from_frame(&self.memory, frame, HEADROOM, 0))
     }
 
-    /// A packet that holds a copy of `bytes`, over as many frames as needed.
+    /// Allocates a packet with a copy of `bytes`, in as many frames as necessary.
     ///
     /// # Errors
-    /// [`DropReason::NoFrame`] when frames run out, [`DropReason::RxOversized`] for more than [`MAX_LENGTH`] bytes.
+    /// [`DropReason::NoFrame`] if no frame is free, and [`DropReason::RxOversized`] for more than
+    /// [`MAX_LENGTH`] bytes.
     pub fn alloc_copy(&mut self, bytes: &[u8]) -> Result<Packet, DropReason> {
         if bytes.len() > MAX_LENGTH {
             return Err(DropReason::RxOversized);
@@ -302,10 +314,10 @@ impl FramePool {
         }
     }
 
-    /// A copy of `packet` with its offload state (a flood, a mirror, a capture).
+    /// Copies `packet` with its offload state (for a flood, a mirror or a capture).
     ///
     /// # Errors
-    /// [`DropReason::NoFrame`] when frames run out.
+    /// [`DropReason::NoFrame`] if no frame is free.
     pub fn copy(&mut self, packet: &Packet) -> Result<Packet, DropReason> {
         let memory = self.memory.clone();
         let mut copy: Option<Packet> = None;
@@ -314,7 +326,8 @@ impl FramePool {
             if failed {
                 return;
             }
-            // A received segment may use more of its frame than the default headroom leaves: copies may take one more frame.
+            // A received segment may use more of its frame than the default headroom leaves, so a copy may
+            // need one more frame.
             match self.alloc_copy(bytes) {
                 Ok(part) => match &mut copy {
                     None => copy = Some(part),
@@ -338,7 +351,7 @@ impl FramePool {
         }
     }
 
-    /// Gives a packet's frames back.
+    /// Returns a packet's frames to the pool.
     #[inline]
     pub fn free(&mut self, packet: Packet) {
         if packet.segments() == 1 {
@@ -357,10 +370,10 @@ impl FramePool {
         }
     }
 
-    /// Returns every frame to the depot (the thread is going to end or sleep for long).
+    /// Returns all free frames to the depot, before the thread ends or sleeps for long.
     pub fn flush(&mut self) {
         while !self.free.is_empty() {
-            // See `spill` for why this may take another round.
+            // The loop may take several iterations, for the reason given at `spill`.
             let taken = self.depot.free.push_slice(&self.free);
             self.free.drain(..taken);
             if taken == 0 {

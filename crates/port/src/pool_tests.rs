@@ -1,4 +1,5 @@
-//! Packets and pools against plain vectors: what a chain holds, and that frames are conserved whatever is done.
+//! Tests of packets and pools against plain vectors: the contents of chains, and the conservation of frames
+//! under arbitrary operations.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -51,7 +52,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Applies a step to a packet and its twin; bytes that the packet gains are read from it, since they are what was there.
+/// Applies a step to a packet and its model. Bytes that the packet gains are copied from the packet, because
+/// their contents are undefined.
 fn apply(step: Step, packets: &mut Vec<(Packet, Vec<u8>)>, pool: &mut FramePool) {
     let memory = pool.memory_arc();
     match step {
@@ -162,7 +164,7 @@ fn pools_of_several_threads_conserve_frames() {
                 let mut random = seed + 1;
                 for _ in 0..if cfg!(miri) { 100 } else { 100_000 } {
                     random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    // Runs of allocations and releases, long enough to refill and to spill.
+                    // Sequences of allocations and releases are long enough to refill and to spill.
                     if random >> 20 & 1 == 0 {
                         held.extend(pool.alloc());
                     } else if let Some(packet) = held.pop() {
@@ -237,7 +239,7 @@ fn impossible_sizes_are_named() {
 #[test]
 fn every_frame_can_be_written_whatever_backs_it() {
     for huge_pages in [HugePages::Try, HugePages::Off] {
-        // Less than a huge page, one and a frame more, an odd number of half pages.
+        // Frame counts: less than a huge page, exactly one, one frame more, and an odd number of half pages.
         for frames in [64, 1024, 1025, 3001] {
             let memory = FrameMemory::new(MemoryConfig { frames, frame_size: 2048, huge_pages }).unwrap();
             let depot = Depot::new(Arc::new(memory));
@@ -272,7 +274,7 @@ fn memory_is_shared_with_a_successor_and_cannot_shrink() {
     let packet = pool.alloc_copy(b"written by the predecessor").unwrap();
     let fd = || depot.memory().fd().try_clone_to_owned().unwrap();
     let successor = FrameMemory::from_fd(fd(), FRAMES, 2048, Backing::Normal).unwrap();
-    // SAFETY: nobody writes the frame meanwhile.
+    // SAFETY: no thread writes the frame meanwhile.
     #[allow(unsafe_code, reason = "reads the frame as its next owner would")]
     let seen = unsafe { successor.slice(packet.frame(), packet.offset(), 26) };
     assert_eq!(seen, b"written by the predecessor");

@@ -1,13 +1,19 @@
-//! Frames of closed zero-copy sockets, until the kernel has let go of them.
+//! Quarantine of the frames of closed zero-copy sockets until the kernel has released them.
 //!
-//! In copy mode the kernel writes to no frame of a socket any more when the socket is closed. In zero-copy mode it may: the close only
-//! schedules `xp_release_deferred`, which takes RTNL and then has the driver end its use of the queue. Until then posted receive
-//! descriptors are live, and their frames must not become another packet. The kernel refuses to bind a second socket to the queue
-//! (`EBUSY`) until the driver has ended its use, which is how the end is found out: by the port's own next socket
-//! ([`Quarantine::bound`]), or by a socket that is bound for a moment to try ([`Place::is_free`]). A place that cannot be tried is believed
-//! free after [`HOLD`], and one of which every attempt says that it is not, after [`BUSY_HOLD`] more: by then another process has bound it.
+//! In copy mode, the kernel writes to no frame of a socket after the socket is closed. In zero-copy mode, the
+//! close only schedules `xp_release_deferred`, which takes RTNL and then makes the driver stop using the
+//! queue. Until then, posted receive descriptors are active, and their frames must not be reused.
 //!
-//! Not on a packet's path.
+//! The kernel refuses to bind a second socket to the queue (`EBUSY`) until the driver has stopped. The
+//! release is therefore detected in one of two ways:
+//!
+//! - The port's own next socket is bound ([`Quarantine::bound`]).
+//! - A temporary socket is bound as a check ([`Place::is_free`]).
+//!
+//! A place that cannot be checked counts as free after [`HOLD`]. A place that is still busy counts as free
+//! after [`BUSY_HOLD`] more, because another process must have bound it by then.
+//!
+//! No code in this module runs per packet.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -20,36 +26,39 @@ use std::time::{Duration, Instant};
 
 use crate::af_xdp::is_free;
 
-/// How long frames are held at most: longer than the kernel's work queue needs on any machine that still works.
+/// Maximum time to hold frames whose queue cannot be checked. The time is longer than the kernel's work queue
+/// needs on any working machine.
 pub const HOLD: Duration = Duration::from_secs(10);
-/// How much longer frames are held while an attempt says that their queue is not free.
+/// Additional time to hold frames while the check reports that their queue is busy.
 pub const BUSY_HOLD: Duration = Duration::from_secs(900);
 
 /// A queue of a device in a network namespace.
 #[derive(Debug)]
 pub struct Place {
     namespace: OwnedFd,
-    /// The namespace's number, by which two descriptors of it are known to be the same.
+    /// Inode number of the namespace, by which two descriptors of one namespace are recognized.
     inode: u64,
     ifindex: u32,
     queue: u32,
 }
 
 impl Place {
-    /// Returns the queue that a socket is bound to; `None` if the kernel does not tell the socket's namespace.
+    /// Returns the queue that a socket is bound to, or `None` if the kernel does not report the socket's
+    /// namespace.
     #[must_use]
     pub fn of(socket: BorrowedFd<'_>, ifindex: u32, queue: u32) -> Option<Place> {
         Place::within(crate::sys::namespace_of(socket).ok()?, ifindex, queue)
     }
 
-    /// Returns a queue of a device in a network namespace; `None` if the device is not known (0), or the descriptor is of no file.
+    /// Returns a queue of a device in a network namespace. Returns `None` if the interface index is 0
+    /// (unknown) or the descriptor is not a file.
     #[must_use]
     pub fn within(namespace: OwnedFd, ifindex: u32, queue: u32) -> Option<Place> {
         let inode = rustix::fs::fstat(&namespace).ok()?.st_ino;
         (ifindex != 0).then_some(Place { namespace, inode, ifindex, queue })
     }
 
-    /// Returns the namespace, its number, the device and the queue.
+    /// Returns the namespace, its inode number, the interface index and the queue number.
     #[must_use]
     pub fn parts(&self) -> (BorrowedFd<'_>, u64, u32, u32) {
         (self.namespace.as_fd(), self.inode, self.ifindex, self.queue)
@@ -63,7 +72,8 @@ impl Place {
         (self.inode, self.ifindex, self.queue) == (other.inode, other.ifindex, other.queue)
     }
 
-    /// Whether no socket is bound to the queue, and none that was closed is still being released; `None` if that cannot be found out.
+    /// Returns whether the queue has no bound socket and no closed socket that is still being released.
+    /// Returns `None` if the check is not possible.
     #[must_use]
     pub fn is_free(&self) -> Option<bool> {
         let path = format!("/proc/self/fd/{}", self.namespace.as_raw_fd());
@@ -77,18 +87,18 @@ struct Held {
     until: Instant,
 }
 
-/// Frames in quarantine, as a successor process gets them.
+/// Quarantined frames in the form that a successor process receives.
 #[derive(Debug)]
 pub struct HeldFrames {
-    /// The frames.
+    /// Indices of the frames.
     pub frames: Vec<u32>,
-    /// Their queue, if it is known.
+    /// Queue of the frames, if known.
     pub place: Option<Place>,
-    /// Time after which they are free, if the queue cannot be tried.
+    /// Remaining time after which the frames count as free if the queue cannot be checked.
     pub left: Duration,
 }
 
-/// See the module documentation.
+/// Quarantined frames of all queues. See the module documentation.
 #[derive(Default)]
 pub struct Quarantine {
     held: Mutex<Vec<Held>>,
@@ -99,19 +109,21 @@ impl Quarantine {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds frames until `place` is free; until `until` if that cannot be found out, and [`BUSY_HOLD`] longer at the latest.
+    /// Holds frames until `place` is free. If the check is not possible, the frames are held until `until`.
+    /// If the place stays busy, the frames are held at most [`BUSY_HOLD`] longer.
     pub fn hold(&self, frames: Vec<u32>, place: Option<Place>, until: Instant) {
         if !frames.is_empty() {
             self.held().push(Held { frames, place, until });
         }
     }
 
-    /// Returns the frames of a queue to which a socket has just been bound: the kernel has let go of them.
+    /// Takes the frames of a queue to which a socket has just been bound, which proves that the kernel has
+    /// released them.
     pub fn bound(&self, place: &Place) -> Vec<u32> {
         self.take(|held| held.place.as_ref().is_some_and(|own| own.is_same(place)))
     }
 
-    /// Returns the frames whose place is free by `is_free`, and those whose time is over.
+    /// Takes the frames whose place is free according to `is_free`, and the frames whose time has expired.
     pub fn released(&self, now: Instant, is_free: impl Fn(&Place) -> Option<bool>) -> Vec<u32> {
         self.take(|held| match held.place.as_ref().and_then(&is_free) {
             Some(true) => true,
@@ -120,7 +132,7 @@ impl Quarantine {
         })
     }
 
-    /// Returns the number of frames that are held longer than the kernel should need.
+    /// Returns the number of frames that have been held for longer than the kernel should need.
     pub fn overdue(&self, now: Instant) -> usize {
         self.held().iter().filter(|held| now >= held.until).map(|held| held.frames.len()).sum()
     }
@@ -130,17 +142,17 @@ impl Quarantine {
         held.extract_if(.., |held| is_over(held)).flat_map(|held| held.frames).collect()
     }
 
-    /// Whether no frame is held.
+    /// Returns whether no frame is held.
     pub fn is_empty(&self) -> bool {
         self.held().is_empty()
     }
 
-    /// Returns the number of frames that are held.
+    /// Returns the number of held frames.
     pub fn len(&self) -> usize {
         self.held().iter().map(|held| held.frames.len()).sum()
     }
 
-    /// Returns what is held, each with the time that is left, for a successor process.
+    /// Returns the held frames with their remaining time, for a successor process.
     pub fn list(&self, now: Instant) -> Vec<HeldFrames> {
         let entry = |held: &Held| HeldFrames {
             frames: held.frames.clone(),
@@ -164,12 +176,12 @@ mod tests {
         Place { namespace: File::open("/dev/null").unwrap().into(), inode: 1, ifindex: 7, queue }
     }
 
-    /// The kernel as far as it matters here: a closed socket's frames are live until its work queue has run.
+    /// A model of the kernel: the frames of a closed socket are active until the kernel's work queue has run.
     #[derive(Default)]
     struct Kernel {
-        /// Queues with a bound socket and its frames.
+        /// Queues with a bound socket, each with its frames.
         bound: BTreeMap<u32, Vec<u32>>,
-        /// Queues whose socket was closed and is not released yet.
+        /// Queues whose socket was closed but not released yet.
         releasing: BTreeMap<u32, Vec<u32>>,
     }
 
@@ -185,13 +197,13 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// A port opens this queue, and posts some of the free frames.
+        /// A port opens this queue and posts some of the free frames.
         Open(u32),
-        /// It closes it.
+        /// A port closes this queue.
         Close(u32),
-        /// The kernel's work queue gets to this queue.
+        /// The kernel's work queue releases this queue.
         Release(u32),
-        /// Housekeeping looks.
+        /// The housekeeping thread checks the quarantine.
         Look,
     }
 
@@ -206,8 +218,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of closes, releases and opens: no frame is free that the kernel may still write to, none is lost, and none is
-        /// in two places.
+        /// Checks for arbitrary orders of closes, releases and opens that no frame is free that the kernel
+        /// may write to, that no frame is lost, and that no frame is in two places.
         #[test]
         fn no_frame_is_free_while_the_kernel_may_write_to_it(steps in steps()) {
             const FRAMES: u32 = 32;
@@ -237,7 +249,8 @@ mod tests {
             kernel.releasing.clear();
             free.extend(quarantine.released(begin, |at| Some(kernel.is_free(at.queue))));
             free.extend(kernel.bound.into_values().flatten());
-            // A queue that is bound by another socket is not tried; its frames come when their time is over.
+            // A queue that is bound by another socket is not checked. The queue's frames are released when
+            // their time expires.
             free.extend(quarantine.released(begin + HOLD, |_| None));
             free.sort_unstable();
             prop_assert!(free.into_iter().eq(0..FRAMES), "every frame is back once");
@@ -264,7 +277,7 @@ mod tests {
         let busy = |at: &Place| Some(at.queue == 4);
         assert_eq!(quarantine.released(now + HOLD, busy), [3], "the driver may still write to the others");
         assert_eq!(quarantine.overdue(now + HOLD), 2);
-        // A successor tries the same queue.
+        // A successor checks the same queue.
         let list = quarantine.list(now + HOLD);
         assert!(list[0].place.as_ref().unwrap().is_same(&place(3)) && list[0].left.is_zero());
         assert_eq!(quarantine.released(now + HOLD * 2, busy), Vec::<u32>::new());

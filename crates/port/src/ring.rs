@@ -1,5 +1,5 @@
-//! A port in memory: two single-producer single-consumer rings, so that a test, a bench or a neighbour in the same process
-//! exchanges packets with a worker. Both ends share one frame memory: what moves is the handle.
+//! A port in memory: two single-producer single-consumer rings, by which a test, a bench or another component
+//! of the process exchanges packets with a worker. Both ends share one frame memory, and only handles move.
 #![allow(unsafe_code, reason = "moves handles into the unused part of a batch")]
 
 use std::mem::MaybeUninit;
@@ -10,14 +10,15 @@ use crate::packet::Packet;
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
 
-/// One end of a pair of rings; each end is a [`Queue`].
+/// One end of a pair of rings. Each end is a [`Queue`].
 pub struct RingQueue {
     rx: Consumer<Packet>,
     tx: Producer<Packet>,
     max_frame: u32,
 }
 
-/// Two ends of a wire in memory with `capacity` packets of room each way (rounded up to a power of two).
+/// Creates a pair of connected queues with space for `capacity` packets in each direction (rounded up to a
+/// power of two).
 #[must_use]
 pub fn pair(capacity: usize) -> (RingQueue, RingQueue) {
     let (a_tx, b_rx) = channel(capacity);
@@ -26,16 +27,18 @@ pub fn pair(capacity: usize) -> (RingQueue, RingQueue) {
     (RingQueue { rx: a_rx, tx: a_tx, max_frame }, RingQueue { rx: b_rx, tx: b_tx, max_frame })
 }
 
-/// Moves packets from a ring behind those in `out`, until it is full or the ring empty. Returns how many.
+/// Moves packets from a ring to the end of `out`, until `out` is full or the ring is empty. Returns their
+/// number.
 #[inline]
 pub fn pop_batch(ring: &mut Consumer<Packet>, out: &mut Batch) -> usize {
     let (len, room) = (out.len(), out.remaining_capacity());
-    // SAFETY: the batch's places from `len` on are its own and hold nothing; `MaybeUninit` promises nothing about them.
+    // SAFETY: the batch's elements from `len` on belong to the batch and are uninitialized, which
+    // `MaybeUninit` allows.
     let spare = unsafe {
         std::slice::from_raw_parts_mut(out.as_mut_ptr().add(len).cast::<MaybeUninit<Packet>>(), room)
     };
     let n = ring.pop_uninit(spare);
-    // SAFETY: the first `n` of the spare places were just initialised, and `n <= room`.
+    // SAFETY: the first `n` of the spare elements were just initialized, and `n <= room`.
     unsafe { out.set_len(len + n) };
     n
 }

@@ -1,26 +1,26 @@
-//! Thin typed wrappers over the socket options and ioctls that the ports use: each turns a return code into an
-//! [`std::io::Error`] and keeps the length that the kernel sees in step with the type.
+//! Typed wrappers of the socket options and ioctls that the ports use. Each wrapper converts the return code
+//! into an [`std::io::Error`] and derives the length for the kernel from the type.
 #![allow(unsafe_code, reason = "system calls; see the SAFETY comments")]
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Turns the return value of a system call into a result.
+/// Converts the return value of a system call into a result.
 pub(crate) fn check(code: c_int) -> io::Result<c_int> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
 }
 
-/// The error number behind an error, 0 when there is none.
+/// Returns the error number of an error, or 0 if there is none.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
-/// Opens a socket that is closed on exec.
+/// Opens a socket with the close-on-exec flag.
 pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -29,21 +29,21 @@ const fn len_of<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
-/// `setsockopt` with a plain C value.
+/// Calls `setsockopt` with a plain C value.
 pub(crate) fn set_option<T: Copy>(
     fd: BorrowedFd<'_>,
     level: c_int,
     name: c_int,
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: `value` is valid for reads of the length that is passed along.
+    // SAFETY: `value` is valid for reads of the length passed.
     check(unsafe {
         libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), len_of::<T>())
     })
     .map(drop)
 }
 
-/// `getsockopt` into a plain C value; what the kernel does not fill keeps the default.
+/// Calls `getsockopt` for a plain C value. Bytes that the kernel does not set keep the default.
 pub(crate) fn get_option<T: Copy>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -52,36 +52,38 @@ pub(crate) fn get_option<T: Copy>(
 ) -> io::Result<T> {
     let mut value = default;
     let mut len = len_of::<T>();
-    // SAFETY: `value` is valid for writes of `len` bytes and any bytes make a valid plain C value.
+    // SAFETY: `value` is valid for writes of `len` bytes, and any bytes are a valid plain C value.
     check(unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, std::ptr::from_mut(&mut value).cast(), &raw mut len)
     })?;
     Ok(value)
 }
 
-/// `bind` to a plain C address.
+/// Calls `bind` with a plain C address.
 pub(crate) fn bind<T: Copy>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
-    // SAFETY: `address` is valid for reads of the length that is passed along.
+    // SAFETY: `address` is valid for reads of the length passed.
     check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), len_of::<T>()) }).map(drop)
 }
 
-/// `ioctl` with a pointer to a plain C structure that the request reads and writes.
+/// Calls `ioctl` with a pointer to a plain C structure that the request reads and writes.
 ///
 /// # Safety
-/// The request must access no more than `T`, and pointers inside `T` must be valid for what the request does.
+/// The request must access no more than `T`, and pointers inside `T` must be valid for the accesses of the
+/// request.
 pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u64, value: &mut T) -> io::Result<c_int> {
     // SAFETY: `value` is valid for reads and writes; the rest is the caller's contract.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(value)) })
 }
 
-/// The sender's address and the ancillary data of a datagram, as the kernel lays them out (`struct sockaddr`, `struct cmsghdr`).
+/// Buffers for the sender's address and the ancillary data of a datagram in the kernel's format (`struct
+/// sockaddr`, `struct cmsghdr`).
 #[repr(C, align(8))]
 pub(crate) struct Envelope {
     pub(crate) from: [u8; 128],
     pub(crate) control: [u8; 128],
 }
 
-/// `recvmsg` of one datagram. Returns its length, and how much of the ancillary data there is.
+/// Receives one datagram with `recvmsg`. Returns its length and the length of the ancillary data.
 pub(crate) fn receive(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -97,30 +99,30 @@ pub(crate) fn receive(
         msg_controllen: envelope.control.len(),
         msg_flags: 0,
     };
-    // SAFETY: name, part and control are valid for writes of the lengths that stand beside them, for the time of the call, and any bytes are
-    // valid in them.
+    // SAFETY: name, part and control are valid for writes of the given lengths during the call, and any bytes
+    // are valid in them.
     let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     Ok((length, message.msg_controllen))
 }
 
-/// `ioctl` whose argument is a number.
+/// Calls `ioctl` with a number as the argument.
 pub(crate) fn ioctl_number(fd: BorrowedFd<'_>, request: u64, value: u64) -> io::Result<c_int> {
-    // SAFETY: the request takes a plain number, so the kernel touches no memory of ours.
+    // SAFETY: the request takes a plain number, so the kernel accesses no memory of this process.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, value) })
 }
 
-/// The network namespace of a socket.
+/// Returns the network namespace of a socket.
 pub(crate) fn namespace_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     /// `SIOCGSKNS` of `linux/sockios.h`.
     const SIOCGSKNS: u64 = 0x894C;
     let fd = ioctl_number(socket, SIOCGSKNS, 0)?;
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets a kernel variable under `/proc/sys`, in the network namespace of the calling thread. A variable that this
-/// kernel does not have is not an error: what it would switch off is not there.
+/// Sets a kernel variable under `/proc/sys` in the network namespace of the calling thread. A variable that
+/// this kernel does not have is not an error, because the feature does not exist either.
 pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/{path}"), value) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -128,7 +130,7 @@ pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     }
 }
 
-/// Whether `fd` is readable right now.
+/// Returns whether `fd` is readable.
 pub(crate) fn is_readable(fd: impl AsFd) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid entry, no waiting.

@@ -1,4 +1,5 @@
-//! The TCP sessions of the calling thread's network namespace (sock_diag(7), `linux/inet_diag.h`): whom routing daemons speak BGP with.
+//! TCP sessions of the calling thread's network namespace (sock_diag(7), `linux/inet_diag.h`), for example
+//! the BGP sessions of routing daemons.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -6,17 +7,18 @@ use rustix::net::netlink::SOCK_DIAG;
 
 use crate::netlink::{NLM_F_DUMP, Netlink, NetlinkError, Request};
 
-/// `SOCK_DIAG_BY_FAMILY`
+/// `SOCK_DIAG_BY_FAMILY`: message type of the request.
 const BY_FAMILY: u16 = 20;
-/// `TCP_ESTABLISHED` and `TCP_SYN_SENT` as bits: what this host has agreed to or begun itself. Half-open sessions that others have begun are
-/// left out, since anybody can make them.
+/// States `TCP_ESTABLISHED` and `TCP_SYN_SENT` as bits. These are the sessions that this host has accepted or
+/// initiated. Half-open incoming sessions are excluded, because any host can create them.
 const STATES: u32 = 1 << 1 | 1 << 2;
 
-/// Returns the local and the remote address of each TCP session with `port` at either end that is established, or that this host opens.
-/// Addresses of IPv4 are such also where the socket is of IPv6.
+/// Returns the local and the remote address of each TCP session with `port` at either end. The sessions are
+/// established or initiated by this host. IPv4 addresses are returned as such even if the socket is an IPv6
+/// socket.
 ///
 /// # Errors
-/// [`NetlinkError`] where the kernel has no `inet_diag` or refuses.
+/// [`NetlinkError`] if the kernel has no `inet_diag` or refuses the request.
 pub fn tcp_sessions(port: u16) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkError> {
     let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
     let mut sessions = Vec::new();
@@ -32,7 +34,7 @@ pub fn tcp_sessions(port: u16) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkE
     Ok(sessions)
 }
 
-/// `struct inet_diag_req_v2` with this local and remote port; 0: any.
+/// Builds a `struct inet_diag_req_v2` for a local and a remote port. Port 0 matches any port.
 fn request(family: i32, (local, remote): (u16, u16)) -> Request {
     let mut body = [0; 56];
     body[0] = family.to_ne_bytes()[0];
@@ -45,7 +47,7 @@ fn request(family: i32, (local, remote): (u16, u16)) -> Request {
     Request::new(BY_FAMILY, NLM_F_DUMP, &body)
 }
 
-/// Reads a `struct inet_diag_msg`.
+/// Parses a `struct inet_diag_msg`.
 fn session(payload: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let is_six = i32::from(*payload.first()?) == libc::AF_INET6;
     let end = |port: usize, address: usize| {

@@ -1,5 +1,6 @@
-//! The user behind a TCP connection of this host: from the kernel's socket diagnostics (sock_diag(7), `linux/inet_diag.h`), which are asked for
-//! one connection, and where a kernel has none from its list of sockets (`/proc/net/tcp`, proc_pid_net(5)), which is read whole.
+//! User of a TCP connection of this host. The user is found by the kernel's socket diagnostics (sock_diag(7),
+//! `linux/inet_diag.h`), which query one connection. On kernels without diagnostics, the user is found in the
+//! list of sockets (`/proc/net/tcp`, proc_pid_net(5)), which must be read as a whole.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,49 +9,50 @@ use rustix::net::netlink::SOCK_DIAG;
 
 use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, Netlink, NetlinkError, Request, u32_at};
 
-/// `SOCK_DIAG_BY_FAMILY`
+/// `SOCK_DIAG_BY_FAMILY`: message type of the request.
 const BY_FAMILY: u16 = 20;
-/// State of a connection whose both ends are open (`TCP_ESTABLISHED`).
+/// State of an established connection (`TCP_ESTABLISHED`).
 const ESTABLISHED: u8 = 1;
-/// State of a socket that waits for connections (`TCP_LISTEN`).
+/// State of a listening socket (`TCP_LISTEN`).
 const LISTEN: u8 = 10;
-/// Octets of `struct inet_diag_req_v2`.
+/// Size of `struct inet_diag_req_v2` in bytes.
 const REQUEST: usize = 56;
 
-/// The user behind the other end of a connection.
+/// User of the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum User {
-    /// A user of this host.
+    /// A user of this host, by user ID.
     Local(u32),
-    /// A socket of this host that is closed already. The kernel does not tell its user any more.
+    /// A closed socket of this host. The kernel does not report its user any more.
     Gone,
-    /// No socket of this namespace: another machine or namespace.
+    /// A socket outside of this namespace, on another machine or in another namespace.
     Elsewhere,
 }
 
-/// Returns whether a user is root, or the one whose process this is.
+/// Returns whether a user is root or the user of this process.
 #[must_use]
 pub fn is_own(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// Finds users in the network namespace of the thread that has opened it.
+/// A lookup of TCP users in the network namespace of the thread that opened it.
 pub struct TcpUsers {
-    /// `None`: the kernel has no diagnostics.
+    /// Diagnostics socket, or `None` if the kernel has no diagnostics.
     diagnostics: Option<Netlink>,
 }
 
 impl TcpUsers {
-    /// Opens the kernel's diagnostics of the calling thread's namespace, where it has them.
+    /// Opens the kernel's diagnostics in the calling thread's namespace, if available.
     #[must_use]
     pub fn open() -> TcpUsers {
         TcpUsers { diagnostics: diagnostics().ok() }
     }
 
-    /// Finds the user of the socket `peer` that is connected to `local`. Without diagnostics the calling thread has to be in the namespace.
+    /// Returns the user of the socket `peer` that is connected to `local`. Without diagnostics, the calling
+    /// thread must be in the namespace.
     ///
     /// # Errors
-    /// If the kernel does not answer.
+    /// The kernel's error, if it does not answer.
     pub fn user_of(&mut self, peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
         let Some(netlink) = &mut self.diagnostics else { return listed_user(peer, local) };
         match netlink.transact(request(peer, local, NLM_F_ACK, u32::MAX)) {
@@ -60,14 +62,15 @@ impl TcpUsers {
         }
     }
 
-    /// Whether the thread has to be in the namespace for [`TcpUsers::user_of`].
+    /// Returns whether the thread must be in the namespace for [`TcpUsers::user_of`].
     #[must_use]
     pub fn reads_list(&self) -> bool {
         self.diagnostics.is_none()
     }
 }
 
-/// A socket for requests, if the kernel answers them: asked for the sockets of no state it has an empty list, or an error.
+/// Opens a diagnostics socket and checks that the kernel answers. The check requests sockets of no state, for
+/// which the answer is an empty list or an error.
 fn diagnostics() -> Result<Netlink, NetlinkError> {
     let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
     let any = SocketAddr::new(IpAddr::from([0; 4]), 0);
@@ -75,7 +78,8 @@ fn diagnostics() -> Result<Netlink, NetlinkError> {
     Ok(netlink)
 }
 
-/// `struct inet_diag_req_v2` for one connection. An IPv6 socket that speaks IPv4 is found by its IPv4 addresses.
+/// Builds a `struct inet_diag_req_v2` for one connection. An IPv6 socket with an IPv4 connection is found by
+/// its IPv4 addresses.
 fn request(source: SocketAddr, destination: SocketAddr, flags: u16, states: u32) -> Request {
     let mut body = [0; REQUEST];
     let (from, to) = (source.ip().to_canonical(), destination.ip().to_canonical());
@@ -93,7 +97,7 @@ fn request(source: SocketAddr, destination: SocketAddr, flags: u16, states: u32)
         }
     }
     if let SocketAddr::V6(v6) = source {
-        // The device of a link-local address.
+        // Interface index of a link-local address.
         body[44..48].copy_from_slice(&v6.scope_id().to_ne_bytes());
     }
     // No cookie.
@@ -101,20 +105,20 @@ fn request(source: SocketAddr, destination: SocketAddr, flags: u16, states: u32)
     Request::new(BY_FAMILY, flags, &body)
 }
 
-/// Reads a `struct inet_diag_msg`.
+/// Parses a `struct inet_diag_msg`.
 fn user(payload: &[u8]) -> User {
     match (payload.get(1), u32_at(payload, 64)) {
         (Some(&ESTABLISHED), Some(user)) => User::Local(user),
-        // Where there is no such connection the kernel answers with what listens at its address.
+        // If there is no such connection, the kernel answers with the listening socket of the address.
         (Some(&LISTEN) | None, _) => User::Elsewhere,
-        // A closed socket is told as root's.
+        // The kernel reports a closed socket as root's.
         _ => User::Gone,
     }
 }
 
-/// As [`TcpUsers::user_of`], from the list of the calling thread's namespace.
+/// Like [`TcpUsers::user_of`], by the socket list of the calling thread's namespace.
 fn listed_user(peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
-    // A socket of IPv6 that speaks IPv4 stands in the other list.
+    // An IPv6 socket with an IPv4 connection is in the other list.
     let (first, second) = (listed(peer, false), listed(local, false));
     let mut found = User::Elsewhere;
     if let (Some(from), Some(to)) = (&first, &second) {
@@ -125,7 +129,7 @@ fn listed_user(peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
     {
         match std::fs::read_to_string("/proc/thread-self/net/tcp6") {
             Ok(text) => found = find(&text, &from, &to),
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -150,7 +154,8 @@ fn find(list: &str, from: &str, to: &str) -> User {
     found
 }
 
-/// Writes an address as the kernel lists it: words of its own byte order; `None` for an IPv6 address in the list of IPv4.
+/// Formats an address like the kernel's list, as words in host byte order. Returns `None` for an IPv6 address
+/// in the IPv4 list.
 fn listed(address: SocketAddr, v6: bool) -> Option<String> {
     let octets: Vec<u8> = match (address.ip(), v6) {
         (IpAddr::V4(v4), false) => v4.octets().to_vec(),
@@ -169,7 +174,7 @@ fn listed(address: SocketAddr, v6: bool) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// By the diagnostics and by the list, with IPv4, IPv6, and IPv4 by a socket of IPv6.
+    /// Checks both the diagnostics and the list, for IPv4, IPv6, and IPv4 over an IPv6 socket.
     #[test]
     fn a_socket_of_this_process_is_found_while_it_is_open() {
         for (at, to, own) in [

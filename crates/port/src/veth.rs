@@ -1,12 +1,17 @@
-//! Ports that we make for a container or namespace: a veth pair whose near end is ours and whose far end is handed into the
-//! namespace under its own name, with offloads set so that what arrives at our AF_XDP socket is complete.
+//! Ports for containers and namespaces. A port is a veth pair whose near end belongs to Trivium and whose far
+//! end is created in the namespace under its own name.
 //!
-//! Far end: transmit checksumming and segmentation in "hardware" are off, since AF_XDP receive carries no checksum state;
-//! software segmentation stays (the stack segments before the device sees the frame). VLAN tags stay in the frame. Its
-//! GRO is on: it makes NAPI run there, which both aggregates TCP and lets an XDP redirect reach it. Near end: no IPv6, no ARP
-//! and no addresses of the kernel's, so that it never speaks on a bridged port; unless the kernel is to route there.
+//! Offloads are set so that frames that arrive at the AF_XDP socket are complete:
 //!
-//! The near end's alias `trivium:NAME` says whose it is: after a restart, or a kill, a pair of ours is adopted.
+//! - Far end: transmit checksumming and segmentation in "hardware" are disabled, because AF_XDP receive
+//!   delivers no checksum state. Software segmentation stays enabled, since the stack segments before the
+//!   device receives the frame. VLAN tags stay in the frame. GRO is enabled, because it makes NAPI run on the
+//!   far end. NAPI aggregates TCP segments and enables XDP redirects to the far end.
+//! - Near end: the kernel has no IPv6, no ARP and no addresses on it, so that the kernel never transmits on a
+//!   bridged port. The exception is a port on which the kernel routes.
+//!
+//! The alias `trivium:NAME` of the near end records the owner. After a restart or a kill, Trivium adopts its
+//! existing pair.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,7 +26,8 @@ use crate::netns::{self, Netns, NetnsError};
 
 const VETH_INFO_PEER: u16 = 1;
 
-/// Off on the far end: checksums and segmentation that nobody completes, and tags beside the frame.
+/// Features of the far end: disabled offloads that would leave checksums, segmentation or VLAN tags outside
+/// the frame, and enabled GRO.
 const FAR_OFFLOADS: [(&str, bool); 14] = [
     ("tx-checksum-ip-generic", false),
     ("tx-checksum-ipv4", false),
@@ -39,7 +45,7 @@ const FAR_OFFLOADS: [(&str, bool); 14] = [
     ("rx-gro", true),
 ];
 
-/// Near end: tags stay in the frame in both directions.
+/// Features of the near end: VLAN tags stay in the frame in both directions.
 const NEAR_OFFLOADS: [(&str, bool); 4] = [
     ("rx-vlan-hw-parse", false),
     ("rx-vlan-stag-hw-parse", false),
@@ -47,43 +53,43 @@ const NEAR_OFFLOADS: [(&str, bool); 4] = [
     ("tx-vlan-stag-hw-insert", false),
 ];
 
-/// The Ethernet addresses of a pair's ends, as far as they are known.
+/// MAC addresses of a pair's ends, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndAddresses {
-    /// The near end's.
+    /// MAC address of the near end.
     pub near: Option<MacAddr>,
-    /// The far end's.
+    /// MAC address of the far end.
     pub far: Option<MacAddr>,
 }
 
-/// What to make.
+/// Configuration of a veth pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VethConfig {
-    /// Our end's name, in the calling thread's namespace.
+    /// Name of the near end, in the calling thread's namespace.
     pub name: String,
-    /// The far end's namespace; `None` leaves it in ours.
+    /// Namespace of the far end, or `None` for the calling thread's namespace.
     pub netns: Option<Netns>,
-    /// The far end's name there.
+    /// Name of the far end in its namespace.
     pub far_name: String,
-    /// The far end's addresses with prefix lengths.
+    /// Addresses of the far end, with prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// MTU of both ends, up to 65535.
+    /// MTU of both ends in bytes, up to 65535.
     pub mtu: u32,
-    /// The far end's MTU where it differs; at most that of our end.
+    /// MTU of the far end in bytes, if it differs. The value is at most the MTU of the near end.
     pub far_mtu: Option<u32>,
-    /// The far end's Ethernet address; `None` lets the kernel choose.
+    /// MAC address of the far end, or `None` for an address chosen by the kernel.
     pub mac: Option<MacAddr>,
-    /// The Ethernet addresses that the ends get if the pair is made in this call, for want of [`VethConfig::mac`]: those of a pair that was
-    /// deleted. Without them the kernel chooses.
+    /// MAC addresses for the ends of a new pair if [`VethConfig::mac`] is `None`, for example those of a
+    /// deleted pair. Without them, the kernel chooses the addresses.
     pub first: EndAddresses,
-    /// Receive and transmit queues of both ends.
+    /// Number of receive and transmit queues of both ends.
     pub queues: u32,
-    /// Whether the near end is the kernel's to speak on, too: it has ARP and IPv6 then.
+    /// Whether the kernel also uses the near end. If so, the near end has ARP and IPv6.
     pub speaks: bool,
 }
 
 impl VethConfig {
-    /// A pair with one queue, MTU 1500 and no addresses.
+    /// Returns the configuration of a pair with one queue, MTU 1500 and no addresses.
     #[must_use]
     pub fn new(name: impl Into<String>, far_name: impl Into<String>) -> Self {
         Self {
@@ -105,60 +111,61 @@ impl VethConfig {
     }
 }
 
-/// Why a pair could not be made, adopted or removed.
+/// An error of the creation, adoption or removal of a pair.
 #[derive(Debug, thiserror::Error)]
 pub enum VethError {
-    /// A device of that name exists and is not ours.
+    /// A device with this name exists and does not belong to Trivium.
     #[error(
         "veth port {name}: a device of this name exists that this program did not make; choose another name or remove it with `ip link del {name}`"
     )]
     Foreign {
-        /// The name.
+        /// Name of the device.
         name: String,
     },
-    /// A pair of ours exists, but its other end is not where it should be.
+    /// A pair of Trivium exists, but its far end is not in the configured namespace.
     #[error(
         "veth port {name}: the pair exists, but its far end {far_name} is not in its namespace; remove it with `ip link del {name}`"
     )]
     Elsewhere {
-        /// The near end's name.
+        /// Name of the near end.
         name: String,
-        /// The far end's name.
+        /// Name of the far end.
         far_name: String,
     },
-    /// The namespace.
+    /// The namespace could not be entered.
     #[error("veth port {name}: {source}")]
     Netns {
-        /// The near end's name.
+        /// Name of the near end.
         name: String,
-        /// Why.
+        /// Underlying error.
         source: NetnsError,
     },
-    /// The kernel refused.
+    /// The kernel refused an operation on a device.
     #[error("veth port {name}: {source}")]
     Link {
-        /// The near end's name.
+        /// Name of the near end.
         name: String,
-        /// Why.
+        /// Underlying error.
         source: LinkError,
     },
 }
 
-/// A pair that stands.
+/// An existing veth pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Veth {
-    /// Our end.
+    /// State of the near end.
     pub near: LinkInfo,
-    /// The far end, as seen in its namespace.
+    /// State of the far end, in its namespace.
     pub far: LinkInfo,
-    /// Whether it had been made before.
+    /// Whether the pair existed before.
     pub adopted: bool,
 }
 
-/// Makes the pair, or adopts one of ours with this name, and sets both ends as configured and up.
+/// Creates the pair, or adopts an existing pair of Trivium with this name. Configures both ends and sets them
+/// up.
 ///
 /// # Errors
-/// [`VethError`]; a pair that was made in this call is removed again.
+/// [`VethError`]. A pair created in this call is removed again.
 pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
     let adopted = match link::find(&config.name) {
         Ok(found) if found.alias.as_deref() == Some(&config.alias()) => true,
@@ -176,10 +183,10 @@ pub fn ensure(config: &VethConfig) -> Result<Veth, VethError> {
     made
 }
 
-/// Removes a pair of ours; one that is gone already is no error.
+/// Removes a pair of Trivium. A pair that does not exist is not an error.
 ///
 /// # Errors
-/// [`VethError`], also when the device is not ours.
+/// [`VethError`], also if the device does not belong to Trivium.
 pub fn remove(name: &str) -> Result<(), VethError> {
     let wrap = |source| VethError::Link { name: name.to_owned(), source };
     match link::find(name) {
@@ -193,10 +200,10 @@ pub fn remove(name: &str) -> Result<(), VethError> {
     }
 }
 
-/// Takes addresses from the far end; those that it does not have are no error.
+/// Removes addresses from the far end. Addresses that the far end does not have are not an error.
 ///
 /// # Errors
-/// [`VethError`] when the far end is not there or the kernel refuses.
+/// [`VethError`] if the far end does not exist or the kernel refuses the removal.
 pub fn remove_addresses(config: &VethConfig, addresses: &[(IpAddr, u8)]) -> Result<(), VethError> {
     config.in_far(|| {
         let far = link::find(&config.far_name)?;
@@ -217,7 +224,8 @@ impl VethConfig {
             .map_err(|source| self.link_error(source))
     }
 
-    /// One request makes both ends, the far one straight in its namespace under its name, so that it never shows up elsewhere.
+    /// Creates both ends in one request. The far end is created in its namespace with its final name, so it
+    /// never appears elsewhere.
     fn create(&self) -> Result<(), VethError> {
         let file = match &self.netns {
             None => None,
@@ -268,7 +276,8 @@ impl VethConfig {
         }
         self.set_near(&near).map_err(|e| self.link_error(e))?;
         let far = self.in_far(|| self.set_far(&far))?;
-        // Now that its far end takes redirected frames: the near end tells so (`ndo-xmit`) as of when it comes up.
+        // The near end is set up after the far end accepts redirected frames, because the near end reports
+        // the capability (`ndo-xmit`) when it comes up.
         link::set(near.ifindex, &LinkChange { up: Some(true), ..LinkChange::default() })
             .map_err(|e| self.link_error(e))?;
         let near = link::by_index(near.ifindex).map_err(|e| self.link_error(e))?;
@@ -277,14 +286,14 @@ impl VethConfig {
 
     fn set_near(&self, near: &LinkInfo) -> Result<(), LinkError> {
         let alias = self.alias();
-        // The alias goes first: a pair that is left over by a crash in between is known as ours.
+        // The alias is set first, so that a pair left over by a crash is recognized as Trivium's.
         link::set(
             near.ifindex,
             &LinkChange { alias: Some(&alias), arp: Some(self.speaks), ..LinkChange::default() },
         )?;
         match (self.speaks, near.arp) {
             (false, _) => link::disable_ipv6(&self.name),
-            // Only where it was silent before: whether it has IPv6 is the operator's from then on.
+            // IPv6 is enabled only if it was disabled before. Later changes are the operator's.
             (true, false) => link::enable_ipv6(&self.name),
             (true, true) => Ok(()),
         }

@@ -1,15 +1,15 @@
-//! The virtio network header (virtio 1.2, 5.1.6; `linux/virtio_net.h`) and a packet's offload state, both ways. A TAP puts one
-//! before each frame; on TAPs it is in the byte order of the machine.
+//! Conversion between the virtio network header (virtio 1.2, 5.1.6; `linux/virtio_net.h`) and a packet's
+//! offload state. A TAP puts a virtio header in front of each frame, in host byte order.
 //!
-//! What arrives is checked against the packet's length: an offset outside it is refused here, so that nobody behind has to
-//! doubt it.
+//! Received headers are checked against the packet's length. An offset outside of the packet is refused here,
+//! so later code can rely on the offsets.
 
 use packet::DropReason;
 
 use crate::memory::FrameMemory;
 use crate::packet::{Flags, Gso, Offload, Packet};
 
-/// Bytes of the header without `num_buffers`.
+/// Length of the header in bytes, without `num_buffers`.
 pub(crate) const VNET_HEADER: usize = 10;
 
 const F_NEEDS_CSUM: u8 = 1;
@@ -21,10 +21,10 @@ const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 const TCP_CWR: u8 = 0x80;
 
-/// Sets the packet's offload state from the header that came with it.
+/// Sets the packet's offload state from the header that arrived with it.
 ///
 /// # Errors
-/// [`DropReason::RxBadOffload`] when the header contradicts the packet.
+/// [`DropReason::RxBadOffload`] if the header contradicts the packet.
 pub(crate) fn decode(
     header: &[u8; VNET_HEADER],
     packet: &mut Packet,
@@ -37,7 +37,7 @@ pub(crate) fn decode(
     Ok(())
 }
 
-/// What the header says about a packet of `len` bytes.
+/// Parses the header of a packet of `len` bytes.
 fn read(header: &[u8; VNET_HEADER], len: usize) -> Result<Offload, DropReason> {
     let mut offload = Offload::default();
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
@@ -60,7 +60,7 @@ fn read(header: &[u8; VNET_HEADER], len: usize) -> Result<Offload, DropReason> {
         GSO_UDP_L4 => Gso::Udp,
         _ => return Err(DropReason::RxBadOffload),
     };
-    // Without the place of the L4 header nobody could segment it.
+    // Segmentation requires the position of the L4 header.
     if gso_size == 0 || flags & F_NEEDS_CSUM == 0 {
         return Err(DropReason::RxBadOffload);
     }
@@ -70,7 +70,7 @@ fn read(header: &[u8; VNET_HEADER], len: usize) -> Result<Offload, DropReason> {
     Ok(offload)
 }
 
-/// The header for a packet's offload state.
+/// Returns the header for a packet's offload state.
 pub(crate) fn encode(packet: &Packet, memory: &FrameMemory) -> [u8; VNET_HEADER] {
     let mut header = [0; VNET_HEADER];
     if packet.flags().is_empty() {
@@ -121,7 +121,7 @@ mod tests {
             let mut pool = depot.pool();
             let mut header = header;
             if small {
-                // Offsets near the packet's start, so that acceptance is common.
+                // The offsets are small, so that most headers are accepted.
                 (header[7], header[9]) = (0, 0);
                 header[1] %= 6;
             }

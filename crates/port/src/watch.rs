@@ -1,5 +1,5 @@
-//! What happens to devices while the program runs: deleted, renamed, up and down, another MTU. The daemon polls the
-//! descriptor and reads events; one watch serves one network namespace.
+//! Watch of device changes: deletion, renaming, state and MTU. The daemon polls the descriptor and reads
+//! events. One watch covers one network namespace.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -9,49 +9,50 @@ use crate::netlink::{self, Netlink};
 
 const RTMGRP_LINK: u32 = 1;
 
-/// One change of one device.
+/// A change of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// It appeared (or moved into this namespace).
+    /// The device was created or moved into this namespace.
     Added(LinkInfo),
-    /// It was deleted (or moved out of this namespace).
+    /// The device was deleted or moved out of this namespace.
     Deleted {
-        /// Its index.
+        /// Interface index of the device.
         ifindex: u32,
-        /// Its last name.
+        /// Last name of the device.
         name: String,
     },
-    /// It has another name.
+    /// The device was renamed.
     Renamed {
-        /// Its index.
+        /// Interface index of the device.
         ifindex: u32,
-        /// Before.
+        /// Previous name.
         from: String,
-        /// Now.
+        /// New name.
         to: String,
     },
-    /// The administrator set it up or down, or its carrier came or went.
+    /// The administrative state or the carrier of the device has changed.
     State {
-        /// Its index.
+        /// Interface index of the device.
         ifindex: u32,
-        /// Set up.
+        /// Whether the device is administratively up.
         up: bool,
-        /// Operational.
+        /// Whether the device has a carrier.
         running: bool,
     },
-    /// It has another MTU.
+    /// The MTU of the device has changed.
     Mtu {
-        /// Its index.
+        /// Interface index of the device.
         ifindex: u32,
-        /// Now.
+        /// New MTU in bytes.
         mtu: u32,
     },
-    /// An XDP program came or went, or it was attached in another mode. The kernel tells this of programs that were attached
-    /// through netlink; of links (`bpf_link`) only the next other change or a [`LinkWatch::resync`] tells.
+    /// The attached XDP program or its mode has changed. The kernel reports changes of programs that were
+    /// attached through netlink. A change of a link (`bpf_link`) is only noticed with the next other change
+    /// or a [`LinkWatch::resync`].
     Xdp {
-        /// Its index.
+        /// Interface index of the device.
         ifindex: u32,
-        /// Now.
+        /// New mode, or `None` if no program is attached.
         attached: Option<link::XdpAttached>,
     },
 }
@@ -64,36 +65,38 @@ pub struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Subscribes in the calling thread's namespace. Changes from now on are reported; what is there now is known.
+    /// Subscribes in the calling thread's namespace. The watch knows the existing devices and reports later
+    /// changes.
     ///
     /// # Errors
-    /// [`LinkError`] when the kernel refuses.
+    /// [`LinkError`] when the kernel refuses the subscription.
     pub fn open() -> Result<Self, LinkError> {
         let netlink = Netlink::listen(RTMGRP_LINK).map_err(|e| LinkError::new("watch", "subscribing", e))?;
-        // Listed after the subscription: what happens in between is seen twice rather than never.
+        // The devices are listed after the subscription, so that a change in between is seen twice and not
+        // missed.
         let known = link::list()?.into_iter().map(|info| (info.ifindex, info)).collect();
         Ok(Self { netlink, known, overrun: false })
     }
 
-    /// Readable when events wait.
+    /// Returns the descriptor, which is readable when events are pending.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.netlink.fd()
     }
 
-    /// Returns the device of this number as last heard of.
+    /// Returns the last known state of the device with this interface index.
     #[must_use]
     pub fn device(&self, ifindex: u32) -> Option<&LinkInfo> {
         self.known.get(&ifindex)
     }
 
-    /// The devices as last heard of.
+    /// Returns the last known states of all devices.
     pub fn known(&self) -> impl Iterator<Item = &LinkInfo> {
         self.known.values()
     }
 
-    /// The events since the last call; never blocks. After an overrun of the socket events are missing: see
-    /// [`Self::needs_resync`].
+    /// Returns the events since the last call. Never blocks. After an overrun of the socket, events are
+    /// missing. See [`Self::needs_resync`].
     ///
     /// # Errors
     /// [`LinkError`] when the socket fails.
@@ -121,16 +124,18 @@ impl LinkWatch {
         }
     }
 
-    /// Whether events were lost: call [`Self::resync`] in the watched namespace.
+    /// Returns whether events were lost. If so, the caller must call [`Self::resync`] in the watched
+    /// namespace.
     #[must_use]
     pub fn needs_resync(&self) -> bool {
         self.overrun
     }
 
-    /// Compares what is known with what is there, and reports the difference. In the watched namespace only.
+    /// Compares the known state with the kernel's state, and returns the differences as events. The calling
+    /// thread must be in the watched namespace.
     ///
     /// # Errors
-    /// [`LinkError`] when the kernel refuses.
+    /// [`LinkError`] when the kernel refuses the listing.
     pub fn resync(&mut self) -> Result<Vec<LinkEvent>, LinkError> {
         let mut events = Vec::new();
         let there = link::list()?;

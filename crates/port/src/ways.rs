@@ -1,4 +1,4 @@
-//! Which devices the kernel's routes lead to an address by (rtnetlink(7), RTM_GETROUTE).
+//! Output devices of the kernel's routes (rtnetlink(7), RTM_GETROUTE).
 
 use std::net::IpAddr;
 
@@ -7,20 +7,20 @@ use crate::netlink::{Netlink, NetlinkError, Request, attributes, u16_at, u32_at}
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const NLM_F_ACK: u16 = 4;
-/// Asks for the route as it stands in its table, with all of its next hops, rather than for the one that a packet would take.
+/// Requests the route of the table with all next hops, instead of the result of a route lookup.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_MULTIPATH: u16 = 9;
-/// `struct rtmsg`, `struct rtnexthop`
+/// Length of `struct rtmsg` in bytes. `NEXT_HOP` is the length of `struct rtnexthop`.
 const RTMSG: usize = 12;
 const NEXT_HOP: usize = 8;
 
-/// Returns the numbers of the devices that the route to an address leads out by, in the calling thread's network namespace: of a route with
-/// several next hops, those of all.
+/// Returns the interface indices of the output devices of the route to an address, in the calling thread's
+/// network namespace. The result contains the devices of all next hops.
 ///
 /// # Errors
-/// [`NetlinkError`], where there is no such route among others.
+/// [`NetlinkError`], for example if there is no route.
 pub fn ways_to(address: IpAddr) -> Result<Vec<u32>, NetlinkError> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),

@@ -1,12 +1,14 @@
-//! Numbers of `linux/if_xdp.h` and `asm/socket.h` that the libc crate lacks or types awkwardly.
+//! Constants and types of `linux/if_xdp.h` and `asm/socket.h` that the libc crate lacks or defines with
+//! inconvenient types.
 
 pub(super) use libc::{XDP_PKT_CONTD, XDP_RING_NEED_WAKEUP};
 
-/// Most packets that one `sendto` takes in copy mode (`setsockopt`; Linux 6.17; else 32).
+/// Socket option for the maximum number of packets that one `sendto` transmits in copy mode (Linux 6.17).
+/// Older kernels use 32.
 pub(super) const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
-/// What the kernel sends at least, and its default.
+/// Minimum and default of the number of packets that one `sendto` transmits.
 pub(super) const TX_BATCH: u32 = 32;
-/// Descriptors of one packet that the kernel's copy mode takes: a linear part and 17 fragments.
+/// Maximum number of descriptors of one packet in the kernel's copy mode: a linear part and 17 fragments.
 pub(super) const MAX_SEGMENTS: u16 = 18;
 
 /// A receive or transmit descriptor.
@@ -15,9 +17,9 @@ pub(super) const MAX_SEGMENTS: u16 = 18;
 pub(crate) struct Descriptor {
     /// Address in the umem.
     pub(crate) addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
-    /// `XDP_PKT_CONTD`, `XDP_TX_METADATA`.
+    /// Flags: `XDP_PKT_CONTD`, `XDP_TX_METADATA`.
     pub(crate) options: u32,
 }
 

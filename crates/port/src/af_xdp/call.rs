@@ -1,9 +1,10 @@
-//! The two system calls of the data path: at most one of them per burst and queue.
+//! The two system calls of the data path. At most one of them is made per burst and queue, except for
+//! repeated transmit calls.
 #![allow(unsafe_code, reason = "system calls without arguments that point to memory")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Which side of the socket the kernel is to look at.
+/// Side of the socket that the kernel is to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// The transmit ring.
@@ -13,11 +14,11 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// Makes the call; returns 0 or the error number.
+    /// Makes the system call. Returns 0 or the error number.
     #[inline]
     pub(super) fn make(self, fd: BorrowedFd<'_>) -> i32 {
         let fd = fd.as_raw_fd();
-        // SAFETY: null buffers of length 0; the kernel only looks at the socket's rings.
+        // SAFETY: null buffers of length 0; the kernel only accesses the socket's rings.
         let result = unsafe {
             match self {
                 Self::Send => libc::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0),

@@ -1,9 +1,10 @@
-//! Passing a bound socket to a successor process.
+//! Hand-over of a bound socket to a successor process.
 //!
-//! The predecessor stops its worker between two bursts and gives away the descriptor with what cannot be read from it: the
-//! geometry and the set of frames that the kernel has. The successor maps the same rings, whose indices stand in
-//! shared memory, and goes on with the next entry; the kernel notices nothing. Frames that neither the kernel nor a
-//! packet of the predecessor has are free ([`free_frames`]), so none leaks, whatever pool it lay in, and none has two owners.
+//! The predecessor stops its worker between two bursts and passes the descriptor, the ring geometry and the
+//! set of frames that the kernel holds. The successor maps the same rings, whose indices are in shared
+//! memory, and continues with the next entry. The kernel is not involved. All frames that neither the kernel
+//! nor a packet of the predecessor holds are free ([`free_frames`]). No frame is therefore lost, regardless
+//! of its pool, and no frame has two owners.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,29 +13,30 @@ use super::owned::OwnedFrames;
 use super::{AfXdpCause, AfXdpConfig, AfXdpError, AfXdpQueue, socket};
 use crate::memory::FrameMemory;
 
-/// One queue on its way to another process. The descriptor travels as `SCM_RIGHTS`, the rest as plain data.
+/// State of one queue for a hand-over. The descriptor is passed by `SCM_RIGHTS`, and the rest as plain data.
 #[derive(Debug)]
 pub struct AfXdpHandOver {
     /// The socket.
     pub fd: OwnedFd,
-    /// How it was opened.
+    /// Configuration with which the queue was opened.
     pub config: AfXdpConfig,
-    /// The device's number, 0 if it is not known.
+    /// Interface index of the device, or 0 if not known.
     pub ifindex: u32,
-    /// Whether it was bound in zero-copy mode.
+    /// Whether the socket is bound in zero-copy mode.
     pub zero_copy: bool,
-    /// Whether it was bound with several buffers a packet.
+    /// Whether the socket is bound in multi-buffer mode.
     pub multi_buffer: bool,
-    /// The device's MTU.
+    /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Why a better mode was not had.
+    /// Reasons why a better mode is not in use.
     pub reasons: Vec<String>,
-    /// The frames that the kernel has, in its rings and inside itself.
+    /// Indices of the frames that the kernel holds, in the socket's rings and internally.
     pub frames: Vec<u32>,
 }
 
 impl AfXdpQueue {
-    /// Gives the socket away. Frames in its rings stay there: no pool gets them back in this process.
+    /// Converts the queue into hand-over state. Frames in its rings stay there, and no pool of this process
+    /// receives them.
     #[must_use]
     pub fn hand_over(self) -> AfXdpHandOver {
         AfXdpHandOver {
@@ -53,7 +55,7 @@ impl AfXdpQueue {
     /// [`FrameMemory::from_fd`].
     ///
     /// # Errors
-    /// [`AfXdpError`] when the rings cannot be mapped, or the frames are not of this memory.
+    /// [`AfXdpError`] when the rings cannot be mapped, or the frames do not belong to this memory.
     pub fn from_hand_over(memory: Arc<FrameMemory>, from: AfXdpHandOver) -> Result<Self, AfXdpError> {
         from.config.check(&memory)?;
         if from.frames.iter().any(|frame| *frame >= memory.frames()) {
@@ -67,7 +69,7 @@ impl AfXdpQueue {
         for frame in frames {
             owned.insert(frame);
         }
-        // The rings are the truth where they can be seen: a list that contradicts them is not of this socket.
+        // The visible ring entries are authoritative. A list that contradicts them belongs to another socket.
         if queue.frames_in_rings().iter().any(|frame| !owned.contains(*frame)) {
             return Err(queue.config.error(AfXdpCause::HandOver("a frame in the rings is not on the list")));
         }
@@ -76,8 +78,8 @@ impl AfXdpQueue {
     }
 }
 
-/// The frames of a memory of `frames` frames that stand in none of `taken`: the successor's
-/// [`crate::Depot::with_free`].
+/// Returns the frames of a memory of `frames` frames that none of the lists in `taken` contains. The
+/// successor passes them to [`crate::Depot::with_free`].
 pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) -> impl Iterator<Item = u32> {
     let mut set = OwnedFrames::new(frames);
     for list in taken {
@@ -88,8 +90,8 @@ pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) 
     (0..frames).filter(move |frame| !set.contains(*frame))
 }
 
-/// Returns how many entries of the lists name a frame that another entry names already. In a hand-over this is 0: each frame has one
-/// owner.
+/// Returns the number of list entries that name a frame which another entry already names. In a valid
+/// hand-over the number is 0, because each frame has one owner.
 pub fn doubles<'a>(frames: u32, lists: impl IntoIterator<Item = &'a [u32]>) -> usize {
     let mut set = OwnedFrames::new(frames);
     lists.into_iter().flatten().filter(|frame| !set.insert(**frame)).count()

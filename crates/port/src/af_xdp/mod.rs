@@ -1,15 +1,15 @@
-//! AF_XDP: frames straight between a device's queue and the shared frame memory.
+//! AF_XDP ports: frames move directly between a device's queue and the shared frame memory.
 //!
-//! Each (device, queue) has one socket; each socket registers the whole [`FrameMemory`] as its own umem, so a frame that was
-//! received on one port is transmitted on any other without a copy in user space. An XDP program (crate `xdp`) steers
-//! frames to the socket; see [`AfXdpQueue::fd`].
+//! Each (device, queue) pair has one socket. Each socket registers the whole [`FrameMemory`] as its own umem,
+//! so a frame received on one port is transmitted on any other port without a copy in user space. An XDP
+//! program (crate `xdp`) redirects frames to the socket. See [`AfXdpQueue::fd`].
 //!
 //! ```text
 //!   pool --address--> fill ring --> kernel --> receive ring --> Packet
 //!   Packet --descriptor--> transmit ring --> kernel --> completion ring --> pool
 //! ```
 //!
-//! See `Documentation/networking/af_xdp.rst` of the Linux kernel.
+//! The kernel's documentation is `Documentation/networking/af_xdp.rst`.
 
 mod abi;
 mod call;
@@ -32,61 +32,65 @@ pub(crate) use socket::is_free;
 use crate::memory::FrameMemory;
 use crate::pool::LEAST_FILL;
 
-/// Packets that one `sendto` may take in copy mode, where the kernel lets us choose.
+/// Maximum number of packets that one `sendto` transmits in copy mode, if the kernel allows the setting.
 const TX_BUDGET: u32 = 1024;
 
-/// Whether frames may be copied between the device and the frame memory.
+/// Zero-copy policy: whether frames may be copied between the device and the frame memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ZeroCopy {
-    /// Zero copy if the driver has it, else copy mode, with the reason in [`crate::QueueStatus::reasons`].
+    /// Zero-copy mode if the driver supports it, else copy mode with the reason in
+    /// [`crate::QueueStatus::reasons`].
     #[default]
     Auto,
-    /// Zero copy or an error.
+    /// Zero-copy mode, or an error.
     Require,
     /// Copy mode.
     Off,
 }
 
-/// Let the worker's system calls run the device's NAPI (`SO_PREFER_BUSY_POLL`) rather than softirqs.
+/// Busy polling: the worker's system calls run the device's NAPI (`SO_PREFER_BUSY_POLL`) instead of softirqs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// Longest poll of one call, in microseconds.
+    /// Maximum duration of one poll in microseconds.
     pub microseconds: u32,
-    /// Most packets of one call.
+    /// Maximum number of packets of one poll.
     pub budget: u32,
 }
 
-/// How to open one queue of a device. Open it in the network namespace of the device (see [`crate::netns::within`]).
+/// Configuration of one queue of a device. The queue must be opened in the network namespace of the device
+/// (see [`crate::netns::within`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfXdpConfig {
-    /// The device's name.
+    /// Name of the device.
     pub ifname: String,
-    /// Its queue.
+    /// Number of the device's queue.
     pub queue: u32,
-    /// Entries of each ring: a power of two between 64 and 65536.
+    /// Number of entries of each ring, a power of two between 64 and 65536.
     pub ring_size: u32,
-    /// Frames to keep in the fill ring; at most `ring_size`. More ride out longer pauses of the worker, fewer stay in
-    /// the caches.
+    /// Number of frames to keep in the fill ring, at most `ring_size`. More frames cover longer pauses of the
+    /// worker, and fewer frames stay in the CPU caches.
     pub fill_level: u32,
-    /// Zero copy.
+    /// Zero-copy policy.
     pub zero_copy: ZeroCopy,
-    /// Busy polling.
+    /// Busy polling settings, or `None` for no busy polling.
     pub busy_poll: Option<BusyPoll>,
-    /// Packets over several frames (`XDP_USE_SG`); needed when the MTU is larger than a frame's room, and the XDP program must
-    /// declare that it knows fragments.
+    /// Whether packets may span several frames (`XDP_USE_SG`). Required if the MTU exceeds a frame's data
+    /// space. The XDP program must declare support for fragments.
     pub multi_buffer: bool,
-    /// The engine is to look for bare pseudo-header checksums on this port; see [`crate::offload::mark_bare_checksum`].
+    /// Whether the engine completes bare pseudo-header checksums on this port. See
+    /// [`crate::offload::mark_bare_checksum`].
     pub complete_checksums: bool,
-    /// How long to wait for a queue whose former socket the kernel has not let go of: that takes until the last packet that it sent has been
-    /// consumed.
+    /// Maximum time to wait for a queue whose previous socket the kernel has not released. The release takes
+    /// until the last transmitted packet of that socket has been consumed.
     pub busy_wait: Duration,
 }
 
-/// What [`AfXdpConfig::busy_wait`] is by default: longer than a receiver that works needs.
+/// Default of [`AfXdpConfig::busy_wait`], which is longer than a working receiver needs.
 pub const BUSY_WAIT: Duration = Duration::from_secs(3);
 
 impl AfXdpConfig {
-    /// Defaults for a queue of the device `ifname`: rings of 2048, the best mode, several buffers a packet.
+    /// Returns the default configuration for a queue of the device `ifname`: rings of 2048 entries, the best
+    /// mode, and multi-buffer packets.
     #[must_use]
     pub fn new(ifname: impl Into<String>, queue: u32) -> Self {
         Self {
@@ -117,41 +121,41 @@ impl AfXdpConfig {
     }
 }
 
-/// Why a queue could not be opened: which, the cause, and what to do.
+/// An error of opening a queue: the queue, the cause, and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("af_xdp port on {device}, queue {queue}: {cause}")]
 pub struct AfXdpError {
-    /// The device's name.
+    /// Name of the device.
     pub device: String,
-    /// Its queue.
+    /// Number of the device's queue.
     pub queue: u32,
-    /// What went wrong.
+    /// Cause of the error.
     #[source]
     pub cause: AfXdpCause,
 }
 
-/// See [`AfXdpError`].
+/// Cause of an [`AfXdpError`].
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpCause {
-    /// Address family unknown.
+    /// The kernel does not know the address family.
     #[error(
         "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS); use a kernel that has it, or a port of kind tap"
     )]
     NoAfXdp,
-    /// Not allowed.
+    /// The process lacks privileges.
     #[error("not permitted; run as root or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF")]
     Privilege,
-    /// Locked memory limit.
+    /// The limit of locked memory is too low.
     #[error(
         "{bytes} bytes of frame memory cannot be registered ({source}); raise the limit of locked memory (LimitMEMLOCK=infinity in the unit, `ulimit -l unlimited` in a shell) or lower memory.frames"
     )]
     MemoryLock {
-        /// Size of the frame memory.
+        /// Size of the frame memory in bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// No such device.
+    /// The device does not exist.
     #[error(
         "there is no such device in this network namespace; check the name with `ip link`, or set the port's `namespace`"
     )]
@@ -159,26 +163,26 @@ pub enum AfXdpCause {
     /// The device is down.
     #[error("the device is down; set it up with `ip link set dev NAME up`")]
     DeviceDown,
-    /// Queue out of range.
+    /// The queue number is out of range.
     #[error(
         "the device has {queues} receive queues, numbered from 0; lower the port's queues or raise the device's with `ethtool -L`"
     )]
     NoQueue {
-        /// Queues that there are.
+        /// Number of receive queues of the device.
         queues: u32,
     },
-    /// Another socket has the queue.
+    /// Another socket is bound to the queue.
     #[error(
         "another socket is bound to this queue; stop the program that uses it (`ss --xdp -ap` shows it) or choose another queue"
     )]
     QueueBusy,
-    /// Ring size.
+    /// The ring size is not supported.
     #[error("ring_size {0} is not possible; choose a power of two between 64 and 65536")]
     RingSize(u32),
-    /// The memory is too small for a fill ring.
+    /// The memory has too few frames for a fill ring.
     #[error("{frames} frames of memory are too few for a fill ring; raise memory.frames")]
     Frames {
-        /// Frames that there are.
+        /// Number of frames in the memory.
         frames: u32,
     },
     /// The driver refuses a mode.
@@ -186,27 +190,27 @@ pub enum AfXdpCause {
         "the driver refuses {mode} ({source}); set zero_copy = \"auto\" so that another mode is tried, or lower the MTU so that a packet fits into a frame"
     )]
     Mode {
-        /// The mode.
+        /// Name of the mode.
         mode: &'static str,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// No mode left to try.
+    /// No mode is left to try.
     #[error(
         "no mode is left to try: the MTU is larger than a frame and the hook's program takes one buffer a packet; set mode = \"auto\" or lower the MTU"
     )]
     NoMode,
-    /// What was handed over does not fit.
+    /// The hand-over state does not fit the frame memory.
     #[error(
         "what the predecessor handed over does not fit this frame memory ({0}); restart without hand-over"
     )]
     HandOver(&'static str),
-    /// Another failure.
+    /// A system call failed for another reason.
     #[error("{call} failed ({source}); see the kernel's log for more")]
     Os {
-        /// System call.
+        /// Name of the system call.
         call: &'static str,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
 }

@@ -1,7 +1,9 @@
-//! Which frames a queue has given to the kernel: one bit a frame, set when its address enters the fill or the transmit
-//! ring, cleared when the kernel brings it back. So a frame that the kernel returns twice, or that it never had, is
-//! refused, closing a socket gives back also what stood inside the kernel, and a successor process knows exactly what is
-//! under way.
+//! The set of frames that a queue has given to the kernel, with one bit per frame. The bit is set when the
+//! frame's address enters the fill or the transmit ring, and cleared when the kernel returns the frame.
+//!
+//! - A frame that the kernel returns twice or never had is refused.
+//! - Closing a socket also returns the frames that the kernel held internally.
+//! - A successor process knows exactly which frames are in use.
 
 /// A set of frame indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,12 +13,12 @@ pub(crate) struct OwnedFrames {
 }
 
 impl OwnedFrames {
-    /// The empty set over `frames` indices.
+    /// Creates an empty set over `frames` indices.
     pub(crate) fn new(frames: u32) -> Self {
         Self { words: vec![0; (frames as usize).div_ceil(64)].into(), count: 0 }
     }
 
-    /// Adds a frame; false when it was there.
+    /// Adds a frame. Returns false if the frame was in the set.
     #[inline]
     pub(crate) fn insert(&mut self, frame: u32) -> bool {
         let Some(word) = self.words.get_mut(frame as usize / 64) else { return false };
@@ -27,7 +29,7 @@ impl OwnedFrames {
         new
     }
 
-    /// Takes a frame out; false when it was not there.
+    /// Removes a frame. Returns false if the frame was not in the set.
     #[inline]
     pub(crate) fn remove(&mut self, frame: u32) -> bool {
         let Some(word) = self.words.get_mut(frame as usize / 64) else { return false };
@@ -38,17 +40,17 @@ impl OwnedFrames {
         there
     }
 
-    /// Whether a frame is in the set.
+    /// Returns whether a frame is in the set.
     pub(crate) fn contains(&self, frame: u32) -> bool {
         self.words.get(frame as usize / 64).is_some_and(|word| word >> (frame % 64) & 1 == 1)
     }
 
-    /// Number of frames in the set.
+    /// Returns the number of frames in the set.
     pub(crate) fn len(&self) -> u32 {
         self.count
     }
 
-    /// The frames in the set, in order.
+    /// Iterates over the frames in the set, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0_u32..).zip(&self.words).flat_map(|(i, word)| {
             let mut rest = *word;
@@ -60,7 +62,7 @@ impl OwnedFrames {
         })
     }
 
-    /// Empties the set, handing each frame to `each`.
+    /// Empties the set and passes each frame to `each`.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
         for frame in self.iter() {
             each(frame);

@@ -1,7 +1,8 @@
-//! One AF_XDP socket as a [`Queue`].
+//! An AF_XDP socket as a [`Queue`].
 //!
-//! System calls: in copy mode one `sendto` per burst that transmits (the kernel sends nothing by itself) and none to
-//! receive; with a driver that has wake-ups, only when it asks.
+//! In copy mode, each burst that transmits makes one `sendto`, because the kernel sends nothing by itself.
+//! Reception makes no system call. With a driver that supports wake-up requests, system calls are made only
+//! on request.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,27 +16,31 @@ use crate::quarantine::{HOLD, Place};
 use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress};
 use crate::sys;
 
-/// Most calls of one kick: where the kernel's budget is fixed to 32, eight calls send a burst.
+/// Maximum number of system calls of one kick. On kernels with a fixed budget of 32 packets, eight calls
+/// transmit a burst.
 const MAX_CALLS: u32 = 8;
-/// One in so many idle checks asks the socket whether its device is still there.
+/// Interval of health checks: one of this number of idle checks queries the socket for a pending error.
 const HEALTH_EVERY: u32 = 16;
 
-/// What happened to kicks; plain numbers of the owning worker.
+/// Counters of kicks, which only the owning worker updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AfXdpCounters {
-    /// System calls made to send or to wake the driver.
+    /// Number of system calls made to transmit or to wake the driver.
     pub calls: u64,
-    /// Calls that the kernel answered with "later" (EAGAIN, EBUSY, ENOBUFS): what was not sent stays in the ring.
+    /// Number of calls that failed temporarily (EAGAIN, EBUSY, ENOBUFS). Packets that were not transmitted
+    /// stay in the ring.
     pub busy: u64,
-    /// Calls that found the device down.
+    /// Number of calls that failed because the device was down.
     pub down: u64,
-    /// Descriptors and completions that named no frame of ours; always 0 with a sane kernel.
+    /// Number of descriptors and completions that named no frame of the queue. The number is always 0 with a
+    /// correct kernel.
     pub strange: u64,
-    /// Packets without an Ethernet header, or of more segments than the socket carries; the engine lets none of them come so far.
+    /// Number of packets refused because they have no Ethernet header or more segments than the socket
+    /// supports. The engine sends no such packets.
     pub refused: u64,
 }
 
-/// See the module documentation.
+/// A queue of a device, over an AF_XDP socket. See the module documentation.
 pub struct AfXdpQueue {
     pub(super) rings: Rings,
     pub(super) fd: OwnedFd,
@@ -44,7 +49,7 @@ pub struct AfXdpQueue {
     pub(super) zero_copy: bool,
     pub(super) multi_buffer: bool,
     pub(super) mtu: u32,
-    /// The device's number, 0 if it is not known.
+    /// Interface index of the device, or 0 if not known.
     pub(super) ifindex: u32,
     pub(super) reasons: Vec<String>,
     state: QueueState,
@@ -53,10 +58,11 @@ pub struct AfXdpQueue {
 }
 
 impl AfXdpQueue {
-    /// Opens, binds and fills one queue. Frames reach it when an XDP program redirects to [`Self::fd`].
+    /// Opens and binds a queue and fills its fill ring. Frames arrive when an XDP program redirects to
+    /// [`Self::fd`].
     ///
     /// # Errors
-    /// [`AfXdpError`], with the queue, the cause and the next step.
+    /// [`AfXdpError`], with the queue, the cause and advice.
     pub fn open(config: AfXdpConfig, pool: &mut FramePool) -> Result<Self, AfXdpError> {
         let memory = pool.memory_arc();
         config.check(&memory)?;
@@ -73,7 +79,7 @@ impl AfXdpQueue {
         Ok(queue)
     }
 
-    /// A queue over a bound socket; the rings resume where they stand.
+    /// Creates a queue over a bound socket. The rings resume at their current indices.
     pub(super) fn assemble(
         config: AfXdpConfig,
         memory: Arc<FrameMemory>,
@@ -99,48 +105,49 @@ impl AfXdpQueue {
         })
     }
 
-    /// The queue that it is bound to, as far as the kernel tells.
+    /// Returns the queue that the socket is bound to, or `None` if the kernel does not report it.
     fn place(&self) -> Option<Place> {
         Place::of(self.fd.as_fd(), self.ifindex, self.config.queue)
     }
 
-    /// The socket, to be put into the XSKMAP of the device's XDP program at this queue's index.
+    /// Returns the socket, which must be inserted into the XSKMAP of the device's XDP program at this queue's
+    /// index.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// How it was opened.
+    /// Returns the configuration with which the queue was opened.
     #[must_use]
     pub fn config(&self) -> &AfXdpConfig {
         &self.config
     }
 
-    /// Calls made and their troubles.
+    /// Returns the counters of system calls and errors.
     #[must_use]
     pub fn kicks(&self) -> AfXdpCounters {
         AfXdpCounters { strange: self.rings.strange, refused: self.rings.refused, ..self.counters }
     }
 
-    /// Frames that the kernel has of this queue: in its rings, and inside itself.
+    /// Returns the number of frames that the kernel holds for this queue, in the rings and internally.
     #[must_use]
     pub fn frames_owned(&self) -> u32 {
         self.rings.owned.len()
     }
 
-    /// Frames that can be seen to stand in a ring right now, one entry for each place.
+    /// Returns the frames that are visible in the rings, one element for each ring entry.
     #[must_use]
     pub fn frames_in_rings(&self) -> Vec<u32> {
         self.rings.frames_in_rings(&self.memory)
     }
 
-    /// Tells the queue that the device's MTU has changed.
+    /// Updates the MTU after a change of the device's MTU.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.mtu = mtu;
     }
 
-    /// Sends what stands in the transmit ring. A call that takes nothing off it ends the attempt: what is stuck (completion
-    /// ring full, no memory) is left for the next burst.
+    /// Transmits the contents of the transmit ring. The loop ends when a call takes no descriptor off the
+    /// ring (completion ring full, no memory). The rest is left for the next burst.
     fn send(&mut self) {
         let mut before = self.rings.tx.pending();
         for _ in 0..MAX_CALLS {
@@ -154,7 +161,7 @@ impl AfXdpQueue {
         }
     }
 
-    /// One system call, and what its answer says about the device.
+    /// Makes one system call and derives the device's state from its result.
     fn call(&mut self, call: Call) {
         self.state = match call.make(self.fd.as_fd()) {
             0 => QueueState::Up,
@@ -170,8 +177,8 @@ impl AfXdpQueue {
         };
     }
 
-    /// Asks the socket for its pending error: the kernel sets one when the device goes away, and a sleeping worker learns of
-    /// it by nothing else.
+    /// Queries the socket's pending error, which the kernel sets when the device is deleted. A sleeping
+    /// worker has no other indication of the deletion.
     fn check_health(&mut self) {
         if let Ok(code) = sys::get_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR, 0)
             && code != 0
@@ -181,10 +188,11 @@ impl AfXdpQueue {
     }
 }
 
-/// What the kernel has counted on a socket: for control threads that hold a duplicate of it while a worker has the queue.
+/// Returns the kernel's counters of a socket. For control threads that hold a duplicate of the socket while a
+/// worker owns the queue.
 #[must_use]
 pub fn statistics(socket: BorrowedFd<'_>) -> QueueCounters {
-    // Older kernels know only the first three numbers; the others stay 0.
+    // Older kernels know only the first three numbers. The others stay 0.
     let zero = libc::xdp_statistics {
         rx_dropped: 0,
         rx_invalid_descs: 0,
@@ -197,7 +205,7 @@ pub fn statistics(socket: BorrowedFd<'_>) -> QueueCounters {
     QueueCounters {
         rx_ring_full: kernel.rx_ring_full,
         rx_fill_empty: kernel.rx_fill_ring_empty_descs,
-        // The kernel counts a frame for which no buffer stood ready here, too.
+        // The kernel also counts a frame without a ready buffer in this number.
         rx_invalid: kernel.rx_dropped.saturating_sub(kernel.rx_fill_ring_empty_descs)
             + kernel.rx_invalid_descs,
         tx_invalid: kernel.tx_invalid_descs,
@@ -232,13 +240,13 @@ impl Queue for AfXdpQueue {
             self.counters.calls += 1;
             self.call(Call::Receive);
         }
-        // Also without a call: completions come late where the receiver holds on to packets, and a port that nothing is sent
-        // to any more must not keep their frames.
+        // Completions are also reclaimed without a call. Completions arrive late if the receiver holds
+        // packets, and a port without further transmissions must not keep the frames of these packets.
         self.rings.reclaim(pool);
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // A dead socket polls readable for ever.
+        // A dead socket is always readable.
         (self.state != QueueState::Gone).then(|| self.fd.as_fd())
     }
 
@@ -298,11 +306,12 @@ impl Queue for AfXdpQueue {
     fn close(self: Box<Self>, pool: &mut FramePool) {
         let place = if self.zero_copy { self.place() } else { None };
         let Self { mut rings, fd, zero_copy, .. } = *self;
-        // After this the kernel writes to no frame of ours in copy mode. It may still read some that are on their way out; a frame that
-        // is used anew then costs such a packet its content, not us our memory.
+        // After the close, the kernel writes to no frame in copy mode. The kernel may still read frames in
+        // transmission. A frame that is reused corrupts the content of its old packet, but not the memory of
+        // this process.
         drop(fd);
         if zero_copy {
-            // The driver has the frames a while longer.
+            // The driver may use the frames for some time.
             let mut frames = Vec::new();
             rings.owned.drain(|frame| frames.push(frame));
             pool.depot().quarantine(frames, place, HOLD);

@@ -1,10 +1,15 @@
-//! One ring that is shared with the kernel: a producer's and a consumer's view, with cached indices so that the shared
-//! lines are touched once per burst.
+//! A ring shared with the kernel: producer and consumer views, with cached indices so that the shared cache
+//! lines are accessed once per burst.
 //!
-//! Invariants: indices run freely over 32 bits and are masked on access, so a place is always inside the ring, whatever
-//! the other side writes; what the other side claims to have produced or freed is cut to the ring's size. The producer
-//! writes entries before it publishes them (release), the consumer reads them after it has seen that (acquire).
-//! See `Documentation/networking/af_xdp.rst` of the Linux kernel.
+//! Invariants:
+//!
+//! - Indices run freely over 32 bits and are masked on access, so an access is always inside the ring,
+//!   whatever the other side writes.
+//! - Numbers of entries produced or freed by the other side are limited to the ring's size.
+//! - The producer writes entries before publishing them (release). The consumer reads entries after seeing
+//!   the publication (acquire).
+//!
+//! The kernel's documentation is `Documentation/networking/af_xdp.rst`.
 #![allow(unsafe_code, reason = "memory shared with the kernel; see the SAFETY comments")]
 
 use std::ptr::NonNull;
@@ -13,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::abi;
 use crate::queue::TransmitProgress;
 
-/// What keeps the ring's memory alive.
+/// Owner of a ring's memory.
 enum Backing {
     Mapping {
         base: NonNull<u8>,
@@ -26,7 +31,8 @@ enum Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         match self {
-            // SAFETY: our own mapping of exactly this length; the views into it die with this value.
+            // SAFETY: a mapping owned by this value, of exactly this length; the views into it end with this
+            // value.
             Self::Mapping { base, len } => unsafe {
                 let _ = rustix::mm::munmap(base.as_ptr().cast(), *len);
             },
@@ -46,16 +52,17 @@ pub(crate) struct Shared<T> {
     _backing: Backing,
 }
 
-// SAFETY: the pointers lead into memory that lives as long as the value and is only accessed through atomics, or through
-// entries that the ring's protocol gives to one side; `T` is plain data.
+// SAFETY: the pointers refer to memory that lives as long as the value. The memory is only accessed through
+// atomics, or through entries that the ring's protocol assigns to one side. `T` is plain data.
 unsafe impl<T: Copy + Send> Send for Shared<T> {}
 
 impl<T: Copy> Shared<T> {
-    /// Takes over a mapping of `len` bytes at `base` that the kernel laid out as `offsets` says; `None` when the layout
-    /// leaves the mapping or `size` is no power of two.
+    /// Takes over a mapping of `len` bytes at `base` with the kernel's layout `offsets`. Returns `None` if
+    /// the layout exceeds the mapping or `size` is not a power of two.
     ///
     /// # Safety
-    /// `base` is a mapping of `len` bytes, shared with the kernel as a ring of `T`, which nobody else unmaps.
+    /// `base` is a mapping of `len` bytes, shared with the kernel as a ring of `T`, that no other code
+    /// unmaps.
     pub(crate) unsafe fn from_mapping(
         base: NonNull<u8>,
         len: usize,
@@ -83,31 +90,31 @@ impl<T: Copy> Shared<T> {
 
     #[inline]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: valid for the life of `self`, only ever accessed atomically.
+        // SAFETY: valid for the lifetime of `self`, and only accessed atomically.
         unsafe { self.producer.as_ref() }
     }
 
     #[inline]
     fn consumer(&self) -> &AtomicU32 {
-        // SAFETY: as above.
+        // SAFETY: like `producer`.
         unsafe { self.consumer.as_ref() }
     }
 
     #[inline]
     fn needs_wakeup(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: like `producer`.
         unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & abi::XDP_RING_NEED_WAKEUP != 0
     }
 
     #[inline]
     fn read(&self, index: u32) -> T {
-        // SAFETY: the masked index lies in the ring; plain data, any bytes are a valid `T`.
+        // SAFETY: the masked index is inside the ring; any bytes are a valid `T`, which is plain data.
         unsafe { self.entries.as_ptr().add((index & self.mask) as usize).read() }
     }
 
     #[inline]
     fn write(&self, index: u32, entry: T) {
-        // SAFETY: the masked index lies in the ring, and the place belongs to the producer.
+        // SAFETY: the masked index is inside the ring, and the entry belongs to the producer.
         unsafe { self.entries.as_ptr().add((index & self.mask) as usize).write(entry) }
     }
 
@@ -115,7 +122,7 @@ impl<T: Copy> Shared<T> {
         self.mask + 1
     }
 
-    /// The entries that stand between consumer and producer right now.
+    /// Iterates over the entries between consumer and producer at this time.
     fn standing(&self) -> impl Iterator<Item = T> + '_ {
         let from = self.consumer().load(Ordering::Acquire);
         let n = self.producer().load(Ordering::Acquire).wrapping_sub(from).min(self.size());
@@ -123,7 +130,7 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-/// Our side of a ring that we fill: the fill ring and the transmit ring.
+/// Producer view of the fill ring and the transmit ring.
 pub(crate) struct Producer<T> {
     shared: Shared<T>,
     head: u32,
@@ -136,14 +143,15 @@ impl<T: Copy> Producer<T> {
         self.shared
     }
 
-    /// Resumes where the shared memory says that the ring stands.
+    /// Resumes at the indices in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let head = shared.producer().load(Ordering::Acquire);
         let consumed = shared.consumer().load(Ordering::Acquire);
         Self { shared, head, consumed }
     }
 
-    /// Entries that the other side has not consumed yet; touches its line only when there may be some.
+    /// Returns the number of entries that the other side has not consumed. The shared cache line is read only
+    /// if there may be some.
     #[inline]
     pub(crate) fn pending(&mut self) -> u32 {
         if self.head == self.consumed {
@@ -153,26 +161,27 @@ impl<T: Copy> Producer<T> {
         self.head.wrapping_sub(self.consumed).min(self.size())
     }
 
-    /// The number of the next entry.
+    /// Returns the index of the next entry.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
     }
 
-    /// How far the ring is.
+    /// Returns the progress of the ring.
     pub(crate) fn progress(&mut self) -> TransmitProgress {
         let pending = self.pending();
         TransmitProgress { given: self.head, taken: self.head.wrapping_sub(pending) }
     }
 
-    /// Free places; asks the other side only when the cached number is under `enough`.
+    /// Returns the number of free entries. The shared index is read only if the cached number is below
+    /// `enough`.
     #[inline]
     pub(crate) fn free(&mut self, enough: u32) -> u32 {
         let known = self.size() - self.head.wrapping_sub(self.consumed).min(self.size());
         if known >= enough { known } else { self.size() - self.pending() }
     }
 
-    /// Writes the `i`-th entry behind those published; the caller has seen that it is free.
+    /// Writes entry `i` after the published entries. The caller must have checked that the entry is free.
     #[inline]
     pub(crate) fn write(&mut self, i: u32, entry: T) {
         self.shared.write(self.head.wrapping_add(i), entry);
@@ -185,7 +194,7 @@ impl<T: Copy> Producer<T> {
         self.shared.producer().store(self.head, Ordering::Release);
     }
 
-    /// Whether the other side asks to be woken.
+    /// Returns whether the other side requests a wake-up.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.shared.needs_wakeup()
@@ -201,7 +210,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// Our side of a ring that we empty: the receive ring and the completion ring.
+/// Consumer view of the receive ring and the completion ring.
 pub(crate) struct Consumer<T> {
     shared: Shared<T>,
     tail: u32,
@@ -213,31 +222,31 @@ impl<T: Copy> Consumer<T> {
         self.shared
     }
 
-    /// Resumes where the shared memory says that the ring stands.
+    /// Resumes at the index in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let tail = shared.consumer().load(Ordering::Acquire);
         Self { shared, tail }
     }
 
-    /// Entries to be read: one acquire of the other side's index.
+    /// Returns the number of entries to read, with one acquire of the other side's index.
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.shared.producer().load(Ordering::Acquire).wrapping_sub(self.tail).min(self.size())
     }
 
-    /// The number of the next entry to be read.
+    /// Returns the index of the next entry to read.
     #[inline]
     pub(crate) fn tail(&self) -> u32 {
         self.tail
     }
 
-    /// The `i`-th entry that is available.
+    /// Returns available entry `i`.
     #[inline]
     pub(crate) fn peek(&self, i: u32) -> T {
         self.shared.read(self.tail.wrapping_add(i))
     }
 
-    /// Gives `n` places back.
+    /// Releases `n` entries.
     #[inline]
     pub(crate) fn release(&mut self, n: u32) {
         if n > 0 {
@@ -263,23 +272,25 @@ pub(crate) use simulated::views;
 
 #[cfg(test)]
 mod simulated {
-    //! A ring in plain memory, so that tests can play the kernel.
+    //! A ring in plain memory, so that tests can simulate the kernel.
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// Indices and entries.
+    /// Memory of indices and entries.
     pub(crate) struct HeapRing {
         words: Box<[AtomicU64]>,
     }
 
-    /// Our view and the kernel's view of a fresh ring of `size` entries whose indices start at `start`.
+    /// Returns the user's and the kernel's view of a new ring of `size` entries whose indices start at
+    /// `start`.
     pub(crate) fn views<T: Copy>(size: u32, start: u32) -> (Shared<T>, Shared<T>) {
         let words = 2 + (size as usize * size_of::<T>()).div_ceil(8);
         let ring = Arc::new(HeapRing { words: (0..words).map(|_| AtomicU64::new(0)).collect() });
         let base: NonNull<u8> = NonNull::from(&*ring.words).cast();
         let view = |ring: Arc<HeapRing>| {
-            // SAFETY: offsets lie within the words, which the backing keeps alive and nobody touches otherwise.
+            // SAFETY: the offsets are inside the words, which the backing keeps alive and no other code
+            // accesses.
             let shared = unsafe {
                 Shared {
                     producer: base.cast::<AtomicU32>(),
@@ -329,7 +340,7 @@ mod simulated {
         for (desc, size, fits) in
             [(256, 8, true), (bytes - 32, 8, false), (256, 6, false), (usize::MAX, 8, false)]
         {
-            // SAFETY: a fresh private mapping that the ring takes over.
+            // SAFETY: a new private mapping that the ring takes over.
             let ring = unsafe {
                 let flags = rustix::mm::MapFlags::PRIVATE;
                 let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;

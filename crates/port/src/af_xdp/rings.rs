@@ -1,8 +1,8 @@
-//! The four rings of one socket and the frames that stand in them: everything of the receive and transmit path that is
-//! no system call, so that tests can play the kernel.
+//! The four rings of one socket with the frames in them. The module contains the receive and transmit path
+//! without the system calls, so that tests can simulate the kernel.
 //!
-//! Invariant: a frame is in `owned` from the moment its address enters the fill or the transmit ring until the kernel
-//! brings it back through the receive or the completion ring; nothing else moves frames.
+//! Invariant: a frame is in `owned` from the time when its address enters the fill or the transmit ring until
+//! the kernel returns it through the receive or the completion ring. No other code moves frames.
 
 use super::abi::{Descriptor, XDP_PKT_CONTD};
 use super::owned::OwnedFrames;
@@ -12,44 +12,46 @@ use crate::packet::Packet;
 use crate::pool::{FramePool, LEAST_FILL, MemoryShare};
 use crate::queue::Batch;
 
-/// The fill ring is topped up when so many places are free: its lines are the kernel's too.
+/// Number of free entries at which the fill ring is refilled. The batch size limits accesses to cache lines
+/// that are shared with the kernel.
 const FILL_BATCH: u32 = 64;
 
-/// The kernel skips a descriptor that it finds invalid without ever completing it, so what it might is not given to it.
+/// Minimum packet length in bytes. The kernel skips a descriptor that it considers invalid without completing
+/// it, so shorter packets must not reach the kernel.
 const SHORTEST: usize = 14;
 
-/// See the module documentation.
+/// The four rings of one socket. See the module documentation.
 pub(crate) struct Rings {
     pub(crate) fill: Producer<u64>,
     pub(crate) completion: Consumer<u64>,
     pub(crate) rx: Consumer<Descriptor>,
     pub(crate) tx: Producer<Descriptor>,
     pub(crate) owned: OwnedFrames,
-    /// Frames to keep in the fill ring, as far as `share` allows.
+    /// Number of frames to keep in the fill ring, as far as `share` allows.
     pub(crate) fill_target: u32,
-    /// What the rings may hold of the memory that all sockets share; `None` until a pool is known.
+    /// Share of the memory that all sockets use, or `None` before the first access to a pool.
     pub(crate) share: Option<MemoryShare>,
-    /// Most descriptors of one packet on transmit.
+    /// Maximum number of descriptors of one transmitted packet.
     pub(crate) max_segments: u16,
-    /// Descriptors and completions that named no frame of ours.
+    /// Number of descriptors and completions that named no frame of the queue.
     pub(crate) strange: u64,
-    /// Packets given to transmit that this socket cannot carry (too many segments, no Ethernet header).
+    /// Number of packets that this socket cannot transmit (too many segments, no Ethernet header).
     pub(crate) refused: u64,
 }
 
-/// What stands at the head of the receive ring.
+/// Packet of several descriptors at the head of the receive ring.
 enum Chain {
-    /// `descriptors` were read; the packet, unless they were nonsense.
+    /// `descriptors` entries were read. `packet` is `None` if they were invalid.
     Whole { descriptors: u32, packet: Option<Packet> },
     /// The last descriptor has not arrived yet.
     Incomplete,
 }
 
 impl Rings {
-    /// Tops up the fill ring from the pool.
+    /// Refills the fill ring from the pool.
     ///
-    /// Frames in the fill ring of an idle port do not come back. So a ring takes no more than an eighth of the free frames at a time, and the
-    /// rings of ports that come late find frames.
+    /// Frames in the fill ring of an idle port do not return. A ring therefore takes at most an eighth of the
+    /// free frames at a time, so that the rings of ports opened later find frames.
     #[inline]
     pub(crate) fn refill(&mut self, pool: &mut FramePool) {
         let share = self.share.get_or_insert_with(|| pool.depot().share());
@@ -63,7 +65,7 @@ impl Rings {
         }
         let spare = u32::try_from((pool.depot().available() + pool.len()) / 8).unwrap_or(u32::MAX);
         let wanted = wanted.min(spare.max(LEAST_FILL.min(target).saturating_sub(standing)));
-        // A few frames are not worth the ring's lines, which are the kernel's too.
+        // A few frames do not justify an access to the ring's cache lines, which are shared with the kernel.
         if wanted < least && standing >= LEAST_FILL {
             return;
         }
@@ -79,7 +81,7 @@ impl Rings {
         }
     }
 
-    /// Moves packets that have arrived to `out`.
+    /// Moves received packets to `out`. Returns their number.
     #[inline]
     pub(crate) fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
         let (before, room) = (out.len(), out.remaining_capacity());
@@ -107,7 +109,7 @@ impl Rings {
         out.len() - before
     }
 
-    /// Turns a descriptor into a packet if it names a frame of ours and stays inside it.
+    /// Converts a descriptor into a packet if it names an owned frame and stays inside the frame.
     #[inline]
     fn claim(&mut self, pool: &mut FramePool, descriptor: Descriptor) -> Option<Packet> {
         let memory = pool.memory();
@@ -129,14 +131,14 @@ impl Rings {
         }
     }
 
-    /// Reads a packet of several descriptors. What is not complete stays in the ring, so that nothing has to be remembered
-    /// between calls (nor handed over).
+    /// Reads a packet of several descriptors. An incomplete packet stays in the ring, so that no state is
+    /// kept between calls or handed over.
     #[cold]
     fn claim_chain(&mut self, pool: &mut FramePool, from: u32, available: u32) -> Chain {
         let last = (from..available).find(|i| self.rx.peek(*i).options & XDP_PKT_CONTD == 0);
         let end = match last {
             Some(last) => last + 1,
-            // A chain longer than the ring never ends: throw it away.
+            // A chain longer than the ring never ends and is discarded.
             None if available == self.rx.size() && from == 0 => available,
             None => return Chain::Incomplete,
         };
@@ -163,8 +165,9 @@ impl Rings {
         Chain::Whole { descriptors: end - from, packet }
     }
 
-    /// Writes the packets at the front of `batch` that fit into the transmit ring, and into this socket's share of the memory where free frames
-    /// are scarce; returns how many were taken.
+    /// Writes packets at the front of `batch` into the transmit ring, as many as fit. If free frames are
+    /// scarce, the packets must also fit into this socket's share of the memory. Returns the number of
+    /// packets taken.
     #[inline]
     pub(crate) fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
         let mut wanted = 0;
@@ -175,7 +178,8 @@ impl Rings {
         let free = match share.transmit() {
             None => self.tx.free(wanted),
             Some(limit) => {
-                // Both count descriptors since the socket was made; the kernel completes each that it was given.
+                // Both numbers count descriptors since the creation of the socket. The kernel completes each
+                // descriptor.
                 let leaving = self.tx.head().wrapping_sub(self.completion.tail());
                 self.tx.free(wanted).min(limit.saturating_sub(leaving))
             }
@@ -240,7 +244,7 @@ impl Rings {
         pool.free(packet);
     }
 
-    /// Gives frames whose transmission is complete back to the pool.
+    /// Returns frames whose transmission is complete to the pool.
     #[inline]
     pub(crate) fn reclaim(&mut self, pool: &mut FramePool) {
         let available = self.completion.available();
@@ -253,16 +257,17 @@ impl Rings {
         self.completion.release(available);
     }
 
-    /// Packets' descriptors that have not come back from transmission: in the ring or inside the kernel.
+    /// Returns the number of transmit descriptors that have not completed: in the ring or inside the kernel.
     pub(crate) fn tx_in_flight(&self) -> usize {
-        // What the kernel owns of the receive side stands in the fill ring; what is in neither is being transmitted, or
-        // sits in a zero-copy driver's receive ring, which then reads too high, never too low.
+        // The frames that the kernel holds for reception are in the fill ring. Frames in neither ring are in
+        // transmission, or in a zero-copy driver's receive ring. In the latter case, the result is too high
+        // but never too low.
         let receiving = self.fill.standing().count() + self.rx.standing().count();
         (self.owned.len() as usize).saturating_sub(receiving)
     }
 
-    /// Frames that can be seen to stand in a ring: a part of `owned`; the rest is inside the kernel (a driver's
-    /// descriptors, packets on their way out).
+    /// Returns the frames that are visible in a ring, which are a subset of `owned`. The other owned frames
+    /// are inside the kernel (a driver's descriptors, packets in transmission).
     pub(crate) fn frames_in_rings(&self, memory: &FrameMemory) -> Vec<u32> {
         let addresses = self.fill.standing().chain(self.completion.standing());
         let packets = self.rx.standing().chain(self.tx.standing()).map(|descriptor| descriptor.addr);

@@ -1,5 +1,5 @@
-//! The rings against a kernel that is played in memory: no frame is lost or has two owners, whatever the order of events,
-//! across hand-overs in between, and with a kernel that answers nonsense.
+//! Tests of the rings against a simulated kernel: no frame is lost or has two owners, for any order of
+//! events, with hand-overs in between, and with invalid answers of the kernel.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::queue::Batch;
 const RING: u32 = 16;
 const FRAMES: u32 = 128;
 
-/// The kernel's side, and what it holds inside itself.
+/// The kernel's side of the rings, and the frames that the kernel holds internally.
 struct Kernel {
     fill: Consumer<u64>,
     completion: Producer<u64>,
     rx: Producer<Descriptor>,
     tx: Consumer<Descriptor>,
-    /// Transmitted, completion still to come.
+    /// Transmitted frames whose completion is pending.
     leaving: VecDeque<u64>,
-    /// Bytes of the packets that it was sent.
+    /// Lengths of the transmitted packets in bytes.
     sent: Vec<usize>,
     delivered: u64,
 }
 
 impl Kernel {
-    /// Delivers a packet over as many frames as `segments`, if buffers and room are there.
+    /// Delivers a packet in `segments` frames, if the rings have enough buffers and space.
     fn deliver(&mut self, memory: &FrameMemory, segments: u32) {
         if self.fill.available() < segments || self.rx.free(segments) < segments {
             return;
@@ -65,7 +65,7 @@ impl Kernel {
     fn complete(&mut self, most: u32) {
         let n = most.min(self.completion.free(RING)).min(u32::try_from(self.leaving.len()).unwrap());
         for i in 0..n {
-            // The kernel completes in any order.
+            // The kernel completes frames in any order.
             let at = if i % 2 == 0 { self.leaving.pop_front() } else { self.leaving.pop_back() };
             self.completion.write(i, at.unwrap());
         }
@@ -140,7 +140,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Every frame is in exactly one place: the pool's stock, a packet, or with the kernel.
+/// Checks that every frame is in exactly one place: the depot, a packet, or the kernel.
 fn check(depot: &Depot, held: &Batch, rings: &Rings, kernel: &Kernel, memory: &FrameMemory) {
     let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
     let mut packets = 0;
@@ -165,7 +165,8 @@ fn check(depot: &Depot, held: &Batch, rings: &Rings, kernel: &Kernel, memory: &F
     );
 }
 
-/// What a successor process does: new views, indices from shared memory, the owned set from the predecessor.
+/// Simulates a successor process: new views, indices from shared memory, and the owned set of the
+/// predecessor.
 fn hand_over(rings: Rings) -> Rings {
     let Rings { fill, completion, rx, tx, owned, .. } = rings;
     let mut next = rings_of(fill.into_shared(), completion.into_shared(), rx.into_shared(), tx.into_shared());
@@ -283,7 +284,8 @@ fn packets_cross_in_order_and_whole() {
     assert_eq!(kernel.sent, expected);
 }
 
-/// Receivers that never consume what they are sent: the frames that they keep leave the others enough to receive and to send.
+/// Checks that receivers which never consume packets leave enough frames for other ports to receive and to
+/// transmit.
 #[test]
 fn receivers_that_keep_what_they_are_sent_leave_frames_to_others() {
     const SOCKETS: usize = 8;
@@ -312,7 +314,7 @@ fn receivers_that_keep_what_they_are_sent_leave_frames_to_others() {
             Rings { owned: OwnedFrames::new(4096), fill_target: LONG, ..rings }
         })
         .collect();
-    // All of them have their part of the memory to receive.
+    // All sockets get their share of the memory for reception.
     for _ in 0..100 {
         all.iter_mut().for_each(|rings| rings.refill(&mut pool));
     }
@@ -334,7 +336,7 @@ fn receivers_that_keep_what_they_are_sent_leave_frames_to_others() {
     }
     let kept: usize = kernels.iter().map(|kernel| kernel.leaving.len()).sum();
     assert!(kept < 2048, "{kept} of 4096 frames are kept");
-    // Another one still receives and sends.
+    // Another socket still receives and transmits.
     let (rings, kernel) = (all.last_mut().unwrap(), kernels.last_mut().unwrap());
     for _ in 0..1000 {
         kernel.deliver(&memory, 1);

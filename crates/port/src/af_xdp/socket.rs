@@ -1,9 +1,13 @@
-//! Making an AF_XDP socket: umem registration, rings, options, and binding in the best mode that the device has.
+//! Creation of an AF_XDP socket: umem registration, rings, options, and binding in the best mode that the
+//! device supports.
 //!
-//! Modes are tried on fresh sockets from best to worst (zero copy before copy, several buffers a packet before one), and each refusal is kept
-//! as a sentence for `show ports` and `doctor`. Sockets are fresh since a refused bind leaves `XDP_UMEM_SG_FLAG` on the memory of its socket
-//! (`xp_assign_dev`), by which drivers would get shorter buffers. Zero copy is not tried where the driver says that it has none: for each
-//! attempt the kernel pins all frames and makes its tables of them anew. All of this is control: it may block.
+//! Modes are tried from best to worst: zero copy before copy, and multi-buffer before single-buffer. Each
+//! attempt uses a new socket, because a refused bind leaves `XDP_UMEM_SG_FLAG` on the memory of its socket
+//! (`xp_assign_dev`), and drivers would then get shorter buffers. Each refusal is kept as text for `show
+//! ports` and `doctor`.
+//!
+//! Zero copy is not tried if the driver reports that it has no support, because the kernel pins all frames
+//! and rebuilds its tables for each attempt. The code runs on control threads and may block.
 #![allow(unsafe_code, reason = "maps the rings; see the SAFETY comments")]
 #![allow(clippy::disallowed_methods, reason = "for control threads, when a queue is opened")]
 
@@ -20,12 +24,13 @@ use crate::memory::{FrameMemory, HugePages, MemoryConfig};
 use crate::netdev;
 use crate::sys;
 
-/// What one packet in a frame of 2048 bytes is charged, with its skb (the kernel doubles the number that it is given).
+/// Send buffer bytes per packet. A packet in a frame of 2048 bytes is charged with its skb, and the kernel
+/// doubles the value of the socket option.
 const CHARGE: u32 = 2048;
-/// The time between two attempts to bind to a queue that is still being released.
+/// Time between two attempts to bind to a queue that is still being released.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A bound socket, and what was learned on the way.
+/// A bound socket with its mode and the reasons against better modes.
 pub(super) struct Bound {
     pub(super) fd: OwnedFd,
     pub(super) zero_copy: bool,
@@ -33,7 +38,7 @@ pub(super) struct Bound {
     pub(super) reasons: Vec<String>,
 }
 
-/// One way to bind.
+/// A mode of binding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Mode {
     zero_copy: bool,
@@ -56,7 +61,7 @@ impl Mode {
     }
 }
 
-/// Opens and binds in the best mode that `config` and the device allow.
+/// Opens a socket and binds it in the best mode that `config` and the device allow.
 pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Result<Bound, AfXdpError> {
     let mut reasons = Vec::new();
     let mut last = AfXdpCause::NoMode;
@@ -92,7 +97,8 @@ pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) 
     Err(config.error(last))
 }
 
-/// Whether the driver of a device may have zero copy: true where the kernel does not tell.
+/// Returns whether the driver of a device may support zero copy. Returns true if the kernel does not report
+/// the support.
 fn may_have_zero_copy(ifindex: u32) -> bool {
     let features = netdev::xdp_features_of(ifindex).ok().flatten();
     features.is_none_or(|bits| bits & netdev::XSK_ZERO_COPY != 0)
@@ -110,7 +116,7 @@ fn modes(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Vec<Mod
         if config.multi_buffer {
             modes.push(Mode { zero_copy, multi_buffer: true });
         }
-        // Without several buffers a packet, frames that do not fit into one would be lost without a word.
+        // Without multi-buffer mode, packets that do not fit into one frame would be lost silently.
         if fits_one || !config.multi_buffer {
             modes.push(Mode { zero_copy, multi_buffer: false });
         }
@@ -118,7 +124,7 @@ fn modes(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Vec<Mod
     modes
 }
 
-/// A socket with memory and rings, to be bound.
+/// Returns a socket with memory and rings, ready to be bound.
 fn prepare(config: &AfXdpConfig, memory: &FrameMemory) -> Result<OwnedFd, AfXdpCause> {
     let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|e| match sys::errno(&e) {
         libc::EAFNOSUPPORT => AfXdpCause::NoAfXdp,
@@ -138,15 +144,16 @@ fn prepare(config: &AfXdpConfig, memory: &FrameMemory) -> Result<OwnedFd, AfXdpC
     if let Some(busy) = config.busy_poll {
         set_busy_poll(fd.as_fd(), busy)?;
     }
-    // A kernel before 6.17 does not know this and sends 32 a call; `kick` calls again.
+    // Kernels before 6.17 do not know this option and transmit 32 packets per call. `kick` repeats the call.
     let budget = config.ring_size.clamp(abi::TX_BATCH, super::TX_BUDGET);
     let _ = sys::set_option(fd.as_fd(), libc::SOL_XDP, abi::XDP_MAX_TX_SKB_BUDGET, &budget);
     raise_send_buffer(fd.as_fd(), config.ring_size);
     Ok(fd)
 }
 
-/// In copy mode each packet on its way out is charged to the socket's send buffer, whose default holds under 300 of them: enough
-/// for a ring, so that the ring is the limit. Without the privilege to force it the system's limit must do.
+/// Raises the socket's send buffer to the size of a ring, so that the ring is the limit. In copy mode, each
+/// packet in transmission is charged to the send buffer, whose default holds fewer than 300 packets. Without
+/// the privilege to exceed the system's limit, that limit applies.
 fn raise_send_buffer(fd: BorrowedFd<'_>, ring_size: u32) {
     let bytes = i32::try_from(ring_size.saturating_mul(CHARGE)).unwrap_or(i32::MAX / 2);
     if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes).is_err() {
@@ -190,7 +197,8 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
     loop {
         let Err(error) = sys::bind(fd, &address) else { return Ok(()) };
         match sys::errno(&error) {
-            // The kernel lets go of a closed socket's queue only when the last packet that it sent has been consumed.
+            // The kernel releases a closed socket's queue only after the last transmitted packet has been
+            // consumed.
             libc::EBUSY if begin.elapsed() < config.busy_wait => std::thread::sleep(BUSY_PAUSE),
             libc::EBUSY => return Err(AfXdpCause::QueueBusy),
             libc::ENODEV => return Err(AfXdpCause::NoDevice),
@@ -204,8 +212,9 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
     }
 }
 
-/// Whether a socket can be bound to a queue, in the namespace of the calling thread: no other is, and none that was closed is still being
-/// released. `None` if that cannot be found out. A device that has gone has no sockets.
+/// Returns whether a socket can be bound to a queue in the namespace of the calling thread. This requires
+/// that no socket is bound and no closed socket is still being released. Returns `None` if the check is not
+/// possible. A deleted device counts as free.
 pub(crate) fn is_free(ifindex: u32, queue: u32) -> Option<bool> {
     const RING: u32 = 64;
     let memory =
@@ -237,15 +246,17 @@ fn address(ifindex: u32, queue: u32, flags: u16) -> libc::sockaddr_xdp {
     }
 }
 
-/// What has to be known of a device before a socket is bound to it.
+/// Properties of a device that are needed before a socket is bound to it.
 pub(super) struct Device {
     pub(super) ifindex: u32,
     pub(super) mtu: u32,
-    /// Receive queues in use, or, where the driver does not tell, that it was made with.
+    /// Number of receive queues in use, or the number at the device's creation if the driver does not report
+    /// it.
     pub(super) queues: u32,
 }
 
-/// Maps the rings of a socket and resumes where they stand; all but the owned frames come from the kernel.
+/// Maps the rings of a socket. The rings resume at their current indices. The owned frames are not known to
+/// the kernel and must be set separately.
 pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4], AfXdpCause> {
     let zero = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
     let empty = libc::xdp_mmap_offsets { rx: zero, tx: zero, fr: zero, cr: zero };
@@ -260,7 +271,7 @@ pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4
     ])
 }
 
-/// A mapped ring that has not been given a type yet.
+/// A mapped ring without an entry type.
 pub(super) struct RingOf {
     base: NonNull<u8>,
     len: usize,
@@ -290,7 +301,7 @@ impl RingOf {
     }
 
     fn shared<T: Copy>(self) -> Result<Shared<T>, AfXdpCause> {
-        // SAFETY: the kernel mapped this ring of `T`; the value is consumed, so nobody else unmaps it.
+        // SAFETY: the kernel mapped this ring of `T`; the value is consumed, so no other code unmaps it.
         let shared = unsafe { Shared::from_mapping(self.base, self.len, &self.offsets, self.size) };
         shared.ok_or_else(|| {
             AfXdpCause::os("ring layout of AF_XDP", io::Error::from_raw_os_error(libc::EINVAL))
@@ -298,7 +309,7 @@ impl RingOf {
     }
 }
 
-/// The rings of a socket, with no frames yet known to stand in them.
+/// Returns the rings of a socket, with an empty set of owned frames.
 pub(super) fn rings(
     fd: BorrowedFd<'_>,
     ring_size: u32,

@@ -1,4 +1,5 @@
-//! The bytes behind frame memory: a sealed memfd, mapped shared; under miri, which has no memfd, plain memory.
+//! The memory of frame memory: a sealed memfd in a shared mapping, or plain memory under miri, which has no
+//! memfd.
 
 use std::io;
 #[cfg(not(miri))]
@@ -10,16 +11,16 @@ use rustix::fs::{MemfdFlags, SealFlags};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes of a huge page.
+/// Size of a huge page in bytes.
 #[cfg(not(miri))]
 const HUGE: usize = 2 << 20;
 #[cfg(not(miri))]
 const PAGE: usize = 4096;
 
-/// What failed: the system call, and the kernel's answer.
+/// Name of the system call that failed, and its error.
 pub(super) type Refusal = (&'static str, io::Error);
 
-/// Zeroed bytes at an address that does not change while the value lives.
+/// Zeroed bytes at an address that is constant for the lifetime of the value.
 pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -29,7 +30,7 @@ pub(super) struct Mapping {
 
 #[cfg(not(miri))]
 impl Mapping {
-    /// Maps a new memfd of `len` bytes; with `huge`, of whole pages of 2 MiB.
+    /// Maps a new memfd of `len` bytes. With `huge`, the memory consists of 2 MiB pages.
     pub(super) fn create(len: usize, huge: bool) -> Result<Self, Refusal> {
         let os = |call| move |e: rustix::io::Errno| (call, io::Error::from(e));
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -55,11 +56,11 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let place = if huge { None } else { reserve(len) };
         let (at, flags) = place.map_or((std::ptr::null_mut(), flags), |at| (at, flags | MapFlags::FIXED));
-        // SAFETY: a fresh mapping of a file that is long enough and cannot shrink, at an address of the kernel's choice or in
-        // place of what was reserved for it just now.
+        // SAFETY: a new mapping of a file that is long enough and cannot shrink, at an address of the
+        // kernel's choice or over the addresses just reserved for it.
         let base = unsafe { rustix::mm::mmap(at, len, prot, flags, &fd, 0) }.map_err(os("mmap"))?;
         if !huge {
-            // SAFETY: advice on our own mapping; failure only costs speed.
+            // SAFETY: advice on a mapping of this process; failure only reduces speed.
             let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| os("mmap")(rustix::io::Errno::FAULT))?;
@@ -70,26 +71,28 @@ impl Mapping {
         &self.fd
     }
 
-    /// Asks the kernel to put the pages that are there together to pages of 2 MiB, now (madvise(2), MADV_COLLAPSE; Linux 6.1), whether or not
-    /// the administrator lets shared memory have them by itself. True when all that can be are.
+    /// Collapses the mapping's pages into 2 MiB pages at once (madvise(2), MADV_COLLAPSE; Linux 6.1),
+    /// regardless of the administrator's setting for shared memory. Returns true if all pages that can be
+    /// collapsed are.
     pub(super) fn collapse(&self) -> bool {
         const MADV_COLLAPSE: libc::c_int = 25;
         let whole = self.len & !(HUGE - 1);
-        // SAFETY: advice on our own mapping.
+        // SAFETY: advice on a mapping of this process.
         whole > 0 && unsafe { libc::madvise(self.base.as_ptr().cast(), whole, MADV_COLLAPSE) } == 0
     }
 }
 
-/// An address on a boundary of 2 MiB with `len` bytes of reserved addresses behind it; `None` when they are too few to matter.
+/// Reserves `len` bytes of addresses on a 2 MiB boundary. Returns `None` if `len` is less than a huge page,
+/// or if the reservation fails.
 #[cfg(not(miri))]
 fn reserve(len: usize) -> Option<*mut std::ffi::c_void> {
     if len < HUGE {
         return None;
     }
-    // Whole pages, as the caller's mapping covers them.
+    // The length is rounded up to whole pages, which the caller's mapping covers.
     let len = len.next_multiple_of(PAGE);
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a fresh mapping without access, at an address of the kernel's choice.
+    // SAFETY: a new mapping without access, at an address of the kernel's choice.
     let start = unsafe {
         rustix::mm::mmap_anonymous(std::ptr::null_mut(), len + HUGE, ProtFlags::empty(), flags).ok()?
     };
@@ -97,7 +100,7 @@ fn reserve(len: usize) -> Option<*mut std::ffi::c_void> {
     let at = start.wrapping_byte_add(before);
     for (from, bytes) in [(start, before), (at.wrapping_byte_add(len), HUGE - before)] {
         if bytes > 0 {
-            // SAFETY: inside the reservation, outside what the caller maps over.
+            // SAFETY: inside the reservation, outside of the caller's later mapping.
             let _ = unsafe { rustix::mm::munmap(from, bytes) };
         }
     }
@@ -107,7 +110,8 @@ fn reserve(len: usize) -> Option<*mut std::ffi::c_void> {
 #[cfg(not(miri))]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping of this length; nothing points into it any more, since every access borrows its owner.
+        // SAFETY: a mapping owned by this value, of this length; no pointer into it remains, because every
+        // access borrows its owner.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -123,7 +127,7 @@ impl Mapping {
         if huge {
             return Err(none());
         }
-        // SAFETY: the layout is not of size 0.
+        // SAFETY: the layout's size is not 0.
         let base = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
         Ok(Self { base: NonNull::new(base).ok_or_else(none)?, len })
     }

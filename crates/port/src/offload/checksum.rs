@@ -1,15 +1,16 @@
-//! Completing a partial checksum (virtio 1.2, 5.1.6.2): the sum of everything from `csum_start` on, in which the field holds
-//! the pseudo-header's sum, is complemented into the field. RFC 1071.
+//! Completion of a partial checksum (virtio 1.2, 5.1.6.2). The checksum field contains the pseudo-header sum.
+//! The complement of the sum from `csum_start` to the end, including the field, is written into the field
+//! (RFC 1071).
 
 use packet::{DropReason, checksum};
 
 use crate::memory::FrameMemory;
 use crate::packet::{Flags, Packet};
 
-/// Computes a checksum that the sender left partial. A packet without one is left alone.
+/// Completes a checksum that the sender left partial. A packet without a partial checksum is not changed.
 ///
 /// # Errors
-/// [`DropReason::RxBadOffload`] when the offsets lie outside the packet; it is unchanged then.
+/// [`DropReason::RxBadOffload`] if the offsets are outside of the packet, which is unchanged in this case.
 pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<(), DropReason> {
     if !packet.flags().contains(Flags::PARTIAL_CHECKSUM) {
         return Ok(());
@@ -25,14 +26,16 @@ pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<()
     } else {
         sum_from(packet, memory, start)
     };
-    // A UDP checksum of 0 would say that there is none; for others both forms of zero are the same.
+    // A UDP checksum of 0 means no checksum. For other protocols, both representations of zero are
+    // equivalent.
     let value = checksum::finish_udp(sum);
     write(packet, memory, field, &value.to_be_bytes());
     packet.clear_offload(Flags::PARTIAL_CHECKSUM);
     Ok(())
 }
 
-/// The sum over a chain from the byte `start` on: frames may be of odd length, and bytes then change places.
+/// Returns the sum over a chain from the byte `start` on. After a frame of odd length, the bytes of each sum
+/// are swapped.
 fn sum_from(packet: &Packet, memory: &FrameMemory, start: usize) -> u32 {
     let (mut skip, mut odd, mut sum) = (start, false, 0_u32);
     for bytes in packet.parts(memory) {
@@ -45,7 +48,7 @@ fn sum_from(packet: &Packet, memory: &FrameMemory, start: usize) -> u32 {
     sum
 }
 
-/// Writes bytes at a position that may lie in any frame, or over two.
+/// Writes bytes at a position that may be in any frame, or span two frames.
 fn write(packet: &mut Packet, memory: &FrameMemory, at: usize, value: &[u8]) {
     let mut position = 0;
     packet.for_each_segment_mut(memory, |bytes| {

@@ -1,5 +1,5 @@
-//! Finding checksums that a sender on the same machine left to hardware: AF_XDP receive carries no checksum state, but the
-//! field then holds the bare pseudo-header sum.
+//! Detection of checksums that a sender on the same machine left to hardware. AF_XDP receive delivers no
+//! checksum state, but an incomplete checksum is the bare pseudo-header sum.
 
 use packet::{DropReason, FlowKey, L3Kind, Layers, checksum};
 
@@ -9,10 +9,11 @@ use crate::packet::{Flags, Offload, Packet};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Marks a TCP or UDP packet whose checksum is the bare pseudo-header sum as `PARTIAL_CHECKSUM`; returns whether it did. A
-/// finished checksum has this value once in 65,536 packets; completing it again then gives the same value.
+/// Marks a TCP or UDP packet whose checksum is the bare pseudo-header sum as `PARTIAL_CHECKSUM`. Returns
+/// whether the packet was marked. One in 65,536 complete checksums has this value, and completing it again
+/// does not change it.
 ///
-/// Padding behind the IP packet is zeroed, so that it does not enter the sum.
+/// Padding after the IP packet is zeroed, so that it does not affect the sum.
 pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &Layers, key: &FlowKey) -> bool {
     if !packet.flags().is_empty() || layers.is_fragment() || layers.malformed().is_some() {
         return false;
@@ -44,7 +45,7 @@ pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &La
     }
 }
 
-/// The L4 length, if the checksum field holds the bare sum.
+/// Returns the L4 length if the checksum field contains the bare sum.
 fn bare(head: &[u8], l3: usize, l4: usize, offset: usize, key: &FlowKey) -> Result<usize, DropReason> {
     const NO: DropReason = DropReason::L4BadChecksum;
     let word = |at: usize| head.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]])).ok_or(NO);

@@ -1,8 +1,9 @@
-//! Segmentation in software: TCP over IPv4 and IPv6 (RFC 9293), UDP datagrams (USO), with VLAN tags and IP options and
-//! extension headers in between left as they are.
+//! Segmentation in software: TCP over IPv4 and IPv6 (RFC 9293) and UDP datagrams (USO). VLAN tags, IP options
+//! and extension headers are kept unchanged.
 //!
-//! Each segment gets a copy of the headers with its own lengths, sequence number (or UDP length), IPv4 identification and
-//! checksums. FIN and PSH belong to the last segment, CWR to the first (RFC 3168 6.1.2).
+//! Each segment gets a copy of the headers with its own lengths, sequence number (or UDP length), IPv4
+//! identification and checksums. FIN and PSH are set in the last segment only, and CWR in the first (RFC 3168
+//! 6.1.2).
 
 use packet::{DropReason, checksum};
 
@@ -12,20 +13,20 @@ use crate::packet::{Flags, Gso, Offload, Packet};
 use crate::pool::FramePool;
 use crate::queue::Capabilities;
 
-/// Most segments of one packet: 64 KiB at the smallest segment size that TCP stacks accept (48). More would let one
-/// packet cost as much as thousands.
+/// Maximum number of segments of one packet: 64 KiB at the smallest segment size that TCP stacks accept (48).
+/// Without the limit, one packet could cost as much as thousands.
 const MAX_SEGMENTS: usize = 1400;
 
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// Where a packet's headers are, all of it checked against the bytes in its first frame.
+/// Positions of a packet's headers, all checked against the bytes in its first frame.
 struct Plan {
     l3: usize,
     v6: bool,
     l4: usize,
     tcp: bool,
-    /// Bytes of all headers.
+    /// Length of all headers in bytes.
     headers: usize,
     payload: usize,
     size: usize,
@@ -64,7 +65,7 @@ impl Plan {
             payload: packet.len() - headers,
             size: usize::from(offload.gso_size),
         };
-        // Every length field is 16 bits wide; IPv6's counts what is behind its header.
+        // Every length field is 16 bits wide. The IPv6 payload length excludes the IPv6 header.
         if plan.headers + plan.size.min(plan.payload) - l3 > 65535 || plan.count() > MAX_SEGMENTS {
             return Err(DropReason::OffloadUnsupported);
         }
@@ -76,7 +77,7 @@ impl Plan {
     }
 }
 
-/// Where the IP header is, and whether it is IPv6.
+/// Returns the position of the IP header, and whether it is an IPv6 header.
 fn network(head: &[u8]) -> Option<(usize, bool)> {
     let mut at = 12;
     for _ in 0..3 {
@@ -90,7 +91,7 @@ fn network(head: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
-/// How many packets `packet` becomes when it is segmented; 1 when it cannot be.
+/// Returns the number of packets that segmentation of `packet` makes, or 1 if the packet cannot be segmented.
 #[must_use]
 pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
     if packet.flags().contains(Flags::SEGMENT) {
@@ -100,7 +101,8 @@ pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
     }
 }
 
-/// Bytes of the largest frame that the packet becomes on the wire, to be held against an MTU.
+/// Returns the length in bytes of the largest frame that the packet becomes on the wire, for comparison with
+/// an MTU.
 #[must_use]
 pub fn wire_len(packet: &Packet, memory: &FrameMemory) -> usize {
     if !packet.flags().contains(Flags::SEGMENT) {
@@ -109,12 +111,13 @@ pub fn wire_len(packet: &Packet, memory: &FrameMemory) -> usize {
     Plan::new(packet, memory).map_or(packet.len(), |plan| plan.headers + plan.size.min(plan.payload))
 }
 
-/// Segments a packet and hands the segments to `emit` in order; returns how many. Checksums are left partial when `caps` takes
-/// them so. The packet's frames go back to the pool.
+/// Segments a packet and passes the segments to `emit` in order. Returns the number of segments. Checksums
+/// are left partial if `caps` allows it. The packet's frames return to the pool.
 ///
 /// # Errors
-/// [`DropReason::RxBadOffload`] when the offload state contradicts the headers, [`DropReason::OffloadUnsupported`] for more
-/// segments than sense allows, [`DropReason::NoFrame`] when frames run out on the way (earlier segments have been emitted).
+/// - [`DropReason::RxBadOffload`] if the offload state contradicts the headers.
+/// - [`DropReason::OffloadUnsupported`] for too many segments.
+/// - [`DropReason::NoFrame`] if no frame is free. Earlier segments have been emitted in this case.
 pub fn segment(
     packet: Packet,
     caps: &Capabilities,
@@ -165,7 +168,8 @@ fn cut(
 }
 
 impl Plan {
-    /// Turns the copied headers into those of segment `i` of `count`; `whole` is the L4 length of the packet before.
+    /// Changes the copied headers into those of segment `i` of `count`. `whole` is the L4 length of the
+    /// original packet.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "lengths were checked to fit; counters wrap as their fields do"
@@ -199,8 +203,8 @@ impl Plan {
         } else {
             put(head, self.l4 + 4, l4_len as u16);
         }
-        // The field holds the pseudo-header's sum with the whole length; exchange the length (RFC 1624). This holds
-        // whatever extension headers say about addresses.
+        // The field contains the pseudo-header sum with the original length. The length is replaced according
+        // to RFC 1624, which is correct even if extension headers change the addresses in the sum.
         let pseudo = u32::from(get(head, field)) + u32::from(!(whole as u16)) + u32::from(l4_len as u16);
         put(head, field, checksum::fold(pseudo));
     }

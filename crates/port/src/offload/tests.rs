@@ -1,4 +1,4 @@
-//! Completion against a naive one on plain vectors, and against offload state that makes no sense.
+//! Tests of offload completion against a simple implementation on vectors, and with invalid offload state.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn depot() -> Arc<Depot> {
     Depot::new(Arc::new(FrameMemory::new(config).unwrap()))
 }
 
-/// A packet over frames of the given sizes, in turn; the first holds at least `first` bytes.
+/// Creates a packet in frames of the given sizes, in turn. The first frame holds at least `first` bytes.
 fn scattered(bytes: &[u8], first: usize, sizes: &[usize], pool: &mut FramePool) -> Packet {
     let first = first.min(bytes.len());
     let mut packet = pool.alloc_copy(&bytes[..first]).unwrap();
@@ -33,7 +33,7 @@ fn bytes_of(packet: &Packet, memory: &FrameMemory) -> Vec<u8> {
     packet.parts(memory).flatten().copied().collect()
 }
 
-/// RFC 1071 without cleverness.
+/// Computes the RFC 1071 sum in the simplest way.
 fn naive_sum(bytes: &[u8]) -> u32 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {
@@ -86,7 +86,8 @@ impl Big {
         self.l4() + if self.tcp { 16 } else { 6 }
     }
 
-    /// The frame of one segment, written from scratch; `partial` leaves the bare pseudo sum in the field.
+    /// Builds the frame of one segment. With `partial`, the checksum field contains the bare pseudo-header
+    /// sum.
     fn frame(&self, payload: &[u8], index: usize, sequence: u32, flags: u8, partial: bool) -> Vec<u8> {
         let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for tag in 0..self.tags {
@@ -224,7 +225,7 @@ proptest! {
     fn checksums_are_those_of_the_naive_one(big in big(5000), first in 1_usize..1700, sizes in proptest::collection::vec(1_usize..1800, 1..6)) {
         let depot = depot();
         let mut pool = depot.pool();
-        // The frames' borders lie anywhere, also inside the checksum field.
+        // The frame borders are arbitrary, also inside the checksum field.
         let mut packet = scattered(&big.whole(), first, &sizes, &mut pool);
         packet.set_offload(pool.memory(), big.offload(false));
         complete_checksum(&mut packet, pool.memory()).unwrap();

@@ -1,7 +1,7 @@
-//! A port over capture files: receives the packets of one, records what it transmits into another.
+//! A port over capture files: receives the packets of one file and records transmitted packets into another.
 //!
-//! The file to replay is held in memory, so the data path touches no disk for it; recording goes through a buffer that is
-//! written out when it is full. The clock is given by the caller and read once per call, never per packet.
+//! The file to replay is held in memory, so reception makes no disk access. Recording uses a buffer that is
+//! written when full. The caller provides the clock, which is read once per call and never per packet.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -15,45 +15,46 @@ use super::{Interface, PcapError, Reader, Writer};
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueStatus};
 
-/// Most bytes of packets that a replay holds.
+/// Maximum number of packet bytes that a replay holds.
 const MAX_BYTES: usize = 1 << 30;
 const BUFFER: usize = 256 * 1024;
 
-/// Where the time comes from: nanoseconds since 1970.
+/// A clock that returns nanoseconds since 1970.
 pub type Clock = Box<dyn FnMut() -> u64 + Send>;
 
-/// When a replayed packet arrives.
+/// Timing of replayed packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Timing {
-    /// As in the file, counted from the first receive.
+    /// Packets arrive with the intervals in the file, counted from the first receive.
     Original,
-    /// As fast as they are taken.
+    /// Packets arrive as fast as the worker takes them.
     #[default]
     FlatOut,
 }
 
-/// What to replay and where to record.
+/// Configuration of a replay and a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcapConfig {
-    /// Name of the port, which becomes the interface's name in the recording.
+    /// Name of the port, which is the interface name in the recording.
     pub name: String,
-    /// The file to replay.
+    /// Path of the file to replay.
     pub read: Option<PathBuf>,
-    /// The file to record into (pcapng).
+    /// Path of the file to record into (pcapng).
     pub write: Option<PathBuf>,
     /// Timing of the replay.
     pub timing: Timing,
-    /// How many times to replay; `None` repeats for ever.
+    /// Number of times to replay the file, or `None` for no limit.
     pub rounds: Option<u64>,
 }
 
-/// A file in memory.
+/// Contents of a capture file in memory.
 #[derive(Default)]
 struct Replay {
     bytes: Vec<u8>,
-    /// Time since the first packet in nanoseconds, where the bytes begin.
+    /// For each packet, the time since the first packet in nanoseconds, and the start of the packet in
+    /// `bytes`.
     packets: Vec<(u64, usize)>,
-    /// Time from one round to the next.
+    /// Time in nanoseconds from one round to the next.
     period: u64,
 }
 
@@ -69,7 +70,8 @@ impl Replay {
                 return Err(PcapError::TooLarge(MAX_BYTES));
             }
             let start = *start.get_or_insert(record.timestamp);
-            // Captures of several queues may step back in time a little: such a packet comes at once.
+            // Captures of several queues may contain small steps back in time. A packet with an earlier time
+            // stamp is due at once.
             last = record.timestamp.saturating_sub(start).max(last);
             replay.packets.push((last, replay.bytes.len()));
             replay.bytes.extend_from_slice(&record.data);
@@ -85,7 +87,7 @@ impl Replay {
     }
 }
 
-/// See the module documentation.
+/// A queue over capture files. See the module documentation.
 pub struct PcapQueue {
     replay: Replay,
     next: usize,
@@ -94,20 +96,20 @@ pub struct PcapQueue {
     /// Clock at the start of the current round.
     round_start: Option<u64>,
     clock: Clock,
-    /// Wakes a sleeping worker when the next packet is due.
+    /// Timer that wakes a sleeping worker when the next packet is due.
     timer: Option<OwnedFd>,
     recording: Option<(Writer<BufWriter<File>>, Interface)>,
-    /// Whether packets are in the writer's buffer only.
+    /// Whether the writer's buffer contains packets that are not in the file.
     buffered: bool,
     failed: Option<String>,
     counters: QueueCounters,
 }
 
 impl PcapQueue {
-    /// Reads the file to replay, and creates the one to record into.
+    /// Loads the file to replay, and creates the file to record into.
     ///
     /// # Errors
-    /// [`PcapError`] when one of them cannot be had or the first is broken.
+    /// [`PcapError`] if a file cannot be opened or the file to replay is malformed.
     pub fn open(config: &PcapConfig, clock: Clock) -> Result<Self, PcapError> {
         let opened = |path: &Path, file: std::io::Result<File>| {
             file.map_err(|source| PcapError::Open { path: path.to_owned(), source })
@@ -117,10 +119,10 @@ impl PcapQueue {
         Self::over(config, read, write, clock)
     }
 
-    /// As [`PcapQueue::open`], over files that the caller has opened; the paths of `config` do not matter.
+    /// Like [`PcapQueue::open`], with files that the caller has opened. The paths in `config` are not used.
     ///
     /// # Errors
-    /// [`PcapError`] when the file to replay is broken, or the other cannot be written.
+    /// [`PcapError`] if the file to replay is malformed or the other file cannot be written.
     pub fn over(
         config: &PcapConfig,
         read: Option<File>,
@@ -156,13 +158,13 @@ impl PcapQueue {
         Ok((writer, interface))
     }
 
-    /// Whether the replay has ended.
+    /// Returns whether the replay has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.replay.packets.is_empty() || self.rounds_left == Some(0)
     }
 
-    /// Whether the packet at `self.next` is due at `now`.
+    /// Returns whether the packet at `self.next` is due at `now`.
     fn is_due(&mut self, now: u64) -> bool {
         if self.is_finished() {
             return false;
@@ -171,14 +173,14 @@ impl PcapQueue {
         self.timing == Timing::FlatOut || now >= start.saturating_add(self.replay.packets[self.next].0)
     }
 
-    /// Sets the timer to the next packet's time, or stops it when there is none.
+    /// Sets the timer to the time of the next packet, or stops the timer if there is none.
     fn arm(&self, now: u64) {
         let Some(timer) = &self.timer else { return };
         let due = self
             .round_start
             .filter(|_| !self.is_finished())
             .map(|start| start + self.replay.packets[self.next].0);
-        // A timer of 0 would be stopped.
+        // A time of 0 would stop the timer.
         let delay = Duration::from_nanos(due.map_or(0, |due| due.saturating_sub(now).max(1)));
         let value = rustix::time::Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -187,7 +189,8 @@ impl PcapQueue {
                 tv_nsec: delay.subsec_nanos().into(),
             },
         };
-        // It cannot fail with a valid time; if it did, the worker would find the packet at its next nap.
+        // The call cannot fail with a valid time. After a failure, the worker would find the packet when its
+        // sleep times out.
         let _ = rustix::time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &value);
     }
 
@@ -200,13 +203,13 @@ impl PcapQueue {
         }
     }
 
-    /// Ends the recording for good, which the queue's status then reports.
+    /// Ends the recording permanently. The queue's status then reports the reason.
     fn stop_recording(&mut self, error: &dyn std::fmt::Display) {
         self.failed = Some(format!("recording stopped: {error}; free space on the disk and reopen the port"));
         self.recording = None;
     }
 
-    /// Writes buffered packets to the file, so that a reader of the file, or of what a killed process leaves, finds them.
+    /// Writes buffered packets to the file, so that readers find them, also after the process was killed.
     fn flush(&mut self) {
         if !std::mem::take(&mut self.buffered) {
             return;
@@ -229,7 +232,7 @@ impl Queue for PcapQueue {
         while !out.is_full() && self.is_due(now) {
             match pool.alloc_copy(self.replay.packet(self.next)) {
                 Ok(packet) => out.push(packet),
-                // The packet stays due: a replay loses nothing for lack of frames.
+                // The packet stays due, so a replay loses no packets for lack of frames.
                 Err(_) => break,
             }
             self.advance();
@@ -262,7 +265,8 @@ impl Queue for PcapQueue {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// A worker asks before it sleeps: what was recorded so far is written then.
+    /// Writes the recorded packets to the file as a side effect, because a worker calls this function before
+    /// it sleeps.
     fn has_pending(&mut self) -> bool {
         self.flush();
         let now = self.now();
@@ -291,7 +295,7 @@ impl Queue for PcapQueue {
 
     fn close(mut self: Box<Self>, _pool: &mut FramePool) {
         if let Some((mut writer, _)) = self.recording.take() {
-            // There is nobody left to tell; what was written before is whole records.
+            // An error cannot be reported any more. The records written before are complete.
             let _ = writer.flush();
         }
     }

@@ -1,4 +1,4 @@
-//! Reading capture files, record by record.
+//! Reader of capture files, record by record.
 
 use std::io::{self, Read};
 
@@ -7,40 +7,42 @@ use super::{
     MAGIC_NANO, MAX_PACKET, OPT_COMMENT, OPT_DROP_COUNT, OPT_FLAGS, OPT_IF_NAME, OPT_TSRESOL, PcapError,
 };
 
-/// A block may hold a packet of [`MAX_PACKET`] and options as long again.
+/// Maximum length of a block in bytes: a packet of [`MAX_PACKET`] bytes, and options of the same length.
 const MAX_BLOCK: u32 = 2 * MAX_PACKET + 64;
 const MAX_INTERFACES: usize = 4096;
 
-/// One packet of a file.
+/// A packet of a capture file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Nanoseconds since 1970.
+    /// Time in nanoseconds since 1970.
     pub timestamp: u64,
-    /// Interface within the section (0 in classic files).
+    /// Number of the interface within the section (0 in classic files).
     pub interface: u32,
-    /// Bytes that the packet had on the wire; more than `data` holds when it was cut.
+    /// Length of the packet on the wire in bytes. The value exceeds the length of `data` if the packet was
+    /// truncated.
     pub original_len: u32,
-    /// Its bytes.
+    /// Bytes of the packet.
     pub data: Vec<u8>,
-    /// Its comment (pcapng).
+    /// Comment of the packet (pcapng).
     pub comment: Option<String>,
-    /// Whether it was received at its interface (else sent), if the file says (pcapng).
+    /// Whether the packet was received (true) or transmitted (false) by the interface, if the file records it
+    /// (pcapng).
     pub received: Option<bool>,
-    /// Packets lost between the one before it and this one (pcapng).
+    /// Number of packets lost between the previous packet and this one (pcapng).
     pub missed: u64,
 }
 
-/// Ticks of an interface's time stamps.
+/// Resolution of an interface's time stamps.
 #[derive(Clone, Copy, Debug)]
 struct Resolution {
-    /// Ticks per second.
+    /// Number of ticks per second.
     per_second: u64,
 }
 
 impl Resolution {
     const MICRO: Self = Self { per_second: 1_000_000 };
 
-    /// From the option's octet: a negative power of 10, or of 2 with the highest bit set.
+    /// Parses the option's byte: a negative power of 10, or a negative power of 2 if the highest bit is set.
     fn from_option(octet: u8) -> Option<Self> {
         let per_second = if octet & 0x80 == 0 {
             10_u64.checked_pow(u32::from(octet))?
@@ -56,7 +58,7 @@ impl Resolution {
     }
 }
 
-/// What a file says of an interface.
+/// Description of an interface in a file.
 struct Described {
     resolution: Resolution,
     name: Option<String>,
@@ -67,7 +69,7 @@ enum Format {
     NextGeneration { interfaces: Vec<Described> },
 }
 
-/// Reads one file or stream.
+/// Reader of one capture file or stream.
 pub struct Reader<R> {
     input: R,
     at: u64,
@@ -77,10 +79,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the file's header.
+    /// Reads the header of the file.
     ///
     /// # Errors
-    /// [`PcapError`] when it is no capture of Ethernet frames.
+    /// [`PcapError`] if the input is not a capture of Ethernet frames.
     pub fn new(mut input: R) -> Result<Self, PcapError> {
         let mut magic = [0; 4];
         input.read_exact(&mut magic)?;
@@ -100,15 +102,15 @@ impl<R: Read> Reader<R> {
         reader.format = Format::Classic { nano };
         let mut rest = [0; 20];
         reader.fill(&mut rest)?;
-        // The upper bits of the link type's word say how long a frame check sequence is, if any.
+        // The upper bits of the link type word contain the length of the frame check sequence, if any.
         let link_type = reader.u32(&rest, 16) & 0xffff;
         if link_type != LINKTYPE_ETHERNET { Err(PcapError::LinkType(link_type)) } else { Ok(reader) }
     }
 
-    /// The next packet; `None` at the end of the file.
+    /// Returns the next packet, or `None` at the end of the file.
     ///
     /// # Errors
-    /// [`PcapError`] when the file is broken or cannot be read.
+    /// [`PcapError`] if the file is malformed or cannot be read.
     pub fn next_record(&mut self) -> Result<Option<Record>, PcapError> {
         match &self.format {
             Format::Classic { nano } => {
@@ -119,7 +121,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The name of an interface of the section, as far as it has been read and says one.
+    /// Returns the name of an interface of the section, if its description has been read and contains a name.
     #[must_use]
     pub fn interface_name(&self, interface: u32) -> Option<&str> {
         let Format::NextGeneration { interfaces } = &self.format else { return None };
@@ -153,7 +155,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Fills `bytes`, or says that the file ended before the first of them.
+    /// Fills `bytes`. Returns false if the file ends before the first byte.
     fn fill_or_end(&mut self, bytes: &mut [u8]) -> Result<bool, PcapError> {
         let (first, rest) = bytes.split_at_mut(1);
         loop {
@@ -192,7 +194,7 @@ impl<R: Read> Reader<R> {
             if !self.fill_or_end(&mut kind)? {
                 return Ok(None);
             }
-            // A section's header reads the same in both byte orders, and sets it anew.
+            // A section header has the same type in both byte orders, and sets the byte order of the section.
             if u32::from_le_bytes(kind) == BLOCK_SECTION {
                 self.section()?;
                 continue;
@@ -208,7 +210,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads a block's length, body and trailing length; the body is in `self.block`.
+    /// Reads a block's length, body and trailing length. The body is in `self.block`.
     fn read_block(&mut self) -> Result<(), PcapError> {
         let mut len = [0; 4];
         self.fill(&mut len)?;
@@ -216,7 +218,8 @@ impl<R: Read> Reader<R> {
         self.read_body(len, 12)
     }
 
-    /// Reads what is left of a block of `len` bytes of which `known` are its frame or have been read.
+    /// Reads the rest of a block of `len` bytes, of which `known` bytes are length and type fields or have
+    /// been read.
     fn read_body(&mut self, len: u32, known: u32) -> Result<(), PcapError> {
         if !len.is_multiple_of(4) || len < known || len > MAX_BLOCK {
             return self.broken("a block of impossible length");
@@ -269,7 +272,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The first option of this kind among those from `at` on.
+    /// Returns the first option of this kind in the block from position `at` on.
     fn option(&self, mut at: usize, kind: u16) -> Option<&[u8]> {
         while at + 4 <= self.block.len() {
             let (found, len) = (self.u16(&self.block, at), usize::from(self.u16(&self.block, at + 2)));

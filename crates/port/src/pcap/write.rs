@@ -1,4 +1,5 @@
-//! Writing capture files: pcapng with nanoseconds, several interfaces and comments, or classic pcap with nanoseconds.
+//! Writer of capture files: pcapng with nanosecond time stamps, several interfaces and comments, or classic
+//! pcap with nanosecond time stamps.
 
 use std::io::{self, Write};
 
@@ -7,25 +8,25 @@ use super::{
     OPT_COMMENT, OPT_DROP_COUNT, OPT_FLAGS, OPT_IF_NAME, OPT_TSRESOL,
 };
 
-/// Longest comment that is written, in bytes.
+/// Maximum length of a comment in bytes.
 const MAX_COMMENT: usize = 1024;
 
-/// An interface of the file that is written.
+/// An interface of the capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface(u32);
 
-/// What is noted with a packet.
+/// Annotations of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes<'a> {
-    /// A comment.
+    /// Comment of the packet.
     pub comment: Option<&'a str>,
-    /// Whether it was received at the interface (else sent).
+    /// Whether the packet was received (true) or transmitted (false) by the interface.
     pub received: Option<bool>,
-    /// Packets lost since the one before.
+    /// Number of packets lost since the previous packet.
     pub missed: u64,
 }
 
-/// Writes one file or stream. Each call writes whole records; buffering is the caller's.
+/// Writer of one capture file or stream. Each call writes complete records. Buffering is up to the caller.
 pub struct Writer<W> {
     output: W,
     classic: bool,
@@ -37,7 +38,7 @@ impl<W: Write> Writer<W> {
     /// Begins a pcapng file.
     ///
     /// # Errors
-    /// What the output said.
+    /// The error of the output.
     pub fn pcapng(output: W) -> io::Result<Self> {
         let mut writer = Self { output, classic: false, interfaces: 0, block: Vec::new() };
         writer.block.extend_from_slice(&BYTE_ORDER.to_le_bytes());
@@ -49,10 +50,10 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Begins a classic file with nanoseconds.
+    /// Begins a classic file with nanosecond time stamps.
     ///
     /// # Errors
-    /// What the output said.
+    /// The error of the output.
     pub fn classic(mut output: W) -> io::Result<Self> {
         let mut header = Vec::from(MAGIC_NANO.to_le_bytes());
         header.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -62,10 +63,11 @@ impl<W: Write> Writer<W> {
         Ok(Self { output, classic: true, interfaces: 0, block: Vec::new() })
     }
 
-    /// Describes an interface (a port) that packets can then be written for. Classic files know only one.
+    /// Adds an interface (a port), for which packets can then be written. Classic files have only one
+    /// interface.
     ///
     /// # Errors
-    /// What the output said.
+    /// The error of the output.
     pub fn interface(&mut self, name: &str) -> io::Result<Interface> {
         let interface = Interface(self.interfaces);
         if !self.classic {
@@ -79,11 +81,11 @@ impl<W: Write> Writer<W> {
         Ok(interface)
     }
 
-    /// Writes a packet that lies in `parts`, one after another. `timestamp`: nanoseconds since 1970; `original_len`: bytes on
-    /// the wire. Classic files leave comments out.
+    /// Writes a packet that consists of `parts`. `timestamp` is in nanoseconds since 1970, and `original_len`
+    /// is the length on the wire in bytes. Classic files omit comments.
     ///
     /// # Errors
-    /// What the output said.
+    /// The error of the output.
     pub fn packet<'a>(
         &mut self,
         interface: Interface,
@@ -95,10 +97,10 @@ impl<W: Write> Writer<W> {
         self.annotated(interface, timestamp, original_len, parts, &Notes { comment, ..Notes::default() })
     }
 
-    /// As [`Writer::packet`], with all that can be noted. Classic files leave notes out.
+    /// Like [`Writer::packet`], with all annotations. Classic files omit annotations.
     ///
     /// # Errors
-    /// What the output said.
+    /// The error of the output.
     pub fn annotated<'a>(
         &mut self,
         interface: Interface,
@@ -155,19 +157,19 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// The output, after everything has been written to it.
+    /// Flushes and returns the output.
     ///
     /// # Errors
-    /// What the output said.
+    /// The error of the output.
     pub fn into_inner(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)
     }
 
-    /// Hands buffered records to the operating system.
+    /// Flushes buffered records to the operating system.
     ///
     /// # Errors
-    /// What the output said.
+    /// The error of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }

@@ -1,4 +1,5 @@
-//! Creating a TAP: its queues, and its interface's address, MTU and names. Control: may block.
+//! Creation of a TAP: its queues, and its interface's addresses, MTU and name. The code runs on control
+//! threads and may block.
 #![allow(unsafe_code, reason = "ioctls; see the SAFETY comments")]
 
 use std::fs::File;
@@ -33,31 +34,32 @@ const TUN_F_TSO_ECN: u64 = 0x08;
 const TUN_F_USO4: u64 = 0x20;
 const TUN_F_USO6: u64 = 0x40;
 
-/// What to make.
+/// Configuration of a TAP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapConfig {
-    /// The interface's name.
+    /// Name of the interface.
     pub name: String,
-    /// Kind of port, `tap` or `internal`.
+    /// Kind of the port, `tap` or `internal`.
     pub kind: &'static str,
-    /// The interface's namespace; `None` is the calling thread's.
+    /// Namespace of the interface, or `None` for the calling thread's namespace.
     pub netns: Option<Netns>,
-    /// Queues, one descriptor each.
+    /// Number of queues, each with one descriptor.
     pub queues: u32,
     /// Addresses of the interface, with prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// MTU of the interface.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Ethernet address of the interface; `None` lets the kernel choose.
+    /// MAC address of the interface, or `None` for an address chosen by the kernel.
     pub mac: Option<MacAddr>,
-    /// Whether the kernel may leave checksums and segmentation to us.
+    /// Whether the kernel may leave checksums and segmentation to Trivium.
     pub offload: bool,
-    /// Whether the interface outlives its queues, with what was set on it. One of this name that was left behind so is taken as it is.
+    /// Whether the interface outlives its queues, with its settings. An existing persistent interface of
+    /// Trivium with this name is adopted without changes.
     pub persistent: bool,
 }
 
 impl TapConfig {
-    /// A TAP with one queue, MTU 1500, offloads and no address.
+    /// Returns the configuration of a TAP with one queue, MTU 1500, offloads and no address.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -74,25 +76,25 @@ impl TapConfig {
     }
 }
 
-/// Why a TAP could not be made.
+/// An error of the creation of a TAP.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The kernel has no TAP or does not let us.
+    /// The kernel has no TAP support or refuses access.
     #[error(
         "tap port {name}: /dev/net/tun cannot be opened ({source}); load the tun module, or run as root or with CAP_NET_ADMIN"
     )]
     Open {
-        /// The interface's name.
+        /// Name of the interface.
         name: String,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A device of that name exists.
+    /// A device with this name exists.
     #[error(
         "tap port {name}: a device of this name exists; choose another name or remove it with `ip link del {name}`"
     )]
     Exists {
-        /// The interface's name.
+        /// Name of the interface.
         name: String,
     },
     /// An ioctl failed.
@@ -100,51 +102,52 @@ pub enum TapError {
         "tap port {name}: {call} failed ({source}); check the name (at most 15 characters), the number of queues (at most 256) and the privileges (CAP_NET_ADMIN)"
     )]
     Os {
-        /// The interface's name.
+        /// Name of the interface.
         name: String,
-        /// Which.
+        /// Name of the ioctl.
         call: &'static str,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The namespace.
+    /// The namespace could not be entered.
     #[error("tap port {name}: {source}")]
     Netns {
-        /// The interface's name.
+        /// Name of the interface.
         name: String,
-        /// Why.
+        /// Underlying error.
         source: NetnsError,
     },
-    /// The interface could not be set.
+    /// The interface could not be configured.
     #[error("tap port {name}: {source}")]
     Link {
-        /// The interface's name.
+        /// Name of the interface.
         name: String,
-        /// Why.
+        /// Underlying error.
         source: LinkError,
     },
 }
 
-/// A TAP that stands: its interface, and its queues for the workers. Unless it is persistent, it goes away with its last queue.
+/// A TAP: its interface, and its queues for the workers. A TAP that is not persistent is deleted with its
+/// last queue.
 pub struct Tap {
-    /// The interface, as its namespace sees it.
+    /// State of the interface, in its namespace.
     pub link: LinkInfo,
-    /// The queues.
+    /// Queues of the TAP.
     pub queues: Vec<TapQueue>,
 }
 
 impl Tap {
-    /// Makes the TAP, sets its interface as configured and up.
+    /// Creates the TAP, configures its interface and sets it up.
     ///
     /// # Errors
-    /// [`TapError`]; nothing is left behind.
+    /// [`TapError`]. No interface is left behind.
     pub fn create(config: &TapConfig) -> Result<Self, TapError> {
         netns::within_optional(config.netns.as_ref(), || config.create_here())
             .map_err(|source| TapError::Netns { name: config.name.clone(), source })?
     }
 }
 
-/// Steers a TAP whose queue a worker has. While it is there, the TAP counts as being in use.
+/// Control handle of a TAP whose queue a worker owns. The TAP counts as in use while the handle exists.
 #[derive(Debug)]
 pub struct TapControl(OwnedFd);
 
@@ -153,10 +156,11 @@ impl TapControl {
         TapControl(queue)
     }
 
-    /// Says whether its interface has a carrier: without one the kernel takes routes by it for dead.
+    /// Sets the carrier of the interface. The kernel ignores routes over an interface without a carrier.
     ///
     /// # Errors
-    /// What the kernel says: `ENODEV` where it is gone, `EPERM`, `EINVAL` while it is not up.
+    /// The kernel's error: `ENODEV` if the interface was deleted, `EPERM`, or `EINVAL` while the interface is
+    /// not up.
     pub fn set_carrier(&self, there: bool) -> io::Result<()> {
         let mut there = i32::from(there);
         // SAFETY: TUNSETCARRIER reads one int.
@@ -165,7 +169,7 @@ impl TapControl {
 }
 
 impl TapConfig {
-    /// Whether a persistent TAP of this name was left behind by one of ours.
+    /// Returns whether a persistent TAP of Trivium with this name exists.
     fn stands(&self) -> bool {
         self.persistent
             && link::find(&self.name)
@@ -214,7 +218,7 @@ impl TapConfig {
         for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
             *to = from.cast_signed();
         }
-        // Exclusive: a device of this name that somebody else made is not ours to join.
+        // The exclusive flag prevents the use of a foreign device with this name.
         let exclusive = if first { IFF_TUN_EXCL } else { 0 };
         let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_MULTI_QUEUE | exclusive;
         #[allow(clippy::cast_possible_truncation, reason = "16 flag bits, of which the highest is the sign")]
@@ -232,7 +236,8 @@ impl TapConfig {
         Ok(fd)
     }
 
-    /// Tells the kernel what we take undone; returns whether UDP segmentation is among it (Linux 6.2).
+    /// Sets the offloads that the kernel may leave undone. Returns whether UDP segmentation is among them
+    /// (Linux 6.2).
     fn set_offloads(&self, fd: &OwnedFd) -> Result<bool, TapError> {
         if !self.offload {
             sys::ioctl_number(fd.as_fd(), TUNSETOFFLOAD, 0).map_err(self.os("TUNSETOFFLOAD"))?;

@@ -1,7 +1,8 @@
-//! One descriptor of a TAP as a [`Queue`].
+//! A descriptor of a TAP as a [`Queue`].
 //!
-//! Receive reads each frame into a landing strip of free frames that is long enough for the largest packet (64 KiB before
-//! segmentation); what a packet did not use stays for the next. Transmit only collects; `kick` writes.
+//! Reception reads each frame into a list of free frames that is long enough for the largest packet (64 KiB
+//! before segmentation). Frames that a packet does not use stay for the next packet. `transmit` only collects
+//! packets, and `kick` writes them.
 #![allow(unsafe_code, reason = "vectored reads and writes on frame memory; see the SAFETY comments")]
 
 use std::io;
@@ -17,19 +18,20 @@ use crate::queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState,
 use crate::sys;
 use crate::vnet::{self, VNET_HEADER};
 
-/// Largest frame that the kernel hands over: 64 KiB of IP before segmentation, Ethernet header and two tags.
+/// Length of the largest frame that the kernel delivers: 64 KiB of IP before segmentation, the Ethernet
+/// header and two tags.
 const LARGEST: u32 = 65536 + 22;
-/// Frames on the landing strip at most: with frames of 2048 bytes it takes 37.
+/// Maximum number of frames in the receive list. With frames of 2048 bytes, the list has 37 frames.
 const STRIP: usize = 40;
-/// Parts of one packet on transmit.
+/// Maximum number of frames of one transmitted packet.
 const MAX_SEGMENTS: u16 = 63;
-/// Packets read at once: each is a system call.
+/// Maximum number of packets read at once. Each read is a system call.
 const READS: usize = 64;
-/// After this many empty reads in a row, only each [`IDLE_SKIP`]-th receive asks the kernel.
+/// Number of consecutive empty reads after which only one in [`IDLE_SKIP`] receives makes a system call.
 const IDLE_AFTER: u32 = 16;
 const IDLE_SKIP: u32 = 8;
 
-/// See the module documentation.
+/// A queue of a TAP. See the module documentation.
 pub struct TapQueue {
     fd: OwnedFd,
     kind: &'static str,
@@ -42,16 +44,16 @@ pub struct TapQueue {
     counters: QueueCounters,
 }
 
-/// One queue on its way to another process. Its frames go back to the pool before.
+/// State of one queue for a hand-over. The queue's frames have been returned to the pool.
 #[derive(Debug)]
 pub struct TapHandOver {
     /// The descriptor.
     pub fd: OwnedFd,
-    /// Kind of port.
+    /// Kind of the port.
     pub kind: &'static str,
-    /// MTU of the interface.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Whether UDP segmentation is agreed upon.
+    /// Whether UDP segmentation is enabled.
     pub uso: bool,
 }
 
@@ -72,17 +74,18 @@ impl TapQueue {
         }
     }
 
-    /// Gives the descriptor away; frames go back to the pool, and what still waited is sent.
+    /// Converts the queue into hand-over state. Waiting packets are transmitted, and frames return to the
+    /// pool.
     pub fn hand_over(mut self, pool: &mut FramePool) -> TapHandOver {
         self.kick(pool);
         self.release(pool);
         TapHandOver { fd: self.fd, kind: self.kind, mtu: self.mtu, uso: self.uso }
     }
 
-    /// Steers the TAP from another thread.
+    /// Returns a control handle of the TAP for another thread.
     ///
     /// # Errors
-    /// If there is no descriptor left.
+    /// The error of duplicating the descriptor.
     pub fn control(&self) -> io::Result<TapControl> {
         self.fd.try_clone().map(TapControl::new)
     }
@@ -93,7 +96,7 @@ impl TapQueue {
         Self::new(from.fd, from.kind, from.mtu, from.uso)
     }
 
-    /// Tells the queue that the interface's MTU has changed.
+    /// Updates the MTU after a change of the interface's MTU.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.mtu = mtu;
     }
@@ -107,7 +110,7 @@ impl TapQueue {
         }
     }
 
-    /// Completes the landing strip; false when frames run out.
+    /// Completes the receive list. Returns false if no frame is free.
     fn prepare(&mut self, pool: &mut FramePool) -> bool {
         let needed = LARGEST.div_ceil(pool.memory().data_room()) as usize;
         while self.landing.len() < needed {
@@ -120,7 +123,8 @@ impl TapQueue {
         true
     }
 
-    /// Reads one frame; `None` when nothing is there, `Err` with a packet whose header contradicts it.
+    /// Reads one frame. Returns `None` if no frame is available, and `Err` with a packet whose virtio header
+    /// contradicts it.
     fn read(&mut self, memory: &FrameMemory) -> Option<Result<Packet, Packet>> {
         let mut header = [0; VNET_HEADER];
         let mut parts = [EMPTY; STRIP + 1];
@@ -130,8 +134,8 @@ impl TapQueue {
             *part = libc::iovec { iov_base: memory.raw(*frame, HEADROOM).cast(), iov_len: room as usize };
         }
         let count = i32::try_from(1 + self.landing.len()).unwrap_or(0);
-        // SAFETY: each part is valid for writes of its length: the header is ours, and so are the frames of the strip, of which
-        // no packet and no slice exists.
+        // SAFETY: each part is valid for writes of its length. The header is a local variable, and the frames
+        // of the list are owned, without a packet or slice of them.
         let got = unsafe { libc::readv(self.fd.as_raw_fd(), parts.as_ptr(), count) };
         let Ok(got) = usize::try_from(got) else {
             self.failed_read(&io::Error::last_os_error());
@@ -156,7 +160,8 @@ impl TapQueue {
         }
     }
 
-    /// Whether a write that ended with `errno` (0: none) has dealt with its packet; false: the kernel takes no more now.
+    /// Returns whether a write that ended with `errno` (0 for success) has consumed its packet. Returns false
+    /// if the kernel accepts no more packets at this time.
     fn written(&mut self, errno: i32) -> bool {
         match errno {
             0 => {
@@ -165,7 +170,7 @@ impl TapQueue {
             }
             libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => return false,
             libc::EBADFD | libc::EBADF | libc::ENODEV => self.state = QueueState::Gone,
-            // The interface is down: like a cable that is pulled, frames are lost.
+            // The interface is down. Frames are lost, as with an unplugged cable.
             libc::EIO | libc::ENETDOWN => self.state = QueueState::Down,
             _ => {}
         }
@@ -183,7 +188,7 @@ impl TapQueue {
     }
 }
 
-/// Writes one packet with its header; returns 0 or the error number.
+/// Writes one packet with its virtio header. Returns 0 or the error number.
 fn write(fd: BorrowedFd<'_>, memory: &FrameMemory, packet: &Packet) -> i32 {
     let header = vnet::encode(packet, memory);
     let mut parts = [EMPTY; MAX_SEGMENTS as usize + 1];
@@ -259,7 +264,7 @@ impl Queue for TapQueue {
     }
 
     fn has_pending(&mut self) -> bool {
-        // The next receive asks the kernel whatever the idle count says.
+        // The next receive makes a system call regardless of the idle count.
         self.idle = 0;
         self.state != QueueState::Gone && (!self.pending.is_empty() || sys::is_readable(self.fd.as_fd()))
     }
