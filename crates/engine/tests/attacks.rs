@@ -1,5 +1,5 @@
-//! What a sender that means ill can do to the others on a bridge with rules: masks without end, misses without end, flows without end. Counted,
-//! not timed: `trivium bench tuple-explosion` has the rates.
+//! Attacks of a malicious sender on other senders of an OpenFlow bridge: many masks, many cache misses and
+//! many megaflows. The tests count packets and lookups. `trivium bench tuple-explosion` measures rates.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use switch::flow::{
     Action, Band, BandKind, Conjunction, Field, FlowMod, Instructions, Match, Meter, MeterMod, Mod,
 };
 
-/// A packet of UDP over IPv4.
+/// Returns a UDP over IPv4 packet.
 fn packet(source: u32, ports: [u16; 2]) -> Vec<u8> {
     let mut own = frame(1, 2, 0);
     own[26..30].copy_from_slice(&source.to_be_bytes());
@@ -33,7 +33,8 @@ const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
 const SERVICE: u16 = 80;
 
-/// An access list by destination port, source address and source port, in this order; the ports that it lets through go to the last one.
+/// Creates a switch with an access list by destination port, source address and source port, in this order.
+/// Accepted packets leave by the last port.
 fn access_list() -> Switch {
     let mut switch = Switch::new(4);
     let ip = Match::ANY.with(Field::EthType, 0x0800);
@@ -47,13 +48,14 @@ fn access_list() -> Switch {
         switch.add(0, priority, matching, vec![out(4)]);
     }
     switch.modify(&[Mod::Flow(Box::new(FlowMod::add(0, 0, Match::ANY, Instructions::apply(Vec::new()))))]);
-    // Hints would hide what masks cost.
+    // The exact-match cache would hide the cost of masks.
     switch.rig.engine.set_exact_cache(None).unwrap();
     switch.rig.worker.round_with_commands();
     switch
 }
 
-/// Every packet that differs from each of the three rules in one bit: 8,192 combinations, in bursts of 256.
+/// Sends every packet that differs from each of the three rules in one bit: 8,192 combinations, in bursts of
+/// 256.
 fn attack(mut send: impl FnMut(&[Vec<u8>])) -> u64 {
     let mut burst = Vec::new();
     for number in 0..32 * 16 * 16_u32 {
@@ -67,7 +69,8 @@ fn attack(mut send: impl FnMut(&[Vec<u8>])) -> u64 {
     32 * 16 * 16
 }
 
-/// Sends packets and waits for what becomes of them; how many leave, and how often masks were asked for each.
+/// Sends packets and waits for their processing. Returns the number of packets that leave, and the number of
+/// mask lookups per packet.
 fn passed(switch: &mut Switch, port: u16, packets: &[Vec<u8>]) -> (usize, f64) {
     let before = switch.view().counters.probes;
     let mut left = 0;
@@ -79,7 +82,7 @@ fn passed(switch: &mut Switch, port: u16, packets: &[Vec<u8>]) -> (usize, f64) {
     (left, f64::from(u32::try_from(probes).unwrap()) / f64::from(u32::try_from(packets.len()).unwrap()))
 }
 
-/// Packets that the access list lets through, by each of its rules.
+/// Returns packets that the access list accepts, for each of its rules.
 fn victims() -> Vec<Vec<u8>> {
     let by_service = |n: u32| packet(0x0b00_0000 + n % 97, [5000 + n.to_le_bytes()[0] as u16, SERVICE]);
     let by_address = |n: u32| packet(FRIEND, [40_000, 7000 + u16::try_from(n % 11).unwrap()]);
@@ -99,7 +102,7 @@ fn an_attack_on_the_tuple_space_costs_another_port_no_look_up_and_its_own_few() 
     };
     rerank(&mut switch);
     let (_, quiet) = passed(&mut switch, 0, &victims);
-    // The same by the attacker's port, and by another.
+    // The victims use the attacker's port, and then another port.
     passed(&mut switch, 1, &victims);
     rerank(&mut switch);
     let (_, own_quiet) = passed(&mut switch, 1, &victims);
@@ -115,7 +118,7 @@ fn an_attack_on_the_tuple_space_costs_another_port_no_look_up_and_its_own_few() 
     assert_eq!(switch.rig.dropped()[DropReason::RuleDrop.index()], sent);
     let (left, attacked) = passed(&mut switch, 0, &victims);
     assert_eq!((left, attacked), (4000, quiet), "another port's packets ask its own masks");
-    // Who shares the port has his masks in front when they have answered more.
+    // After a rerank, the masks of a victim on the attacker's port come first if they have more hits.
     rerank(&mut switch);
     let (left, attacked) = passed(&mut switch, 1, &victims);
     assert_eq!(left, 4000);
@@ -127,7 +130,7 @@ fn an_attack_on_the_tuple_space_costs_another_port_no_look_up_and_its_own_few() 
 fn a_mask_that_many_ask_for_takes_the_place_of_one_that_serves_nobody() {
     let mut switch = access_list();
     attack(|burst| assert_eq!(passed(&mut switch, 1, burst).0, 0));
-    // New hosts come all the time, of a network that flows need a mask of their own for.
+    // New hosts arrive all the time, from a network whose flows need a mask of their own.
     let network = Match::ANY.with(Field::EthType, 0x0806);
     switch.add(0, 50, network, vec![out(4)]);
     let mut neighbour = frame(1, 2, 0);
@@ -156,7 +159,7 @@ fn a_mask_that_many_ask_for_takes_the_place_of_one_that_serves_nobody() {
 fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
     const STEPS: u32 = 300;
     let mut switch = Switch::new(3);
-    // Each source is a flow of its own.
+    // Each source has its own megaflow.
     switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
     switch.add(0, 1, Match::ANY, vec![out(3)]);
     switch.decider.knobs().limit.store(1000, Ordering::Relaxed);
@@ -180,14 +183,14 @@ fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
         for number in 0..256 {
             switch.rig.send(0, &station(9, step * 256 + number));
         }
-        // Known ones, one that is new, and the last but one again.
+        // Each step sends known sources, one new source, and the source before the last again.
         for known in 0..20 {
             switch.rig.send(1, &station(1, known));
         }
         switch.rig.send(1, &station(2, step));
         switch.rig.send(1, &station(2, step.saturating_sub(2)));
         sent += 22;
-        // No more turns than a worker and a decider with a core each would have.
+        // The numbers of worker and slow-path rounds match those of a system with a core for each.
         switch.rig.round();
         switch.decider.round();
         left += switch.rig.outputs().iter().filter(|(_, frame)| frame[7] != 9).count();
@@ -196,11 +199,11 @@ fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
     left += switch.rig.outputs().iter().filter(|(_, frame)| frame[7] != 9).count();
     assert!(left * 10 >= sent * 9, "{left} of {sent}");
     assert!(switch.rig.dropped()[DropReason::UpcallLimit.index()] > 1000, "a storm that is none");
-    // Its flows do not keep those of others out of the cache.
+    // The attacker's megaflows do not keep other megaflows out of the cache.
     let list = switch.tables.megaflows();
     let mut flows = Vec::new();
     loop {
-        // No more are told ahead than the list's channel holds.
+        // The slow path sends no more megaflows than the channel of the list holds.
         switch.settle();
         let before = flows.len();
         flows.extend(list.try_iter());
@@ -223,7 +226,7 @@ fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
 fn the_frames_that_wait_for_a_storm_are_bounded() {
     let mut switch = Switch::new(2);
     switch.add(0, 1, Match::ANY, vec![out(2)]);
-    // One flow whose first packet nobody answers: those behind it wait, so many and no more.
+    // The first packet of one flow is never answered. A limited number of packets waits behind it.
     for sequence in 0..3000 {
         switch.rig.send(0, &frame(1, 2, sequence));
         if sequence % 200 == 199 {
@@ -235,13 +238,14 @@ fn the_frames_that_wait_for_a_storm_are_bounded() {
     switch.rig.assert_accounted();
 }
 
-/// One port may not use up the places of packets that wait behind a first one which is with the decider: the packets of
+/// Checks that one port cannot use up the places of packets that wait for the slow path: the packets of
 /// another port's new flow wait, and all leave.
 #[test]
 fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     let mut switch = Switch::new(4);
     switch.add(0, 1, Match::ANY, vec![out(4)]);
-    // Ten flows of the attacker with 450 packets each, more than wait in all, while the decider is busy.
+    // The attacker sends ten flows with 450 packets each, more than the total limit, while the slow path is
+    // busy.
     for flow in 0..10 {
         for _ in 0..450 / 90 {
             (0..90).for_each(|_| switch.rig.send(1, &packet(0x0b00_0000 + flow, [1000, 2000])));
@@ -261,17 +265,17 @@ fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
 }
 
-/// The turn of a port is bounded in time, so that packets which are much work leave the others their turns.
+/// Checks that the turn of a port is limited in time, so that expensive packets do not delay other ports.
 #[test]
 fn packets_that_are_much_work_end_their_ports_turn() {
     let mut switch = Switch::new(3);
-    // Some 30,000 conjunctions, none of which is complete.
+    // The rules contain about 30,000 conjunctions, none of which is complete.
     let part = |id| Action::Conjunction(Conjunction { id, clause: 0, clauses: 2 });
     for rule in 0..8 {
         let parts = (0..4000).map(|id| part(rule * 4000 + id)).collect();
         switch.add(0, 1000 + u16::try_from(rule).unwrap(), Match::ANY.with(Field::InPort, 1), parts);
     }
-    // Each source is a flow of its own.
+    // Each source has its own megaflow.
     switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
     switch.add(0, 1, Match::ANY, vec![out(3)]);
     let station = |port: u8, number: u8| {
@@ -284,7 +288,7 @@ fn packets_that_are_much_work_end_their_ports_turn() {
         switch.rig.send(1, &station(1, number));
     }
     switch.rig.round();
-    // A round may end behind the packets of much work. The next one goes on with the other port.
+    // A round may end after the expensive packets. The next round then continues with the other port.
     let (mut much, mut usual) = (0, 0);
     for _ in 0..4 {
         switch.decider.round();
@@ -299,7 +303,8 @@ fn packets_that_are_much_work_end_their_ports_turn() {
     switch.rig.assert_accounted();
 }
 
-/// A meter is found by its number, and once for a program, however many meters there are and however often the program asks.
+/// Checks that a meter is found by its number, once for a program, for any number of meters and of uses in
+/// the program.
 #[test]
 fn meters_are_found_by_their_numbers() {
     const METERS: u32 = 65_536;
@@ -319,7 +324,7 @@ fn meters_are_found_by_their_numbers() {
         let begin = Instant::now();
         switch.decider.round();
         let took = begin.elapsed();
-        // A look at all meters for each step would take over 200 ms.
+        // A search of all meters for each step would take over 200 ms.
         assert!(took < Duration::from_millis(80), "{number}: {took:?}");
         assert_eq!(switch.outputs().len(), 1, "{number}");
     }
@@ -332,8 +337,8 @@ fn meters_are_found_by_their_numbers() {
     }
 }
 
-/// A control thread that holds a bridge's rules for long keeps the slow path from that bridge alone: packets of unknown flows, barriers and
-/// expiry of other bridges go on, and what the bridge has missed is made up for afterwards.
+/// Checks that a control thread that holds a bridge's rules for long delays only that bridge. Upcalls,
+/// barriers and expiry of other bridges continue, and the bridge's own work is done afterwards.
 #[test]
 fn rules_that_are_held_keep_no_other_bridge_waiting() {
     let mut switch = Switch::new(2);
@@ -348,7 +353,7 @@ fn rules_that_are_held_keep_no_other_bridge_waiting() {
     let mut known = frame(1, 2, 0);
     switch.rig.send(0, &known);
     assert_eq!(switch.outputs().len(), 1);
-    // A flow of the bridge that is looked at for the barrier.
+    // The barrier requires the revalidation of a megaflow of the bridge.
     let tables = Arc::clone(&switch.tables);
     let held = tables.lock();
     known[11] = 9;
@@ -360,7 +365,7 @@ fn rules_that_are_held_keep_no_other_bridge_waiting() {
         switch.rig.round();
         switch.decider.round();
     }
-    // A second in which rules expire and flows are looked at.
+    // Rules expire and megaflows are revalidated within this second.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(1200) {
         switch.rig.round();

@@ -1,5 +1,5 @@
-//! The engine as a learning bridge over in-memory ports: what comes out, that every packet is accounted for, and that `explain`
-//! tells the truth.
+//! Tests of the engine as a learning bridge over in-memory ports: the output frames, the conservation of
+//! packets, and the correctness of `explain`.
 
 mod common;
 
@@ -94,7 +94,7 @@ fn vlans_separate_and_tags_change() {
     assert_eq!(out[0].0, PortId(2));
     assert_eq!(out[0].1[12..16], [0x81, 0, 0, 10]);
     assert_eq!(out[0].1[16..], frame(1, 9, 0)[12..]);
-    // And back: the tag goes.
+    // In the other direction, the tag is removed.
     let mut tagged = frame(9, 1, 0);
     tagged.splice(12..12, [0x81, 0, 0x60, 10]);
     rig.send(2, &tagged);
@@ -109,7 +109,7 @@ fn a_port_that_is_down_or_gone_gets_nothing_and_says_so() {
     rig.publish(|f| f.ports[1].as_mut().unwrap().up = false);
     rig.send(0, &frame(1, 2, 0));
     rig.round();
-    // Told at the port by which it came in.
+    // The drop is counted at the port of arrival.
     assert_eq!(rig.totals()[0].drops[DropReason::PortDown as usize], 1);
     rig.publish(|f| f.set_port(PortId(1), None));
     rig.send(0, &frame(1, 2, 0));
@@ -151,7 +151,7 @@ fn full_rings_are_counted_for_minutes_and_nothing_leaks() {
     rig.assert_accounted();
 }
 
-/// A transmit ring with little room, of which a kick makes more.
+/// A transmit ring with little space, to which a kick adds space.
 struct Narrow {
     ring: RingQueue,
     room: Arc<AtomicUsize>,
@@ -192,8 +192,8 @@ impl Queue for Narrow {
     }
 }
 
-/// A transmit ring accepts a part of a burst at once and another part behind a kick: packets and octets that are counted as sent are the
-/// frames that left, and the rest of the burst is counted as dropped.
+/// Checks that a transmit ring which accepts a part of a burst at once and another part after a kick counts
+/// exactly the frames that left as sent, in packets and bytes, and the rest as dropped.
 #[test]
 fn octets_of_a_burst_that_is_sent_in_part_are_those_that_left() {
     const BURST: usize = 16;
@@ -213,7 +213,7 @@ fn octets_of_a_burst_that_is_sent_in_part_are_those_that_left() {
     rig.outputs();
     let counted = |rig: &Rig| {
         let totals = rig.totals();
-        // What is dropped is told where it has arrived.
+        // A drop is counted at the port of arrival.
         (totals[1].tx_packets, totals[1].tx_bytes, totals[0].drops[DropReason::TxRingFull as usize])
     };
     let mut sequence = 0;
@@ -224,7 +224,8 @@ fn octets_of_a_burst_that_is_sent_in_part_are_those_that_left() {
             .map(|place| {
                 sequence += 1;
                 let mut frame = frame(1, 2, sequence);
-                // Lengths differ, so that the octets of another part of the burst would be another number.
+                // The lengths differ, so that a different part of the burst would have a different number of
+                // bytes.
                 frame.resize(64 + (1 << (place % 8)) + 37 * place, 0);
                 frame
             })
@@ -288,7 +289,8 @@ fn any_mode() -> impl Strategy<Value = VlanMode> {
 }
 
 proptest! {
-    /// What `explain` says is what then happens: the same frames out of the same ports, or a drop for the same reason.
+    /// Checks that `explain` predicts the result: the same frames from the same ports, or a drop for the same
+    /// reason.
     #[test]
     fn explain_tells_what_happens(
         modes in prop::collection::vec((any_mode(), any::<bool>()), 4),
@@ -321,8 +323,8 @@ proptest! {
     }
 }
 
-/// Random and mutated frames, cut at every byte: no panic, every packet accounted for. `make soak` runs ten million
-/// (`TRIVIUM_SOAK_FRAMES`).
+/// Checks with random and mutated frames, truncated at every byte, that no panic occurs and every packet is
+/// accounted for. `make soak` runs ten million (`TRIVIUM_SOAK_FRAMES`).
 #[test]
 fn every_mutated_and_truncated_frame_is_accounted_for() {
     use proptest::strategy::ValueTree;
@@ -359,7 +361,7 @@ fn every_mutated_and_truncated_frame_is_accounted_for() {
     rig.assert_accounted();
 }
 
-/// A report of this host for 239.1.2.3, of version 2.
+/// Returns an IGMPv2 report of this host for 239.1.2.3.
 fn igmp_report(host: u8) -> Vec<u8> {
     let mut f = vec![0; 60];
     f[..6].copy_from_slice(&[1, 0, 0x5e, 1, 2, 3]);
@@ -370,7 +372,8 @@ fn igmp_report(host: u8) -> Vec<u8> {
     f
 }
 
-/// Ports that flood the snooper's ring leave places for the reports of others, and a report without a place is noted at its port.
+/// Checks that ports which flood the snooper's ring leave space for the reports of others, and that a report
+/// without space is recorded at its port.
 #[test]
 fn a_flood_of_reports_leaves_others_their_places_in_the_ring() {
     const FLOODING: u16 = 20;
@@ -390,7 +393,8 @@ fn a_flood_of_reports_leaves_others_their_places_in_the_ring() {
         }
         of_port
     };
-    // A member may have 50 copies at once: 20 members have 1000, four times what the ring holds.
+    // A member may have 50 copies at once. 20 members have 1000, which is four times the capacity of the
+    // ring.
     let sent = |rig: &mut Rig, ports: std::ops::Range<u16>, times: u32| {
         for port in ports {
             for _ in 0..times {
@@ -407,14 +411,15 @@ fn a_flood_of_reports_leaves_others_their_places_in_the_ring() {
     assert!((FLOODING..FLOODING + 12).all(|port| !missed(port)), "members that send little");
     assert!(!missed(0), "what the ring has places for");
     assert_eq!(read(&mut rig, FLOODING + 11), 2);
-    // Once they are read, there are places again.
+    // After the copies are read, the ring has space again.
     sent(&mut rig, FLOODING..FLOODING + 1, 40);
     assert_eq!(read(&mut rig, FLOODING), 40);
     assert!(!missed(FLOODING));
     rig.assert_accounted();
 }
 
-/// A port that is down neither sends nor receives: nothing of it is learned or forwarded, and `explain` says so.
+/// Checks that a port that is down neither sends nor receives, that no address is learned from it, and that
+/// `explain` reports it.
 #[test]
 fn a_port_that_is_down_does_nothing() {
     let mut rig = Rig::new(&transparent(3));
@@ -430,7 +435,8 @@ fn a_port_that_is_down_does_nothing() {
     assert_eq!(rig.outputs(), [], "in by a port that is down");
     rig.send(1, &frame(2, 1, 0));
     rig.round();
-    // Nobody has learned where 1 is: the frame is flooded, and only the port that is up has it.
+    // The location of host 1 has not been learned. The frame is flooded, and only the port that is up
+    // transmits it.
     assert_eq!(rig.outputs().iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [2]);
     for port in [0, 1] {
         assert_eq!(rig.totals()[port].drops[DropReason::PortDown as usize], 1, "each where it came in");

@@ -1,4 +1,4 @@
-//! Bridges that go by OpenFlow's rules, with a worker and a decider that the test turns by hand.
+//! Tests of OpenFlow bridges, with a worker and a slow path that the test runs without threads.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::panic, reason = "helpers of tests")]
 
@@ -26,7 +26,7 @@ fn the_first_packet_is_decided_and_the_others_are_cached() {
     for sequence in 1..200 {
         switch.rig.send(0, &frame(1, 2, sequence));
     }
-    // Another address is the same megaflow: nothing but the port was asked for.
+    // Another address matches the same megaflow, which depends on the port only.
     switch.rig.send(0, &frame(3, 4, 0));
     assert_eq!(switch.outputs().len(), 200);
     assert_eq!((switch.tables.upcalls(), switch.view().flows), (1, 1));
@@ -53,7 +53,7 @@ fn packets_that_wait_together_meet_each_its_own_of_many_rules() {
     left.sort_by_key(|(_, frame)| frame[11]);
     let wanted = (1..=100_u8).map(|host| (PortId(1 + u16::from(host) % 2), frame(host, 200, 0)));
     assert_eq!(left, wanted.collect::<Vec<_>>());
-    // Each depends on where it came from alone.
+    // Each megaflow depends on the source only.
     for host in 1..=100 {
         switch.rig.send(0, &frame(host, 201, 1));
     }
@@ -61,7 +61,8 @@ fn packets_that_wait_together_meet_each_its_own_of_many_rules() {
     switch.rig.assert_accounted();
 }
 
-/// What a successor of the decider begins with: no packet of a flow that was known asks it, and each meets the tables as they are by then.
+/// Checks that a successor of the slow path starts with the known megaflows: their packets cause no upcall,
+/// and use the tables as they are by then.
 #[test]
 fn a_successor_begins_with_the_flows_that_were_known() {
     let mut switch = Switch::new(3);
@@ -71,7 +72,7 @@ fn a_successor_begins_with_the_flows_that_were_known() {
         switch.rig.send(0, &frame(host, 200, 0));
     }
     assert_eq!((switch.outputs().len(), switch.tables.upcalls(), switch.view().flows), (100, 100, 100));
-    // Nobody has looked at the cached flow of this one yet.
+    // The cached megaflow of this host has not been revalidated yet.
     switch.add(0, 9, source(7), vec![out(3)]);
     switch.succeed();
     assert_eq!(switch.view().flows, 0, "the worker has not come to it yet");
@@ -87,7 +88,7 @@ fn a_successor_begins_with_the_flows_that_were_known() {
     let packets =
         switch.tables.lock().flows(&FlowFilter::default(), 0).iter().map(|rule| rule.packets).sum::<u64>();
     assert_eq!(packets, 200, "each is counted once");
-    // What is new is asked for as ever, and what goes is forgotten.
+    // New flows cause upcalls, and removed megaflows are forgotten.
     switch.rig.send(2, &frame(9, 200, 1));
     assert_eq!((switch.outputs().len(), switch.tables.upcalls()), (0, 101));
     switch.rig.assert_accounted();
@@ -130,7 +131,7 @@ fn after_a_barrier_no_packet_meets_an_old_decision() {
         let left: Vec<PortId> = switch.rig.outputs().into_iter().map(|(port, _)| port).collect();
         assert_eq!(left, [PortId(u16::try_from(to - 1).unwrap())], "at once, by the cache");
     }
-    // A rule that needs more of the packet than the mask holds.
+    // The rule needs more bits of the packet than the mask contains.
     switch.add(1, 9, Match::ANY.with(Field::EthSrc, 0x0200_0000_0007), vec![]);
     switch.barrier();
     switch.rig.send(0, &frame(7, 200, 1));
@@ -181,7 +182,7 @@ fn controllers_get_packets_and_send_some() {
     switch.rig.assert_accounted();
 }
 
-/// Queues so many packet-outs of a session, each of which holds a reference of `reservation`.
+/// Queues `count` packet-outs of a session, each of which holds a reference of `reservation`.
 fn flood(switch: &Switch, session: u64, count: usize, reservation: &Arc<()>) {
     for _ in 0..count {
         let (actions, frame) = (vec![out(2)], frame(1, 2, 3));
@@ -190,7 +191,8 @@ fn flood(switch: &Switch, session: u64, count: usize, reservation: &Arc<()>) {
     }
 }
 
-/// A session that floods packet-outs delays neither packets of unknown flows nor the packet-outs of another session.
+/// Checks that a session which floods packet-outs delays neither upcalls nor the packet-outs of another
+/// session.
 #[test]
 fn packet_outs_are_decided_in_budgets_and_in_turn() {
     let mut switch = Switch::new(3);
@@ -209,7 +211,7 @@ fn packet_outs_are_decided_in_budgets_and_in_turn() {
     let left = Arc::strong_count(&flooder) - 1;
     assert!((4_000..5_000).contains(&left), "{left} of the flood are left");
     assert_eq!(Arc::strong_count(&other), 1, "the other session waits for its turn only");
-    // All of them leave in the end.
+    // All packet-outs leave in the end.
     let mut sent = 0;
     while Arc::strong_count(&flooder) > 1 {
         switch.decider.round();
@@ -258,7 +260,8 @@ fn released_packets_share_a_budget_of_copies_in_each_round() {
     switch.rig.assert_accounted();
 }
 
-/// A worker that takes no answers does not block the slow path, and the end of the engine waits for no packet-outs.
+/// Checks that a worker which reads no answers does not block the slow path, and that the end of the engine
+/// does not wait for packet-outs.
 #[test]
 fn the_slow_path_goes_on_and_ends_while_a_worker_takes_nothing() {
     let mut switch = Switch::new(3);
@@ -285,7 +288,7 @@ fn a_flow_that_was_under_way_when_rules_changed_is_not_kept_as_it_was() {
     switch.add(0, 5, Match::ANY, vec![out(2)]);
     switch.rig.send(0, &frame(1, 2, 0));
     switch.rig.round();
-    // The flow is on its way to the worker, who has not taken it yet.
+    // The megaflow is on its way to the worker, which has not read it yet.
     switch.decider.round();
     switch.add(0, 5, Match::ANY, vec![out(3)]);
     switch.barrier();
@@ -366,7 +369,7 @@ fn normal_is_the_learning_bridge() {
         switch.rig.send(0, &frame(1, 2, 0));
     }
     assert_eq!(ports(switch.outputs()), [1, 1, 1]);
-    // Rewritten first: the bridge sees the packet as it is then.
+    // The bridge receives the packet after the rewrite.
     let set = Action::Set {
         field: Field::EthDst,
         value: 0x0200_0000_0002,
@@ -400,11 +403,12 @@ fn meters_let_their_rate_through() {
     switch.rig.assert_accounted();
 }
 
-/// What is over the rate of a DSCP band has a higher drop precedence in its class (RFC 2597), what is over another's too goes.
+/// Checks that packets above the rate of a DSCP band get a higher drop precedence in their class (RFC 2597),
+/// and packets above the rate of a drop band are dropped.
 #[test]
 fn meters_of_octets_mark_and_drop_what_is_over_their_rates() {
     let mut switch = Switch::new(2);
-    // Frames of 512 bits: nineteen of them are ten kilobits.
+    // Frames have 512 bits. Nineteen of them are ten kilobits.
     let mark = Band { kind: BandKind::DscpRemark(1), rate: 1, burst: 10 };
     let drop = Band { kind: BandKind::Drop, rate: 2, burst: 20 };
     for (id, in_port, bands) in [(1, 1, vec![mark, drop]), (2, 2, vec![mark])] {
@@ -435,7 +439,7 @@ fn meters_of_octets_mark_and_drop_what_is_over_their_rates() {
     };
     let metered = classes(1);
     let passed = metered.iter().take_while(|class| **class == low).count();
-    // In a second two frames more are marked late, and four are not dropped.
+    // Each second allows two more frames without a remark, and four more frames without a drop.
     let seconds = usize::try_from((engine::worker::monotonic().ns - begin) / 1_000_000_000).unwrap() + 1;
     assert!((19..=20 + 2 * seconds).contains(&passed), "{passed} of 60 as they came");
     assert!((39..=40 + 4 * seconds).contains(&metered.len()), "{} of 60 in all", metered.len());
@@ -449,7 +453,7 @@ fn meters_of_octets_mark_and_drop_what_is_over_their_rates() {
 #[test]
 fn a_storm_of_misses_leaves_other_ports_their_turn() {
     let mut switch = Switch::new(3);
-    // Each address is a flow of its own.
+    // Each address has its own megaflow.
     switch.add(0, 5, Match::ANY.with(Field::EthDst, 0x0200_0000_0009), vec![]);
     switch.add(0, 1, Match::ANY, vec![out(3)]);
     for n in 0..1000_u32 {
@@ -464,7 +468,7 @@ fn a_storm_of_misses_leaves_other_ports_their_turn() {
     }
     switch.rig.send(1, &frame(5, 6, 0));
     switch.rig.round();
-    // One turn of the decider, and the other port's packet has been decided.
+    // After one turn of the slow path, the other port's packet has been processed.
     switch.decider.round();
     switch.rig.round();
     let left = switch.rig.outputs();
@@ -492,7 +496,7 @@ fn a_flow_goes_when_its_bridge_does_and_counts_are_not_lost() {
     assert!(removed);
 }
 
-/// A frame from a station of this number.
+/// Returns a frame from the station with this number.
 fn from_station(number: u16) -> Vec<u8> {
     let mut own = frame(1, 2, 0);
     own[10..12].copy_from_slice(&number.to_be_bytes());
@@ -503,7 +507,7 @@ fn from_station(number: u16) -> Vec<u8> {
 fn a_list_of_flows_is_told_in_slices_and_a_purge_leaves_none() {
     const FLOWS: u16 = 3_000;
     let mut switch = Switch::new(3);
-    // Each source is a flow of its own.
+    // Each source has its own megaflow.
     switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
     switch.add(0, 1, from(1), vec![out(2)]);
     for station in 0..FLOWS {
@@ -516,7 +520,7 @@ fn a_list_of_flows_is_told_in_slices_and_a_purge_leaves_none() {
     for _ in 0..100 {
         switch.decider.round();
     }
-    // Nobody takes them: the decider holds a bounded part, and does its work.
+    // The receiver reads nothing. The slow path holds a limited part of the list and continues its work.
     switch.rig.send(1, &from_station(9));
     switch.rig.round();
     switch.decider.round();
@@ -532,7 +536,7 @@ fn a_list_of_flows_is_told_in_slices_and_a_purge_leaves_none() {
         all.iter().map(|told| told.flow.get(Field::EthSrc)).collect();
     assert!(stations.len() >= usize::from(FLOWS), "each is told once, or it is another");
     assert!(all.iter().filter(|told| told.port == PortId(0)).all(|told| told.rules().len() == 1));
-    // Nobody listens any more.
+    // The receiver is dropped.
     drop((list, switch.tables.megaflows()));
     let purged = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&purged);
@@ -576,14 +580,15 @@ fn any_rule() -> impl Strategy<Value = (u8, u16, Match, Vec<Action>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// With caches and without: what leaves is the same, rules changing all the time.
+    /// Checks that the output with caches equals the output without, while the rules change.
     #[test]
     fn what_leaves_is_what_the_tables_say(
         rules in proptest::collection::vec(any_rule(), 1..20),
         hosts in proptest::collection::vec((0_u16..4, 0_u8..3, 0_u8..3), 40),
     ) {
         let mut switch = Switch::new(4);
-        // Which of two rules of the same priority is met is nobody's to say (OpenFlow 1.3, 5.3): each has one of its own.
+        // The match among rules of equal priority is undefined (OpenFlow 1.3, 5.3), so each rule has its own
+        // priority.
         let own = |(place, (table, priority, matching, actions))| (table, priority * 100 + place, matching, actions);
         let mut rules = (0_u16..).zip(rules).map(own);
         for (place, (port, src, dst)) in hosts.iter().enumerate() {
@@ -597,7 +602,8 @@ proptest! {
             let mut left = switch.outputs();
             let mut wanted = said.outputs;
             if wanted.len() > 16 {
-                // Rules that look each other up make copies without end; explain's own memory holds fewer.
+                // Rules that resubmit to each other make copies without end, and the memory of `explain`
+                // holds fewer frames.
                 continue;
             }
             left.sort();

@@ -1,4 +1,5 @@
-//! Hot flows in the driver hook, as the decider sees it: a hook of memory, which the test lets count.
+//! Tests of hot megaflows in the driver hook from the slow path's point of view, with a simulated hook whose
+//! counters the test sets.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::panic, reason = "helpers of tests")]
 
@@ -21,11 +22,11 @@ use switch::flow::{
     PortDesc, Program,
 };
 
-/// What stands in the hook, and what is done about it.
+/// Contents and state of the simulated hook.
 #[derive(Default)]
 struct State {
     slots: BTreeMap<u32, (FlowKey, FlowKey, Program, HookCounts)>,
-    /// Taken out, not released.
+    /// Megaflows that were removed but not released.
     leaving: BTreeMap<u32, HookCounts>,
     next: u32,
     asked: u64,
@@ -33,7 +34,7 @@ struct State {
 }
 
 impl State {
-    /// Lets the only flow count; its slot.
+    /// Adds packets to the only megaflow. Returns its slot.
     fn count(&mut self, packets: u64) -> u32 {
         let (slot, (.., counts)) = self.slots.iter_mut().next().unwrap();
         *counts = more(*counts, packets);
@@ -103,7 +104,7 @@ struct Switch {
 }
 
 impl Switch {
-    /// OpenFlow's number of the engine's port `n` is `n + 1`.
+    /// Creates a switch. Port `n` of the engine has the OpenFlow port number `n + 1`.
     fn new(ports: u16) -> Switch {
         let mut pipeline = Pipeline::new();
         for id in 0..ports {
@@ -140,7 +141,7 @@ impl Switch {
         self.decider.round();
     }
 
-    /// Turns worker and decider until something holds.
+    /// Runs worker and slow path until a condition holds.
     fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Switch) -> bool) {
         for _ in 0..4_000 {
             if holds(self) {
@@ -152,7 +153,7 @@ impl Switch {
         panic!("never: {what}");
     }
 
-    /// Sends packets until the hook has their flow.
+    /// Sends packets until the hook has a megaflow for them.
     fn heat(&mut self, from: u8) {
         let before = self.hook.with(|state| state.slots.len());
         self.until("the flow is hot", |switch| {
@@ -200,7 +201,7 @@ fn a_hot_flow_is_told_with_its_mask_and_a_cold_one_leaves() {
         assert!(own.matches(key, mask), "another destination is the same flow");
     });
     assert_eq!(switch.tables.hooked(), 1);
-    // What only the hook sees keeps it there.
+    // Packets that only the hook counts keep the megaflow in the hook.
     let begin = monotonic().ns;
     switch.until("two seconds", |switch| {
         switch.hook.with(|state| state.count(4));
@@ -209,7 +210,7 @@ fn a_hot_flow_is_told_with_its_mask_and_a_cold_one_leaves() {
     let counted = switch.hook.with(|state| state.slots.values().next().unwrap().3.packets);
     switch.until("it is cold", |switch| switch.hook.with(|state| state.slots.is_empty()));
     assert_eq!(switch.tables.hooked(), 0);
-    // What it counted after it was taken out is counted, too, and then its slot is free.
+    // Packets counted after the removal are included. The slot is free afterwards.
     switch.hook.with(|state| state.leaving.values_mut().for_each(|counts| *counts = more(*counts, 3)));
     for _ in 0..50 {
         switch.turn();
@@ -226,12 +227,14 @@ fn a_barrier_waits_for_programs_that_may_meet_the_old_fate() {
     let mut switch = Switch::new(3);
     switch.add(5, Match::ANY, vec![out(2)]);
     switch.heat(1);
-    // A rule that the flow does not meet: nothing is taken out, and nothing waited for.
+    // The megaflow does not match the new rule, so the barrier removes nothing from the hook and waits for no
+    // grace period.
     switch.add(9, from(77).with(Field::InPort, 3), vec![]);
     let done = switch.barrier();
     switch.until("the barrier is answered", |_| done.load(Ordering::Acquire));
     assert_eq!(switch.hook.with(|state| (state.slots.len(), state.asked)), (1, 0));
-    // Another fate: out at once, and answered when nobody can meet it any more.
+    // The actions change. The megaflow is removed at once, and the barrier is answered when no program can
+    // match it any more.
     let slot = switch.hook.with(|state| state.count(10));
     switch.add(5, Match::ANY, vec![out(3)]);
     let done = switch.barrier();
@@ -258,7 +261,7 @@ fn drops_in_the_hook_are_the_ports() {
     switch.until("they are counted", |switch| {
         switch.rig.dropped()[DropReason::RuleDrop.index()] == before + 50
     });
-    // The rule goes, and what is met meanwhile is still the drop's.
+    // The rule is removed, and packets that match meanwhile still count as drops.
     switch.tables.change(|pipeline| {
         let all = FlowMod {
             command: FlowCommand::Delete { strict: false },
@@ -278,7 +281,7 @@ fn drops_in_the_hook_are_the_ports() {
 #[test]
 fn what_only_workers_can_do_stays_theirs() {
     let mut switch = Switch::new(3);
-    // Its fate depends on what the hook does not read.
+    // The actions depend on fields that the hook does not parse.
     switch.add(5, Match::ANY.with(Field::EthType, 0x0806).with(Field::ArpSha, 7), vec![out(2)]);
     switch.add(1, Match::ANY, vec![out(3)]);
     let mut arp = frame(1, 200, 0);

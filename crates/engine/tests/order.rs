@@ -1,4 +1,5 @@
-//! Software RSS over several workers: no packet of a flow overtakes another, whatever control does to the table and the queues meanwhile.
+//! Tests of software RSS over several workers: packets of a flow keep their order, for any changes of the
+//! table and moves of the queues.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -19,7 +20,7 @@ use port::ring::{self, RingQueue};
 use port::{Batch, Queue};
 use switch::Bridge;
 
-/// Counts what it sees, and in how many workers.
+/// An ingress stage that counts packets for each worker.
 #[derive(Default)]
 struct Seen([AtomicU64; 3]);
 
@@ -29,8 +30,9 @@ impl OwnStage for Seen {
     }
 }
 
-/// Sends 100 flows from one wire to the other for three seconds and (on a loaded machine) until `enough` has happened, `meanwhile` being
-/// called with the number that has arrived; tells that number when all have, each flow without a gap.
+/// Sends 100 flows from one link to the other for three seconds, or longer on a loaded machine until `enough`
+/// events have happened. `meanwhile` is called with the number of packets that have arrived. Returns that
+/// number when all packets have arrived, each flow without a gap.
 fn all_arrive_in_order(
     engine: &Engine,
     from: &mut RingQueue,
@@ -92,7 +94,7 @@ fn flows_keep_their_order_while_buckets_move() {
     let bridge = Arc::new(Bridge::new(&transparent(2), 7));
     let (near0, mut far0) = ring::pair(2048);
     let (near1, mut far1) = ring::pair(2048);
-    // The output queue belongs to yet another worker than the input queue.
+    // The output queue belongs to another worker than the input queue.
     engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near0)).unwrap();
     engine.add_queue(WorkerId(1), PortId(1), QueueId(0), Box::new(near1)).unwrap();
     let table = |seed: u64| {
@@ -117,7 +119,7 @@ fn flows_keep_their_order_while_buckets_move() {
     let change = |received: u64| {
         if received / 200 > moves {
             moves = received / 200;
-            // Every other time it is not spread at all.
+            // Every other change disables software RSS.
             let spread = moves.is_multiple_of(2).then(|| table(moves));
             engine.update(|f| f.ports[0].as_mut().unwrap().spread = spread);
         }
@@ -126,11 +128,12 @@ fn flows_keep_their_order_while_buckets_move() {
     assert!(moves > 20, "the table was hardly changed: {moves} moves, {received} packets");
     let busy = engine.worker_views().iter().filter(|w| w.packets > 0).count();
     assert_eq!(busy, usize::from(WORKERS), "every worker had its share");
-    // The port's own stage sees a packet once, before others get it.
+    // The port's ingress stage sees a packet once, before the packet moves to another worker.
     assert_eq!(seen.0.each_ref().map(|count| count.load(Ordering::Relaxed)), [received, 0, 0]);
 }
 
-/// Queues change their workers under load, the one that receives and the one that sends, and with them the buckets of flows.
+/// Checks the order while the receive and the transmit queue move between workers under load, together with
+/// the buckets of flows.
 #[test]
 fn flows_keep_their_order_while_queues_move() {
     const WORKERS: u16 = 3;

@@ -1,4 +1,4 @@
-//! Stages of one's own: the example as users run it, and what the engine makes of a stage's word.
+//! Tests of ingress stages: the example as users run it, and the engine's treatment of a stage's verdicts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use packet::record::Step;
 use packet::{DropReason, PortId, WorkerId, spec};
 use port::pcap::{Reader, Writer};
 
-/// The example's binary, which stands beside this test's.
+/// Returns the path of the example's binary, which is in the build directory of this test.
 fn example() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.ancestors().nth(2).unwrap().join("examples/stage");
@@ -58,7 +58,7 @@ fn the_example_refuses_and_marks() {
     assert!(lines < 50, "it is to stay a page: {lines} lines");
 }
 
-/// Refuses every other packet, and counts unless somebody only asks.
+/// An ingress stage that drops every other packet, and counts packets except in a dry run.
 struct Half(AtomicUsize);
 
 impl OwnStage for Half {
@@ -93,7 +93,7 @@ fn what_a_stage_refuses_is_counted_and_explained() {
     assert_eq!(sent, [&frames[1], &frames[3], &frames[5]].map(Clone::clone), "the others, in order");
     assert_eq!(rig.dropped()[DropReason::OwnStage.index()], 4);
     assert_eq!(stage.0.load(Ordering::Relaxed), 7);
-    // The other port has no stage.
+    // The other port has no ingress stage.
     rig.send(1, &frames[0]);
     rig.round();
     assert_eq!(rig.outputs().len(), 1);

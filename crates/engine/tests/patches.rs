@@ -1,5 +1,5 @@
-//! Several bridges on one worker, which the test turns by hand, and the decider too: joined by patch ports, and left by ports and bridges that
-//! go.
+//! Tests of several bridges joined by patch ports, with removals of ports and bridges. The test runs worker
+//! and slow path without threads.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "helpers of tests")]
 
@@ -27,7 +27,7 @@ fn learning(ports: &[u16], seed: u64) -> Arc<Bridge> {
     Arc::new(Bridge::new(&config, seed))
 }
 
-/// Lets what is sent to one of the two arrive at the other.
+/// Joins two ports as patch ports.
 fn join(rig: &mut Rig, one: u16, other: u16) {
     rig.publish(|forwarding| {
         for (own, peer) in [(one, other), (other, one)] {
@@ -37,7 +37,7 @@ fn join(rig: &mut Rig, one: u16, other: u16) {
     });
 }
 
-/// Ports 0 and 1 are one bridge's, 2 and 3 the other's; 1 and 2 are joined.
+/// Creates two bridges with the ports 0 and 1, and 2 and 3. Ports 1 and 2 are joined.
 fn two_bridges() -> Rig {
     let (a, b) = (learning(&[0, 1], 1), learning(&[2, 3], 2));
     let room = |port: PortId| Room::Switch(Arc::clone(if port.0 < 2 { &a } else { &b }));
@@ -83,7 +83,7 @@ fn checksums_that_are_open_stay_open_between_the_ends() {
     let outputs = rig.outputs();
     let bytes = &outputs[0].1;
     assert_eq!((outputs.len(), outputs[0].0), (1, PortId(3)));
-    // The ring takes none that is open: it was completed there, once, over what stood in the field.
+    // The ring accepts no partial checksum. The checksum was completed once, over the contents of the field.
     let mut sum: u32 = bytes[34..].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -110,7 +110,7 @@ fn a_port_that_is_down_at_the_other_end_ends_packets_there() {
 
 #[test]
 fn loops_end_and_are_counted() {
-    // Bridges of ports 0 to 3 and 4 to 7, joined three times: each packet that goes round becomes two.
+    // Bridges of ports 0 to 3 and 4 to 7 are joined three times, so each packet that circulates becomes two.
     let (a, b) = (learning(&[0, 1, 2, 3], 1), learning(&[4, 5, 6, 7], 2));
     let room = |port: PortId| Room::Switch(Arc::clone(if port.0 < 4 { &a } else { &b }));
     let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3, 4, 5, 6, 7].map(PortId), room);
@@ -124,7 +124,7 @@ fn loops_end_and_are_counted() {
     rig.send(0, &broadcast);
     rig.round();
     let lost = rig.dropped();
-    // Two circles, each cut after 31 ports.
+    // Two loops are cut after 31 ports each.
     assert_eq!(lost[DropReason::HopLimit.index()], 2);
     rig.outputs();
     join(&mut rig, 3, 7);
@@ -160,7 +160,7 @@ struct Joined {
     served: Bridges,
 }
 
-/// Two bridges with rules: ports 0 and 1, 2 and 3, of which 1 and 2 are joined.
+/// Creates two OpenFlow bridges with the ports 0 and 1, and 2 and 3. Ports 1 and 2 are joined.
 fn with_rules() -> Joined {
     let waker = Arc::new(Waker::new().unwrap());
     let make = |number: u16, ports: &[u16]| {
@@ -188,7 +188,7 @@ impl Joined {
         self.tables[bridge].change(|own| own.modify(&mods, engine::worker::monotonic().ns)).unwrap();
     }
 
-    /// Until caches agree with the tables.
+    /// Waits until the caches agree with the tables.
     fn barrier(&mut self) {
         let done = Arc::new(AtomicBool::new(false));
         let tells = Arc::clone(&done);
@@ -199,7 +199,7 @@ impl Joined {
         }
     }
 
-    /// The first bridge's port is the second one's from now on, where it is number 9.
+    /// Moves a port from the first bridge to the second, where it gets the number 9.
     fn moves(&mut self, id: u16) {
         let (port, bridge) = (PortId(id), Arc::clone(&self.bridges[1]));
         let desc = PortDesc {
@@ -253,7 +253,7 @@ fn rules_of_both_bridges_are_met_and_each_caches_its_own() {
 #[test]
 fn a_loop_through_the_decider_ends_as_well() {
     let mut joined = with_rules();
-    // What comes back goes there again, and each time controllers want a copy: none of it is cached.
+    // A packet that comes back is sent again, and each pass sends a copy to controllers. No pass is cached.
     let controller = Action::Output { port: port::CONTROLLER, max_len: 64 };
     joined.add(0, 1, vec![out(2)]);
     joined.add(0, 2, vec![controller.clone(), Action::Output { port: port::IN_PORT, max_len: 0 }]);
@@ -277,7 +277,7 @@ fn the_story_goes_on_behind_the_patch() {
     assert_eq!(told.stories.len(), 2, "one for each bridge");
     let arrives = |step: &Step| matches!(step, Step::Received { port: PortId(2), .. });
     assert!(told.steps.iter().any(arrives), "{:?}", told.steps);
-    // Round and round: told as far as a packet gets.
+    // The packet loops. The explanation ends at the hop limit.
     joined.add(1, 3, vec![Action::Output { port: port::IN_PORT, max_len: 0 }]);
     joined.add(0, 2, vec![Action::Output { port: port::IN_PORT, max_len: 0 }]);
     let told = joined.rig.engine.explain(PortId(0), &frame(1, 2, 0));
@@ -286,7 +286,7 @@ fn the_story_goes_on_behind_the_patch() {
     assert_eq!(counts(&joined.rig, 2), (0, 0), "nothing is counted");
 }
 
-/// Bridges of their own, each with a flow that is cached.
+/// Creates two separate bridges with one cached megaflow each.
 fn apart() -> Joined {
     let mut two = with_rules();
     two.rig.publish(|forwarding| {
@@ -311,7 +311,7 @@ fn a_port_that_goes_takes_no_flow_of_another_bridge_along() {
     let mut two = apart();
     two.tables[0].change(|own| own.set_port(1, None));
     two.rig.send(2, &frame(1, 2, 1));
-    // What comes meanwhile is decided, and not kept.
+    // A packet that arrives meanwhile is processed without a new megaflow.
     two.rig.send(0, &frame(1, 2, 1));
     two.barrier();
     assert_eq!(two.rig.worker.flows_view().flows, 1, "the other bridge's");
@@ -333,7 +333,7 @@ fn a_port_that_goes_takes_no_flow_of_another_bridge_along() {
 #[test]
 fn a_bridge_that_goes_takes_its_own_flows_alone() {
     let mut two = apart();
-    // A packet of the bridge that goes is under way to the decider, and another one waits in its queue.
+    // A packet of the removed bridge is on its way to the slow path, and another one waits in its queue.
     two.add(0, 2, vec![out(1)]);
     two.barrier();
     two.rig.send(1, &frame(2, 1, 0));

@@ -1,4 +1,5 @@
-//! What a queue takes and the kernel refuses later is a drop, not a transmission.
+//! Tests that a packet which a queue accepts and the kernel refuses later is counted as a drop, not as
+//! transmitted.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +13,7 @@ use engine::{Engine, EngineConfig};
 use packet::{DropReason, PortId, QueueId, WorkerId};
 use port::{Batch, Capabilities, FramePool, Queue, QueueCounters, QueueState, QueueStatus};
 
-/// A queue that tells whatever the test says.
+/// A queue that reports the values that the test sets.
 struct Failing {
     refused: Arc<AtomicU64>,
     gone: bool,
@@ -50,7 +51,7 @@ impl Queue for Failing {
 #[test]
 fn what_the_kernel_refuses_is_counted_once() {
     let engine = Engine::start(&EngineConfig::default(), depot(1024)).unwrap();
-    // A queue that comes from a predecessor has a history, which is not ours to count.
+    // A queue from a predecessor has refused packets before, which must not be counted.
     let refused = Arc::new(AtomicU64::new(40));
     let queue = |gone| Box::new(Failing { refused: Arc::clone(&refused), gone });
     engine.add_queue(WorkerId(0), PortId(0), QueueId(0), queue(false)).unwrap();
@@ -67,7 +68,8 @@ fn what_the_kernel_refuses_is_counted_once() {
     let _ = engine.inspect();
     assert_eq!((drops(0, DropReason::TxFailed), drops(1, DropReason::DeviceGone)), (4, 4));
     assert_eq!(engine.port_totals(PortId(0)).tx_packets, 6, "each packet is counted once");
-    // The last ones are counted when the queue is taken away, with what never left.
+    // The last refused packets are counted when the queue is removed, together with the packets that never
+    // left.
     refused.store(45, Ordering::Relaxed);
     for port in [0, 1] {
         let gone = engine.remove_queues(PortId(port)).unwrap();

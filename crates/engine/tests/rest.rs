@@ -1,4 +1,4 @@
-//! An idle worker idles, and still answers control at once.
+//! Tests that an idle worker sleeps and still executes commands at once.
 #![allow(clippy::disallowed_methods, reason = "a test waits with patience")]
 
 mod common;
@@ -29,7 +29,7 @@ fn idle_workers_sleep() {
         assert!(begin.elapsed() < Duration::from_secs(10), "workers do not fall asleep");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Polls that found nothing, over three seconds of naps: well under a hundredth of the time.
+    // Polls without work over three seconds of sleep take well under one percent of the time.
     let spent = |cycle: usize| engine.worker_views().iter().map(|w| w.cycles[cycle]).sum::<u64>();
     let (idle, naps) = (spent(1), spent(2));
     while spent(2) - naps < 4 * sync::cpu::tsc_hz() {
@@ -38,14 +38,15 @@ fn idle_workers_sleep() {
     }
     let (idle, naps) = (spent(1) - idle, spent(2) - naps);
     assert!(idle * 100 < naps, "{idle} cycles polling in vain against {naps} asleep");
-    // Control is answered without waiting for a nap to end.
+    // Commands are executed without waiting for the timeout of a sleep.
     let begin = Instant::now();
     engine.update(|f| f.set_port(PortId(0), Some(PortView::new(Room::None, WorkerId(0)))));
     assert_eq!(engine.remove_queues(PortId(0)).unwrap().len(), 1);
     assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
 }
 
-/// A queue whose descriptor is readable although nothing can be received, as that of a device that is gone.
+/// A queue whose descriptor is readable although no packet can be received, like the queue of a deleted
+/// device.
 struct Readable(ring::RingQueue, std::os::fd::OwnedFd);
 
 impl Queue for Readable {
@@ -87,7 +88,7 @@ fn a_descriptor_that_stays_readable_does_not_keep_a_worker_awake() {
     std::thread::sleep(Duration::from_millis(200));
     let before = sleeps();
     std::thread::sleep(Duration::from_secs(2));
-    // Naps last a second.
+    // A sleep lasts a second.
     assert!(sleeps() - before < 10, "{} sleeps in two seconds", sleeps() - before);
 }
 
@@ -100,7 +101,7 @@ fn stopping_gives_every_queue_and_every_frame_back() {
     let mut far = Vec::new();
     for port in [0_u16, 1] {
         let (near, end) = ring::pair(256);
-        // Each port's queue belongs to another worker, so that packets cross the rings between them.
+        // Each port's queue belongs to another worker, so that packets cross the rings between workers.
         engine.add_queue(WorkerId(port), PortId(port), QueueId(0), Box::new(near)).unwrap();
         let view = PortView::new(room.clone(), WorkerId(port));
         engine.update(|f| f.set_port(PortId(port), Some(view)));

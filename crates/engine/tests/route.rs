@@ -1,5 +1,5 @@
-//! The engine as a router over in-memory ports: what comes out, what goes to the kernel and why, and that every packet is accounted
-//! for.
+//! Tests of the engine as a router over in-memory ports: the output packets, the packets punted to the kernel
+//! with their reasons, and the conservation of packets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ use router::{
     Verdict, Way,
 };
 
-/// Port 0 and 1 are interfaces, 2 leads into the kernel.
+/// Ports 0 and 1 are router interfaces. Port 2 is the punt TAP.
 const PORTS: [PortId; 3] = [PortId(0), PortId(1), PortId(2)];
 const INTO_KERNEL: MacAddr = MacAddr([2, 0, 0, 0, 9, 9]);
 
@@ -40,7 +40,8 @@ fn way(device: u32, gateway: Option<&str>) -> Way {
     Way { interface: device, gateway: gateway.map(ip), weight: 1 }
 }
 
-/// The tables of a router with devices 10 and 11 (its ports 0 and 1) and 12, which is none of its own.
+/// Tables of a router with the devices 10 and 11 (ports 0 and 1), and the device 12, which does not belong to
+/// the router.
 struct Tables {
     fib: Fib,
     adjacencies: Adjacencies,
@@ -129,15 +130,14 @@ fn frame(text: &str) -> Vec<u8> {
     spec::parse(&format!("eth_dst={},{text}", own(0))).unwrap()
 }
 
-/// One packet in by port 0, and all that comes out.
+/// Sends one packet to port 0 and returns all output frames.
 fn through(rig: &mut Rig, frame: &[u8]) -> Vec<(PortId, Vec<u8>)> {
     rig.send(0, frame);
     rig.round();
     rig.outputs()
 }
 
-/// Octets of the IP packet in a frame.
-/// What comes out where a frame goes in by a port, and `explain` says the same.
+/// Sends a frame to a port and returns the output frames, which must equal the result of `explain`.
 fn told_and_done(rig: &mut Rig, port: u16, bytes: &[u8]) -> Vec<(PortId, Vec<u8>)> {
     rig.send(port, bytes);
     rig.round();
@@ -152,7 +152,7 @@ fn length_of(frame: &[u8]) -> usize {
     if frame[12..14] == [0x08, 0] { be16(16) } else { 40 + be16(18) }
 }
 
-/// What a routed packet looks like: RFC 1812, 5.3.1, and RFC 8200, 3; without what fills its frame up.
+/// Returns the expected routed packet (RFC 1812, 5.3.1, and RFC 8200, 3), without padding.
 fn routed(frame: &[u8], to: MacAddr) -> Vec<u8> {
     let mut wanted = frame[..14 + length_of(frame)].to_vec();
     wanted[..6].copy_from_slice(&to.0);
@@ -177,14 +177,14 @@ fn routes_lead_to_neighbours() {
         ("ip_dst=10.0.1.2,udp", 2),
         ("ip_dst=10.0.1.3,tcp,ttl=2", 3),
         ("ip_dst=20.9.9.9,udp,len=1000", 2),
-        // By way of an IPv6 neighbour (RFC 8950).
+        // The next hop is an IPv6 neighbor (RFC 8950).
         ("ip_dst=20.1.0.1,icmp", 6),
-        // A fragment, a protocol that nobody knows.
+        // A fragment, and an unknown protocol.
         ("ip_dst=20.9.9.9,udp,frag=later", 2),
         ("ip_dst=20.9.9.9,proto=99", 2),
         ("ip_src=2001:db8::9,ip_dst=2001:db8:1::2,udp", 6),
         ("ip_src=2001:db8::9,ip_dst=2001:db8:ff:1::1,tcp,ttl=2", 7),
-        // Class E is an address like any other to Linux.
+        // Linux treats class E addresses like any other addresses.
         ("ip_src=240.0.0.1,ip_dst=20.9.9.9,udp", 2),
     ] {
         let frame = frame(text);
@@ -264,17 +264,18 @@ fn what_needs_more_is_the_kernels_as_it_came() {
         );
         assert_eq!(tables.gate.counted(class), (before.0 + 1, before.1), "{why:?}: explained only");
     }
-    // What comes in where nothing is routed has a test of its own.
+    // `NotRouted` has a separate test.
     let has_case = |why: &Punt| *why == Punt::NotRouted || cases.iter().any(|(_, case)| case == why);
     assert!(Punt::ALL.iter().all(has_case), "each reason has a case");
     rig.assert_accounted();
-    // As long as may be.
+    // The packets have the maximum length.
     for text in ["ip_dst=20.9.9.9,udp,len=1414", "ip_src=2001:db8::9,ip_dst=2001:db8:1::2,udp,len=1414"] {
         assert_eq!(through(&mut rig, &frame(text))[0].0, PORTS[1], "{text}");
     }
 }
 
-/// As Linux does (`ip_rcv`, `ip6_rcv_core`): with what stands behind the packet the frame could be longer than the way out takes.
+/// Checks that bytes after the IP packet are removed, as Linux does (`ip_rcv`, `ip6_rcv_core`). With these
+/// bytes, the frame could exceed the MTU of the output.
 #[test]
 fn what_stands_behind_a_packet_does_not_leave_with_it() {
     let config = EngineConfig::default();
@@ -327,7 +328,8 @@ fn drops_have_their_reasons() {
     rig.assert_accounted();
 }
 
-/// A packet to elsewhere does not come from this host, nor from all hosts of a link; whatever it looks like besides.
+/// Checks that a packet to another host whose source is an address of this host, or all hosts of a link, is
+/// not forwarded.
 #[test]
 fn nothing_comes_from_addresses_of_this_host() {
     let config = EngineConfig::default();
@@ -345,7 +347,8 @@ fn nothing_comes_from_addresses_of_this_host() {
             assert!(explained.steps.contains(&Step::Dropped(DropReason::MartianSource)), "{explained:?}");
         }
     }
-    // Nearly all others are told apart without a look at the list; these are looked for in it, too.
+    // The filter rejects nearly all other addresses without a list lookup. These addresses pass the filter
+    // and are looked up in the list.
     let others = (0..=u16::MAX).map(|low| {
         let [high, low] = low.to_be_bytes();
         std::net::Ipv4Addr::new(10, 7, high, low)
@@ -363,7 +366,8 @@ fn own_addresses(own: &[&str]) -> router::OwnAddresses {
     own.iter().map(|address| address.parse::<std::net::Ipv4Addr>().unwrap()).collect()
 }
 
-/// The error about a packet (RFC 792, RFC 4443), as its sender gets it: type and code, whose it is, and the packet as far as there is room.
+/// Returns the expected ICMP error about a packet (RFC 792, RFC 4443) at its sender: type and code, source
+/// address, and the quoted packet.
 fn told(frame: &[u8], from: &str, [kind, code]: [u8; 2]) -> Vec<u8> {
     let whole = length_of(frame);
     let mut icmp = vec![kind, code, 0, 0, 0, 0, 0, 0];
@@ -390,7 +394,8 @@ fn told(frame: &[u8], from: &str, [kind, code]: [u8; 2]) -> Vec<u8> {
     }
 }
 
-/// A frame from its EtherType on, without an IPv4 packet's identification and what follows from it.
+/// Returns a frame from its EtherType on, without an IPv4 packet's identification and the fields that depend
+/// on it.
 fn without_id(frame: &[u8]) -> Vec<u8> {
     let mut rest = frame[12..].to_vec();
     if rest[..2] == [8, 0] {
@@ -420,9 +425,9 @@ fn senders_are_told_what_no_route_is_for() {
         ("ip_src=10.0.0.2,ip_dst=20.3.0.1,tcp,tos=0xfc", "10.0.0.1", [3, 1], 0, 1),
         ("ip_src=10.0.0.2,ip_dst=20.4.0.1,icmp", "10.0.0.1", [3, 13], 0, 1),
         ("ip_src=10.0.0.2,ip_dst=30.0.0.1,udp,frag=first", "10.0.0.1", [3, 0], 0, 1),
-        // The way back is another, and IPv4 has the address of the interface there.
+        // The route back uses another interface, whose address is the source of an IPv4 error.
         ("ip_src=20.9.9.9,ip_dst=30.0.0.1,udp", "10.0.1.1", [3, 0], 1, 2),
-        // IPv6 has that of the interface that the packet came in by.
+        // An IPv6 error has the address of the arrival interface.
         ("ip_src=2001:db8:1::2,ip_dst=2001:db8:2::2,udp", "2001:db8::1", [1, 0], 1, 6),
         ("ip_src=2001:db8:1::2,ip_dst=2001:db8:2::2,icmpv6,len=1400", "2001:db8::1", [1, 0], 1, 6),
     ];
@@ -445,7 +450,7 @@ fn senders_are_told_what_no_route_is_for() {
         assert!(explained.steps.iter().any(by), "{text}: {:?}", explained.steps);
         assert_eq!(tables.gate.counted(PuntClass::Errors), (at, 0), "explain counts nothing");
     }
-    // RFC 1122, 3.2.2; RFC 4443, 2.4: nobody is told about errors and later fragments.
+    // RFC 1122, 3.2.2; RFC 4443, 2.4: errors and later fragments cause no error.
     let before = rig.dropped()[DropReason::NoRoute.index()];
     for text in [
         "ip_src=10.0.0.2,ip_dst=30.0.0.1,icmp,icmp_type=3",
@@ -459,7 +464,7 @@ fn senders_are_told_what_no_route_is_for() {
     let mut broken = frame("ip_src=10.0.0.2,ip_dst=30.0.0.1,udp");
     broken[24] ^= 1;
     assert_eq!(through(&mut rig, &broken), []);
-    // What is not certain is the kernel's: a neighbour that is not known, an interface that tells nobody.
+    // The kernel processes the unclear cases: an unknown neighbor, and an interface that sends no errors.
     assert_eq!(through(&mut rig, &frame("ip_src=10.0.0.77,ip_dst=30.0.0.1,udp"))[0].0, PORTS[2]);
     rig.send(1, &spec::parse(&format!("eth_dst={},ip_src=10.0.1.2,ip_dst=30.0.0.1,udp", own(1))).unwrap());
     rig.round();
@@ -483,7 +488,7 @@ fn errors_have_their_limit_and_one_address() {
     assert_eq!(tables.gate.counted(PuntClass::NoRoute), (0, 0), "the kernel has seen none");
     limited.assert_accounted();
     drop(limited);
-    // Without an address, or with several that could be it, the kernel finds one.
+    // Without an address or with several possible addresses, the kernel selects one.
     let near = |text| (ip(text), 24);
     for (addresses, goes) in [
         (vec![], PORTS[2]),
@@ -501,8 +506,8 @@ fn errors_have_their_limit_and_one_address() {
     }
 }
 
-/// A flood of one kind has its limit, and the others theirs.
-/// A device whose packets all pass the kernel shows it those, too, that nobody routes: somebody may listen there.
+/// Checks that a device whose packets all pass the kernel also punts packets that are not routed, because a
+/// local process may need them.
 #[test]
 fn where_nothing_is_routed_the_kernel_has_what_comes_in_by_a_tap() {
     let config = EngineConfig::default();
@@ -544,7 +549,7 @@ fn one_kind_of_punts_does_not_starve_another() {
     assert_eq!(tables.gate.counted(PuntClass::NoRoute).1, 500 - out as u64);
     assert_eq!(rig.dropped()[DropReason::PuntLimit.index()], 500 - out as u64);
     assert_eq!(through(&mut rig, &frame("ip_dst=10.0.1.1,tcp")).len(), 1, "for this host");
-    // So has each protocol of those that are for the link.
+    // Each link-local protocol has its own limit as well.
     let hello = frame("ip_dst=224.0.0.5,ip_proto=89");
     let hellos: usize = (0..500).map(|_| through(&mut rig, &hello).len()).sum();
     assert!((64..200).contains(&hellos), "{hellos}");
@@ -554,7 +559,7 @@ fn one_kind_of_punts_does_not_starve_another() {
     assert_eq!(tables.gate.counted(PuntClass::Ospf), (hellos as u64, 500 - hellos as u64));
     assert_eq!(tables.gate.counted(PuntClass::Rip), (1, 0));
     rig.assert_accounted();
-    // Without a way into the kernel they are told apart from those over a limit.
+    // Without a punt TAP, the drops have another reason than drops at a limit.
     drop(rig);
     let alone = Router { kernel: None, ..tables.router() };
     let mut rig = self::rig(&config, alone);
@@ -578,25 +583,26 @@ fn flows_share_ways_and_stay_on_them() {
         assert!((60..140).contains(&share), "a quarter of 400: {share}");
     }
     assert_eq!(towards(&mut rig), before);
-    // One of them goes: its flows move, and no others but one in a hundred.
+    // After the removal of one next hop, only its flows move, plus at most one in a hundred of the others.
     let fewer = Path::Ways([2, 3, 5].map(|n| way(11, Some(&format!("10.0.1.{n}")))).into());
     rig.worker.while_offline(|| tables.set(ip("20.7.0.0"), 16, &fewer));
     let after = towards(&mut rig);
     let moved = before.iter().zip(&after).filter(|(one, other)| one != other).count();
     let lost = before.iter().filter(|to| **to == neighbour(4)).count();
     assert!(lost <= moved && moved <= lost + 4, "{moved} of {lost}");
-    // A neighbour's new address is one write for all routes over it.
+    // A neighbor's new address is one write for all routes that use the neighbor.
     rig.worker.while_offline(|| tables.adjacencies.resolve(11, ip("10.0.1.2"), Some(neighbour(99))));
     let renamed: Vec<MacAddr> =
         after.iter().map(|to| if *to == neighbour(2) { neighbour(99) } else { *to }).collect();
     assert_eq!(towards(&mut rig), renamed);
-    // All fragments of a packet go one way, whatever their ports.
+    // All fragments of a packet use one next hop, regardless of their ports.
     let fragment = |which| frame(&format!("ip_dst=20.7.0.1,udp,src_port=5,frag={which}"));
     let ways = ["first", "later"].map(|which| through(&mut rig, &fragment(which))[0].1[..6].to_vec());
     assert_eq!(ways[0], ways[1]);
 }
 
-/// Packets of all kinds in one burst: each fares as it does alone, and those of a port leave in the order in which they came.
+/// Checks that packets of all kinds in one burst are processed like single packets, and packets of a port
+/// leave in their order.
 #[test]
 fn a_mixed_burst_keeps_its_order() {
     let config = EngineConfig::default();
@@ -634,7 +640,8 @@ fn a_mixed_burst_keeps_its_order() {
     rig.assert_accounted();
 }
 
-/// A VLAN of port 0 is an interface of its own (number 2, device 20), whose mirror in the kernel is behind port 3.
+/// Checks that a VLAN of port 0 is an interface (number 2, device 20), whose mirror in the kernel is behind
+/// port 3.
 #[test]
 fn vlans_are_interfaces() {
     let config = EngineConfig::default();
@@ -660,26 +667,28 @@ fn vlans_are_interfaces() {
     let for_vlan = |text: &str| spec::parse(&format!("eth_dst={mac},{text}")).unwrap();
     let mut ask = |port: u16, bytes: &[u8]| told_and_done(&mut rig, port, bytes);
     for text in ["ip_dst=10.0.1.2,udp", "ip_src=2001:db8:5::2,ip_dst=2001:db8:1::2,udp"] {
-        // In by the VLAN, out without a tag.
+        // The packet arrives on the VLAN and leaves without a tag.
         let last = if text.contains("::") { 6 } else { 2 };
         let frame = for_vlan(text);
         assert_eq!(ask(0, &tagged(&frame, 100)), [(PORTS[1], routed(&frame, neighbour(last)))], "{text}");
-        // To the port's own address, not the VLAN's; in a VLAN that is nobody's: the kernel's at the port.
+        // A tagged packet to the port's own MAC address is dropped. A packet of an unknown VLAN is punted at
+        // the port.
         assert_eq!(ask(0, &tagged(&self::frame(text), 100)), []);
         let other = tagged(&self::frame(text), 101);
         assert_eq!(ask(0, &other).iter().map(|(port, _)| *port).collect::<Vec<_>>(), [PORTS[2]]);
     }
     for text in ["ip_dst=10.0.5.2,udp,len=200", "ip_src=2001:db8:1::2,ip_dst=2001:db8:5::2,tcp,len=200"] {
-        // In by port 1, out by the VLAN.
+        // The packet arrives on port 1 and leaves by the VLAN.
         let frame = spec::parse(&format!("eth_dst={},{text}", own(1))).unwrap();
         let mut wanted = routed(&frame, neighbour(20));
         wanted[6..12].copy_from_slice(&mac.0);
         assert_eq!(ask(1, &frame), [(PORTS[0], tagged(&wanted, 100))], "{text}");
     }
-    // The VLAN's own length counts, not the port's.
+    // The MTU of the VLAN applies, not the MTU of the port.
     let long = spec::parse(&format!("eth_dst={},ip_dst=10.0.5.2,udp,len=1315", own(1))).unwrap();
     assert_eq!(ask(1, &long)[0].0, PORTS[2]);
-    // What is the kernel's goes to the mirror, without the tag; what the kernel sends there leaves with it.
+    // Packets for the kernel go to the mirror without the tag. Packets that the kernel sends to the mirror
+    // leave with the tag.
     for frame in [
         for_vlan("arp,arp_tpa=10.0.5.1"),
         spec::parse("arp,arp_tpa=10.0.5.1").unwrap(),
@@ -689,13 +698,14 @@ fn vlans_are_interfaces() {
     }
     let reply = spec::parse("eth_dst=02:00:00:00:02:14,arp,arp_op=2").unwrap();
     assert_eq!(ask(3, &reply), [(PORTS[0], tagged(&reply, 100))]);
-    // The port itself is as it was.
+    // The port itself works as before.
     let frame = frame("ip_dst=10.0.1.2,udp");
     assert_eq!(ask(0, &frame), [(PORTS[1], routed(&frame, neighbour(2)))]);
     rig.assert_accounted();
 }
 
-/// Two tags of port 0 are an interface (number 2, device 20), a customer's tag behind a provider's; the provider's alone is nobody's.
+/// Checks that two tags of port 0 are an interface (number 2, device 20), with an inner customer tag and an
+/// outer provider tag. The provider tag alone selects no interface.
 #[test]
 fn two_tags_are_an_interface() {
     for service in [true, false] {
@@ -727,7 +737,8 @@ fn two_tags_are_an_interface() {
         let mut ask = |port: u16, bytes: &[u8]| told_and_done(&mut rig, port, bytes);
         let frame = spec::parse(&format!("eth_dst={mac},ip_dst=10.0.1.2,udp")).unwrap();
         assert_eq!(ask(0, &with(&frame, service, 100, 20)), [(PORTS[1], routed(&frame, neighbour(2)))]);
-        // Another tag of either kind, the other kind of a provider's, one alone: the port's, where they are no IP packets.
+        // Other tags of either kind, the other kind of outer tag, and a single tag belong to the port, where
+        // they are not IP packets.
         let own =
             spec::parse("ip_dst=10.0.1.2,udp").map(|bytes| [&own(0).0[..], &bytes[6..]].concat()).unwrap();
         let alone = [&own[..12], &kind(service), &[0, 100], &own[12..]].concat();
@@ -740,7 +751,7 @@ fn two_tags_are_an_interface() {
         let mut wanted = routed(&frame, neighbour(20));
         wanted[6..12].copy_from_slice(&mac.0);
         assert_eq!(ask(1, &frame), [(PORTS[0], leaves(&wanted))]);
-        // The kernel's, in and out.
+        // Packets for and from the kernel.
         let arp = spec::parse(&format!("eth_dst={mac},arp,arp_tpa=10.0.5.1")).unwrap();
         assert_eq!(ask(0, &with(&arp, service, 100, 20)), [(PortId(3), arp)]);
         let reply = spec::parse("eth_dst=02:00:00:00:02:14,arp,arp_op=2").unwrap();
@@ -756,7 +767,7 @@ fn rules_choose_tables() {
     let mut other = Tables::new(&config);
     other.set(ip("20.0.0.0"), 8, &Path::Ways(vec![way(11, Some("10.0.1.3"))]));
     other.set(ip("20.10.0.0"), 16, &Path::Throw);
-    // Two tables of one router have one list of neighbours; this one was made like the first one's.
+    // The tables of one router share one list of neighbors. This table was created like the first one.
     let selector = Selector::ALL.from(ip("10.9.0.0"), 16);
     let lookups = vec![
         Lookup::say(Selector::ALL.tos(0x20), Verdict::Blackhole),
@@ -776,7 +787,7 @@ fn rules_choose_tables() {
     assert_eq!(to(&mut rig, "ip_src=10.9.1.1,ip_dst=20.10.0.1,udp"), Some(neighbour(2)), "the next table");
     assert_eq!(to(&mut rig, "ip_src=10.9.1.1,ip_dst=20.9.0.1,udp,tos=0x20"), None, "by its service");
     assert_eq!(to(&mut rig, "ip_src=10.8.1.1,ip_dst=10.0.1.2,udp"), None, "no rule is for it");
-    // A burst of them all, in order.
+    // One burst contains all of these packets, in order.
     let sources = ["10.9.1.1", "10.8.1.1", "10.9.1.1", "10.8.1.1", "10.9.1.2"];
     for source in sources {
         rig.send(0, &frame(&format!("ip_src={source},ip_dst=20.9.0.1,udp")));
@@ -789,7 +800,8 @@ fn rules_choose_tables() {
 }
 
 proptest! {
-    /// Whatever comes, something is said of it, and what is sent on has one hop less and a checksum that holds.
+    /// Checks for arbitrary frames that a result is recorded, and that a forwarded packet has a decremented
+    /// hop limit and a valid checksum.
     #[test]
     fn no_frame_is_lost_without_a_reason(
         base in prop_oneof![
@@ -811,7 +823,8 @@ proptest! {
         let out = through(&mut rig, &bytes);
         rig.assert_accounted();
         prop_assert_eq!(out.len() + usize::try_from(rig.dropped().iter().sum::<u64>()).unwrap(), 1);
-        // An explanation makes the packet's key, whatever it is; the worker only that of one that is not plain.
+        // An explanation always extracts the flow key. The worker extracts it only for packets that are not
+        // plain.
         let explained = rig.worker.while_offline(|| rig.engine.explain(PORTS[0], &bytes));
         prop_assert_eq!(&explained.outputs, &out);
         for (reason, dropped) in DropReason::ALL.iter().zip(rig.dropped()) {

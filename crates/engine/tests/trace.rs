@@ -1,4 +1,5 @@
-//! Traces tell the whole way of a packet, whichever workers it meets, and the truth about frames that cannot be read.
+//! Tests of traces: the report contains the whole path of a packet over several workers, and is correct for
+//! frames that cannot be parsed.
 #![allow(clippy::disallowed_methods, reason = "a test waits with patience")]
 
 mod common;
@@ -15,7 +16,7 @@ use packet::{DropReason, PortId, QueueId, WorkerId};
 use port::{Batch, Queue, ring};
 use switch::Bridge;
 
-/// The next traced packet of any worker.
+/// Returns the next trace report of any worker.
 fn next(rings: &mut [sync::spsc::Consumer<Box<Traced>>]) -> Box<Traced> {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(10) {
@@ -44,7 +45,7 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
     engine.add_queue(WorkerId(0), PortId(1), QueueId(0), Box::new(near1)).unwrap();
     engine.update(|f| {
         let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
-        // The queue's own worker keeps nothing.
+        // The queue's own worker processes no packet.
         view.spread = Some(Arc::new([WorkerId(1); engine::state::SPREAD_BUCKETS]));
         f.set_port(PortId(0), Some(view));
         f.set_port(PortId(1), Some(PortView::new(Room::Switch(bridge.clone()), WorkerId(0))));
@@ -73,7 +74,7 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
     engine.end_trace(engine.generation());
 }
 
-/// Whoever sends right after a trace was armed finds the packet in it, although every worker slept until then.
+/// Checks that a packet sent directly after the start of a trace is traced, although every worker was asleep.
 #[test]
 fn the_first_packet_after_arming_is_traced() {
     let depot = depot(1024);
@@ -125,7 +126,7 @@ fn a_frame_that_cannot_be_read_does_not_borrow_the_key_of_the_one_before() {
         matches!(broken.steps.last(), Some(Step::Dropped(reason)) if *reason != DropReason::NoRoom),
         "{broken:?}"
     );
-    // A filter that asks for more than the port is not met by it.
+    // The packet does not match a filter that selects more than the port.
     rig.worker.while_offline(|| rig.engine.end_trace(rig.engine.generation()));
     rig.worker.round_with_commands();
     let filter =

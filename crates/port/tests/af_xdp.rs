@@ -1,4 +1,5 @@
-//! AF_XDP over veth pairs on the real kernel: echo at all sizes, hand-over under traffic, and a device that goes away.
+//! Tests of AF_XDP over veth pairs on the real kernel: echo at all sizes, hand-over under traffic, and the
+//! deletion of a device.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -12,7 +13,7 @@ use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll,
 use port::veth::{self, VethConfig};
 use port::{Batch, Depot, FrameMemory, FramePool, Queue, QueueState};
 
-/// A lab: our namespace with the near end, a host's namespace with the far end.
+/// A lab: a namespace with the near end, and a host's namespace with the far end.
 struct Lab {
     ours: Space,
     host: Space,
@@ -45,7 +46,7 @@ fn send_all(queue: &mut AfXdpQueue, pool: &mut FramePool, batch: &mut Batch) {
     panic!("{} packets could not be sent", batch.len());
 }
 
-/// Sends frames from the host, echoes them, and returns what the host got back.
+/// Sends frames from the host, echoes them, and checks the frames that the host receives.
 fn echo(lab: &Lab, queue: &mut AfXdpQueue, pool: &mut FramePool, sizes: &[usize]) {
     let wire = lab.host.run(|| Wire::open("far0"));
     for (n, size) in (0..).zip(sizes) {
@@ -75,7 +76,7 @@ fn frames_of_all_sizes_are_echoed() {
     let mut pool = depot.pool();
     let mut queue = open(&lab, &mut pool);
     let status = queue.status();
-    // It is not tried in vain.
+    // Zero copy is not tried, because the driver reports no support.
     assert_eq!(
         (status.zero_copy, &status.reasons[..]),
         (false, &["the driver has no zero copy".to_owned()][..])
@@ -141,7 +142,7 @@ fn hand_over_under_traffic_loses_nothing() {
     let (mut sent, mut next, mut back) = (0, 0, 0);
     let mut depots = vec![depot];
     for round in 0..8 {
-        // Frames stand in the receive ring, in the transmit ring and inside the kernel while the owner changes.
+        // Frames are in the receive ring, in the transmit ring and inside the kernel while the owner changes.
         for _ in 0..if round == 0 { 900 } else { 256 } {
             wire.send(&frame(sent, 64));
             sent += 1;
@@ -246,7 +247,7 @@ fn every_queue_has_its_own_socket_also_when_busy_polling() {
         })
         .collect();
     let wire = host.run(|| Wire::open("far0"));
-    // The kernel spreads by a hash of the flow: different UDP ports reach all queues sooner or later.
+    // The kernel distributes packets by a hash of the flow. Different UDP ports reach all queues eventually.
     let mut seen = [false; 3];
     for n in 0..200 {
         let mut bytes = frame(n, 64);
@@ -304,13 +305,13 @@ fn what_cannot_be_opened_says_why() {
     let busy = fail(AfXdpConfig::new("near0", 0));
     assert!(matches!(busy.cause, AfXdpCause::QueueBusy), "{busy}");
     Box::new(first).close(&mut pool);
-    // The kernel needs a moment to let go; opening waits for it.
+    // The kernel releases the queue after some time, for which the open waits.
     let again = open(&lab, &mut pool);
     close_and_count(again, pool, &depot, 8192);
 }
 
-/// A queue that calls itself zero-copy: veth devices have none, so that the frames go the way of a zero-copy queue's, and the kernel's
-/// side is that of copy mode.
+/// Returns a queue that is marked as zero-copy. veth devices have no zero copy, so the frames take the path
+/// of a zero-copy queue while the kernel uses copy mode.
 fn as_if_zero_copy(queue: AfXdpQueue, depot: &Depot) -> AfXdpQueue {
     let given = AfXdpHandOver { zero_copy: true, ..queue.hand_over() };
     AfXdpQueue::from_hand_over(depot.memory().clone(), given).unwrap()
@@ -325,7 +326,7 @@ fn frames_of_a_closed_zero_copy_queue_are_free_when_its_queue_is() {
     let depot = depot(8192);
     let mut pool = depot.pool();
     let queue = as_if_zero_copy(open(&lab, &mut pool), &depot);
-    // A duplicate keeps the kernel's side alive, as its deferred release would.
+    // The duplicate keeps the kernel's socket alive, like a deferred release.
     let held = queue.fd().try_clone_to_owned().unwrap();
     let owned = queue.frames_owned() as usize;
     Box::new(queue).close(&mut pool);
@@ -333,14 +334,14 @@ fn frames_of_a_closed_zero_copy_queue_are_free_when_its_queue_is() {
     depot.end_quarantine();
     assert_eq!((depot.quarantined(), depot.available()), (owned, 8192 - owned), "the queue is not free");
     drop(held);
-    // The kernel releases a closed socket's queue from its work queue, long before the frames are freed by time.
+    // The kernel's work queue releases a closed socket's queue long before the frames are freed by time.
     let freed = testbed::wait_until("the queue to be free", port::quarantine::HOLD / 2, || {
         depot.end_quarantine();
         depot.quarantined() == 0
     });
     freed.unwrap();
     assert_eq!(depot.available(), 8192);
-    // The port's own next socket tells, too.
+    // The port's own next socket also ends the quarantine.
     let queue = as_if_zero_copy(open(&lab, &mut pool), &depot);
     Box::new(queue).close(&mut pool);
     assert_eq!(depot.quarantined(), owned);

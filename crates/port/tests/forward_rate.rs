@@ -1,5 +1,6 @@
-//! What forwarding between two AF_XDP ports costs the worker, in processor time a packet (so other load on the machine matters
-//! little): `cargo test --release -p port --test forward_rate -- --ignored --nocapture`.
+//! Measurement of the worker's CPU time per packet for forwarding between two AF_XDP ports, which other load
+//! on the machine hardly affects: `cargo test --release -p port --test forward_rate -- --ignored
+//! --nocapture`.
 #![allow(unsafe_code, reason = "reads the thread's processor time")]
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "a failure is the test's")]
 

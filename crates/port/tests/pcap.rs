@@ -1,5 +1,5 @@
-//! Capture files: what is written is read, other programs' formats are read, broken files end in an error, and the port replays
-//! in time and records.
+//! Tests of capture files: written files are read, formats of other programs are read, malformed files lead
+//! to an error, and the port replays in time and records.
 #![allow(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod common;
@@ -115,7 +115,7 @@ fn what_is_no_ethernet_capture_is_named() {
     assert!(matches!(read_all(&huge), Err(PcapError::Broken { .. })));
 }
 
-/// A directory that is removed also after a failure.
+/// A directory that is removed when the value is dropped, also after a failure.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -172,7 +172,7 @@ fn a_port_replays_in_time_loops_and_records() {
     assert!(!queue.has_pending(), "the next is due in a nanosecond of the test's clock");
     assert!(common::wait(queue.wait_fd().unwrap(), 1000), "and then the timer wakes");
     assert_eq!(receive(&mut queue, 210), &want[1..]);
-    // The second round begins one mean gap after the last packet of the first.
+    // The second round begins one mean interval after the last packet of the first.
     assert_eq!(receive(&mut queue, 299), &want[..0]);
     assert_eq!(receive(&mut queue, 1_000_000), want);
     assert!(queue.is_finished() && !queue.has_pending());

@@ -1,5 +1,5 @@
-//! TAP on the real kernel: large TCP segments cross whole in both directions, are segmented where they must be, and the
-//! queue survives hand-over, an interface that is down, and one that is gone.
+//! Tests of TAP on the real kernel: large TCP segments cross unsegmented in both directions and are segmented
+//! where required. The queue survives a hand-over, an interface that is down, and a deleted interface.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -32,13 +32,14 @@ fn tap(space: &Space, name: &str, last: u8, mtu: u32, queues: u32) -> Tap {
     tap
 }
 
-/// Forwards between two queues until told to stop; returns the largest packet and the most segments seen.
+/// Forwards between two queues until stopped. Records the length of the largest packet and the largest number
+/// of segments.
 struct Wire<'a> {
     pool: FramePool,
     stop: &'a AtomicBool,
     largest: usize,
     unfinished: usize,
-    /// Complete everything in software, as for a port without offloads.
+    /// Whether all offloads are completed in software, as for a port without offloads.
     software: bool,
 }
 
@@ -77,7 +78,7 @@ impl Wire<'_> {
     }
 }
 
-/// Stops the wire also when an assertion fails, so that the test ends.
+/// Stops the wire when dropped, also after a failed assertion, so that the test ends.
 struct Stopper<'a>(&'a AtomicBool);
 
 impl Drop for Stopper<'_> {
@@ -86,7 +87,8 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// Two hosts behind TAPs transfer a megabyte each way over TCP and datagrams over UDP; returns what the wire saw.
+/// Transfers a megabyte in each direction over TCP, and datagrams over UDP, between two hosts behind TAPs.
+/// Returns the maxima that the wire recorded.
 fn transfer(software: bool) -> (usize, usize) {
     let (left, right) = (Space::new(), Space::new());
     let mut a = tap(&left, "tap0", 1, 1500, 1).queues.remove(0);
@@ -157,7 +159,7 @@ fn send_one(queue: &mut TapQueue, pool: &mut FramePool, bytes: &[u8]) {
     queue.kick(pool);
 }
 
-/// The next packet of [`frame`], leaving out what the kernel says by itself.
+/// Returns the next packet of [`frame`], without packets that the kernel sends by itself.
 fn next(queue: &mut TapQueue, pool: &mut FramePool) -> Option<Vec<u8>> {
     loop {
         let mut batch = Batch::new();
@@ -273,10 +275,10 @@ fn a_persistent_tap_outlives_its_queues_with_what_was_set_on_it() {
     let change = port::link::LinkChange { mtu: Some(1400), mac: Some(mac), ..Default::default() };
     space.run(|| port::link::set(index, &change)).unwrap();
     drop((tap, control));
-    // Nobody is there: it has no carrier, and everything else.
+    // No process uses the interface, so it has no carrier. All other settings are unchanged.
     let left = find().unwrap();
     assert_eq!((left.ifindex, left.mtu, left.mac, left.running), (index, 1400, Some(mac), false));
-    // Only one that asks for it gets it, and finds it as it was.
+    // Only a persistent configuration adopts the interface, with its settings.
     assert!(matches!(
         Tap::create(&TapConfig { persistent: false, ..config.clone() }),
         Err(TapError::Exists { .. })
@@ -284,7 +286,7 @@ fn a_persistent_tap_outlives_its_queues_with_what_was_set_on_it() {
     let again = Tap::create(&config).unwrap();
     assert_eq!((again.link.ifindex, again.link.mtu, again.link.mac), (index, 1400, Some(mac)));
     assert!(find().unwrap().running);
-    // A device that is not of our making is nobody's to take.
+    // A device that does not belong to Trivium is not adopted.
     space
         .run(|| port::link::set(index, &port::link::LinkChange { alias: Some("mine"), ..Default::default() }))
         .unwrap();

@@ -1,4 +1,4 @@
-//! veth pairs, links and the watch on the real kernel.
+//! Tests of veth pairs, links and the watch on the real kernel.
 #![allow(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod common;
@@ -61,11 +61,11 @@ fn a_pair_is_made_as_configured_and_adopted() {
         }
         assert!(!far["rx-vlan-hw-parse"] && !far["tx-vlan-hw-insert"] && far["rx-gro"]);
         for (address, _) in &addresses {
-            // Bound only if the address is there, and no longer tentative.
+            // The bind succeeds only if the address exists and is no longer tentative.
             std::net::UdpSocket::bind((*address, 0)).unwrap();
         }
     });
-    // Changed behind our back, then adopted: as configured again.
+    // The far end is changed and then adopted, which restores the configuration.
     host.run(|| {
         link::set(
             made.far.ifindex,
@@ -121,7 +121,7 @@ fn what_is_not_ours_is_left_alone() {
     });
 }
 
-/// Events until `done` says that enough was seen.
+/// Returns events until `done` returns true.
 fn events(watch: &mut LinkWatch, done: impl Fn(&[LinkEvent]) -> bool) -> Vec<LinkEvent> {
     let mut seen = Vec::new();
     while !done(&seen) {
@@ -162,7 +162,8 @@ fn changes_of_links_are_reported() {
     assert!(!watch.needs_resync());
 }
 
-/// The kernel tells of family AF_BRIDGE that a port of a Linux bridge is deleted when the device leaves it.
+/// Checks that a device which leaves a Linux bridge still exists. The kernel reports the deletion of the
+/// bridge port in family AF_BRIDGE.
 #[test]
 fn a_device_that_leaves_a_linux_bridge_is_there_still() {
     if !privileged("a_device_that_leaves_a_linux_bridge_is_there_still") {

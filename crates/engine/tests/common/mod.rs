@@ -1,4 +1,4 @@
-//! Engines over in-memory ports for tests: the far end of each port's wire is in the test's hands.
+//! Engines over in-memory ports for tests. The test holds the far end of each port's link.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, reason = "test code; each test file uses its part")]
 
 pub mod rules;
@@ -13,7 +13,7 @@ use port::ring::{self, RingQueue};
 use port::{Batch, Depot, FrameMemory, FramePool, HugePages, MemoryConfig, Queue};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 
-/// An engine with one worker that the test turns by hand, and the far ends of its ports.
+/// An engine with one worker that the test runs without a thread, and the far ends of its ports.
 pub struct Rig {
     pub engine: Engine,
     pub worker: Worker,
@@ -41,7 +41,7 @@ impl Rig {
         Self::with(&EngineConfig::default(), &ports, |_| Room::Switch(room.clone()))
     }
 
-    /// Ports with the rooms that `room` says.
+    /// Creates ports with the functions that `room` returns.
     pub fn with(config: &EngineConfig, ports: &[PortId], room: impl Fn(PortId) -> Room) -> Self {
         let depot = depot(8192);
         let config = EngineConfig { mode: PollMode::Busy, ..config.clone() };
@@ -64,7 +64,7 @@ impl Rig {
         self.worker.while_offline(|| engine.update(change));
     }
 
-    /// Puts a frame on the wire of `port`.
+    /// Sends a frame to `port`.
     pub fn send(&mut self, port: u16, frame: &[u8]) {
         let mut batch = Batch::new();
         batch.push(self.pool.alloc_copy(frame).unwrap());
@@ -75,7 +75,7 @@ impl Rig {
         self.worker.round()
     }
 
-    /// What has come out of each port since the last call.
+    /// Returns the output frames of each port since the last call.
     pub fn outputs(&mut self) -> Vec<(PortId, Vec<u8>)> {
         let mut all = Vec::new();
         for (port, far) in (0_u16..).zip(&mut self.far) {
@@ -104,7 +104,7 @@ impl Rig {
         sum
     }
 
-    /// received + copies = transmitted + punted + dropped
+    /// Checks that received + copies = transmitted + punted + dropped.
     pub fn assert_accounted(&self) {
         let t = self.totals();
         let sum = |f: fn(&PortTotals) -> u64| t.iter().map(f).sum::<u64>();
@@ -116,7 +116,7 @@ impl Rig {
     }
 }
 
-/// A frame of UDP over IPv4 from host `src` to host `dst`.
+/// Returns a UDP over IPv4 frame from host `src` to host `dst`.
 pub fn frame(src: u8, dst: u8, sequence: u32) -> Vec<u8> {
     let mut f = vec![0; 64];
     f[..6].copy_from_slice(&[2, 0, 0, 0, 0, dst]);

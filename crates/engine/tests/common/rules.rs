@@ -1,4 +1,4 @@
-//! A bridge that goes by rules, with a worker and a decider that the test turns by hand.
+//! An OpenFlow bridge with a worker and a slow path that the test runs without threads.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ pub struct Switch {
     bridges: Bridges,
 }
 
-/// OpenFlow's number of the engine's port `n` is `n + 1`.
+/// Creates a pipeline. Port `n` of the engine has the OpenFlow port number `n + 1`.
 fn pipeline(ports: u16) -> Pipeline {
     let mut pipeline = Pipeline::new();
     for id in 0..ports {
@@ -77,7 +77,7 @@ impl Switch {
         self.tables.change(|pipeline| pipeline.modify(mods, engine::worker::monotonic().ns)).unwrap();
     }
 
-    /// A bridge of this number without ports, whose decider is the same.
+    /// Creates another bridge with this number and without ports, on the same slow path.
     pub fn another_bridge(&self, number: u16) -> Arc<FlowTables> {
         let tables = Arc::new(FlowTables::new(number, pipeline(0), Arc::clone(&self.waker)));
         let bridge = Arc::new(Bridge::new(&transparent(1), 7));
@@ -86,7 +86,7 @@ impl Switch {
         tables
     }
 
-    /// The decider ends, and another one begins with what it knew.
+    /// Ends the slow path and starts a successor with its known megaflows.
     pub fn succeed(&mut self) {
         let begin = |known: &[KnownFlow]| {
             let (waker, bridges) = (Arc::clone(&self.waker), Arc::clone(&self.bridges));
@@ -100,7 +100,7 @@ impl Switch {
         self.rig.worker.round_with_commands();
     }
 
-    /// Turns worker and decider until neither has anything to do.
+    /// Runs worker and slow path until neither has work.
     pub fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < 3 {

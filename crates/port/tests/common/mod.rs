@@ -1,5 +1,5 @@
-//! What the tests against a real kernel share: namespaces of their own that are removed also after a failure, a visible
-//! skip without privilege, and a tiny XDP program that steers frames to sockets.
+//! Helpers of tests against the real kernel: namespaces that are removed also after a failure, a visible skip
+//! without privileges, and a small XDP program that redirects frames to sockets.
 #![allow(unsafe_code, reason = "raw bpf(2) to attach a five-instruction program")]
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "a failure is the test's")]
 #![allow(dead_code, reason = "each test binary uses a part")]
@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use port::{Batch, Depot, FrameMemory, FramePool, HugePages, MemoryConfig, Queue, netns};
 
-/// Returns whether this process may make namespaces and devices. If not, the skip is recorded; in CI that is a failure.
+/// Returns whether this process may create namespaces and devices. If not, the skip is recorded, which is a
+/// failure in CI.
 pub fn privileged(part: &str) -> bool {
     if !testbed::privileged() {
         testbed::skip(&format!("{part} needs root (namespaces, devices)"));
@@ -20,7 +21,8 @@ pub fn privileged(part: &str) -> bool {
     testbed::privileged()
 }
 
-/// A network namespace of this test, bound to a file so that it can be entered; gone when dropped.
+/// A network namespace of a test, bound to a file so that it can be entered. The namespace is removed when
+/// the value is dropped.
 pub struct Space {
     name: String,
     path: PathBuf,
@@ -60,7 +62,7 @@ impl Space {
         netns::Netns::Name(self.name.clone())
     }
 
-    /// Runs `work` inside.
+    /// Runs `work` inside the namespace.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         netns::within(&self.path, work).unwrap()
     }
@@ -69,7 +71,7 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         let path = std::ffi::CString::new(self.path.to_str().unwrap()).unwrap();
-        // SAFETY: a valid path; the namespace dies with its last user.
+        // SAFETY: a valid path; the namespace ends with its last user.
         unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
         let _ = std::fs::remove_file(&self.path);
     }
@@ -89,14 +91,14 @@ pub fn bytes_of(packet: &port::Packet, memory: &FrameMemory) -> Vec<u8> {
     bytes
 }
 
-/// Waits until `queue` can be read, at most `milliseconds`.
+/// Waits at most `milliseconds` until `fd` is readable.
 pub fn wait(fd: BorrowedFd<'_>, milliseconds: i32) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid entry.
     unsafe { libc::poll(&raw mut poll, 1, milliseconds) == 1 }
 }
 
-/// Receives until `enough` packets are there or nothing comes for a second.
+/// Receives until `enough` packets have arrived or none arrives for a second.
 pub fn collect(queue: &mut dyn Queue, pool: &mut FramePool, enough: usize) -> Batch {
     let mut batch = Batch::new();
     while batch.len() < enough {
@@ -111,7 +113,7 @@ pub fn collect(queue: &mut dyn Queue, pool: &mut FramePool, enough: usize) -> Ba
     batch
 }
 
-/// Attributes of bpf(2), as far as they are used here.
+/// Attributes of bpf(2), as far as used here.
 #[repr(C)]
 struct Bpf([u8; 144]);
 
@@ -120,17 +122,18 @@ fn bpf(command: i32, fields: &[(usize, &[u8])]) -> std::io::Result<i32> {
     for (at, bytes) in fields {
         attributes.0[*at..*at + bytes.len()].copy_from_slice(bytes);
     }
-    // SAFETY: the structure is as long as said; pointers in it are valid for the call.
+    // SAFETY: the structure has the given length; pointers in it are valid for the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attributes, size_of::<Bpf>()) };
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(i32::try_from(result).unwrap()) }
 }
 
 fn owned(fd: i32) -> OwnedFd {
-    // SAFETY: a fresh descriptor.
+    // SAFETY: a new descriptor.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// A program that redirects each frame to the socket at the index of its receive queue, attached in the driver.
+/// A program that redirects each frame to the socket at the index of its receive queue, attached in driver
+/// mode.
 pub struct Steering {
     map: OwnedFd,
     _program: OwnedFd,
@@ -138,7 +141,7 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Attaches to a device of the calling thread's namespace.
+    /// Attaches the program to a device of the calling thread's namespace.
     pub fn attach(ifindex: u32) -> Self {
         let word = |value: u32| value.to_ne_bytes();
         // BPF_MAP_CREATE: type XSKMAP, key and value of 4 bytes, 64 entries.
@@ -158,7 +161,7 @@ impl Steering {
         .concat();
         let license = c"Apache-2.0";
         let address = |pointer: usize| (pointer as u64).to_ne_bytes();
-        // BPF_PROG_LOAD: type XDP, 6 instructions, with the flag that it knows fragments.
+        // BPF_PROG_LOAD: type XDP, 6 instructions, with the flag that declares support for fragments.
         let program = bpf(
             5,
             &[
@@ -170,14 +173,14 @@ impl Steering {
             ],
         )
         .unwrap();
-        // BPF_LINK_CREATE: program, device, attach type XDP, in the driver.
+        // BPF_LINK_CREATE: program, device, attach type XDP, driver mode.
         let fields = [(0, word(program.unsigned_abs())), (4, word(ifindex)), (8, word(37)), (12, word(4))];
         let fields: Vec<(usize, &[u8])> = fields.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
         let link = bpf(28, &fields).unwrap();
         Self { map: owned(map), _program: owned(program), _link: owned(link) }
     }
 
-    /// Puts a socket into the map.
+    /// Inserts a socket into the map.
     pub fn steer(&self, queue: u32, socket: BorrowedFd<'_>) {
         let value = socket.as_raw_fd().unsigned_abs();
         let (key, value) = (&raw const queue, &raw const value);
@@ -191,7 +194,7 @@ impl Steering {
     }
 }
 
-/// A raw socket on a device of the calling thread's namespace: what a host there would send and see.
+/// A raw socket on a device of the calling thread's namespace, which sends and receives like a host there.
 pub struct Wire(OwnedFd);
 
 impl Wire {
@@ -218,7 +221,8 @@ impl Wire {
         rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty()).unwrap();
     }
 
-    /// The next frame that was received (not one that was sent), or nothing for `milliseconds`.
+    /// Returns the next received frame (not a transmitted one), or `None` after `milliseconds` without a
+    /// frame.
     pub fn receive(&self, milliseconds: i32) -> Option<Vec<u8>> {
         loop {
             if !wait(self.0.as_fd(), milliseconds) {
@@ -228,12 +232,12 @@ impl Wire {
             // SAFETY: all-zero bytes are a valid address.
             let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
             let mut len = size_of::<libc::sockaddr_ll>() as u32;
-            // SAFETY: buffers are as long as said.
+            // SAFETY: the buffers have the given lengths.
             let got = unsafe {
                 let to = buffer.as_mut_ptr().cast();
                 libc::recvfrom(self.0.as_raw_fd(), to, buffer.len(), 0, (&raw mut from).cast(), &raw mut len)
             };
-            // PACKET_OUTGOING is what we sent ourselves.
+            // PACKET_OUTGOING marks frames transmitted by this host.
             if from.sll_pkttype != 4 {
                 buffer.truncate(usize::try_from(got).unwrap());
                 return Some(buffer);
@@ -242,7 +246,7 @@ impl Wire {
     }
 }
 
-/// A frame of `len` bytes of an experimental EtherType, whose payload names its number.
+/// Returns a frame of `len` bytes with an experimental EtherType, whose payload contains its number.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
     bytes.extend_from_slice(&number.to_be_bytes());
@@ -250,12 +254,12 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The number in a frame of [`frame`]; `None` for what the kernel says by itself.
+/// Returns the number in a frame of [`frame`], or `None` for frames that the kernel sends by itself.
 pub fn number(bytes: &[u8]) -> Option<u32> {
     (bytes.get(12..14)? == [0x88, 0xb5]).then(|| u32::from_be_bytes(bytes[14..18].try_into().unwrap()))
 }
 
-/// A program of two instructions that answers every frame with `verdict`.
+/// Loads a program of two instructions that returns `verdict` for every frame.
 fn verdict_program(verdict: u8) -> OwnedFd {
     let code = [[0xb7, 0, 0, 0, verdict, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
     let license = c"Apache-2.0";
@@ -271,7 +275,7 @@ fn verdict_program(verdict: u8) -> OwnedFd {
     owned(bpf(5, &fields).unwrap())
 }
 
-/// Attaches a program that drops everything, for as long as the value lives.
+/// Attaches a program that drops all frames, for the lifetime of the returned descriptors.
 pub fn attach_drop(ifindex: u32) -> (OwnedFd, OwnedFd) {
     let program = verdict_program(1);
     let number = program.as_raw_fd().unsigned_abs().to_ne_bytes();
@@ -281,7 +285,8 @@ pub fn attach_drop(ifindex: u32) -> (OwnedFd, OwnedFd) {
     (program, link)
 }
 
-/// Makes frames inside the kernel and sends them out of a device (test run with live frames).
+/// A generator that makes frames inside the kernel and transmits them on a device (test run with live
+/// frames).
 pub struct Generator(OwnedFd);
 
 impl Generator {
@@ -289,7 +294,7 @@ impl Generator {
         Self(verdict_program(3))
     }
 
-    /// Sends `frame` out of the device `count` times.
+    /// Transmits `frame` on the device `count` times.
     pub fn run(&self, ifindex: u32, frame: &[u8], count: u32) {
         let word = |value: u32| value.to_ne_bytes();
         let address = |pointer: usize| (pointer as u64).to_ne_bytes();
