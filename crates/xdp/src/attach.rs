@@ -1,6 +1,6 @@
-//! Puts a program on a device by a BPF link: the best allowed mode first, every refusal recorded
-//! in the driver's own words. The device is looked up in the network namespace of the calling
-//! thread, which may leave it afterwards.
+//! Attaches a program to a device by a BPF link. The modes are tried best first, and every refusal is
+//! recorded with the driver's error message. The device is looked up in the network namespace of the calling
+//! thread, which may leave the namespace afterwards.
 
 use std::fmt;
 use std::io;
@@ -11,14 +11,14 @@ use libbpf_rs::libbpf_sys as ffi;
 use crate::inspect::{device_text, inspect};
 use crate::{Error, Mode, log, sys};
 
-/// Which modes may be used.
+/// XDP modes that may be used to attach a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttachMode {
-    /// Native only.
+    /// Attaches in native mode only.
     Native,
-    /// Generic only.
+    /// Attaches in generic mode only.
     Generic,
-    /// Native, else generic.
+    /// Attaches in native mode, or in generic mode if native mode is refused.
     Auto,
 }
 
@@ -32,16 +32,16 @@ impl AttachMode {
     }
 }
 
-/// An attempt that a driver refused, and why.
+/// An attach attempt that a driver refused, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
-    /// The mode that was tried.
+    /// XDP mode of the attempt.
     pub mode: Mode,
-    /// Whether the program was the multi-buffer one.
+    /// Whether the attempt used the multi-buffer program.
     pub multi_buffer: bool,
-    /// The kernel's error number.
+    /// Error number that the kernel returned.
     pub errno: i32,
-    /// The driver's own words; empty if it has none.
+    /// Error message of the driver. Empty if the driver gave none.
     pub reason: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// A link and how it came about.
+/// A new link with the mode in use and the attempts that failed before.
 #[derive(Debug)]
 pub(crate) struct Linked {
     pub link: OwnedFd,
@@ -63,14 +63,15 @@ pub(crate) struct Linked {
     pub fallbacks: Vec<Fallback>,
 }
 
-/// A program that takes multi-buffer frames or not, as it says.
+/// A program that can be attached, with its multi-buffer support.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub program: BorrowedFd<'a>,
     pub multi_buffer: bool,
 }
 
-/// Attaches a program, or the other that `linear` gives where a multi-buffer one is refused.
+/// Attaches the program `first` to a device. Where a multi-buffer program is refused, attaches the program
+/// that `linear` returns.
 pub(crate) fn attach(
     ifindex: u32,
     allowed: AttachMode,
@@ -95,7 +96,7 @@ pub(crate) fn attach(
                     return Ok(Linked { link, device, mode, multi_buffer, fallbacks: tried });
                 }
                 Err(error) => {
-                    // Somebody may have been faster than us.
+                    // Another process may have attached a program since the first check.
                     refuse_foreign(ifindex, &device)?;
                     record(&mut tried, refusal(ifindex, candidate, mode, multi_buffer, &error));
                 }
@@ -105,7 +106,7 @@ pub(crate) fn attach(
     Err(Error::Attach { device, tried })
 }
 
-/// The program without multi-buffer support, loaded only when it is needed.
+/// The program without multi-buffer support, loaded only when needed.
 enum LinearProgram<F> {
     Unasked(F),
     Known(Option<OwnedFd>),
@@ -132,7 +133,7 @@ fn refuse_foreign(ifindex: u32, device: &str) -> Result<(), Error> {
     }
 }
 
-/// A second attempt in the same mode that fails for the same reason says nothing new.
+/// Adds a refusal to the list. Leaves out a second refusal in the same mode for the same reason.
 fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     let same = |earlier: &Fallback| {
         earlier.mode == refusal.mode && earlier.errno == refusal.errno && earlier.reason == refusal.reason
@@ -142,8 +143,9 @@ fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     }
 }
 
-/// A link's creation answers a bare error number. Netlink carries the driver's own words, so the
-/// same is asked once more that way, only to be told why not.
+/// Returns the refusal of an attach attempt with the driver's error message. Creating a link returns only an
+/// error number, but netlink carries the driver's message. The attach is therefore repeated over netlink to
+/// learn the reason.
 fn refusal(
     ifindex: u32,
     program: BorrowedFd<'_>,
@@ -154,16 +156,16 @@ fn refusal(
     let flags = mode.flag() | ffi::XDP_FLAGS_UPDATE_IF_NOEXIST;
     let (result, said) = log::captured(|| sys::netlink_attach(ifindex, program, flags));
     if result.is_ok() {
-        // What refused a moment ago has gone. It is not for us to keep an attachment that does
-        // not end with the process.
+        // The cause of the refusal is gone by now. A netlink attachment does not end with the process, so it
+        // is removed.
         let (_detached, _) = log::captured(|| sys::netlink_detach(ifindex, mode.flag()));
     }
     let reason = log::kernel_message(&said).unwrap_or_default().to_owned();
     Fallback { mode, multi_buffer, errno: error.raw_os_error().unwrap_or(0), reason }
 }
 
-/// The mode in which a link's program runs, or an error when it is not on the link's device as
-/// seen from here.
+/// Returns the mode in which a link's program runs, and the name of its device. Fails when the calling
+/// thread's namespace does not show the program on that device.
 pub(crate) fn mode_of(info: &sys::LinkInfo) -> Result<(Mode, String), Error> {
     if info.ifindex == 0 {
         return Err(Error::DeviceGone { link: info.id });

@@ -1,4 +1,4 @@
-//! A port's program on its device: sockets, local addresses, counters, replacement, pins and the
+//! The program of a port on its device: sockets, local addresses, counters, replacement, pins and the
 //! hand-over to a successor process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
 use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
-/// A program on a device. Unless it is pinned, dropping this takes it off.
+/// A program attached to a device. Dropping the value detaches the program unless it is pinned.
 #[derive(Debug)]
 pub struct Attached {
     link: OwnedFd,
@@ -35,25 +35,25 @@ pub struct Attached {
     fallbacks: Vec<Fallback>,
     pin: Option<PinPath>,
     stages: Stages,
-    /// What the link runs in front of the port's program.
+    /// Custom program that the link runs in front of the port's program.
     user: Option<UserProgram>,
 }
 
 impl Loaded {
-    /// Puts the program on a device of the calling thread's network namespace.
+    /// Attaches the program to a device of the calling thread's network namespace.
     ///
-    /// With a pin path, link and maps stay when the process ends, and [`adopt`] finds them.
+    /// With a pin path, the link and the maps stay when the process ends, and [`adopt`] finds them.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::Foreign`], [`Error::Attach`] with every driver's reason, or
-    /// the pin errors. Nothing is left behind.
+    /// [`Error::NoDevice`], [`Error::Foreign`], [`Error::Attach`] with every driver's reason, or the pin
+    /// errors. Nothing is left attached or pinned on failure.
     pub fn attach(self, ifindex: u32, allowed: AttachMode, pin: Option<PinPath>) -> Result<Attached, Error> {
         if let Some(pin) = &pin {
             pin.prepare()?;
         }
         let attached = self.attach_and_pin(ifindex, allowed, pin.as_ref());
         if let (Err(_), Some(pin)) = (&attached, &pin) {
-            // The error that brought us here says more than one of the clean-up would.
+            // The first error is reported. An error of the clean-up is ignored.
             let _ = pin.remove();
         }
         attached
@@ -96,55 +96,56 @@ fn link_info(link: BorrowedFd<'_>) -> Result<sys::LinkInfo, Error> {
 }
 
 impl Attached {
-    /// Index of the device in its own namespace.
+    /// Returns the index of the device in its own namespace.
     #[must_use]
     pub fn ifindex(&self) -> u32 {
         self.ifindex
     }
 
-    /// Name of the device when it was attached.
+    /// Returns the name that the device had when the program was attached.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// The mode in use.
+    /// Returns the XDP mode in use.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether multi-buffer frames are taken.
+    /// Returns whether the program accepts multi-buffer frames.
     #[must_use]
     pub fn multi_buffer(&self) -> bool {
         self.build == Build::Frags
     }
 
-    /// What was refused before this mode was found; empty after [`adopt`].
+    /// Returns the attempts that were refused before the mode in use was found. Empty after [`adopt`].
     #[must_use]
     pub fn fallbacks(&self) -> &[Fallback] {
         &self.fallbacks
     }
 
-    /// What the program is specialised by.
+    /// Returns the constants by which the program is specialised.
     #[must_use]
     pub fn constants(&self) -> Constants {
         self.constants
     }
 
-    /// The kernel's id of the link, as `bpftool link` shows it.
+    /// Returns the kernel's id of the link, as `bpftool link` shows it.
     #[must_use]
     pub fn link_id(&self) -> u32 {
         self.link_id
     }
 
-    /// Where it is pinned.
+    /// Returns the path where the program is pinned.
     #[must_use]
     pub fn pin(&self) -> Option<&PinPath> {
         self.pin.as_ref()
     }
 
-    /// The port's program as it is now: id, tag, instructions.
+    /// Returns the kernel's information about the port's program, such as its id, tag and number of
+    /// instructions.
     ///
     /// # Errors
     /// [`Error::Query`].
@@ -152,7 +153,7 @@ impl Attached {
         ProgramInfo::read(self.program()?.as_fd())
     }
 
-    /// The port's program: on the link, or behind a user's.
+    /// Opens the port's program, either from the link or from the custom program in front of it.
     fn program(&self) -> Result<OwnedFd, Error> {
         let on_link = || {
             sys::program_by_id(link_info(self.link.as_fd())?.program)
@@ -168,7 +169,7 @@ impl Attached {
         }
     }
 
-    /// Whether the device still exists. A deleted device takes its link off by itself.
+    /// Returns whether the device still exists. The kernel detaches the link when the device is deleted.
     ///
     /// # Errors
     /// [`Error::Query`].
@@ -176,8 +177,8 @@ impl Attached {
         Ok(link_info(self.link.as_fd())?.ifindex != 0)
     }
 
-    /// Puts a socket into a queue's slot, replacing another. The kernel clears the slot when the
-    /// socket is closed.
+    /// Puts an AF_XDP socket into the slot of a queue and replaces a socket that is there. The kernel clears
+    /// the slot when the socket is closed.
     ///
     /// # Errors
     /// [`Error::QueueOutOfRange`], [`Error::Socket`].
@@ -185,7 +186,8 @@ impl Attached {
         crate::program::set_socket(&self.maps, self.constants.queues, &self.device, queue, socket)
     }
 
-    /// Empties a queue's slot; its frames follow `when_down`. An empty slot is fine.
+    /// Clears the slot of a queue. Later frames of the queue follow `when_down`. Clearing an empty slot
+    /// succeeds.
     ///
     /// # Errors
     /// [`Error::QueueOutOfRange`], [`Error::Map`].
@@ -201,7 +203,7 @@ impl Attached {
         })
     }
 
-    /// Replaces what the kernel answers for: additions first.
+    /// Replaces the local addresses of the port. New addresses are added before old ones are removed.
     ///
     /// # Errors
     /// [`Error::LocalsFull`], [`Error::Map`].
@@ -209,7 +211,7 @@ impl Attached {
         self.maps.set_locals(locals, false)
     }
 
-    /// Packets by way out since the port's maps were made.
+    /// Returns the number of packets per outcome of the program since the port's maps were created.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -217,7 +219,7 @@ impl Attached {
         Counters::read(self.maps.counters.as_fd())
     }
 
-    /// Loads a replacement on this port's maps, for [`Attached::swap`]. The port is unchanged.
+    /// Loads a replacement program that uses this port's maps, for [`Attached::swap`]. The port is unchanged.
     ///
     /// # Errors
     /// [`Error::QueuesDiffer`], [`Error::LocalsFull`], [`Error::Load`].
@@ -233,8 +235,8 @@ impl Attached {
         Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads the same program with another filter, or without one, for [`Attached::swap`]. The
-    /// port is unchanged.
+    /// Loads this port's program with another filter, or without one, for [`Attached::swap`]. The port is
+    /// unchanged.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -244,8 +246,8 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads the same program with another bridge stage, or without one, for [`Attached::swap`].
-    /// The port is unchanged.
+    /// Loads this port's program with another bridge stage, or without one, for [`Attached::swap`]. A bridge
+    /// stage excludes the stages of cached flows and of a virtual router. The port is unchanged.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -257,8 +259,9 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads the same program with another stage of cached flows, or without one, for [`Attached::swap`]. With it there is none of
-    /// known stations. The port is unchanged.
+    /// Loads this port's program with another stage of cached flows, or without one, for [`Attached::swap`].
+    /// A stage of cached flows excludes the bridge stage and the stage of a virtual router. The port is
+    /// unchanged.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -270,17 +273,18 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Lets the hook answer for cached flows of OpenFlow's rules, or leave that to the worker. Each frame meets the old stage or the
-    /// new one. Later replacements of the program keep it.
+    /// Replaces or removes the stage of cached OpenFlow flows. Without the stage the worker forwards these
+    /// flows. Each frame meets either the old stage or the new one. Later replacements of the program keep
+    /// the stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_flows(&mut self, flows: Option<&FlowStage>) -> Result<(), Error> {
         let loaded = self.prepare_flows(flows)?;
         self.swap(loaded)
     }
 
-    /// Whether the program has a stage of cached flows.
+    /// Returns whether the program has a stage of cached flows.
     #[must_use]
     pub fn has_flows(&self) -> bool {
         self.stages.flows.is_some()
@@ -290,21 +294,22 @@ impl Attached {
         self.stages.flows.as_ref()
     }
 
-    /// Lets the hook answer for a bridge's known stations, or leave that to the worker. Each frame
-    /// meets the old stage or the new one. Later replacements of the program keep it.
+    /// Replaces or removes the bridge stage, which forwards between known stations in the hook. Without the
+    /// stage the worker forwards these frames. Each frame meets either the old stage or the new one. Later
+    /// replacements of the program keep the stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_bridge(&mut self, bridge: Option<&BridgeStage>) -> Result<(), Error> {
         let loaded = self.prepare_bridge(bridge)?;
         self.swap(loaded)
     }
 
-    /// Puts a capture around the port's program, or takes it away; frames meet the program with
-    /// it or without it. Later replacements of the program keep it.
+    /// Adds a capture around the port's program, or removes it. Each frame meets the program either with or
+    /// without the capture. Later replacements of the program keep the capture.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]: the program is as before.
+    /// [`Error::Load`], [`Error::Swap`]. The program stays as it was on failure.
     pub fn set_dump(&mut self, dump: Option<&Dump>) -> Result<(), Error> {
         let dump = dump.map(|dump| Arc::clone(dump.maps()));
         let stages = Stages { dump, ..self.stages.clone() };
@@ -312,7 +317,7 @@ impl Attached {
         self.swap(loaded)
     }
 
-    /// Whether a capture is around the program: ours, or one that a predecessor has left.
+    /// Returns whether a capture is around the program, including one that a predecessor process left.
     ///
     /// # Errors
     /// [`Error::Query`].
@@ -320,7 +325,7 @@ impl Attached {
         Ok(self.info()?.name == self.build.dumping())
     }
 
-    /// Whether the program has a bridge stage.
+    /// Returns whether the program has a bridge stage.
     #[must_use]
     pub fn has_bridge(&self) -> bool {
         self.stages.bridge.is_some()
@@ -342,8 +347,9 @@ impl Attached {
         self.stages.bridge.as_ref()
     }
 
-    /// Loads the same program with another stage of the kernel's routing, or without one, for
-    /// [`Attached::swap`]. The port is unchanged.
+    /// Loads this port's program with another stage of kernel routing, or without one, for
+    /// [`Attached::swap`]. A stage of kernel routing excludes the stage of a virtual router. The port is
+    /// unchanged.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -354,26 +360,27 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Lets the hook forward by the kernel's routes, or leave that to the stack. Each frame meets
-    /// the old stage or the new one. With it nothing is steered to sockets. Later replacements of
-    /// the program keep it.
+    /// Replaces or removes the stage that forwards by the kernel's routes. Without the stage the kernel's
+    /// stack forwards. With the stage no frame is redirected to a socket. Each frame meets either the old
+    /// stage or the new one. Later replacements of the program keep the stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_fib(&mut self, fib: Option<&FibStage>) -> Result<(), Error> {
         let loaded = self.prepare_fib(fib)?;
         self.swap(loaded)
     }
 
-    /// The stage of the kernel's routing that the program has.
+    /// Returns the program's stage of kernel routing, if it has one.
     #[must_use]
     pub fn fib(&self) -> Option<FibStage> {
         self.stages.fib.as_ref().map(|maps| FibStage::over(Arc::clone(maps)))
     }
 
-    /// Loads the same program with another stage of a virtual router, or without one, for [`Attached::swap`]. A port stands in one
-    /// room: with it there is no bridge stage and none of the kernel's routing, and the port's owner is [`crate::Owner::Routed`].
-    /// The port is unchanged.
+    /// Loads this port's program with another stage of a virtual router, or without one, for
+    /// [`Attached::swap`]. A port has one function: a virtual router's stage excludes the bridge stage,
+    /// cached flows and kernel routing, and sets the port's owner to [`crate::Owner::Routed`]. The port is
+    /// unchanged.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -388,30 +395,37 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Makes the port a virtual router's, or gives it another Ethernet address there: what is not the kernel's own goes up to be
-    /// routed. Or takes it away: then the stage of routed ports leaves the kernel what is its own. Each frame meets the old stage
-    /// or the new one. Later replacements of the program keep it.
+    /// Replaces or removes the stage of a virtual router.
+    ///
+    /// - With a stage, the port belongs to a virtual router and has the Ethernet address of the stage. Frames
+    ///   that are not the kernel's own go to the worker to be routed.
+    /// - Without a stage, the port is a plain routed port, where the kernel keeps its own frames.
+    ///
+    /// Each frame meets either the old stage or the new one. Later replacements of the program keep the
+    /// stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_route(&mut self, route: Option<&RouteStage>) -> Result<(), Error> {
         let loaded = self.prepare_route(route)?;
         self.swap(loaded)
     }
 
-    /// The stage of a virtual router that the program has.
+    /// Returns the program's stage of a virtual router, if it has one.
     #[must_use]
     pub fn route(&self) -> Option<RouteStage> {
         self.stages.route.as_ref().map(|maps| RouteStage::over(Arc::clone(maps)))
     }
 
-    /// The order of frames between the hook of a virtual router's port and its workers, where it is kept ([`RouteStage::in_order`]).
+    /// Returns the order state shared by the hook of a virtual router's port and its workers. `None` where
+    /// frame order is not kept ([`RouteStage::in_order`]).
     #[must_use]
     pub fn route_orders(&self) -> Option<&Arc<Orders>> {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
-    /// Loads the same program with a steering as it is now, or without one, for [`Attached::swap`]. The port is unchanged.
+    /// Loads this port's program with the present state of a steering, or without a steering, for
+    /// [`Attached::swap`]. The port is unchanged.
     ///
     /// # Errors
     /// [`Error::Load`], [`Error::Map`].
@@ -421,17 +435,17 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Lets a steering say where the port's frames go, or takes it away. Each frame meets the old one or the new one. Later
-    /// replacements of the program keep it.
+    /// Replaces or removes the port's flow steering, which decides where frames go. Each frame meets either
+    /// the old steering or the new one. Later replacements of the program keep the steering.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Map`], [`Error::Swap`]: the old steering goes on.
+    /// [`Error::Load`], [`Error::Map`], [`Error::Swap`]. The old steering stays in place on failure.
     pub fn set_steering(&mut self, steering: Option<&Steering>) -> Result<(), Error> {
         let loaded = self.prepare_steering(steering)?;
         self.swap(loaded)
     }
 
-    /// The number of the port's steering ([`Steering::id`]), if there is one.
+    /// Returns the number of the port's steering ([`Steering::id`]), if there is one.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -439,14 +453,16 @@ impl Attached {
         self.stages.steer.as_ref().map(|maps| maps.shared.id()).transpose()
     }
 
-    /// Whether its steering looks for exact flows, and whether it has a table; `None` without one.
+    /// Returns whether the port's steering matches exact flows, and whether it has a table. `None` without a
+    /// steering.
     #[must_use]
     pub fn steers(&self) -> Option<(bool, bool)> {
         let [_, flows, table, _] = self.stages.steer.as_ref()?.conf;
         Some((flows > 0, table > 0))
     }
 
-    /// Whether a steering can send this port's frames to other CPUs; if not, they stay with the kernel on the one that they came to.
+    /// Returns whether a steering can send this port's frames to other CPUs. If it cannot, frames for the
+    /// kernel stay on the CPU that received them.
     #[must_use]
     pub fn sends_to_cpus(&self) -> bool {
         steer::Kind::of(self.build, self.mode()).sends_to_cpus()
@@ -456,17 +472,17 @@ impl Attached {
         self.stages.steer.as_ref()
     }
 
-    /// Puts a filter's present rules in front of the port, or takes the filter away. Each frame
-    /// meets the old rules or the new ones. Later replacements of the program keep them.
+    /// Puts the present rules of a filter in front of the port, or removes the filter. Each frame meets
+    /// either the old rules or the new ones. Later replacements of the program keep the rules.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]: the old rules go on.
+    /// [`Error::Load`], [`Error::Swap`]. The old rules stay in place on failure.
     pub fn set_filter(&mut self, filter: Option<&Filter>) -> Result<(), Error> {
         let loaded = self.prepare_filter(filter)?;
         self.swap(loaded)
     }
 
-    /// The number of the filter in front of the port ([`Filter::id`]), if there is one.
+    /// Returns the number of the filter in front of the port ([`Filter::id`]), if there is one.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -478,17 +494,17 @@ impl Attached {
         self.stages.filter.as_ref()
     }
 
-    /// Replaces the program atomically: each frame meets the old one or the new one. Sockets,
+    /// Replaces the program atomically. Each frame meets either the old program or the new one. Sockets,
     /// counters and pins stay.
     ///
     /// # Errors
     /// [`Error::MapsDiffer`] unless `loaded` came from [`Attached::prepare`], [`Error::Swap`],
-    /// [`Error::Map`]; but for the last, the old program goes on.
+    /// [`Error::Map`]. The old program stays in place on every error except the last.
     pub fn swap(&mut self, loaded: Loaded) -> Result<(), Error> {
         if !self.shares_maps_with(&loaded)? {
             return Err(Error::MapsDiffer { device: self.device.clone() });
         }
-        // Both programs' addresses are the kernel's while either may run.
+        // The local addresses of both programs are set while either program may run.
         if let Some(locals) = &loaded.locals {
             loaded.maps.set_locals(locals, true)?;
         }
@@ -503,12 +519,13 @@ impl Attached {
         loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
     }
 
-    /// Puts a user's program in front of the port's, or in the place of another: each frame meets first what stood there or what
-    /// stands there now. Later replacements of the port's program keep it. Where the port is pinned, it is pinned with its maps.
+    /// Puts a custom program in front of the port's program, or replaces the one that is there. Each frame
+    /// meets first either the old program or the new one. Later replacements of the port's program keep the
+    /// custom program. Where the port is pinned, the custom program and its maps are pinned too.
     ///
     /// # Errors
-    /// [`Error::User`] when it could not go on with the port's program, [`Error::Pin`], [`Error::Swap`], [`Error::Query`]: all is
-    /// as before.
+    /// [`Error::User`] when the custom program cannot continue with the port's program, [`Error::Pin`],
+    /// [`Error::Swap`], [`Error::Query`]. The port is unchanged on failure.
     pub fn set_user(&mut self, user: UserProgram) -> Result<(), Error> {
         user.fits(self)?;
         let own = self.program()?;
@@ -523,7 +540,7 @@ impl Attached {
             }
         });
         if done.is_err() {
-            // The error that brought us here says more than one of the clean-up would.
+            // The first error is reported. An error of the clean-up is ignored.
             let _ = self.pin.as_ref().map(PinPath::drop_staged_user);
         } else {
             self.user = Some(user);
@@ -531,28 +548,29 @@ impl Attached {
         done
     }
 
-    /// Takes a user's program away again, its pins too; each frame meets it, or the port's program at once. What is returned can
-    /// be put in front of another port.
+    /// Removes the custom program and its pins. Each frame meets either the custom program or the port's
+    /// program first. The returned program can be put in front of another port.
     ///
     /// # Errors
-    /// [`Error::Query`], [`Error::Swap`]: it stays.
+    /// [`Error::Query`], [`Error::Swap`]. The custom program stays in place on failure.
     pub fn take_user(&mut self) -> Result<Option<UserProgram>, Error> {
         if self.user.is_some() {
             self.run_first(self.program()?.as_fd())?;
         }
         let user = self.user.take();
-        // What stays of its pins is removed by whoever adopts the hook.
+        // Pins that remain here are removed when the hook is adopted.
         let _ = self.pin.as_ref().map(|pin| pin.repair_user(None));
         Ok(user)
     }
 
-    /// The user's program in front of the port's.
+    /// Returns the custom program in front of the port's program, if there is one.
     #[must_use]
     pub fn user(&self) -> Option<&UserProgram> {
         self.user.as_ref()
     }
 
-    /// When it returns no frame is in the program that was first until now: its way on may go.
+    /// Makes `program` the first program of the link. On return no frame is in the previous first program, so
+    /// the program that it continues with may be closed.
     fn run_first(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         sys::link_update(self.link.as_fd(), program).map_err(|source| self.not_swapped(source))?;
         sys::wait_for_programs();
@@ -574,7 +592,7 @@ impl Attached {
         Ok(id(self.maps.xsks.as_fd())? == id(loaded.maps.xsks.as_fd())?)
     }
 
-    /// Takes the program off the device and removes its pins.
+    /// Detaches the program from the device and removes its pins.
     ///
     /// # Errors
     /// [`Error::Query`] or [`Error::Pin`].
@@ -582,10 +600,11 @@ impl Attached {
         self.detach_from_user().1
     }
 
-    /// The same, and the user's program that stood in front, for [`Attached::set_user`] of the port's next hook.
+    /// Like [`Attached::detach`], but also returns the custom program that was in front, for
+    /// [`Attached::set_user`] of the port's next hook.
     pub fn detach_from_user(self) -> (Option<UserProgram>, Result<(), Error>) {
         let detached = match sys::link_detach(self.link.as_fd()) {
-            // The device has gone, and the link with it.
+            // The device is gone, and its link with it.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             other => other.map_err(|source| Error::Query { what: "detaching a link", source }),
         };
@@ -594,14 +613,14 @@ impl Attached {
         (user, removed)
     }
 
-    /// Gives everything away for a successor process, without detaching.
+    /// Returns the descriptors and the pin for a successor process, without detaching.
     #[must_use]
     pub fn into_fds(self) -> HandOver {
         let Maps { xsks, local4, local6, counters } = self.maps;
         HandOver { fds: [self.link, xsks, local4, local6, counters], pin: self.pin, user: self.user }
     }
 
-    /// Takes over what [`Attached::into_fds`] gave away, in the device's namespace.
+    /// Takes over the hand-over state of [`Attached::into_fds`]. Call this in the device's namespace.
     ///
     /// # Errors
     /// [`Error::NotOurs`], [`Error::DeviceGone`], [`Error::WrongNamespace`], [`Error::Query`].
@@ -610,7 +629,8 @@ impl Attached {
         Attached::from_link(link, Some(Maps { xsks, local4, local6, counters }), pin)
     }
 
-    /// The link's program tells the rest: its maps, and its constants in one of them.
+    /// Restores the state of a port from its link. The link's program refers to its maps, and one of the maps
+    /// holds its constants.
     fn from_link(link: OwnedFd, maps: Option<Maps>, pin: Option<PinPath>) -> Result<Attached, Error> {
         let object = || match &pin {
             Some(pin) => pin.directory().display().to_string(),
@@ -644,7 +664,7 @@ impl Attached {
             known => (None, known),
         };
         let flows = found.flows(for_flows)?.map(Arc::new);
-        // The reader of a predecessor's capture has gone with it.
+        // A capture of the predecessor has no reader any more, so the capture is not adopted.
         let (fib, steer) = (found.fib()?.map(Arc::new), found.steer()?.map(Arc::new));
         let route = found.route()?.map(Arc::new);
         let stages = Stages { filter, bridge, flows, fib, route, steer, dump: None };
@@ -673,7 +693,7 @@ impl Attached {
     }
 }
 
-/// The maps that a loaded program refers to, by name.
+/// Maps that a loaded program refers to, by name.
 struct MapsOfProgram(Vec<(String, OwnedFd)>);
 
 impl MapsOfProgram {
@@ -691,13 +711,13 @@ impl MapsOfProgram {
         let Some((_, map)) = self.0.iter().find(|(name, _)| name == CONF) else { return Ok(None) };
         match sys::map_lookup::<CONF_SIZE>(map.as_fd(), 0) {
             Ok(bytes) => Ok(Constants::from_bytes(&bytes)),
-            // Another size: a program of somebody else's, or of another version.
+            // A map of another size belongs to a foreign program or to another version.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
             Err(source) => Err(Error::Map { map: CONF, operation: "read", source }),
         }
     }
 
-    /// The constants of a stage; `None` without it.
+    /// Returns the constants of a stage, or `None` without the stage.
     fn stage<const BYTES: usize, const WORDS: usize>(
         &self,
         section: &'static str,
@@ -706,7 +726,7 @@ impl MapsOfProgram {
         Ok(conf.filter(|conf| conf.first().is_some_and(|present| *present > 0)))
     }
 
-    /// The words of a section; `None` where the program does not read it.
+    /// Returns the words of a constants section, or `None` where the program does not read the section.
     fn words<const BYTES: usize, const WORDS: usize>(
         &self,
         section: &'static str,
@@ -721,48 +741,48 @@ impl MapsOfProgram {
         Ok(Some(conf))
     }
 
-    /// What the program's filter consists of; `None` without one.
+    /// Takes the maps of the program's filter. `None` without a filter.
     fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
         let conf = self.stage::<{ 4 * CONF_WORDS }, CONF_WORDS>(FILTER_CONF)?;
         conf.map(|conf| FilterMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// The stations that the program asks; `None` without them.
+    /// Takes the station table that the program reads. `None` without a station table.
     fn stations(&mut self) -> Result<Option<KnownStations>, Error> {
         let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
         conf.map(|conf| KnownStations::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// What the program's bridge stage consists of.
+    /// Takes the maps of the program's bridge stage.
     fn bridge(&mut self, known: KnownStations) -> Result<BridgeMaps, Error> {
         BridgeMaps::adopt(known, |name| self.take(name))
     }
 
-    /// What the program's stage of cached flows consists of; `None` without one.
+    /// Takes the maps of the program's stage of cached flows. `None` without the stage.
     fn flows(&mut self, known: Option<KnownStations>) -> Result<Option<FlowMaps>, Error> {
         let conf = self.stage::<{ 4 * FLOWS_WORDS }, FLOWS_WORDS>(FLOWS_CONF)?;
         conf.map(|conf| FlowMaps::adopt(conf, known, |name| self.take(name))).transpose()
     }
 
-    /// What the program's stage of the kernel's routing consists of; `None` without one.
+    /// Takes the maps of the program's stage of kernel routing. `None` without the stage.
     fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
         let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
         conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// What the program's stage of a virtual router consists of; `None` without one.
+    /// Takes the maps of the program's stage of a virtual router. `None` without the stage.
     fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
         let Some(conf) = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)? else { return Ok(None) };
-        // A program without VLANs does not refer to them.
+        // A program without VLANs does not refer to this section.
         let vlans = self.words::<{ 4 * VLAN_WORDS }, VLAN_WORDS>(ROUTE_VLANS)?;
         let vlans = vlans.map_or_else(Vlans::none, |words| Vlans::read(&words));
-        // Neither does one that finds no neighbours to them.
+        // A program that does not resolve neighbours by link secrets does not refer to this section.
         let secrets = self.words::<{ 8 * LINK_SECRETS }, { 2 * LINK_SECRETS }>(ROUTE_LINKS)?;
         let secrets = secrets.map_or([0; LINK_SECRETS], |words| link_secrets(&words));
         RouteMaps::adopt(conf, vlans, secrets, |name| self.take(name)).map(Some)
     }
 
-    /// What the program's steering consists of; `None` without one.
+    /// Takes the maps of the program's steering. `None` without a steering.
     fn steer(&mut self) -> Result<Option<SteerMaps>, Error> {
         let conf = self.stage::<{ 4 * STEER_WORDS }, STEER_WORDS>(STEER_CONF)?;
         conf.map(|conf| SteerMaps::adopt(conf, |name| self.take(name))).transpose()
@@ -784,23 +804,26 @@ impl MapsOfProgram {
     }
 }
 
-/// What a successor process needs: descriptors, to be passed by `SCM_RIGHTS`, and the pin.
+/// Hand-over state of a port for a successor process. The descriptors are passed by `SCM_RIGHTS`.
 #[derive(Debug)]
 pub struct HandOver {
-    /// Link, sockets, IPv4 and IPv6 addresses, counters: in this order.
+    /// Descriptors of the link, the socket map, the IPv4 addresses, the IPv6 addresses and the counters, in
+    /// this order.
     pub fds: [OwnedFd; 5],
-    /// Where the port is pinned.
+    /// Path where the port is pinned.
     pub pin: Option<PinPath>,
-    /// A user's program in front. The successor finds it by the link; keep it until then, or its way on is lost.
+    /// Custom program in front of the port's program. The successor finds this program by the link. Keep the
+    /// value until the successor has done so, because closing it cuts off the port's program.
     pub user: Option<UserProgram>,
 }
 
-/// Opens what a process that has ended left pinned, from within the device's namespace. `None`
-/// when nothing is there, or when the device or the port's program behind a user's has gone: then the remains are removed.
+/// Adopts the pinned hook of a process that has ended. Call this in the device's namespace.
+///
+/// Returns `None` when nothing is pinned there. Also returns `None` when the device is gone, or when the
+/// port's program behind a custom program is gone. The remains are removed in both cases.
 ///
 /// # Errors
-/// [`Error::NotOurs`], [`Error::WrongNamespace`], [`Error::Pin`], [`Error::Query`]; needs
-/// CAP_SYS_ADMIN.
+/// [`Error::NotOurs`], [`Error::WrongNamespace`], [`Error::Pin`], [`Error::Query`]. Needs CAP_SYS_ADMIN.
 pub fn adopt(pin: &PinPath) -> Result<Option<Attached>, Error> {
     let Some(link) = pin.open_link()? else { return Ok(None) };
     match Attached::from_link(link, None, Some(pin.clone())) {
@@ -808,7 +831,7 @@ pub fn adopt(pin: &PinPath) -> Result<Option<Attached>, Error> {
             pin.remove()?;
             Ok(None)
         }
-        // Its pin was removed by hand: no frame gets any further.
+        // The pin of the port's program was removed by hand, so the custom program cannot pass frames on.
         Err(Error::Alone { .. }) => {
             let link = pin.open_link()?;
             let detached = link.map_or(Ok(()), |link| sys::link_detach(link.as_fd()));

@@ -1,4 +1,4 @@
-//! The bridge stage of a port's program: known unicast between kernel devices is answered in the hook.
+//! The bridge stage of a port's program. The hook forwards known unicast between kernel devices.
 //!
 //! ```text
 //!  frame --> [filter] --> source known here? destination known elsewhere? --yes--> that one's device
@@ -6,9 +6,9 @@
 //!                            no: numbered ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! The hook holds what user space has put into the table, and takes a station out by itself when its address is seen on
-//! another port. Whatever it cannot decide goes up. Frames of a flow keep their order when the flow moves between the two
-//! ways: see `bpf/include/stage_bridge.h`.
+//! The hook reads the station table that user space fills. It removes a station when the station's address is
+//! seen as a source on another port. Frames that the hook cannot decide go to the worker. The frames of a
+//! flow keep their order when the flow moves between hook and worker (see `bpf/include/stage_bridge.h`).
 
 mod devices;
 mod orders;
@@ -29,5 +29,5 @@ pub(crate) use stage::STAGE;
 #[cfg(test)]
 pub(crate) use table::{LENGTH_HIGH, LENGTH_LOW, PORT, PROTECTED, REACHED, STATIC, TAGGED};
 
-/// Ports that one process can have: `BRIDGE_PORTS`.
+/// Maximum number of ports of one process: `BRIDGE_PORTS`.
 pub const BRIDGE_PORTS: u32 = 1024;

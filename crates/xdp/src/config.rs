@@ -1,61 +1,61 @@
-//! What a port's program is specialised by. The values go into the object's read-only data
-//! before it is loaded (`bpf/include/trivium_layout.h`), so the verifier removes what is not
-//! chosen.
+//! Constants by which a port's program is specialised. The values are written to the object's read-only data
+//! before it is loaded (`bpf/include/trivium_layout.h`), so the verifier removes code that is not used.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use libbpf_rs::libbpf_sys as ffi;
 
-/// Queues that one port may have: slots of the map of sockets.
+/// Maximum number of queues of one port, which is the number of slots of the socket map.
 pub(crate) const QUEUES_MAX: u32 = 1 << 16;
 
-/// Who owns what a port receives.
+/// Owner of the frames that a port receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A bridge or a tenant: every frame goes to the queue's socket, the kernel gets nothing.
+    /// The port belongs to a bridge or a tenant. Every frame goes to the queue's socket and none to the
+    /// kernel.
     Bridged,
-    /// A routed port: the kernel keeps ARP and other non-IP protocols, groups, fragments, what
-    /// it alone can judge (malformed headers) and what is sent to its addresses; the rest goes
-    /// to the queue's socket. One or two VLAN tags are looked through.
+    /// The port is a routed port. The kernel keeps ARP and other non-IP protocols, multicast and broadcast,
+    /// fragments, malformed headers and packets for its own addresses. All other frames go to the queue's
+    /// socket. Headers behind one or two VLAN tags are examined too.
     Routed,
 }
 
-/// What becomes of a frame for the socket when the queue's slot has none.
+/// Treatment of a frame for the socket when the queue's slot is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenDown {
-    /// The kernel's stack takes it.
+    /// Passes the frame to the kernel's stack.
     Pass,
-    /// It is dropped, and counted.
+    /// Drops the frame and counts it.
     Drop,
 }
 
-/// The addresses that the kernel answers for on a routed port. A bridged port ignores them.
+/// Addresses that the kernel owns on a routed port. A bridged port ignores them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalAddresses {
-    /// Unicast and subnet-broadcast addresses (the kernel's `local` table).
+    /// Unicast and subnet-broadcast IPv4 addresses (the kernel's `local` table).
     pub v4: BTreeSet<Ipv4Addr>,
-    /// Unicast and anycast addresses; link-local ones always go to the kernel.
+    /// Unicast and anycast IPv6 addresses. Packets to link-local addresses always go to the kernel.
     pub v6: BTreeSet<Ipv6Addr>,
 }
 
-/// Everything that one port's program is specialised by.
+/// Complete configuration of one port's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramConfig {
-    /// Who owns the frames.
+    /// Owner of the port's frames.
     pub owner: Owner,
-    /// The verdict for a queue without a socket.
+    /// Treatment of frames for a queue without a socket.
     pub when_down: WhenDown,
-    /// Receive queues of the device, 1 to 65536. Frames of a higher queue follow `when_down`.
+    /// Number of receive queues of the device, 1 to 65536. Frames of a higher queue follow `when_down`.
     pub queues: u32,
-    /// What the kernel answers for, at the start.
+    /// Addresses that the kernel owns when the program is loaded.
     pub locals: LocalAddresses,
 }
 
-/// `struct trivium_conf`: four words in the machine's byte order.
+/// Size of `struct trivium_conf` in bytes: four words in host byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
-/// `TRIVIUM_OWNER_ROUTER`: a routed port with the stage of a virtual router.
+/// `TRIVIUM_OWNER_ROUTER`: a routed port that has the stage of a virtual router.
 pub(crate) const OWNER_ROUTER: u32 = 2;
 
 impl Owner {
@@ -84,20 +84,20 @@ impl WhenDown {
     }
 }
 
-/// The part of a configuration that a loaded program carries in its constants.
+/// The part of a configuration that a loaded program holds in its constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
-    /// Who owns the frames.
+    /// Owner of the port's frames.
     pub owner: Owner,
-    /// The verdict for a queue without a socket.
+    /// Treatment of frames for a queue without a socket.
     pub when_down: WhenDown,
-    /// Slots of the map of sockets.
+    /// Number of slots of the socket map.
     pub queues: u32,
 }
 
 impl Constants {
-    /// `struct trivium_conf` as the program reads it; `counters` is what the object declares, `router` whether it has the stage
-    /// of a virtual router.
+    /// Encodes the constants as `struct trivium_conf`. `counters` is the number of counters that the object
+    /// declares. `router` is whether the program has the stage of a virtual router.
     pub(crate) fn to_bytes(self, counters: u32, router: bool) -> [u8; CONF_SIZE] {
         let owner = if router { OWNER_ROUTER } else { self.owner.code() };
         let words = [owner, self.when_down.verdict(), self.queues, counters];
@@ -108,7 +108,7 @@ impl Constants {
         bytes
     }
 
-    /// `None` when no program of ours can have these constants.
+    /// Decodes `struct trivium_conf`. Returns `None` when no program of this crate can have these constants.
     pub(crate) fn from_bytes(bytes: &[u8; CONF_SIZE]) -> Option<Constants> {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let owner = Owner::from_code(word(0)?)?;

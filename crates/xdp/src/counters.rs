@@ -1,111 +1,116 @@
-//! The hook's counters: one per way out of the program, per CPU in the kernel and summed here.
-//! Their order is `enum trivium_counter` in `bpf/include/trivium_layout.h`.
+//! Counters of the hook, one per outcome of the program. The kernel keeps them per CPU, and this module sums
+//! them. The order of the counters is `enum trivium_counter` in `bpf/include/trivium_layout.h`.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::{Error, sys};
 
-/// One way out of a port's program.
+/// An outcome of a port's program. Each frame is counted under exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Counter {
-    /// Redirected to the queue's socket. Losses at a full ring count at the socket.
+    /// Redirected to the queue's socket. Losses at a full ring are counted by the socket.
     Steered,
-    /// No socket in the queue's slot; passed to the kernel as `when_down` says.
+    /// Passed to the kernel, because the queue has no socket and `when_down` is pass.
     DownPassed,
-    /// No socket in the queue's slot; dropped as `when_down` says.
+    /// Dropped, because the queue has no socket and `when_down` is drop.
     DownDropped,
-    /// Neither IPv4 nor IPv6 (ARP, LLDP, LACP, ...): the kernel's.
+    /// Passed to the kernel: neither IPv4 nor IPv6 (for example ARP, LLDP, LACP).
     PassedControl,
-    /// Broadcast or multicast: the kernel's.
+    /// Passed to the kernel: broadcast or multicast.
     PassedGroup,
-    /// To a local IPv4 address.
+    /// Passed to the kernel: packet to a local IPv4 address.
     PassedLocal4,
-    /// To a local IPv6 address, or to a link-local one.
+    /// Passed to the kernel: packet to a local or a link-local IPv6 address.
     PassedLocal6,
-    /// An IP fragment: the kernel's.
+    /// Passed to the kernel: IP fragment.
     PassedFragment,
-    /// Headers truncated, contradictory or too deep: the kernel's to judge.
+    /// Passed to the kernel: truncated or contradictory headers, or too many of them.
     PassedMalformed,
-    /// A verdict that no stage may give: a defect.
+    /// A stage returned a verdict that it must not return, which is a defect.
     Aborted,
-    /// A rule of the filter dropped it.
+    /// Dropped by a rule of the filter.
     FilterDropped,
-    /// Over the rate of a rule of the filter; dropped.
+    /// Dropped, because the rate limit of a filter rule was exceeded.
     FilterLimited,
     /// Redirected to the device of a known station of the bridge.
     Bridged,
-    /// For a known station whose device went a moment ago; dropped.
+    /// Dropped: the device of the known destination station is gone, or the frame had no space for a VLAN
+    /// tag.
     BridgeLost,
-    /// The queue loses frames anyway, and the flow is about to change to the hook; dropped.
+    /// Dropped: the frame waited for the order of its flow while the queue was losing frames.
     BridgeHeld,
-    /// Routed as the kernel would, and redirected.
+    /// Forwarded by the kernel's routes and redirected.
     FibForwarded,
-    /// For another station's Ethernet address: the kernel's, as the following.
+    /// Port with kernel routing, passed to the kernel: destination is another station's Ethernet address.
     FibStation,
-    /// With a VLAN tag.
+    /// Port with kernel routing, passed to the kernel: VLAN tag.
     FibTagged,
-    /// From or to an address that is not forwarded as it is: this host's as a source, one whose way
-    /// back leads elsewhere, loopback, link-local, reserved ones.
+    /// Port with kernel routing, passed to the kernel: an address that must not be forwarded. Examples are a
+    /// source that is this host's own, a source whose reverse path leads elsewhere, and loopback, link-local
+    /// and reserved addresses.
     FibAddress,
-    /// Its TTL or hop limit is used up.
+    /// Port with kernel routing, passed to the kernel: TTL or hop limit is 1 or 0.
     FibTtl,
-    /// IPv4 options or IPv6 extension headers.
+    /// Port with kernel routing, passed to the kernel: IPv4 options or IPv6 extension headers.
     FibOptions,
-    /// Its sender left its checksum to be completed.
+    /// Port with kernel routing, passed to the kernel: partial checksum, which the stack must complete.
     FibPartial,
-    /// A route says blackhole.
+    /// Port with kernel routing, passed to the kernel: blackhole route.
     FibBlackhole,
-    /// A route says unreachable.
+    /// Port with kernel routing, passed to the kernel: unreachable route.
     FibUnreachable,
-    /// A route says prohibit.
+    /// Port with kernel routing, passed to the kernel: prohibit route.
     FibProhibit,
-    /// There is no route, or it leads to this host or to a broadcast address.
+    /// Port with kernel routing, passed to the kernel: no route, or a route to this host or to a broadcast
+    /// address.
     FibNoRoute,
-    /// Forwarding is off at the device.
+    /// Port with kernel routing, passed to the kernel: forwarding is disabled on the device.
     FibDisabled,
-    /// The route encapsulates.
+    /// Port with kernel routing, passed to the kernel: the route encapsulates.
     FibTunnel,
-    /// The next hop's Ethernet address is not known.
+    /// Port with kernel routing, passed to the kernel: the next hop's Ethernet address is unknown.
     FibNeighbor,
-    /// Too long for the route or its device.
+    /// Port with kernel routing, passed to the kernel: longer than the MTU of the route or the device.
     FibTooLong,
-    /// A helper of the kernel refused, or gave a code that is not known.
+    /// Port with kernel routing, passed to the kernel: a kernel helper failed or returned an unknown code.
     FibFailed,
-    /// It would leave by the device that it came from.
+    /// Port with kernel routing, passed to the kernel: the output device is the input device.
     FibSameDevice,
-    /// Its device takes no redirected frames like this one.
+    /// Port with kernel routing, passed to the kernel: the output device does not accept redirected frames of
+    /// this kind.
     FibNoDevice,
-    /// Given to the kernel by an exact flow or the table of a steering.
+    /// Passed to the kernel by an exact flow or the table of a steering.
     SteerKernel,
-    /// The same, on another CPU.
+    /// Passed to the kernel on another CPU by an exact flow or the table of a steering.
     SteerCpu,
-    /// A SYN that was answered with a cookie for the service: the answer went back.
+    /// SYN for a service, answered by the filter with a SYN cookie.
     FilterAnswered,
-    /// On a virtual router's port, for another station's Ethernet address: the kernel's, as the following.
+    /// Virtual router's port, passed to the kernel: destination is another station's Ethernet address.
     RouteStation,
-    /// With a VLAN tag.
+    /// Virtual router's port, passed to the kernel: VLAN tag that is not configured.
     RouteTagged,
-    /// From or to an address that leaves no network, or from one that no packet comes from: the router's own, for one.
+    /// Virtual router's port, passed to the kernel: an address that is never routed, or the router's own
+    /// address as the source.
     RouteAddress,
-    /// Its TTL or hop limit is used up.
+    /// Virtual router's port, passed to the kernel: TTL or hop limit is 1 or 0.
     RouteTtl,
-    /// IPv4 options, or an IPv6 hop-by-hop header.
+    /// Virtual router's port, passed to the kernel: IPv4 options or an IPv6 hop-by-hop header.
     RouteOptions,
-    /// A virtual router's route was known in the hook; redirected to its next hop.
+    /// Forwarded by a virtual router's route in the hook and redirected to the next hop.
     RouteForwarded,
-    /// Its route says blackhole; dropped.
+    /// Dropped by a blackhole route of a virtual router.
     RouteBlackhole,
-    /// Of a cached flow of OpenFlow's rules; redirected to the device of the port that they name.
+    /// Matched a cached OpenFlow flow and was redirected to its output port's device.
     FlowForwarded,
-    /// The same; its rules drop it.
+    /// Dropped by the actions of a cached OpenFlow flow.
     FlowDropped,
-    /// On a virtual router's port: the way back to its source leads elsewhere, or nowhere; dropped.
+    /// Virtual router's port, dropped: the reverse path of the source leads elsewhere or does not exist.
     RouteReversePath,
 }
 
 impl Counter {
-    /// In the order of the kernel's side.
+    /// All counters, in the order of `enum trivium_counter`.
     pub const ALL: [Counter; 46] = [
         Counter::Steered,
         Counter::DownPassed,
@@ -155,7 +160,8 @@ impl Counter {
         Counter::RouteReversePath,
     ];
 
-    /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
+    /// Returns the name of the counter in metrics and tables. The name in C is `TRIVIUM_COUNT_` followed by
+    /// this name in capitals.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -219,7 +225,8 @@ impl fmt::Display for Counter {
     }
 }
 
-/// Packets by way out, since the port's maps were made (they survive swaps, pins, hand-overs).
+/// Number of packets per outcome since the port's maps were created. The counts survive swaps, pins and
+/// hand-overs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counters([u64; Counter::ALL.len()]);
 
@@ -230,24 +237,24 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Packets that left this way.
+    /// Returns the number of packets with this outcome.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter.index()]
     }
 
-    /// Every counter with its packets.
+    /// Returns every counter with its number of packets.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.into_iter().map(|counter| (counter, self.get(counter)))
     }
 
-    /// Packets that the program has seen: each leaves exactly one way.
+    /// Returns the number of packets that the program has seen, which is the sum of all counters.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.0.iter().fold(0, |sum, packets| sum.wrapping_add(*packets))
     }
 
-    /// Reads the map. An older program's map may hold fewer counters: the others are zero.
+    /// Reads the counters map. Counters that the map of an older program does not have are zero.
     pub(crate) fn read(map: BorrowedFd<'_>) -> Result<Counters, Error> {
         let failed = |source| Error::Map { map: "counters", operation: "read", source };
         let entries = sys::map_info(map).map_err(failed)?.max_entries;

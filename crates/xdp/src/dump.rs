@@ -1,5 +1,6 @@
-//! A capture at the hook itself: what its program receives, what it makes of it, and its verdict. The port's program is
-//! replaced by one with a capture around it (`bpf/dump.bpf.c`) for as long as somebody looks: [`crate::Attached::set_dump`].
+//! Packet capture at the hook: received frames, frames as the program left them, and verdicts. While a
+//! capture runs, the port's program is replaced by one with a capture around it (`bpf/dump.bpf.c`). See
+//! [`crate::Attached::set_dump`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,25 +12,25 @@ use crate::{Counter, Error, Verdict};
 const RING: &str = "dump_ring";
 const MISSED: &str = "dump_missed";
 const FRAMES: &str = "dump_frames";
-/// `struct dump_record`.
+/// Size of `struct dump_record` in bytes.
 pub(crate) const RECORD_SIZE: usize = 48;
-/// `DUMP_SNAP_MAX`.
+/// Maximum number of bytes captured of each frame: `DUMP_SNAP_MAX`.
 pub const SNAP_MAX: u32 = 2048;
-/// `struct dump_frame`.
+/// Size of `struct dump_frame` in bytes.
 pub(crate) const FRAME_SIZE: u32 = 48 + 3 * SNAP_MAX;
 
-/// What is captured.
+/// Configuration of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpConfig {
-    /// Bytes of each frame, 1 to [`SNAP_MAX`].
+    /// Number of bytes captured of each frame, 1 to [`SNAP_MAX`].
     pub snap: u32,
-    /// Verdicts that are wanted.
+    /// Verdicts whose frames are captured.
     pub verdicts: Vec<Verdict>,
-    /// Frames as they come.
+    /// Whether frames are captured as received.
     pub entry: bool,
-    /// Frames as the program leaves them.
+    /// Whether frames are captured as the program left them.
     pub exit: bool,
-    /// Bytes of the ring: a power of two, from a page on.
+    /// Size of the ring in bytes. A power of two, at least one page.
     pub ring_bytes: u32,
 }
 
@@ -46,7 +47,7 @@ impl Default for DumpConfig {
 }
 
 impl DumpConfig {
-    /// `struct dump_conf`.
+    /// Encodes the configuration as `struct dump_conf`.
     fn constants(&self) -> [u8; 16] {
         let verdicts = self.verdicts.iter().fold(0, |bits, verdict| bits | 1 << verdict.code());
         let words = [self.snap.clamp(1, SNAP_MAX), verdicts, u32::from(self.entry), u32::from(self.exit)];
@@ -58,31 +59,32 @@ impl DumpConfig {
     }
 }
 
-/// One frame that met the program.
+/// A captured frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dumped {
-    /// Nanoseconds since 1970 at the entry.
+    /// Time of entry in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Index of the device that received it, in its namespace.
+    /// Index of the receiving device, in its namespace.
     pub ifindex: u32,
-    /// Its receive queue.
+    /// Receive queue of the frame.
     pub queue: u32,
-    /// What the program said.
+    /// Verdict of the program.
     pub verdict: Verdict,
-    /// What it counted the frame as, which tells why; `None` where it ended without counting it.
+    /// Counter under which the program counted the frame, which shows the reason for the verdict. `None`
+    /// where the program ended without counting.
     pub way: Option<Counter>,
-    /// The place among counters of the filter's rule that ended the frame's way: [`crate::filter::Filter::rule_at`] tells
-    /// its name.
+    /// Counter index of the filter rule that ended the processing of the frame.
+    /// [`crate::filter::Filter::rule_at`] returns the rule's name.
     pub rule: Option<u32>,
-    /// Bytes of the whole frame at entry and exit.
+    /// Length of the whole frame at entry and at exit, in bytes.
     pub lengths: [u32; 2],
-    /// Its first bytes as it came; empty unless wanted.
+    /// First bytes of the frame as received. Empty unless [`DumpConfig::entry`] is set.
     pub entry: Vec<u8>,
-    /// Its first bytes as the program left it; empty unless wanted.
+    /// First bytes of the frame as the program left it. Empty unless [`DumpConfig::exit`] is set.
     pub exit: Vec<u8>,
 }
 
-/// The kernel's side of a capture.
+/// The maps and constants of a capture.
 #[derive(Debug)]
 pub(crate) struct DumpMaps {
     pub constants: [u8; 16],
@@ -97,17 +99,18 @@ impl DumpMaps {
     }
 }
 
-/// A capture that a port's program can be given. When its ring is full copies are left out and counted; frames never wait.
+/// A packet capture for a port's program. When the ring is full, copies are left out and counted. Frames
+/// never wait for the reader.
 #[derive(Debug)]
 pub struct Dump {
     maps: Arc<DumpMaps>,
 }
 
 impl Dump {
-    /// Makes the maps of a capture.
+    /// Creates the maps of a capture.
     ///
     /// # Errors
-    /// [`Error::Map`]: without privilege, or for a ring whose size is no power of two.
+    /// [`Error::Map`] without privilege, or when the size of the ring is not a power of two.
     pub fn new(config: &DumpConfig) -> Result<Dump, Error> {
         let make = |name, kind, key, value, entries| {
             let spec = MapSpec { name, kind, key, value, entries };
@@ -130,7 +133,7 @@ impl Dump {
         &self.maps
     }
 
-    /// The end of the ring where frames are taken out.
+    /// Returns a reader of the captured frames in the ring.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -138,7 +141,7 @@ impl Dump {
         RingReader::new(RING, self.maps.ring.as_fd(), parse)
     }
 
-    /// Frames that were left out because the ring was full.
+    /// Returns the number of frames that were left out because the ring was full.
     ///
     /// # Errors
     /// [`Error::Map`].

@@ -1,5 +1,4 @@
-//! What can go wrong between user space and the hook. Every message names the object, the cause
-//! and the next step.
+//! Errors between user space and the hook. Every message names the object, the cause and the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +6,7 @@ use std::path::PathBuf;
 use crate::inspect::ProgramOnDevice;
 use crate::{Fallback, Mode};
 
-/// Failures of loading, attaching, pinning and of map operations.
+/// An error of loading, attaching or pinning a program, or of a map operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel or libbpf refused a program or one of its maps.
@@ -19,82 +18,82 @@ pub enum Error {
     Load {
         /// Name of the program in its object.
         program: &'static str,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
-        /// What libbpf and the verifier had to say.
+        /// Messages of libbpf and the verifier.
         log: String,
     },
-    /// The embedded object and this crate disagree: a defect of the build.
+    /// The embedded object does not match this crate, which is a defect of the build.
     #[error(
         "embedded BPF object {object}: {what} is missing or has another layout; rebuild from a clean tree"
     )]
     Object {
         /// Name of the object.
         object: &'static str,
-        /// The map, program or type.
+        /// Name of the missing map, program or type.
         what: &'static str,
     },
-    /// A port needs at least one queue, and the map holds at most 2^16.
+    /// The number of queues is not in the range 1 to 65536.
     #[error("XDP program: {queues} queues are not possible; give 1 to 65536")]
     Queues {
-        /// What was asked for.
+        /// Number of queues requested.
         queues: u32,
     },
-    /// The port has no such queue.
+    /// The port has no queue of this number.
     #[error(
         "XDP program of {device}: queue {queue} does not exist, the program was loaded for {queues}; reload the port with more queues"
     )]
     QueueOutOfRange {
         /// Name of the device.
         device: String,
-        /// What was asked for.
+        /// Queue number requested.
         queue: u32,
-        /// Queues that the program was loaded for.
+        /// Number of queues that the program was loaded for.
         queues: u32,
     },
-    /// No device has this index in the namespace of the calling thread.
+    /// The namespace of the calling thread has no device with this index.
     #[error(
         "device with index {ifindex}: not in this network namespace; enter the device's namespace first, or check `ip link`"
     )]
     NoDevice {
-        /// The index asked for.
+        /// Device index requested.
         ifindex: u32,
     },
-    /// No device has this name in the namespace of the calling thread.
+    /// The namespace of the calling thread has no device with this name.
     #[error(
         "device {name}: not in this network namespace; enter the device's namespace first, or check `ip link`"
     )]
     NoDeviceNamed {
-        /// The name asked for.
+        /// Device name requested.
         name: String,
     },
-    /// Somebody else's program is on the device.
+    /// The device has a program of another owner.
     #[error("device {device}: XDP program \"{}\" (id {}, {}) of someone else is attached; {}", .program.name, .program.id, .program.mode, foreign_advice(device, program))]
     Foreign {
         /// Name of the device.
         device: String,
-        /// What is attached there.
+        /// Program that is attached to the device.
         program: ProgramOnDevice,
     },
-    /// No allowed mode took the program.
+    /// The device refused the program in every allowed mode.
     #[error("device {device}: no XDP mode works: {}; {}", attempts(tried), attach_advice(tried))]
     Attach {
         /// Name of the device.
         device: String,
-        /// Every attempt with the driver's reason, in order.
+        /// All attempts with the drivers' reasons, in order.
         tried: Vec<Fallback>,
     },
-    /// The queues' map cannot be taken over into a program with another number of queues.
+    /// The replacement has another number of queues, so it cannot use the socket map.
     #[error("XDP program of {device}: {new} queues cannot replace {old} in place; detach and attach it anew")]
     QueuesDiffer {
         /// Name of the device.
         device: String,
-        /// Queues now.
+        /// Present number of queues.
         old: u32,
-        /// Queues of the replacement.
+        /// Number of queues of the replacement.
         new: u32,
     },
-    /// A replacement must share the maps, or sockets and counters would be lost.
+    /// The replacement does not share the port's maps, so sockets and counters would be lost.
     #[error(
         "XDP program of {device}: the replacement was loaded with maps of its own; load it with Attached::prepare"
     )]
@@ -102,15 +101,15 @@ pub enum Error {
         /// Name of the device.
         device: String,
     },
-    /// The link update failed; the old program goes on.
+    /// The link update failed. The old program stays in place.
     #[error("XDP program of {device}: cannot be replaced: {source}; the old program goes on")]
     Swap {
         /// Name of the device.
         device: String,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The device of an attached program has gone.
+    /// The device of an attached program is gone.
     #[error("XDP link {link}: its device has gone; detach the port")]
     DeviceGone {
         /// Id of the link.
@@ -121,45 +120,45 @@ pub enum Error {
     Map {
         /// Name of the map.
         map: &'static str,
-        /// What was attempted.
+        /// Operation that was attempted.
         operation: &'static str,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The descriptor given for a queue is no AF_XDP socket with a receive ring.
+    /// The descriptor given for a queue is not an AF_XDP socket with a receive ring.
     #[error(
         "XDP program of {device}, queue {queue}: the socket is not accepted: {source}; give an AF_XDP socket that has a receive ring"
     )]
     Socket {
         /// Name of the device.
         device: String,
-        /// The queue.
+        /// Queue number.
         queue: u32,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// More local addresses than the map holds.
+    /// The number of local addresses exceeds the capacity of the map.
     #[error("XDP program: {count} local {family} addresses are too many; the hook holds {capacity}")]
     LocalsFull {
-        /// `IPv4` or `IPv6`.
+        /// Address family: `IPv4` or `IPv6`.
         family: &'static str,
-        /// Addresses given.
+        /// Number of addresses given.
         count: usize,
-        /// What the map holds.
+        /// Capacity of the map.
         capacity: usize,
     },
-    /// More of a router's own addresses than its ports' hooks hold.
+    /// The number of a router's own addresses exceeds the capacity of its ports' hooks.
     #[error(
         "router {router}: its own address {address} has no room in the driver hook, which holds {capacity} {family} addresses of a router; remove addresses, or spread them over more routers"
     )]
     OwnFull {
         /// Name of the router.
         router: String,
-        /// The first address that has no room.
+        /// First address that does not fit.
         address: std::net::IpAddr,
-        /// `IPv4` or `IPv6`.
+        /// Address family: `IPv4` or `IPv6`.
         family: &'static str,
-        /// Addresses of this family that there is room for.
+        /// Maximum number of addresses of this family.
         capacity: usize,
     },
     /// A router's own address could not be added or removed.
@@ -169,158 +168,158 @@ pub enum Error {
     Own {
         /// Name of the router.
         router: String,
-        /// The address.
+        /// Address that was to be added or removed.
         address: std::net::IpAddr,
         /// Name of the map.
         map: &'static str,
-        /// What was attempted.
+        /// Operation that was attempted.
         operation: &'static str,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A user's program that cannot stand in front of a port's.
+    /// The custom program cannot run in front of a port's program.
     #[error(transparent)]
     User(#[from] crate::user::UserError),
-    /// Rules or a block list that are not possible.
+    /// The filter rules or the block list are invalid.
     #[error(transparent)]
     Filter(#[from] crate::filter::FilterError),
-    /// A filter's counters are made for a number of rules.
+    /// The number of rules exceeds the capacity of the filter's counters.
     #[error(
         "filter: {count} rules are more than the {capacity} that it was made for; make it anew with room for them"
     )]
     FilterFull {
-        /// Rules given.
+        /// Number of rules given.
         count: usize,
-        /// Rules that it has room for.
+        /// Capacity of the filter, in rules.
         capacity: usize,
     },
-    /// More exact flows than there are slots.
+    /// The number of exact flows exceeds the number of slots.
     #[error(
         "steering: its {capacity} slots for exact flows are full; remove flows, or give it a larger `capacity`"
     )]
     SteerFull {
-        /// Slots.
+        /// Number of slots.
         capacity: u32,
     },
-    /// No frame can belong to this flow.
+    /// The exact flow cannot match any frame.
     #[error("steering: flow {flow}: {why}")]
     SteerFlow {
-        /// The flow.
+        /// Text of the flow.
         flow: String,
-        /// Why not.
+        /// Reason why the flow is invalid.
         why: crate::steer::FlowError,
     },
-    /// A CPU that does not run.
+    /// The CPU is not online.
     #[error("steering: there is no CPU {cpu}; use one of {cpus}")]
     SteerCpu {
-        /// What was asked for.
+        /// CPU number requested.
         cpu: u32,
-        /// Those that run.
+        /// List of the CPUs that are online.
         cpus: String,
     },
-    /// The kernel has not what a stage calls.
+    /// The kernel lacks a helper that a stage calls.
     #[error(
         "the hook's stage \"{stage}\" needs {helper}, which this kernel does not have for XDP programs; use Linux {since} or later, or leave out what the stage is for"
     )]
     Helper {
-        /// The stage, as `trivium xdp status` names it.
+        /// Name of the stage, as `trivium xdp status` shows it.
         stage: &'static str,
-        /// What it calls.
+        /// Name of the missing helper.
         helper: &'static str,
-        /// The first Linux that has it.
+        /// First Linux version that has the helper.
         since: &'static str,
     },
-    /// The kernel makes no cookies for the hook.
+    /// The kernel cannot create SYN cookies for the hook.
     #[error(
         "filter rule \"{rule}\": this kernel makes no SYN cookies for the driver hook ({lacks}); use Linux 6.0 or later with CONFIG_SYN_COOKIES, or limit the rate of SYNs instead"
     )]
     NoCookies {
-        /// Name of the rule that wants some.
+        /// Name of the rule that needs SYN cookies.
         rule: String,
-        /// The helper that is not there.
+        /// Name of the missing helper.
         lacks: &'static str,
     },
-    /// A pin's name would leave its directory.
+    /// The pin name contains characters that are not allowed, or is too long.
     #[error("pin name \"{0}\": use letters, digits, '-' and '_', at most 64")]
     PinName(String),
-    /// The BPF file system is not there and cannot be mounted.
+    /// The BPF file system is not mounted and cannot be mounted.
     #[error("{}: no BPF file system and mounting it failed: {source}; run `mount -t bpf bpf {}` as root, or set persist = false", .path.display(), .path.display())]
     Bpffs {
-        /// Where it should be.
+        /// Path where the BPF file system is expected.
         path: PathBuf,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A pin could not be made, opened or removed.
+    /// A pin could not be created, opened or removed.
     #[error("pin {}: cannot {operation}: {source}; look at it with `bpftool link` and `ls {}`", .path.display(), .path.display())]
     Pin {
-        /// The file.
+        /// Path of the pin.
         path: PathBuf,
-        /// What was attempted.
+        /// Operation that was attempted.
         operation: &'static str,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A link is pinned there already.
+    /// A link is already pinned at this path.
     #[error("pin {}: a program is pinned there already; adopt it, or remove the directory to detach it", .path.display())]
     Pinned {
-        /// The directory.
+        /// Directory of the pin.
         path: PathBuf,
     },
-    /// A pinned link or a handed-over descriptor holds something that is not ours.
+    /// A pinned link or a handed-over descriptor is not a Trivium port program.
     #[error("{object}: not a Trivium port program ({found}); remove it, or choose another pin name")]
     NotOurs {
-        /// The pin or descriptor.
+        /// Name of the pin or descriptor.
         object: String,
-        /// What it is.
+        /// Description of the object found.
         found: String,
     },
-    /// A user's program stands there, but the port's behind it has gone.
+    /// A custom program is attached, but the port's program behind it is gone.
     #[error(
         "{object}: the port's program behind a user's has gone; remove the directory to detach what is left"
     )]
     Alone {
-        /// The pin or descriptor.
+        /// Name of the pin or descriptor.
         object: String,
     },
-    /// The link's device is not visible here.
+    /// The link's program is not on that device in the namespace of the calling thread.
     #[error(
         "XDP link {link} on device index {ifindex}: its program is not on that device in this namespace; enter the device's namespace first"
     )]
     WrongNamespace {
         /// Id of the link.
         link: u32,
-        /// The index inside the device's namespace.
+        /// Device index in the device's namespace.
         ifindex: u32,
     },
     /// A query about programs, links or devices failed.
     #[error("{what}: {source}; CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN are needed (run as root)")]
     Query {
-        /// What was asked.
+        /// Subject of the query.
         what: &'static str,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A test run was refused.
+    /// The kernel refused a test run.
     #[error(
         "test run of XDP program {program} on {length} bytes: {source}; frames of 14 bytes up to a page (more with a multi-buffer program) can be run"
     )]
     TestRun {
         /// Name of the program.
         program: &'static str,
-        /// Bytes of the frame.
+        /// Length of the frame in bytes.
         length: usize,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A traffic generator's parameter is out of range.
+    /// A parameter of a traffic generator is out of range.
     #[error("generator: {field} is {value}; {allowed}")]
     Generator {
-        /// The parameter.
+        /// Name of the parameter.
         field: &'static str,
-        /// What was given.
+        /// Value given.
         value: u64,
-        /// What is possible.
+        /// Description of the allowed values.
         allowed: &'static str,
     },
 }
@@ -341,7 +340,8 @@ fn load_advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// `ip link` cannot remove a program that a link holds; its holder or its pin must go.
+/// Returns advice on how to remove a foreign program. `ip link` cannot remove a program that a link holds, so
+/// its holder or its pin must be removed.
 fn foreign_advice(device: &str, program: &ProgramOnDevice) -> String {
     match program.link {
         Some(link) if program.name.starts_with("trivium_") => format!(

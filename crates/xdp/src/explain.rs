@@ -1,5 +1,6 @@
-//! What a port's program would do with a frame: the very program, loaded once more on scratch maps wherever it writes, in a test run.
-//! Nothing is counted, learned, numbered or taken from a bucket, and nothing leaves.
+//! Explains the processing of a frame by a port's program. The same program is loaded again on scratch maps,
+//! wherever it writes, and a test run is made. The test run does not change counters, tables, frame numbers
+//! or rate limits, and no frame is transmitted.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -9,34 +10,38 @@ use crate::program::Stages;
 use crate::steer::{ExactFlow, SteerTo};
 use crate::{Attached, Counter, Error, Loaded, Verdict, sys};
 
-/// What the hook would do with a frame.
+/// Result that the hook would produce for a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSays {
-    /// The way out of the program.
+    /// Outcome of the program.
     pub way: Counter,
-    /// The verdict. A frame that goes up follows `when_down` here, since there is no socket in a test run.
+    /// Verdict of the program. A frame for the worker shows the verdict of `when_down`, because a test run
+    /// has no socket.
     pub verdict: Verdict,
-    /// The frame as the program left it.
+    /// Frame as the program left it.
     pub frame: Vec<u8>,
-    /// Names of the rules that it matched, in their order, and whether each acted: dropped, passed, sampled, limited.
+    /// Names of the matching filter rules in their order, each with whether it acted (dropped, passed,
+    /// sampled or limited).
     pub rules: Vec<(String, bool)>,
-    /// The number of the port that it is redirected to.
+    /// Number of the port that the frame is redirected to.
     pub to: Option<u16>,
-    /// The number of the neighbour that a virtual router's routes send it to.
+    /// Number of the neighbour that a virtual router's routes select.
     pub neighbour: Option<u32>,
-    /// The index of the device that the kernel's routes send it to, in the port's namespace.
+    /// Index of the output device that the kernel's routes select, in the port's namespace.
     pub device: Option<u32>,
-    /// The exact flow that it belongs to.
+    /// Exact flow that matches the frame.
     pub flow: Option<ExactFlow>,
-    /// Where that flow or the table says that it goes.
+    /// Destination that the exact flow or the steering table selects.
     pub steered: Option<SteerTo>,
-    /// The user's program that meets it first, and whether it can go on at all. It does not run here: its maps are its own.
+    /// Name of the custom program in front, and whether it can continue with the port's program. The custom
+    /// program does not run here, because it has maps of its own.
     pub user: Option<(String, bool)>,
 }
 
 impl Attached {
-    /// What the port's own program would do with a frame of at least 14 bytes, received on its first queue now, or once what is
-    /// under way has left. Call it in the device's namespace.
+    /// Returns the result that the port's own program would produce for a frame of at least 14 bytes. The
+    /// frame is treated as received on the first queue, with no earlier frame of its flow still in a worker.
+    /// Call this in the device's namespace.
     ///
     /// # Errors
     /// [`Error::Map`], [`Error::Load`], [`Error::TestRun`].
@@ -83,7 +88,7 @@ impl Attached {
     }
 }
 
-/// All elements of an array of values of `V` bytes, written into another of its size.
+/// Copies all elements of an array map, whose values have `V` bytes, to another array map of equal size.
 pub(crate) fn copy_array<const V: usize>(
     name: &'static str,
     from: std::os::fd::BorrowedFd<'_>,

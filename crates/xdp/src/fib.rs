@@ -1,5 +1,5 @@
-//! The stage of the kernel's own routing: what the kernel would forward without further ado leaves from the hook, by the
-//! kernel's tables of routes and neighbours.
+//! The stage of kernel routing. The hook forwards packets by the kernel's routes and neighbours where the
+//! kernel would forward them without special treatment.
 //!
 //! ```text
 //!  frame --> [filter] --> ours, whole, its route and neighbour known, its device takes it? --yes--> next hop
@@ -7,8 +7,9 @@
 //!                            no --> the kernel's stack, which answers, resolves, fragments, refuses
 //! ```
 //!
-//! The hook asks the kernel for every frame: routes and neighbours are never copied here. What the stack would do besides
-//! (netfilter, IPsec policies, tc) does not happen to what the hook forwards: see `bpf/include/stage_fib.h`.
+//! The hook queries the kernel for every frame. Routes and neighbours are not copied. Other processing of the
+//! stack (netfilter, IPsec policies, tc) does not apply to packets that the hook forwards (see
+//! `bpf/include/stage_fib.h`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,57 +19,59 @@ use crate::sys::{self, MapKind, MapSpec};
 use crate::{Attached, Error};
 
 const DEVICES: &str = "fib_devices";
-/// By index: devices of less than [`FIB_DEVICES`].
+/// Map of the counts of devices whose index is below [`FIB_DEVICES`].
 const NEAR_COUNTS: &str = "fib_near_counts";
-/// By index: the others, [`GONE`], and an entry for each device that is or was there.
+/// Map of the counts of other devices by index. It also has the entry [`GONE`], and an entry for each device
+/// that is or was present.
 const COUNTS: &str = "fib_counts";
-/// `FIB_MULTI_BUFFER`
+/// `FIB_MULTI_BUFFER`: bit in the key of a device that accepts multi-buffer frames.
 const MULTI_BUFFER: u32 = 1 << 31;
-/// Words of `struct fib_conf`.
+/// Number of 32-bit words of `struct fib_conf`.
 pub(crate) const FIB_WORDS: usize = 6;
-/// Devices that a stage can send to: `FIB_DEVICES`.
+/// Maximum number of output devices of a stage: `FIB_DEVICES`.
 pub const FIB_DEVICES: u32 = 4096;
-/// Where the counts of devices that are gone are kept: no device has this index.
+/// Key of the counts of deleted devices. No device has this index.
 const GONE: u32 = 0;
 
-/// What one port's stage is specialised by.
+/// Constants of one port's stage of kernel routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FibPort {
-    /// The device's Ethernet address: frames to others are not the router's.
+    /// Ethernet address of the device. Frames to other addresses are not routed by the hook.
     pub mac: [u8; 6],
-    /// Whether the way back to an IPv4 source must lead to this port, else the stack judges: where `rp_filter` is on.
+    /// Whether the reverse path of an IPv4 source must lead to this port. Other packets go to the stack. Set
+    /// where `rp_filter` is on.
     pub check_sources: bool,
-    /// Whether its senders leave checksums open, to be completed by the stack.
+    /// Whether frames may arrive with a partial checksum, which the stack must complete.
     pub partial_checksums: bool,
 }
 
-/// What a device does with frames that are redirected to it.
+/// Kinds of redirected frames that a device accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Takes {
-    /// It takes none, so the stack sends to it.
+    /// The device accepts no redirected frames, so the stack sends to it.
     Nothing,
-    /// It takes frames of one buffer.
+    /// The device accepts frames of one buffer.
     Frames,
-    /// It takes frames of several buffers too.
+    /// The device also accepts frames of several buffers.
     MultiBuffer,
 }
 
-/// What a port's stage has forwarded.
+/// Number of packets and bytes that a port's stage has forwarded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FibCount {
-    /// Frames.
+    /// Number of frames.
     pub packets: u64,
-    /// Without frame check sequences.
+    /// Number of bytes, without frame check sequences.
     pub bytes: u64,
 }
 
-/// A port's stage, to be put into its program by [`Attached::set_fib`].
+/// The stage of kernel routing of one port. [`Attached::set_fib`] puts the stage into the port's program.
 #[derive(Debug, Clone)]
 pub struct FibStage {
     maps: Arc<FibMaps>,
 }
 
-/// What a program needs: the constants, and the maps that it refers to.
+/// Constants and maps of a stage of kernel routing.
 #[derive(Debug)]
 pub(crate) struct FibMaps {
     pub conf: [u32; FIB_WORDS],
@@ -78,7 +81,8 @@ pub(crate) struct FibMaps {
 }
 
 impl FibStage {
-    /// For a port's program as it is now: its devices and counts go on where it has such a stage.
+    /// Creates a stage for the program of `attached`. Keeps the devices and counts of a stage that the
+    /// program already has.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -108,14 +112,14 @@ impl FibStage {
         &self.maps
     }
 
-    /// Whether it is specialised by this.
+    /// Returns whether the stage has the constants of `port`.
     #[must_use]
     pub fn is_for(&self, port: &FibPort) -> bool {
         self.maps.conf == words(port)
     }
 
-    /// Lets frames leave by these devices of the calling thread's network namespace, which is the port's, and by no
-    /// others. The kernel forgets a device that is deleted by itself.
+    /// Sets the devices by which frames may leave. Devices are looked up in the namespace of the calling
+    /// thread, which must be the port's. The kernel removes a deleted device from the map.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -123,7 +127,7 @@ impl FibStage {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let (map, counts) = (self.maps.devices.as_fd(), self.maps.counts.as_fd());
         let counted = keys(counts).map_err(failed(COUNTS, "list"))?;
-        // Counted from the first frame on.
+        // Counters are added before the device, so the first frame is counted.
         for ifindex in devices.keys().filter(|ifindex| !counted.contains(ifindex)) {
             sys::map_fill_per_cpu(counts, *ifindex, &[0; 2]).map_err(failed(COUNTS, "add to"))?;
         }
@@ -137,11 +141,11 @@ impl FibStage {
         for key in present.difference(&wanted) {
             sys::map_delete(map, &key.to_ne_bytes()).map_err(failed(DEVICES, "delete from"))?;
         }
-        // Those that are there are written too: an index may stand for another device by now.
+        // Present keys are written again, because an index may belong to another device by now.
         for key in &wanted {
             let ifindex = (key & !MULTI_BUFFER).to_ne_bytes();
             match sys::map_update(map, &key.to_ne_bytes(), &ifindex) {
-                // It went while its namespace was looked at.
+                // The device was deleted since the devices were listed.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
                 other => other.map_err(failed(DEVICES, "add to"))?,
             }
@@ -149,7 +153,7 @@ impl FibStage {
         self.forget(&counted, devices)
     }
 
-    /// Keeps what was sent to devices that are gone as one sum.
+    /// Adds the counts of deleted devices to one sum, and removes their entries.
     fn forget(&self, counted: &BTreeSet<u32>, devices: &BTreeMap<u32, Takes>) -> Result<(), Error> {
         let failed = |operation| move |source| Error::Map { map: COUNTS, operation, source };
         let counts = self.maps.counts.as_fd();
@@ -166,7 +170,7 @@ impl FibStage {
         Ok(())
     }
 
-    /// What was sent by one device.
+    /// Returns the packets and bytes sent to one device.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -183,7 +187,8 @@ impl FibStage {
         Ok(FibCount { packets: sum(0), bytes: sum(1) })
     }
 
-    /// What this port's stage has forwarded, by the devices that it left by; 0: those that are gone.
+    /// Returns the packets and bytes that this port's stage has forwarded, by output device. Index 0 holds
+    /// the sum of deleted devices.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -195,7 +200,7 @@ impl FibStage {
 }
 
 impl FibMaps {
-    /// The same with counts of its own, so that a test run counts nothing where others read it.
+    /// Returns a copy with new counts, so a test run does not change the counts of the port.
     pub fn scratch(&self) -> Result<FibMaps, Error> {
         let (near_counts, counts) = new_counts()?;
         let failed = |operation| move |source| Error::Map { map: COUNTS, operation, source };
@@ -215,7 +220,7 @@ impl FibMaps {
         [(a, devices), (b, near_counts), (c, counts)]
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(
         conf: [u32; FIB_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -250,7 +255,7 @@ fn keys(map: BorrowedFd<'_>) -> std::io::Result<BTreeSet<u32>> {
     Ok(sys::map_keys::<4>(map)?.into_iter().map(u32::from_ne_bytes).collect())
 }
 
-/// `struct fib_conf`
+/// Encodes `port` as `struct fib_conf`.
 fn words(port: &FibPort) -> [u32; FIB_WORDS] {
     let [a, b, c, d, e, f] = port.mac;
     let (sources, partial) = (u32::from(port.check_sources), u32::from(port.partial_checksums));

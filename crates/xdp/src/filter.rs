@@ -1,5 +1,5 @@
-//! The filter stage of the hook: rules compiled to tables, put under a port's program, counted,
-//! and replaced while frames flow.
+//! The filter stage of the hook. Rules are compiled to tables, which the port's program reads. The rules have
+//! counters and can be replaced while frames flow.
 //!
 //! ```text
 //!  RuleSet --check, compile--> Compiled --maps--> Filter --Attached::set_filter--> the port's program
@@ -7,13 +7,12 @@
 //!                                    counters, samples  Blocklist (million of source prefixes)
 //! ```
 //!
-//! A set of rules is a set of maps that is never written again: a change makes new maps and a
-//! new program, which a link update puts in place, so a frame meets the old rules or the new
-//! ones and never a mixture. Counters, buckets and the block list outlive the set. How rules are
-//! matched stands in `bpf/README.md`.
+//! The maps of a rule set are written once. A change creates new maps and a new program, which a link update
+//! puts in place, so a frame meets either the old rules or the new ones. Counters, rate limit buckets and the
+//! block list outlive a rule set. Rule matching is described in `bpf/README.md`.
 //!
-//! Ports that have no hook have the same rules in their workers: [`WorkerFilter`] reads the same tables in plain Rust, over
-//! counters and buckets of its own ([`Tally`]).
+//! The workers of ports without a hook apply the rules in user space. [`WorkerFilter`] reads the same tables
+//! in plain Rust, with counters and buckets of its own ([`Tally`]).
 
 mod bits;
 mod blocklist;

@@ -1,4 +1,5 @@
-//! The stage of a port whose bridge goes by OpenFlow's rules: hot cached flows between kernel devices are answered in the hook.
+//! The stage of cached OpenFlow flows. The hook forwards frames of frequently used cached flows between
+//! kernel devices.
 //!
 //! ```text
 //!  frame --> [filter] --> key as the worker's --> flow known here, by one of a few masks? --yes--> headers, tag, device
@@ -6,9 +7,10 @@
 //!                            no: numbered ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! Whoever has the [`FlowWriter`] says which flows there are. What it takes out may still be known to a program that runs; after
-//! [`crate::wait_for_programs`] its counts are final and its slot can be given to another. A program finds no flow once
-//! nobody has [renewed](FlowTable::renew) the table for a while. Order: see [`crate::bridge`].
+//! The holder of the [`FlowWriter`] adds and removes flows. A running program may still use a removed flow.
+//! After [`crate::wait_for_programs`] the counts of the flow are final and its slot can be reused. A program
+//! finds no flows when the table was not [renewed](FlowTable::renew) for a while. Frame order is kept as
+//! described at [`crate::bridge`].
 
 mod action;
 mod stage;

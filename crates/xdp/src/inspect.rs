@@ -1,5 +1,5 @@
-//! What is attached to a device and what its driver can do: for attaching and for `doctor`.
-//! Devices are looked up in the network namespace of the calling thread.
+//! Queries the program attached to a device and the XDP features of its driver, for attaching and for
+//! `doctor`. Devices are looked up in the network namespace of the calling thread.
 
 use std::fmt;
 use std::io;
@@ -9,19 +9,20 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use crate::{Error, sys};
 
-/// Where in the receive path a program runs.
+/// Place in the receive path where a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// In the driver, before a socket buffer is made.
+    /// In the driver, before a socket buffer is allocated.
     Native,
-    /// In the kernel's generic receive path, after a socket buffer is made: slow, any device.
+    /// In the kernel's generic receive path, after a socket buffer is allocated. Slow, but works with every
+    /// device.
     Generic,
-    /// On the card.
+    /// On the network card.
     Offload,
 }
 
 impl Mode {
-    /// The flag of a link and of netlink that asks for this mode.
+    /// Returns the flag that requests this mode from a link or over netlink.
     pub(crate) const fn flag(self) -> u32 {
         match self {
             Mode::Native => ffi::XDP_FLAGS_DRV_MODE,
@@ -30,7 +31,7 @@ impl Mode {
         }
     }
 
-    /// What `ip link set dev X ... off` calls this mode.
+    /// Returns the keyword of this mode in `ip link set dev X ... off`.
     pub(crate) const fn ip_keyword(self) -> &'static str {
         match self {
             Mode::Native => "xdp",
@@ -50,21 +51,21 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A program on a device.
+/// An XDP program that is attached to a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramOnDevice {
-    /// The kernel's id of the program.
+    /// Id of the program in the kernel.
     pub id: u32,
-    /// Up to 15 characters; empty when the kernel does not tell us.
+    /// Name of the program, up to 15 characters. Empty when the kernel does not show it.
     pub name: String,
-    /// The mode it runs in.
+    /// Mode in which the program runs.
     pub mode: Mode,
-    /// The BPF link that holds it; `None` when it was attached by netlink (`ip link`).
+    /// Id of the BPF link that holds the program. `None` when it was attached by netlink (`ip link`).
     pub link: Option<u32>,
 }
 
-/// The XDP program that is attached to a device: the one that meets frames first, when both a
-/// native and an offloaded one are there.
+/// Returns the XDP program that is attached to a device. When both an offloaded and a native program are
+/// attached, returns the offloaded one, which runs first.
 ///
 /// # Errors
 /// [`Error::NoDevice`], or [`Error::Query`] without privilege.
@@ -75,19 +76,19 @@ pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
             .into_iter()
             .find(|(id, _)| *id != 0);
     let Some((id, mode)) = found else { return Ok(None) };
-    // Without CAP_SYS_ADMIN the id is all there is; the program may also go away meanwhile.
+    // Without CAP_SYS_ADMIN only the id is known. The program may also be removed between the calls.
     let name = sys::program_by_id(id).and_then(|fd| sys::program_info(fd.as_fd())).map(|i| i.name);
     let link = holding_link(id, ifindex).unwrap_or_default();
     Ok(Some(ProgramOnDevice { id, name: name.unwrap_or_default(), mode, link }))
 }
 
-/// The link by which this program stands on this device. Links do not tell their namespace:
-/// program and index together are as close as one can get.
+/// Returns the link by which this program is attached to this device. A link does not show its namespace, so
+/// program and index are compared.
 fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
     let mut at = 0;
     while let Some(id) = sys::link_next(at)? {
         at = id;
-        // A link may go between the two calls.
+        // The link may be removed between the two calls.
         let info = sys::link_by_id(id).and_then(|fd| sys::link_info(fd.as_fd()));
         if info.is_ok_and(|info| info.is_xdp && info.program == program && info.ifindex == ifindex) {
             return Ok(Some(id));
@@ -104,29 +105,30 @@ pub(crate) fn query(ifindex: u32) -> Result<sys::DeviceQuery, Error> {
     })
 }
 
-/// What a driver can do with XDP (`xdp-features` of the kernel's netdev family).
+/// XDP features of a driver (`xdp-features` of the kernel's netdev family).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
-    /// Pass, drop, abort and transmit back, in native mode.
+    /// Whether the driver supports pass, drop, abort and transmit in native mode.
     pub basic: bool,
-    /// Redirect what was received here.
+    /// Whether the driver can redirect received frames.
     pub redirect: bool,
-    /// Be the target of a redirect. A veth has this only while its peer runs XDP or GRO.
+    /// Whether the device can be the target of a redirect. A veth has this feature only while its peer runs
+    /// XDP or GRO.
     pub transmit: bool,
-    /// AF_XDP without copies.
+    /// Whether the driver supports AF_XDP zero copy.
     pub zero_copy: bool,
-    /// Offload to the card.
+    /// Whether the card can run programs.
     pub offload: bool,
-    /// Multi-buffer frames in received traffic.
+    /// Whether the driver supports multi-buffer frames in received traffic.
     pub receive_multi_buffer: bool,
-    /// Be the target of a redirect of multi-buffer frames.
+    /// Whether the device can be the target of a redirect of multi-buffer frames.
     pub transmit_multi_buffer: bool,
-    /// Buffers per frame with zero copy; 0 or 1 without multi-buffer support.
+    /// Maximum number of buffers per frame with zero copy. 0 or 1 without multi-buffer support.
     pub zero_copy_segments: u32,
 }
 
 impl Features {
-    /// The words for what is there, as `ethtool` and the kernel's documentation have them.
+    /// Returns the names of the present features, as used by `ethtool` and the kernel's documentation.
     #[must_use]
     pub fn words(&self) -> Vec<&'static str> {
         let all = [
@@ -141,7 +143,7 @@ impl Features {
         all.into_iter().filter(|(there, _)| *there).map(|(_, word)| word).collect()
     }
 
-    /// Reads the bits of `enum netdev_xdp_act` (`linux/netdev.h`).
+    /// Decodes the bits of `enum netdev_xdp_act` (`linux/netdev.h`).
     #[must_use]
     pub fn from_bits(bits: u64, zero_copy_segments: u32) -> Features {
         let has = |bit: u32| bits & (1 << bit) != 0;
@@ -158,8 +160,8 @@ impl Features {
     }
 }
 
-/// What the driver of a device in this namespace can do. On kernels before 6.3, which cannot
-/// tell, everything is false.
+/// Returns the XDP features of a device in this namespace. Kernels before 6.3 do not report features, so all
+/// fields are false.
 ///
 /// # Errors
 /// [`Error::NoDeviceNamed`], or [`Error::Query`].
@@ -169,31 +171,31 @@ pub fn features(name: &str) -> Result<Features, Error> {
     Ok(Features::from_bits(query.features, query.zero_copy_segments))
 }
 
-/// The driver of a device in this namespace, as `ethtool -i` names it; `None` where it does not
-/// say.
+/// Returns the driver name of a device in this namespace, as `ethtool -i` shows it. `None` where the device
+/// does not report a driver.
 #[must_use]
 pub fn driver(name: &str) -> Option<String> {
     sys::driver_name(name)
 }
 
-/// What the kernel made of a program.
+/// Information of the kernel about a loaded program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramInfo {
-    /// The kernel's id.
+    /// Id of the program in the kernel.
     pub id: u32,
-    /// Hash of the instructions.
+    /// Hash of the program's instructions.
     pub tag: [u8; 8],
-    /// Up to 15 characters.
+    /// Name of the program, up to 15 characters.
     pub name: String,
-    /// Instructions after the verifier removed what is never reached.
+    /// Number of instructions after the verifier removed unreachable code.
     pub instructions: u32,
-    /// Bytes of machine code; 0 without the JIT compiler.
+    /// Size of the machine code in bytes. 0 without the JIT compiler.
     pub jited_bytes: u32,
-    /// Instructions that the verifier walked: what its budget of a million counts.
+    /// Number of instructions that the verifier processed, out of its budget of one million.
     pub verified_instructions: u32,
-    /// Nanoseconds spent in it, while `kernel.bpf_stats_enabled` is 1.
+    /// Nanoseconds spent in the program while `kernel.bpf_stats_enabled` was 1.
     pub run_time_ns: u64,
-    /// Runs, while `kernel.bpf_stats_enabled` is 1.
+    /// Number of runs while `kernel.bpf_stats_enabled` was 1.
     pub runs: u64,
 }
 
@@ -213,36 +215,36 @@ impl ProgramInfo {
         })
     }
 
-    /// The tag as `bpftool` prints it.
+    /// Returns the tag as `bpftool` prints it.
     #[must_use]
     pub fn tag_text(&self) -> String {
         self.tag.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// A map that a program uses.
+/// Information of the kernel about a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapInfo {
-    /// The kernel's id.
+    /// Id of the map in the kernel.
     pub id: u32,
-    /// Up to 15 characters.
+    /// Name of the map, up to 15 characters.
     pub name: String,
-    /// Its type, as `bpftool` names it; a number where we have no name for it.
+    /// Type of the map, as `bpftool` names it. A number where the name is unknown.
     pub kind: String,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_size: u32,
-    /// Elements that it has room for; bytes of a ring buffer.
+    /// Maximum number of elements. For a ring buffer, its size in bytes.
     pub max_entries: u32,
-    /// Bytes of the kernel's memory, where it tells.
+    /// Kernel memory that the map uses, in bytes, where the kernel reports it.
     pub bytes: Option<u64>,
 }
 
-/// A program by its id, with the maps that it uses.
+/// Returns a program by its id, with the maps that it uses.
 ///
 /// # Errors
-/// [`Error::Query`]: it has gone, or for want of CAP_SYS_ADMIN.
+/// [`Error::Query`] when the program is gone, or without CAP_SYS_ADMIN.
 pub fn program(id: u32) -> Result<(ProgramInfo, Vec<MapInfo>), Error> {
     let failed = |what| move |source| Error::Query { what, source };
     let fd = sys::program_by_id(id).map_err(failed("a program by its id"))?;
@@ -269,7 +271,7 @@ impl From<sys::MapDetails> for MapInfo {
     }
 }
 
-/// `enum bpf_map_type` in words, as far as programs in the hook use them.
+/// Returns the name of a value of `enum bpf_map_type`, for the types that programs in the hook use.
 fn map_kind(kind: u32) -> Option<&'static str> {
     Some(match kind {
         ffi::BPF_MAP_TYPE_HASH => "hash",
@@ -291,15 +293,16 @@ fn map_kind(kind: u32) -> Option<&'static str> {
     })
 }
 
-/// While this value lives the kernel counts the runs of every BPF program and their time, which
-/// costs each run some 20 ns. Others may ask for the same at the same time.
+/// A request for run-time statistics of BPF programs. While the value lives, the kernel counts the runs of
+/// every BPF program and their time, which costs about 20 ns per run. Other processes may make such requests
+/// too.
 #[derive(Debug)]
 pub struct RunStatistics {
     _while_open: OwnedFd,
 }
 
 impl RunStatistics {
-    /// Begins to count.
+    /// Starts the statistics.
     ///
     /// # Errors
     /// [`Error::Query`] without CAP_SYS_ADMIN, or on kernels before 5.8.
@@ -311,7 +314,7 @@ impl RunStatistics {
     }
 }
 
-/// Name of a device for messages, in this namespace.
+/// Returns the name of a device in this namespace, for messages.
 pub(crate) fn device_text(ifindex: u32) -> String {
     sys::device_name(ifindex).unwrap_or_else(|| format!("#{ifindex}"))
 }

@@ -1,5 +1,5 @@
-//! Holds the mirrors of `bpf/include/*_layout.h` against the type information of the objects
-//! that are embedded: names, order, offsets and sizes.
+//! Compares the Rust mirrors of `bpf/include/*_layout.h` with the BTF type information of the embedded
+//! objects: names, order, offsets and sizes.
 
 use libbpf_rs::ObjectBuilder;
 use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
@@ -26,7 +26,7 @@ fn enumerators(object: &str, name: &str) -> Vec<(String, i64)> {
     found.iter().map(|member| (text(member.name), member.value)).collect()
 }
 
-/// Names and byte offsets of a struct's members, and its size.
+/// Returns the names and byte offsets of a struct's members, and the size of the struct.
 fn members(object: &str, name: &str) -> (Vec<(String, u32)>, usize) {
     let btf = Btf::from_path(object).unwrap();
     let found: Struct<'_> = btf.type_by_name(name).unwrap();
@@ -271,7 +271,7 @@ fn dumps_are_the_kernels_side() {
     assert_eq!(fields, at([("at", 0)].into_iter().chain(words.into_iter().zip((8..).step_by(4)))));
     assert_eq!(members(DUMP, "dump_frame").1, usize::try_from(dump::FRAME_SIZE).unwrap());
     assert_eq!(enumerators(DUMP, "trivium_counter"), enumerators(PORT, "trivium_counter"));
-    // The port's own side is the same.
+    // The capture object has the same port constants as the port object.
     assert_eq!(members(DUMP, "trivium_conf"), members(PORT, "trivium_conf"));
 }
 

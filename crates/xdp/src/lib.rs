@@ -1,5 +1,5 @@
-//! The driver hook of a port: loads the programs of `bpf/`, puts them on devices and talks to
-//! their maps.
+//! Driver hook (XDP) of a port. This crate loads the programs of `bpf/`, attaches them to devices and
+//! accesses their maps.
 //!
 //! ```text
 //!  device --> [XDP program: filter, room, steer] --XSKMAP--> AF_XDP socket of the queue
@@ -9,13 +9,13 @@
 //!                 kernel stack        this crate: load, attach, swap, pin, adopt, hand over
 //! ```
 //!
-//! One program stands on each port, specialised by constants ([`ProgramConfig`]) and replaced
-//! whole by a link update ([`Attached::swap`]). Unless it is pinned it goes with the process. A user's
-//! own program may stand in front of it ([`user`]).
+//! Each port has one program, specialised by constants ([`ProgramConfig`]). A link update replaces the whole
+//! program ([`Attached::swap`]). Unless the program is pinned, it is detached when the process ends. A custom
+//! program may run in front of the port's program ([`user`]).
 //!
-//! Everything here is control: system calls, never per packet. Devices are looked up in the
-//! network namespace of the calling thread; enter it first (`setns`). Once attached, a link
-//! needs it no more.
+//! All functions of this crate belong to the control path. They make system calls and never run per packet.
+//! Devices are looked up in the network namespace of the calling thread, which must enter that namespace
+//! first (`setns`). An attached link no longer depends on the namespace of the thread.
 //!
 //! ```no_run
 //! use xdp::{AttachMode, Owner, PortProgram, ProgramConfig, WhenDown};
@@ -77,8 +77,8 @@ pub use inspect::{
 pub use pin::PinPath;
 pub use program::{LOCAL_CAPACITY, Loaded, PortProgram, TestRun, Verdict};
 
-/// Returns when every program that runs now has come to its end: what they can have found before is free to be used again. It takes some
-/// milliseconds.
+/// Waits until every BPF program run that is in progress has ended, which takes some milliseconds. Objects
+/// that these runs may have looked up can be reused afterwards.
 pub fn wait_for_programs() {
     sys::wait_for_programs();
 }

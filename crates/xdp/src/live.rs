@@ -1,10 +1,13 @@
-//! Traffic made, sunk and forwarded inside the kernel, for tests and benches: a [`Generator`] of
-//! live frames, a [`Sink`] that counts and drops, [`Pass`] for the peers of veth devices, and
-//! [`Redirect`], the bare forwarding that other planes are measured against.
+//! Traffic generation, sinks and forwarding inside the kernel, for tests and benches.
 //!
-//! A redirect to a veth arrives only if the peer runs an XDP program (or GRO): attach one of the
-//! counterparts there, else frames vanish without an error. A sink drops ARP too: pin the
-//! neighbours.
+//! - [`Generator`] sends live frames.
+//! - [`Sink`] counts and drops frames.
+//! - [`Pass`] runs on the peers of veth devices.
+//! - [`Redirect`] forwards without any processing. Other data planes are measured against it.
+//!
+//! A redirect to a veth arrives only if the peer runs an XDP program or GRO. Without one of these
+//! counterparts on the peer, frames are lost without an error. A sink also drops ARP, so the neighbours must
+//! be static entries.
 
 mod counterpart;
 mod filter_bench;
@@ -26,91 +29,93 @@ use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{InKernel, Opened, generator_object};
 use crate::{Error, ProgramInfo, sys};
 
-/// Frames per call at full rate: each call sets up and tears down a page pool.
+/// Number of frames per call at full rate. Each call sets up and tears down a page pool.
 const PER_CALL: u64 = 1 << 18;
-/// Frames that the kernel takes from the page pool, and flushes to the device, at a time.
+/// Number of frames that the kernel takes from the page pool, and flushes to the device, at a time.
 const BATCH: u32 = 64;
-/// How often it is tried, and after which pauses, to get a page pool where there is none left.
+/// Number of attempts to get a page pool, and the pause between them, when the kernel has none left.
 const POOL_ATTEMPTS: u32 = 500;
 const POOL_PAUSE: Duration = Duration::from_millis(20);
-/// How often a paced generator wakes: a call costs some 20 us when it is parked, else 25 ms.
+/// Wake-up interval of a paced generator. A call costs some 20 us when the program is parked, else 25 ms.
 const PACE: Duration = Duration::from_millis(1);
 
-/// The fields of a frame that take the number of its flow. None: all frames are alike.
+/// Frame fields that carry the flow number. With no field set, all frames are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vary {
-    /// Source port in its lower 14 bits, destination port above.
+    /// Whether the ports vary. The source port carries the lower 14 bits, the destination port the bits
+    /// above.
     pub ports: bool,
-    /// Added to the last four bytes.
+    /// Whether the flow number is added to the last four bytes of the source address.
     pub source_mac: bool,
-    /// Added to the last four bytes.
+    /// Whether the flow number is added to the last four bytes of the destination address.
     pub destination_mac: bool,
-    /// Added to the IPv4 destination address above `destination_shift`.
+    /// Whether the flow number, shifted by `destination_shift`, is added to the IPv4 destination address.
     pub destination: bool,
-    /// The IPv4 source is [`scattered`] in place of the traffic's.
+    /// Whether the IPv4 source is [`scattered`] instead of [`Traffic::source`].
     pub source: bool,
 }
 
-/// How flows follow each other.
+/// Order in which flows follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// One after the other.
+    /// Sequential order.
     InTurn,
-    /// Pseudo-random, the same in every run with this seed, which is not 0.
+    /// Pseudo-random order, equal in every run with the same seed, which must not be 0.
     Random(u32),
 }
 
-/// Transport of the frames.
+/// Transport protocol of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// Without checksum, which is valid.
+    /// UDP without a checksum, which is valid.
     Udp,
-    /// ACK segments with an invalid checksum: for planes that do not verify it.
+    /// TCP ACK segments with an invalid checksum, for data planes that do not verify the checksum.
     Tcp,
 }
 
-/// What to generate. Start from [`Traffic::to`] and change what matters.
+/// Traffic of a generator. Start from [`Traffic::to`] and change fields as needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
-    /// Device that transmits, in the namespace of the thread that sends.
+    /// Index of the transmitting device, in the namespace of the sending thread.
     pub ifindex: u32,
-    /// Bytes of a frame without frame check sequence, 60 to 1514.
+    /// Frame length without frame check sequence, 60 to 1514 bytes.
     pub length: u16,
-    /// A power of two.
+    /// Number of flows, a power of two.
     pub flows: u32,
-    /// Where flows differ.
+    /// Frame fields in which flows differ.
     pub vary: Vary,
-    /// How flows follow each other.
+    /// Order in which flows follow each other.
     pub order: Order,
-    /// Of the first flow.
+    /// Source Ethernet address of the first flow.
     pub source_mac: [u8; 6],
-    /// Of the first flow.
+    /// Destination Ethernet address of the first flow.
     pub destination_mac: [u8; 6],
-    /// An 802.1Q tag with this VLAN id.
+    /// VLAN id of the 802.1Q tag, if frames are tagged.
     pub vlan: Option<u16>,
-    /// Source address.
+    /// IPv4 source address.
     pub source: Ipv4Addr,
-    /// Of the first flow.
+    /// IPv4 destination address of the first flow.
     pub destination: Ipv4Addr,
-    /// Lowest bit of the destination address that varies: 8 gives one address per /24.
+    /// Lowest bit of the destination address that varies. 8 gives one address per /24.
     pub destination_shift: u8,
-    /// Transport.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// Source port of the first flow is 1024.
+    /// Destination port of the first flow. The source port of the first flow is 1024.
     pub destination_port: u16,
-    /// Packets per second, in bursts of a millisecond's worth while parked; `None`: as fast as
-    /// it goes.
+    /// Rate in packets per second. While parked, frames are sent in bursts of one millisecond's worth. `None`
+    /// sends at full rate.
     pub rate: Option<u64>,
-    /// Let the program stand on the device meanwhile, passing to the kernel what that receives.
-    /// The kernel rewrites its XDP dispatcher, and waits some 25 ms for all CPUs, when a program
-    /// comes into use and when it goes out of it: for each call, unless it is parked so.
+    /// Whether the program is attached to the device while it generates (parked). It passes received frames
+    /// to the kernel. Without parking, the kernel rewrites its XDP dispatcher for each call when the program
+    /// is first used and when it is released, and waits some 25 ms for all CPUs.
     pub park: bool,
-    /// Where it stands in place of the device, when that has another program or must receive: an idle device.
+    /// Idle device on which the program is parked, when the transmitting device has another program or must
+    /// receive.
     pub park_on: Option<u32>,
 }
 
 impl Traffic {
-    /// One flow of 60-byte UDP frames at full rate.
+    /// Returns one flow of 60-byte UDP frames at full rate.
     #[must_use]
     pub fn to(ifindex: u32) -> Traffic {
         Traffic {
@@ -133,36 +138,36 @@ impl Traffic {
         }
     }
 
-    /// Whether a generator can be made of it.
+    /// Checks whether a generator can be created for this traffic.
     ///
     /// # Errors
-    /// [`Error::Generator`] for what is out of range.
+    /// [`Error::Generator`] for a parameter that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         template::check(self)
     }
 }
 
-/// What a generator has offered.
+/// Traffic that a generator has offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
-    /// Frames given to the device; whether it took them its own counters tell.
+    /// Number of frames given to the device. The counters of the device show whether it accepted them.
     pub packets: u64,
-    /// From the first to the last.
+    /// Time from the first to the last frame.
     pub elapsed: Duration,
 }
 
 impl Offered {
-    /// Packets per second.
+    /// Returns the rate in packets per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        // Exact up to 2^53 packets.
+        // The conversion is exact up to 2^53 packets.
         let packets = self.packets as f64;
         packets / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
-/// Sends frames of the kernel's making. It runs on the CPU of the calling thread, in the
-/// kernel; each object has its own flows.
+/// A traffic generator inside the kernel. It runs on the CPU of the calling thread, and each generator has
+/// its own flows.
 #[derive(Debug)]
 pub struct Generator {
     name: &'static str,
@@ -177,7 +182,7 @@ impl Generator {
     /// Loads a generator.
     ///
     /// # Errors
-    /// [`Error::Generator`] for what is out of range, [`Error::Load`].
+    /// [`Error::Generator`] for a parameter that is out of range, [`Error::Load`].
     pub fn new(traffic: &Traffic) -> Result<Generator, Error> {
         let template = template::Template::new(traffic)?;
         let mut opened = Opened::new(generator_object(), "livegen")?;
@@ -187,7 +192,7 @@ impl Generator {
         Generator::over(&opened.load()?, "livegen", frame, traffic.order, traffic.rate, park)
     }
 
-    /// A generator over a loaded program, which is given `frame` anew for each run.
+    /// Creates a generator from a loaded program, which receives `frame` as its input in each run.
     fn over(
         object: &InKernel,
         name: &'static str,
@@ -198,7 +203,7 @@ impl Generator {
     ) -> Result<Generator, Error> {
         let program = object.program()?;
         let first = Candidate { program: program.as_fd(), multi_buffer: false };
-        // A device that is taken sends as well, in larger bursts.
+        // A generator can also send on a device that has another program, in larger bursts.
         let parked = park.and_then(|at| attach(at, AttachMode::Auto, first, || Ok(None)).ok());
         let state = object.map(".data.state")?;
         let generator = Generator { name, program, state, frame, rate, parked };
@@ -208,13 +213,13 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Whether the program stands on its device, so that calls are cheap.
+    /// Returns whether the program is attached to its device, so calls are cheap.
     #[must_use]
     pub fn parked(&self) -> bool {
         self.parked.is_some()
     }
 
-    /// What the kernel made of the program.
+    /// Returns the kernel's information about the program.
     ///
     /// # Errors
     /// [`Error::Query`].
@@ -222,7 +227,7 @@ impl Generator {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// `struct livegen_state`.
+    /// Writes the seed to `struct livegen_state`.
     fn seed(&self, seed: u32) -> Result<(), Error> {
         let mut state = [0_u8; 16];
         state[8..12].copy_from_slice(&seed.to_ne_bytes());
@@ -233,7 +238,7 @@ impl Generator {
         })
     }
 
-    /// Frames given to the device since the generator was made.
+    /// Returns the number of frames given to the device since the generator was created.
     fn sent(&self) -> Result<u64, Error> {
         let state = sys::map_lookup::<16>(self.state.as_fd(), 0).map_err(|source| Error::Map {
             map: "state",
@@ -245,7 +250,7 @@ impl Generator {
         Ok(u64::from_ne_bytes(sent))
     }
 
-    /// Sends exactly this many frames, paced if a rate is set.
+    /// Sends exactly this number of frames, paced if a rate is set.
     ///
     /// # Errors
     /// [`Error::TestRun`].
@@ -253,7 +258,7 @@ impl Generator {
         self.go(packets, None, &AtomicBool::new(false))
     }
 
-    /// Sends for this long, to the end of a call, which at full rate is 2^18 frames.
+    /// Sends for this time, rounded up to the end of a call. At full rate a call is 2^18 frames.
     ///
     /// # Errors
     /// [`Error::TestRun`].
@@ -261,7 +266,7 @@ impl Generator {
         self.go(u64::MAX, Some(time), &AtomicBool::new(false))
     }
 
-    /// Sends until told to stop, or for this long.
+    /// Sends until `stop` is set, or for this time at most.
     ///
     /// # Errors
     /// [`Error::TestRun`].
@@ -287,7 +292,8 @@ impl Generator {
         Ok(offered)
     }
 
-    /// Frames to send now: at a set rate, what is missing by the end of the coming interval.
+    /// Returns the number of frames to send now. With a rate, this is the number still missing at the end of
+    /// the coming interval.
     fn due(&self, sent: u64, elapsed: Duration) -> u64 {
         let Some(rate) = self.rate else { return PER_CALL };
         let target = u128::from(rate) * (elapsed + PACE).as_nanos() / 1_000_000_000;
@@ -304,14 +310,15 @@ impl Generator {
         };
         for attempt in 0.. {
             match sys::run(self.program.as_fd(), request) {
-                // All 65,534 numbers of page pools are taken: those of earlier calls are given back when their last frame is.
+                // All 65,534 page pool ids are in use. The kernel frees the id of an earlier call when the
+                // last frame of that call is freed.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && attempt < POOL_ATTEMPTS => {
                     thread::sleep(POOL_PAUSE);
                 }
                 Err(source) if source.kind() != io::ErrorKind::Interrupted => {
                     return Err(Error::TestRun { program: self.name, length: self.frame.len(), source });
                 }
-                // A signal cuts a call short; the state tells how far it came.
+                // A signal ends a call early. The state map shows the number of frames sent.
                 _ => break,
             }
         }

@@ -1,5 +1,5 @@
-//! What libbpf says goes into our errors instead of onto standard error. libbpf calls back on
-//! the thread that called it, so a capture belongs to a thread.
+//! Redirects the messages of libbpf into this crate's errors instead of standard error. libbpf calls back on
+//! the calling thread, so a capture belongs to a thread.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static CAPTURE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `call` and returns with its result what libbpf said meanwhile.
+/// Runs `call` and returns its result with the messages that libbpf printed meanwhile.
 pub(crate) fn captured<T>(call: impl FnOnce() -> T) -> (T, String) {
     sys::listen(keep);
     let outer = CAPTURE.replace(Some(String::new()));
@@ -26,7 +26,7 @@ fn keep(message: &str) {
     });
 }
 
-/// The driver's own words in libbpf's output of a netlink attach.
+/// Extracts the driver's error message from libbpf's output of a netlink attach.
 pub(crate) fn kernel_message(said: &str) -> Option<&str> {
     let (_, message) = said.split_once("Kernel error message: ")?;
     message.lines().next().map(str::trim).filter(|message| !message.is_empty())

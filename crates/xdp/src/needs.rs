@@ -1,11 +1,11 @@
-//! What the kernel must have for the stages of a program. It is asked only when the kernel has refused one, so that the message names
-//! what is missing, and not the verifier's view of it.
+//! Kernel helpers that the stages of a program need. The check runs only after the kernel refused a program,
+//! so the error names the missing helper instead of showing the verifier's log.
 
 use libbpf_rs::libbpf_sys as ffi;
 
 use crate::Error;
 
-/// A helper that a stage calls, and the first Linux whose XDP programs may.
+/// A helper that a stage calls, and the first Linux version whose XDP programs may call it.
 struct Need {
     stage: &'static str,
     helper: ffi::bpf_func_id,
@@ -22,11 +22,11 @@ const fn need(
     Need { stage, helper, name, since }
 }
 
-/// Of every port's program.
+/// Stage that every port's program has.
 pub(crate) const STEER: &str = "steer";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
-/// Cached flows of OpenFlow's rules.
+/// Stage of cached OpenFlow flows.
 pub(crate) const RULES: &str = "rules";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
@@ -59,8 +59,9 @@ const NEEDS: [Need; 22] = [
     need(DUMP, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
 ];
 
-/// Why a program with these stages was refused, if a helper is missing; `has` tells of one. Who lacks the privilege to ask is told of
-/// none, not even of what every kernel has: then something else is the cause.
+/// Returns an error that names a missing helper of these stages, if one is missing. `has` probes for a
+/// helper. Without the privilege to probe, every helper appears missing, even `bpf_map_lookup_elem`. The
+/// function then returns `None`, because the cause of the refusal is another.
 pub(crate) fn lacking(stages: &[&str], has: impl Fn(ffi::bpf_func_id) -> bool) -> Option<Error> {
     if !has(ffi::BPF_FUNC_map_lookup_elem) {
         return None;
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn this_kernel_has_them_all() {
-        // The kernel tells an unprivileged process of no helper at all.
+        // An unprivileged process cannot probe any helper.
         if !sys::has_helper(ffi::BPF_FUNC_map_lookup_elem) {
             return testbed::skip("needs root (BPF)");
         }
