@@ -776,7 +776,7 @@ impl MapsOfProgram {
         // A program without VLANs does not refer to this section.
         let vlans = self.words::<{ 4 * VLAN_WORDS }, VLAN_WORDS>(ROUTE_VLANS)?;
         let vlans = vlans.map_or_else(Vlans::none, |words| Vlans::read(&words));
-        // A program that does not resolve neighbours by link secrets does not refer to this section.
+        // A program that does not look up on-link neighbours does not refer to this section.
         let secrets = self.words::<{ 8 * LINK_SECRETS }, { 2 * LINK_SECRETS }>(ROUTE_LINKS)?;
         let secrets = secrets.map_or([0; LINK_SECRETS], |words| link_secrets(&words));
         RouteMaps::adopt(conf, vlans, secrets, |name| self.take(name)).map(Some)

@@ -1,5 +1,5 @@
-//! The objects that `build.rs` makes of `bpf/`, and how one program of them is specialised and
-//! loaded. libbpf's own object lives only that long: what remains are descriptors.
+//! The BPF objects that `build.rs` compiles from `bpf/`, and the loading of one specialised program from an
+//! object. The libbpf object is dropped after loading. Only descriptors remain.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,11 +8,11 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 
 use crate::{Error, log};
 
-/// ELF readers want the alignment of the structures inside.
+/// Alignment wrapper. ELF readers need the alignment of the structures in the object.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
-/// An embedded object and its name.
+/// An embedded BPF object and its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Embedded {
     pub name: &'static str,
@@ -31,7 +31,7 @@ pub(crate) fn port_object() -> Embedded {
     embed!("trivium")
 }
 
-/// The same for filters with rules that ask for cookies.
+/// Returns the port object with SYN cookie support, for filters that have rules with cookies.
 pub(crate) fn services_object() -> Embedded {
     embed!("services")
 }
@@ -60,36 +60,37 @@ pub(crate) fn dump_object() -> Embedded {
     embed!("dump")
 }
 
-/// The same for filters with rules that ask for cookies.
+/// Returns the capture object with SYN cookie support, for filters that have rules with cookies.
 pub(crate) fn services_dump_object() -> Embedded {
     embed!("services_dump")
 }
 
-/// The map that libbpf makes of the section of that name: `conf` and nothing else.
+/// Name of the map that libbpf creates for the section of `conf`.
 pub(crate) const CONF: &str = ".rodata.conf";
-/// The same of `dump`.
+/// Name of the map for the section of `dump`.
 pub(crate) const DUMP_CONF: &str = ".rodata.dump";
-/// The same of `filter`.
+/// Name of the map for the section of `filter`.
 pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 
-/// The same of `bridge`.
+/// Name of the map for the section of `bridge`.
 pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
-/// The same of `flows`.
+/// Name of the map for the section of `flows`.
 pub(crate) const FLOWS_CONF: &str = ".rodata.flows";
-/// The same of `fib`.
+/// Name of the map for the section of `fib`.
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
-/// The same of `route`.
+/// Name of the map for the section of `route`.
 pub(crate) const ROUTE_CONF: &str = ".rodata.route";
-/// Section of `route_vlans`.
+/// Name of the map for the section of `route_vlans`.
 pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
-/// The secret numbers by which a virtual router's neighbours are found: `route_link_secrets`.
+/// Name of the map for the section of `route_link_secrets`, the secret hash numbers by which a virtual
+/// router's neighbours are looked up.
 pub(crate) const ROUTE_LINKS: &str = ".rodata.links";
-/// The same of `steer`.
+/// Name of the map for the section of `steer`.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
-/// The same of `watch`.
+/// Name of the map for the section of `watch`.
 pub(crate) const WATCH_CONF: &str = ".rodata.watch";
 
-/// An object on its way into the kernel.
+/// An opened object that is not loaded yet.
 pub(crate) struct Opened {
     embedded: Embedded,
     program: &'static str,
@@ -98,7 +99,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens an object of which only `program` will be loaded.
+    /// Opens an object. Only `program` will be loaded.
     pub(crate) fn new(embedded: Embedded, program: &'static str) -> Result<Opened, Error> {
         let (result, said) = log::captured(|| ObjectBuilder::default().open_memory(embedded.bytes));
         let open = result.map_err(|error| load_error(program, &error, said.clone()))?;
@@ -116,18 +117,18 @@ impl Opened {
         Error::Object { object: self.embedded.name, what }
     }
 
-    /// What the object's constants are before they are set.
+    /// Returns the initial value of the object's constants.
     pub(crate) fn constants(&self) -> Option<Vec<u8>> {
         let map = self.open.maps().find(|map| map.name() == CONF)?;
         map.initial_value().map(<[u8]>::to_vec)
     }
 
-    /// Sets the constants, which must be exactly as long as the object's.
+    /// Sets the constants. The length must be that of the object's constants.
     pub(crate) fn set_constants(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.set_section(CONF, bytes)
     }
 
-    /// The same for a section of another name.
+    /// Sets the constants of the named section.
     pub(crate) fn set_section(&mut self, section: &'static str, bytes: &[u8]) -> Result<(), Error> {
         let done = self
             .open
@@ -137,7 +138,7 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(section)) }
     }
 
-    /// Leaves a map out that the program, specialised, never reaches.
+    /// Omits a map that the specialised program never reaches.
     pub(crate) fn leave_out(&mut self, name: &'static str) -> Result<(), Error> {
         let done = self
             .open
@@ -147,7 +148,7 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(name)) }
     }
 
-    /// Gives a map another size than its declaration.
+    /// Sets the number of entries of a map, in place of the declared number.
     pub(crate) fn set_entries(&mut self, map: &'static str, entries: u32) -> Result<(), Error> {
         let done = self
             .open
@@ -157,7 +158,7 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(map)) }
     }
 
-    /// Lets the program use a map that exists already instead of a new one.
+    /// Makes the program use an existing map instead of a new one.
     pub(crate) fn reuse(&mut self, map: &'static str, fd: BorrowedFd<'_>) -> Result<(), Error> {
         let Some(mut target) = self.open.maps_mut().find(|candidate| candidate.name() == map) else {
             return Err(self.lacks(map));
@@ -169,7 +170,7 @@ impl Opened {
         })
     }
 
-    /// Verifies and loads.
+    /// Verifies and loads the program.
     pub(crate) fn load(self) -> Result<InKernel, Error> {
         let Opened { embedded, program, open, said } = self;
         let (result, more) = log::captured(|| open.load());
@@ -183,7 +184,7 @@ impl Opened {
     }
 }
 
-/// A loaded object, from which descriptors are taken before it is dropped.
+/// A loaded object. Descriptors are duplicated from it before it is dropped.
 pub(crate) struct InKernel {
     embedded: Embedded,
     program: &'static str,
@@ -212,7 +213,7 @@ fn load_error(program: &'static str, error: &libbpf_rs::Error, log: String) -> E
     Error::Load { program, source: io::Error::from_raw_os_error(errno_of(error)), log }
 }
 
-/// libbpf-rs keeps the errno at the end of its chain of sources.
+/// Returns the errno that libbpf-rs keeps at the end of its chain of sources.
 pub(crate) fn errno_of(error: &libbpf_rs::Error) -> i32 {
     let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = at {

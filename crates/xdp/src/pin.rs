@@ -1,10 +1,11 @@
-//! Where persistent ports keep their link and maps: `/sys/fs/bpf/trivium/<name>/`. A pinned link
-//! stays attached when its process dies. The link is pinned last and removed first, so a
-//! directory with a link is whole, and one without is rubbish of a process that died meanwhile.
+//! Directories of pinned ports: `/sys/fs/bpf/trivium/<name>/` holds the link and the maps of a port. A pinned
+//! link stays attached when its process ends. The link is pinned last and removed first. A directory with a
+//! link is therefore complete. A directory without a link was left by a process that ended early.
 //!
-//! A user's program in front of the port's has a directory `user` of its own: `program`, `next` (the array by which it goes on)
-//! and `maps`. It is made under another name before the link runs the program and gets its name afterwards, so whatever a process
-//! leaves that died meanwhile, the directory whose `program` the link runs is the right one.
+//! A custom program in front of the port's program has a subdirectory `user`. The subdirectory holds
+//! `program`, `next` (the array through which the program continues) and `maps`. It is created under another
+//! name before the link runs the program, and renamed afterwards. When a process ends in between, the valid
+//! directory is the one whose `program` the link runs.
 
 use std::fs;
 use std::io;
@@ -14,18 +15,18 @@ use std::path::{Path, PathBuf};
 use crate::user::UserProgram;
 use crate::{Error, sys};
 
-/// Where the BPF file system belongs.
+/// Mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 const NAME_MAX: usize = 64;
 const LINK: &str = "link";
 const USER: &str = "user";
-/// What will take its place, and what did.
+/// Names of the directories of the next and the previous custom program.
 const USER_NEW: &str = "user-new";
 const USER_OLD: &str = "user-old";
 const PROGRAM: &str = "program";
 const MAPS: &str = "maps";
 
-/// The directory of one port's pins.
+/// The pin directory of one port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PinPath {
     root: PathBuf,
@@ -33,18 +34,18 @@ pub struct PinPath {
 }
 
 impl PinPath {
-    /// `/sys/fs/bpf/trivium/<name>`.
+    /// Returns the pin path `/sys/fs/bpf/trivium/<name>`.
     ///
     /// # Errors
-    /// [`Error::PinName`] when the name is no plain file name.
+    /// [`Error::PinName`] when the name is not a plain file name.
     pub fn new(name: &str) -> Result<PinPath, Error> {
         PinPath::under(Path::new(BPFFS), name)
     }
 
-    /// The same under another mount point of a BPF file system.
+    /// Returns the pin path of `name` under another mount point of a BPF file system.
     ///
     /// # Errors
-    /// [`Error::PinName`] when the name is no plain file name.
+    /// [`Error::PinName`] when the name is not a plain file name.
     pub fn under(root: &Path, name: &str) -> Result<PinPath, Error> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
@@ -53,20 +54,20 @@ impl PinPath {
         Ok(PinPath { root: root.to_owned(), directory: root.join("trivium").join(name) })
     }
 
-    /// The directory that holds `link` and one file per map.
+    /// Returns the directory that holds `link` and one file per map.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The name that it was made with.
+    /// Returns the name of the pin.
     #[must_use]
     pub fn name(&self) -> &str {
-        // A plain name is the last component and UTF-8.
+        // The name is the last path component and is UTF-8.
         self.directory.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
     }
 
-    /// The names that are pinned under [`PinPath::new`]'s root now.
+    /// Returns the names that are pinned at present under the root of [`PinPath::new`].
     ///
     /// # Errors
     /// [`Error::Pin`] when the directory cannot be read.
@@ -87,7 +88,7 @@ impl PinPath {
         Ok(names)
     }
 
-    /// Makes an empty directory, mounting the file system where it is absent.
+    /// Creates an empty pin directory. Mounts the BPF file system where it is not mounted.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         self.mount()?;
         if self.file(LINK).exists() {
@@ -121,7 +122,7 @@ impl PinPath {
         sys::pin(object, &path).map_err(|source| Error::Pin { path, operation: "pin", source })
     }
 
-    /// The pinned link, or `None` when there is none.
+    /// Opens the pinned link. Returns `None` when no link is pinned.
     pub(crate) fn open_link(&self) -> Result<Option<OwnedFd>, Error> {
         match sys::pinned(&self.file(LINK)) {
             Ok(link) => Ok(Some(link)),
@@ -130,7 +131,7 @@ impl PinPath {
         }
     }
 
-    /// Removes the link's pin, then the others. Nothing there is fine.
+    /// Removes the link's pin, and then the other pins. Succeeds when nothing is pinned.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         self.remove_file(&self.file(LINK))?;
         let entries = match fs::read_dir(&self.directory) {
@@ -144,7 +145,7 @@ impl PinPath {
         fs::remove_dir(&self.directory).map_err(|source| self.error("remove", source))
     }
 
-    /// Removes a directory with all that is in it. Nothing there is fine.
+    /// Removes a directory with all its contents. Succeeds when the directory does not exist.
     fn remove_tree(&self, path: &Path) -> Result<(), Error> {
         match fs::remove_dir_all(path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -154,13 +155,13 @@ impl PinPath {
         }
     }
 
-    /// Where the maps of a user's program are pinned.
+    /// Returns the directory where the maps of a custom program are pinned.
     #[must_use]
     pub fn user_directory(&self) -> PathBuf {
         self.file(USER).join(MAPS)
     }
 
-    /// Pins a user's program beside the one that stands there, if one does.
+    /// Pins a custom program in the staging directory, next to the pins of the present one.
     pub(crate) fn stage_user(&self, user: &UserProgram) -> Result<(), Error> {
         self.drop_staged_user()?;
         let staged = self.file(USER_NEW);
@@ -175,7 +176,7 @@ impl PinPath {
         self.remove_tree(&self.file(USER_NEW))
     }
 
-    /// What was staged is what stands there from now on; after an error, what stood there does.
+    /// Makes the staged custom program the present one. The previous one stays present on error.
     pub(crate) fn commit_user(&self) -> Result<(), Error> {
         let rename = |from: &str, to: &str| {
             let renamed = fs::rename(self.file(from), self.file(to));
@@ -189,12 +190,12 @@ impl PinPath {
         if let Err(error) = rename(USER_NEW, USER) {
             return if replaces { rename(USER_OLD, USER).and(Err(error)) } else { Err(error) };
         }
-        // What stays of it is removed with the next change.
+        // A remaining directory is removed with the next change.
         let _ = self.remove_tree(&self.file(USER_OLD));
         Ok(())
     }
 
-    /// Removes the pins of users' programs, but those of the one that stands there.
+    /// Removes the pins of custom programs, except those of `standing`, the program that is attached.
     pub(crate) fn repair_user(&self, standing: Option<&UserProgram>) -> Result<(), Error> {
         let id = |directory: &str| {
             let program = sys::pinned(&self.file(directory).join(PROGRAM)).ok()?;
@@ -214,7 +215,7 @@ impl PinPath {
         self.commit_user()
     }
 
-    /// The maps of a user's program that are pinned here: ids and names.
+    /// Returns the ids and names of the pinned maps of custom programs.
     pub(crate) fn user_maps(&self) -> Vec<(u32, String)> {
         let named = [USER, USER_NEW, USER_OLD].into_iter().flat_map(|at| {
             let entries = fs::read_dir(self.file(at).join(MAPS)).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! A port's program, specialised and verified, before it stands on a device.
+//! The program of a port, specialised and verified, before it is attached to a device.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,13 +24,13 @@ use crate::route::{AnswerMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
 use crate::{Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, needs, sys};
 
-/// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
+/// Maximum number of local addresses of each family in the hook: `TRIVIUM_LOCAL_CAPACITY`.
 pub const LOCAL_CAPACITY: usize = 4096;
 
 /// Names of the maps that outlive a program, in the order of [`Maps::list`].
 pub(crate) const MAP_NAMES: [&str; 4] = ["xsks", "local4", "local6", "counters"];
 
-/// The maps that outlive a program: through a swap, a hand-over or a pin.
+/// Maps that outlive a program through swaps, hand-overs and pins.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub xsks: OwnedFd,
@@ -47,13 +47,14 @@ impl Maps {
         [(a, xsks), (b, local4), (c, local6), (d, counters)]
     }
 
-    /// Takes over the addresses of others.
+    /// Copies the local addresses of `others` to these maps.
     pub(crate) fn copy_locals(&self, others: &Maps) -> Result<(), Error> {
         copy_keys::<4>("local4", others.local4.as_fd(), self.local4.as_fd())?;
         copy_keys::<16>("local6", others.local6.as_fd(), self.local6.as_fd())
     }
 
-    /// Adds what is missing, and then removes what is not wanted unless `keep_others`.
+    /// Adds missing local addresses. Then removes addresses that are not in `locals`, unless `keep_others` is
+    /// set.
     pub(crate) fn set_locals(&self, locals: &LocalAddresses, keep_others: bool) -> Result<(), Error> {
         check_capacity(locals)?;
         set_keys("local4", self.local4.as_fd(), &octets(&locals.v4, Ipv4Addr::octets), keep_others)?;
@@ -98,8 +99,8 @@ where
     let failed = |operation| move |source| Error::Map { map: name, operation, source };
     let present: BTreeSet<[u8; N]> = sys::map_keys(map).map_err(failed("list"))?.into_iter().collect();
     let stale = || present.difference(wanted);
-    // When both do not fit together, room is made first: a moment in which a stale address is
-    // already the router's is better than a new one that is not the kernel's.
+    // When old and new addresses do not fit together, old ones are removed first. A frame for an old address
+    // then goes to the router for a moment. Otherwise a frame for a new address would not reach the kernel.
     let crowded = present.union(wanted).count() > LOCAL_CAPACITY;
     if crowded {
         for key in stale() {
@@ -117,12 +118,12 @@ where
     Ok(())
 }
 
-/// Which of the two builds of the program is meant.
+/// The two builds of a port's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Build {
-    /// Takes multi-buffer frames.
+    /// Build that accepts multi-buffer frames.
     Frags,
-    /// For drivers that refuse such programs.
+    /// Build for drivers that refuse multi-buffer programs.
     Linear,
 }
 
@@ -134,7 +135,7 @@ impl Build {
         }
     }
 
-    /// The program with a capture around it.
+    /// Returns the name of the program with a capture around it.
     pub(crate) const fn dumping(self) -> &'static str {
         match self {
             Build::Frags => "trivium_portdmp",
@@ -147,7 +148,7 @@ impl Build {
     }
 }
 
-/// Loads port programs.
+/// Loader of port programs.
 #[derive(Debug)]
 pub struct PortProgram;
 
@@ -160,7 +161,7 @@ impl PortProgram {
         PortProgram::load_build(config, Build::Frags, None)
     }
 
-    /// The same with a filter as its first stage.
+    /// Like [`PortProgram::load`], with a filter as the first stage.
     ///
     /// # Errors
     /// As for [`PortProgram::load`].
@@ -168,7 +169,7 @@ impl PortProgram {
         PortProgram::load_build(config, Build::Frags, Some(filter))
     }
 
-    /// The same with a steering as ports in native mode have it.
+    /// Like [`PortProgram::load`], with the steering of ports in native mode.
     ///
     /// # Errors
     /// As for [`PortProgram::load`].
@@ -177,7 +178,8 @@ impl PortProgram {
         PortProgram::load_stages(config, Build::Frags, Stages { steer, ..Stages::default() })
     }
 
-    /// The same with the stage of a virtual router; the port's owner is [`Owner::Routed`] then.
+    /// Like [`PortProgram::load`], with the stage of a virtual router. The port's owner is set to
+    /// [`Owner::Routed`].
     ///
     /// # Errors
     /// As for [`PortProgram::load`].
@@ -186,8 +188,8 @@ impl PortProgram {
         PortProgram::load_stages(config, Build::Frags, Stages { route, ..Stages::default() })
     }
 
-    /// The same without support for multi-buffer frames. [`Loaded::attach`] falls back to this
-    /// by itself where a driver refuses the other.
+    /// Like [`PortProgram::load`], without support for multi-buffer frames. [`Loaded::attach`] falls back to
+    /// this build where a driver refuses the other.
     ///
     /// # Errors
     /// As for [`PortProgram::load`].
@@ -209,7 +211,7 @@ impl PortProgram {
     }
 }
 
-/// The stages that a program may have, with their maps.
+/// The optional stages of a program, with their maps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stages {
     pub filter: Option<Arc<FilterMaps>>,
@@ -217,20 +219,20 @@ pub(crate) struct Stages {
     pub flows: Option<Arc<FlowMaps>>,
     pub fib: Option<Arc<FibMaps>>,
     pub route: Option<Arc<RouteMaps>>,
-    /// Made for the program's build.
+    /// Maps of the steering for the program's build.
     pub steer: Option<Arc<SteerMaps>>,
-    /// A capture around all of them.
+    /// Capture around all other stages.
     pub dump: Option<Arc<DumpMaps>>,
 }
 
 impl Stages {
-    /// The stations that one of both stages of bridges asks.
+    /// Returns the station table that the bridge stage or the stage of cached flows reads.
     fn known(&self) -> Option<&KnownStations> {
         let bridge = self.bridge.as_ref().map(|bridge| &bridge.known);
         bridge.or(self.flows.as_ref().and_then(|flows| flows.known.as_ref()))
     }
 
-    /// Those that are there, as [`needs`] names them.
+    /// Returns the names of the present stages, as [`needs`] uses them.
     fn names(&self) -> Vec<&'static str> {
         let there = [
             (true, needs::STEER),
@@ -251,7 +253,7 @@ impl Stages {
 #[derive(Debug)]
 pub struct Loaded {
     pub(crate) constants: Constants,
-    /// What a swap sets the maps to; `None`: they are as they should be.
+    /// Local addresses that a swap writes to the maps. `None` leaves the maps unchanged.
     pub(crate) locals: Option<LocalAddresses>,
     pub(crate) build: Build,
     pub(crate) program: OwnedFd,
@@ -260,7 +262,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// With `share`, the program uses those maps instead of new ones.
+    /// Specialises and loads a program. With `share`, the program uses those maps instead of new ones.
     pub(crate) fn new(
         mut constants: Constants,
         locals: Option<LocalAddresses>,
@@ -271,7 +273,7 @@ impl Loaded {
         if stages.route.is_some() {
             constants.owner = Owner::Routed;
         }
-        // No rules are no stage.
+        // A filter without rules is not a stage.
         stages.filter = stages.filter.filter(|filter| filter.conf[0] > 0);
         if constants.queues == 0 || constants.queues > QUEUES_MAX {
             return Err(Error::Queues { queues: constants.queues });
@@ -385,13 +387,13 @@ impl Loaded {
         Ok(Loaded { constants, locals, build, program: object.program()?, maps, stages })
     }
 
-    /// The same program on the same maps for drivers that take no multi-buffer programs.
+    /// Loads the program on the present maps for drivers that refuse multi-buffer programs.
     pub(crate) fn linear(&self) -> Result<Loaded, Error> {
         let stages = self.stages.clone();
         Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps), stages)
     }
 
-    /// What the kernel made of it: id, tag, instructions.
+    /// Returns the kernel's information about the program, such as its id, tag and number of instructions.
     ///
     /// # Errors
     /// [`Error::Query`].
@@ -399,19 +401,19 @@ impl Loaded {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// What it is specialised by.
+    /// Returns the constants by which the program is specialised.
     #[must_use]
     pub fn constants(&self) -> Constants {
         self.constants
     }
 
-    /// Whether it takes multi-buffer frames.
+    /// Returns whether the program accepts multi-buffer frames.
     #[must_use]
     pub fn multi_buffer(&self) -> bool {
         self.build == Build::Frags
     }
 
-    /// Packets by way out; test runs count too.
+    /// Returns the number of packets per outcome. Test runs count too.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -419,7 +421,7 @@ impl Loaded {
         Counters::read(self.maps.counters.as_fd())
     }
 
-    /// Replaces what the kernel answers for.
+    /// Replaces the local addresses.
     ///
     /// # Errors
     /// [`Error::LocalsFull`], [`Error::Map`].
@@ -429,8 +431,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Puts a socket into a queue's slot. It needs a receive ring; it receives once it is bound
-    /// to the device and queue.
+    /// Puts an AF_XDP socket into the slot of a queue. The socket needs a receive ring. It receives frames
+    /// when it is bound to the device and queue.
     ///
     /// # Errors
     /// [`Error::QueueOutOfRange`], [`Error::Socket`].
@@ -438,8 +440,8 @@ impl Loaded {
         set_socket(&self.maps, self.constants.queues, "the loaded program", queue, socket)
     }
 
-    /// Runs the program once on a frame, as received on queue 0 of a device without name.
-    /// Nothing is forwarded.
+    /// Runs the program once on a frame, as received on queue 0 of a device without a name. Nothing is
+    /// forwarded.
     ///
     /// # Errors
     /// [`Error::TestRun`].
@@ -447,8 +449,8 @@ impl Loaded {
         self.test_run_from(frame, None, 1)
     }
 
-    /// The same as received on a queue of a device (both must exist), `repeat` times, of which
-    /// the mean time is given.
+    /// Runs the program `repeat` times on a frame, as received on an existing queue of an existing device.
+    /// Returns the mean time of a run.
     ///
     /// # Errors
     /// [`Error::TestRun`].
@@ -488,27 +490,27 @@ pub(crate) fn set_socket(
         .map_err(|source| Error::Socket { device: device.to_owned(), queue, source })
 }
 
-/// What a program said of a frame.
+/// Verdict of an XDP program on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// A defect or an unknown code; the kernel drops the frame.
+    /// A defect or an unknown code. The kernel drops the frame.
     Aborted,
-    /// Dropped.
+    /// The kernel drops the frame.
     Drop,
-    /// To the kernel's stack.
+    /// The frame goes to the kernel's stack.
     Pass,
-    /// Back out of the device it came from.
+    /// The frame is transmitted by the device that received it.
     Transmit,
-    /// To another device, CPU or socket.
+    /// The frame goes to another device, CPU or socket.
     Redirect,
 }
 
 impl Verdict {
-    /// In the order of the kernel's codes.
+    /// All verdicts, in the order of the kernel's codes.
     pub const ALL: [Verdict; 5] =
         [Verdict::Aborted, Verdict::Drop, Verdict::Pass, Verdict::Transmit, Verdict::Redirect];
 
-    /// The word for it.
+    /// Returns the name of the verdict.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -547,13 +549,13 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The outcome of a test run.
+/// Result of a test run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestRun {
-    /// What the program said.
+    /// Verdict of the program.
     pub verdict: Verdict,
-    /// The frame as the program left it.
+    /// Frame as the program left it.
     pub frame: Vec<u8>,
-    /// Mean time of one run.
+    /// Mean time of one run in nanoseconds.
     pub nanoseconds: u32,
 }

@@ -1,4 +1,4 @@
-//! The user's end of a ring that programs write records into.
+//! User space readers of BPF ring buffers.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,7 +11,7 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::{Error, sys};
 
-/// Takes records out of a ring; it belongs to one thread.
+/// A reader that takes records out of a ring buffer. It belongs to one thread.
 pub struct RingReader<T> {
     map: &'static str,
     ring: RingBuffer<'static>,
@@ -25,7 +25,7 @@ impl<T> fmt::Debug for RingReader<T> {
 }
 
 impl<T: 'static> RingReader<T> {
-    /// `parse` reads a record, or leaves one out that it cannot read.
+    /// Creates a reader. `parse` decodes a record. Records for which it returns `None` are left out.
     pub(crate) fn new(
         map: &'static str,
         ring: BorrowedFd<'_>,
@@ -45,7 +45,7 @@ impl<T: 'static> RingReader<T> {
         Ok(RingReader { map, ring: builder.build().map_err(failed)?, waiting })
     }
 
-    /// The records that have come, in the order of each CPU; waits so long for the first one.
+    /// Returns the records that have arrived, in order per CPU. Waits at most `patience` for the first one.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -63,14 +63,14 @@ fn unreadable(map: &'static str, error: &libbpf_rs::Error) -> Error {
     Error::Map { map, operation: "read", source: io::Error::other(error.to_string()) }
 }
 
-/// What all CPUs have counted of records that found the ring full.
+/// Returns the number of records, over all CPUs, that were lost because the ring was full.
 pub(crate) fn missed(map: &'static str, counts: BorrowedFd<'_>) -> Result<u64, Error> {
     let counted = sys::map_lookup_per_cpu(counts, 0, 1);
     let counted = counted.map_err(|source| Error::Map { map, operation: "read", source })?;
     Ok(counted.iter().fold(0, |sum: u64, records| sum.wrapping_add(*records)))
 }
 
-/// The kernel's monotonic clock in nanoseconds since 1970.
+/// Conversion from the kernel's monotonic clock to nanoseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WallClock {
     offset: u64,

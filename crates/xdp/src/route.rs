@@ -1,5 +1,5 @@
-//! The stage of a virtual router's port: what is the kernel's own passes, what is to be routed goes to its next hop right here where
-//! that is known ([`Answers`]), and up to the worker else.
+//! The stage of a virtual router's port. The kernel's own packets pass to its stack. Packets to be routed go
+//! to their next hop in the hook where that next hop is known ([`Answers`]), else to the worker.
 //!
 //! ```text
 //!  frame --> [filter] --> for the port, to be forwarded as it is, to none of the router's own addresses?
@@ -9,10 +9,13 @@
 //!                            |-- no --> the kernel's stack: ARP, ND, echo, sessions, routing protocols, time exceeded
 //! ```
 //!
-//! The hook reads two hash tables of the router's own addresses, which change while frames pass, one address at a time; they are the
-//! kernel's, so a process that takes over a pinned program finds them ([`Own::of`]). In front of each stand 65,536 bits in a mapped
-//! array, one for each hash: what goes elsewhere mostly meets none that is set. What is left to the kernel and why stands in
-//! `bpf/include/stage_route.h`.
+//! The hook reads two hash tables of the router's own addresses. User space changes the tables while frames
+//! pass, one address at a time. A process that takes over a pinned program reads the addresses from the
+//! tables ([`Own::of`]).
+//!
+//! A mapped array of 65,536 bits per family precedes each table, with one bit for each hash value. The bit of
+//! most transit destinations is not set, so the table is not read. `bpf/include/stage_route.h` describes the
+//! packets that are left to the kernel.
 
 mod answers;
 
@@ -37,49 +40,51 @@ pub(crate) use answers::{
     COUNT_SIZE, FRAME_SIZE, GROUP_SIZE, INTERFACE_SIZE, LINE_SIZE, NEIGHBOUR_SIZE, SENT_SIZE,
 };
 
-/// Addresses of each family that a router can have of its own: `ROUTE_OWN`.
+/// Maximum number of a router's own addresses of each family: `ROUTE_OWN`.
 pub const OWN_CAPACITY: usize = 65_536;
 
-/// Words of `struct route_conf`.
+/// Number of 32-bit words of `struct route_conf`.
 pub(crate) const ROUTE_WORDS: usize = 14;
-/// Words of `route_vlans`, two VLAN identifiers each.
+/// Number of 32-bit words of `route_vlans`, with two VLAN identifiers each.
 pub(crate) const VLAN_WORDS: usize = 2048;
-/// Of a VLAN that is an interface, but whose frames are all the worker's (`ROUTE_VLAN_UP`).
+/// Entry of a VLAN that is an interface, but whose frames all go to the worker (`ROUTE_VLAN_UP`).
 const VLAN_UP: u16 = u16::MAX;
-/// Of the first word: some VLANs are interfaces (`ROUTE_HAS_VLANS`).
+/// Flag of the first word: some VLANs are interfaces (`ROUTE_HAS_VLANS`).
 const HAS_VLANS: u32 = 2;
-/// The same: service tags count as others (`ROUTE_HAS_SERVICE`).
+/// Flag of the first word: some VLANs are behind a service tag (`ROUTE_HAS_SERVICE`).
 const HAS_SERVICE: u32 = 4;
-/// The same: frames that go up are numbered, and those that are answered wait for them (`ROUTE_ORDERED`).
+/// Flag of the first word: frames to the worker are numbered, and frames that the hook could forward wait for
+/// them (`ROUTE_ORDERED`).
 const ORDERED: u32 = 8;
-/// Where those begin that are of routes that are answered.
+/// Index of the first constant that concerns routes forwarded in the hook.
 const ANSWERS_AT: usize = 4;
 const OWN4: &str = "route_own4";
 const OWN6: &str = "route_own6";
 const OWN_BITS: &str = "route_own_bits";
-/// Of each family: `struct route_own_bits`.
+/// Number of 64-bit words per family: `struct route_own_bits`.
 pub(crate) const OWN_WORDS: usize = 1024;
-/// `ROUTE_MIX` and `ROUTE_MIX_LOW`.
+/// Hash multipliers `ROUTE_MIX` and `ROUTE_MIX_LOW`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_LOW: u64 = 0xd6e8_feb8_6659_fd93;
-/// The value of an address, which nobody reads.
+/// Map value of an address. No program reads the value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
-/// The own addresses of one virtual router, as the hooks of all its ports see them: what is sent to one is the kernel's. Subnets'
-/// broadcast addresses belong there, too; groups and link-local addresses are the kernel's in any case.
+/// The own addresses of one virtual router, shared by the hooks of all its ports. Packets to an own address
+/// go to the kernel. Broadcast addresses of subnets are included. Multicast and link-local addresses go to
+/// the kernel in any case.
 ///
-/// It is the only writer of its tables.
+/// The value is the only writer of its tables.
 #[derive(Debug)]
 pub struct Own {
     router: String,
     maps: Arc<OwnMaps>,
     bits: Mapped,
-    /// Addresses by their bits.
+    /// Number of addresses that share each bit.
     held: BTreeMap<usize, usize>,
     addresses: BTreeSet<IpAddr>,
 }
 
-/// The tables in the kernel.
+/// Kernel tables of a router's own addresses.
 #[derive(Debug)]
 struct OwnMaps {
     v4: OwnedFd,
@@ -87,33 +92,35 @@ struct OwnMaps {
     bits: OwnedFd,
 }
 
-/// What one port's stage is specialised by.
+/// Constants of one port's stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoutePort {
-    /// The device's Ethernet address: frames to others are not the router's.
+    /// Ethernet address of the device. Frames to other addresses are not for the router.
     pub mac: [u8; 6],
-    /// Whether the Ethernet addresses of VRRP (RFC 9568: 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6) are the port's, too.
+    /// Whether the port also owns the Ethernet addresses of VRRP (RFC 9568: 00:00:5e:00:01:xx for IPv4,
+    /// 00:00:5e:00:02:xx for IPv6).
     pub vrrp: bool,
 }
 
-/// A port's stage, to be put into its program by [`Attached::set_route`].
+/// The virtual router stage of one port. [`Attached::set_route`] puts the stage into the port's program.
 #[derive(Debug, Clone)]
 pub struct RouteStage {
     maps: Arc<RouteMaps>,
 }
 
-/// What a program needs: the constants, and the maps that it refers to.
+/// Constants and maps of a virtual router stage.
 #[derive(Debug)]
 pub(crate) struct RouteMaps {
     pub conf: [u32; ROUTE_WORDS],
     pub vlans: Vlans,
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
-    /// The order of frames between hook and workers, where it is kept.
+    /// Frame order between hook and workers, where order is kept.
     orders: Option<Arc<Orders>>,
 }
 
-/// `route_vlans`: by VLAN identifier, 0 or the number of its interface and 1, or [`VLAN_UP`].
+/// Contents of `route_vlans`, by VLAN identifier. An entry is 0, the number of the VLAN's interface plus 1,
+/// or [`VLAN_UP`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vlans(Box<[u16]>);
 
@@ -122,7 +129,7 @@ impl Vlans {
         Vlans(vec![0; 2 * VLAN_WORDS].into())
     }
 
-    /// As a program has them.
+    /// Decodes the words of a program's section.
     pub fn read(words: &[u32; VLAN_WORDS]) -> Vlans {
         let halves = |word: &u32| {
             let [a, b, c, d] = word.to_ne_bytes();
@@ -131,7 +138,7 @@ impl Vlans {
         Vlans(words.iter().flat_map(halves).collect())
     }
 
-    /// As a program reads them.
+    /// Encodes the entries for a program's section.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|number| number.to_ne_bytes()).collect()
     }
@@ -150,7 +157,7 @@ impl Vlans {
 }
 
 impl Own {
-    /// Without addresses; errors name the router so.
+    /// Creates empty tables. Errors name the router `router`.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -159,7 +166,8 @@ impl Own {
         Own::over(router, Arc::new(maps), BTreeSet::new())
     }
 
-    /// The addresses of a port that was adopted. The router's other ports have the same ones: see [`RouteStage::is_for`].
+    /// Returns the own addresses of an adopted port. The router's other ports use the same tables (see
+    /// [`RouteStage::is_for`]).
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -173,7 +181,8 @@ impl Own {
         Own::over(router, maps, v4.chain(v6).collect()).map(Some)
     }
 
-    /// Over tables that hold these addresses. Whoever wrote them may have ended between an address and its bit.
+    /// Takes over tables that hold `addresses`. The bits are written again, because the previous writer may
+    /// have ended between an address and its bit.
     fn over(router: &str, maps: Arc<OwnMaps>, addresses: BTreeSet<IpAddr>) -> Result<Own, Error> {
         let bits = Mapped::new(maps.bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
         let mut held = BTreeMap::new();
@@ -190,10 +199,10 @@ impl Own {
         Ok(Own { router: router.to_owned(), maps, bits, held, addresses })
     }
 
-    /// Adds an address; `false`: it is there already.
+    /// Adds an address. Returns `false` when it is present already.
     ///
     /// # Errors
-    /// [`Error::OwnFull`], [`Error::Own`]: all is as before.
+    /// [`Error::OwnFull`], [`Error::Own`]. Nothing changes on failure.
     pub fn insert(&mut self, address: IpAddr) -> Result<bool, Error> {
         if self.addresses.contains(&address) {
             return Ok(false);
@@ -202,10 +211,10 @@ impl Own {
         Ok(true)
     }
 
-    /// Removes an address; `false`: there was none.
+    /// Removes an address. Returns `false` when it was not present.
     ///
     /// # Errors
-    /// [`Error::Own`]: all is as before.
+    /// [`Error::Own`]. Nothing changes on failure.
     pub fn remove(&mut self, address: IpAddr) -> Result<bool, Error> {
         if !self.addresses.contains(&address) {
             return Ok(false);
@@ -214,11 +223,11 @@ impl Own {
         Ok(true)
     }
 
-    /// Makes these its addresses. An address that stays is there all the while; new ones come before old ones go, unless there is
-    /// no room for both.
+    /// Replaces the own addresses. An address that is in both sets stays present throughout. New addresses
+    /// are added before old ones are removed, unless the table has no space for both.
     ///
     /// # Errors
-    /// [`Error::OwnFull`], [`Error::Own`]: all is as before.
+    /// [`Error::OwnFull`], [`Error::Own`]. Nothing changes on failure.
     pub fn replace_all(&mut self, wanted: &BTreeSet<IpAddr>) -> Result<(), Error> {
         let mut steps = Vec::new();
         for family in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
@@ -232,7 +241,7 @@ impl Own {
         for (done, (address, there)) in steps.iter().enumerate() {
             if let Err(error) = self.set(*address, *there) {
                 for (address, there) in steps.iter().take(done).rev() {
-                    // The error that brought us here says more than one of the way back would.
+                    // The first error is reported. An error of the rollback is ignored.
                     let _ = self.set(*address, !there);
                 }
                 return Err(error);
@@ -241,19 +250,19 @@ impl Own {
         Ok(())
     }
 
-    /// The name that errors have.
+    /// Returns the router's name in errors.
     #[must_use]
     pub fn router(&self) -> &str {
         &self.router
     }
 
-    /// The addresses that are there.
+    /// Returns the present addresses.
     #[must_use]
     pub fn addresses(&self) -> &BTreeSet<IpAddr> {
         &self.addresses
     }
 
-    /// The kernel's number of its IPv4 table: what has the same one is the same router's.
+    /// Returns the kernel's id of the IPv4 table. Stages with the same id belong to the same router.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -264,7 +273,7 @@ impl Own {
     fn set(&mut self, address: IpAddr, there: bool) -> Result<(), Error> {
         match self.maps.write(address, there) {
             Ok(()) => {}
-            // The table's own limit, which is ours.
+            // The capacity of the table is [`OWN_CAPACITY`].
             Err(error) if error.raw_os_error() == Some(libc::E2BIG) => return Err(self.full(address)),
             Err(source) => {
                 let map = if address.is_ipv4() { OWN4 } else { OWN6 };
@@ -281,7 +290,7 @@ impl Own {
         Ok(())
     }
 
-    /// Counts an address of this bit that has come or gone; the bit stands while there is one.
+    /// Counts the addresses of a bit. The bit is set while at least one of its addresses is present.
     fn mark(&mut self, bit: usize, there: bool) {
         let held = self.held.entry(bit).or_default();
         *held = if there { *held + 1 } else { held.saturating_sub(1) };
@@ -300,14 +309,15 @@ impl Own {
     }
 }
 
-/// For a router without addresses.
+/// Creates the bit array of a router without addresses.
 fn no_bits() -> Result<OwnedFd, Error> {
     let value = u32::try_from(8 * OWN_WORDS).unwrap_or(u32::MAX);
     let spec = MapSpec { name: OWN_BITS, kind: MapKind::Mappable, key: 4, value, entries: 2 };
     sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))
 }
 
-/// For tables of whoever has them without bits, as predecessors may have: any address may be there.
+/// Creates a bit array with all bits set, for tables of a predecessor without bits. Any address may be
+/// present there.
 fn all_bits() -> Result<OwnedFd, Error> {
     let bits = no_bits()?;
     let words = Mapped::new(bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
@@ -315,13 +325,14 @@ fn all_bits() -> Result<OwnedFd, Error> {
     Ok(bits)
 }
 
-/// The bit of an address, IPv6's behind IPv4's: `route_is_own4` and `route_is_own6`.
+/// Returns the bit index of an address. The bits of IPv6 follow those of IPv4. Mirrors `route_is_own4` and
+/// `route_is_own6`.
 fn bit_of(address: &IpAddr) -> usize {
     let hash = |mixed: u64| usize::try_from(mixed >> 48).unwrap_or(0);
     match address {
         IpAddr::V4(v4) => hash(u64::from(u32::from_ne_bytes(v4.octets())).wrapping_mul(MIX)),
         IpAddr::V6(v6) => {
-            // Both halves as they lie in memory.
+            // Both halves are read in memory order.
             let number = u128::from_le_bytes(v6.octets());
             let half = |number: u128| u64::try_from(number & u128::from(u64::MAX)).unwrap_or(0);
             let (high, low) = (half(number).wrapping_mul(MIX), half(number >> 64));
@@ -334,8 +345,9 @@ fn failed(map: &'static str, operation: &'static str) -> impl FnOnce(io::Error) 
     move |source| Error::Map { map, operation, source }
 }
 
-/// The way from one set to another, an address at a time, and whether it is there then: never more than fit, what is in both
-/// untouched, and nothing taken away earlier than it must.
+/// Returns the steps from one address set to another. Each step adds (`true`) or removes (`false`) one
+/// address. The set never exceeds `capacity`, addresses in both sets are not touched, and an old address is
+/// removed as late as possible.
 fn way(present: &BTreeSet<IpAddr>, wanted: &BTreeSet<IpAddr>, capacity: usize) -> Vec<(IpAddr, bool)> {
     let mut room = capacity.saturating_sub(present.len());
     let mut stale = present.difference(wanted);
@@ -369,7 +381,7 @@ impl OwnMaps {
 }
 
 impl RouteStage {
-    /// For a port of the router whose own addresses these are.
+    /// Creates the stage of a port of the router that owns `own`.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
         let (conf, vlans) = (words(port), Vlans::none());
@@ -377,7 +389,7 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, orders: None }))
     }
 
-    /// The same with routes that are answered in the hook, by these tables.
+    /// Like [`RouteStage::new`], with routes that the hook looks up in `answers` and forwards.
     #[must_use]
     pub fn answering(port: &RoutePort, own: &Own, answers: &Answers, answer: &AnswerPort) -> RouteStage {
         let mut conf = words(port);
@@ -389,9 +401,12 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers, orders: None }))
     }
 
-    /// The same where frames with the tag (IEEE 802.1Q) of one of these VLANs, 1 to 4094, are none of the kernel's. What comes by a VLAN whose
-    /// interface has a number ([`Answers::set_interface`]) is answered as what comes without a tag; everything else goes up, whatever is in
-    /// it. Frames of other VLANs are left to the kernel.
+    /// Adds VLANs (IEEE 802.1Q tags, 1 to 4094) that are interfaces of the router.
+    ///
+    /// - Packets of a VLAN whose interface has a number ([`Answers::set_interface`]) are routed in the hook
+    ///   like untagged ones.
+    /// - All other frames of these VLANs go to the worker.
+    /// - Frames of other VLANs are left to the kernel.
     #[must_use]
     pub fn with_vlans(self, vlans: impl IntoIterator<Item = (u16, Option<u16>)>) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -404,7 +419,7 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// The same where a service tag (IEEE 802.1ad) with one of these VLANs makes a frame the worker's.
+    /// Makes frames with a service tag (IEEE 802.1ad) of one of the stage's VLANs go to the worker.
     #[must_use]
     pub fn with_service_tags(self) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -412,9 +427,12 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// The same where no frame that is answered in the hook overtakes one of its flow that went up to a worker before: frames that go up are
-    /// numbered, and [`Orders::finish`] says up to which number all have left. The order that the port's program keeps already goes on.
-    /// A port in generic mode has no such order, since several CPUs may take frames of one queue there.
+    /// Keeps the frame order between hook and worker. A frame that the hook forwards never overtakes an
+    /// earlier frame of its flow that went to a worker. Frames to the worker are numbered, and
+    /// [`Orders::finish`] reports the number up to which all have left. The order state of the port's present
+    /// program is kept.
+    ///
+    /// A port in generic mode has no such order, because several CPUs may process frames of one queue.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -425,13 +443,14 @@ impl RouteStage {
         Ok(RouteStage::over(Arc::new(maps)))
     }
 
-    /// The order of frames between hook and workers ([`RouteStage::in_order`]).
+    /// Returns the frame order between hook and workers ([`RouteStage::in_order`]).
     #[must_use]
     pub fn orders(&self) -> Option<&Arc<Orders>> {
         self.maps.orders()
     }
 
-    /// The VLANs whose frames are none of the kernel's, with the numbers of their interfaces where they are answered.
+    /// Returns the VLANs of the router, with the numbers of their interfaces where the hook routes their
+    /// packets.
     pub fn vlans(&self) -> impl Iterator<Item = (u16, Option<u16>)> + '_ {
         self.maps.vlans.iter()
     }
@@ -440,7 +459,7 @@ impl RouteStage {
         RouteStage { maps }
     }
 
-    /// Whether it is specialised by this, and reads these very addresses.
+    /// Returns whether the stage has the constants of `port` and reads the tables of `own`.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -448,7 +467,7 @@ impl RouteStage {
         Ok(self.maps.conf == words(port) && self.own_id()? == own.id()?)
     }
 
-    /// Whether it is specialised as another one, and reads the very same addresses and tables.
+    /// Returns whether both stages have equal constants and share their tables.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -464,13 +483,13 @@ impl RouteStage {
         Ok(alike && same_order && tables(self)? == tables(other)?)
     }
 
-    /// Whether routes are answered in the hook.
+    /// Returns whether the hook forwards by routes.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         self.maps.answers.is_some()
     }
 
-    /// What it is specialised by.
+    /// Returns the constants of the stage.
     #[must_use]
     pub fn port(&self) -> RoutePort {
         let [_, vrrp, first, second, ..] = self.maps.conf;
@@ -478,7 +497,7 @@ impl RouteStage {
         RoutePort { mac: [a, b, c, d, e, f], vrrp: vrrp != 0 }
     }
 
-    /// The number of its addresses: see [`Own::id`].
+    /// Returns the id of the router's own addresses (see [`Own::id`]).
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -500,31 +519,32 @@ impl RouteMaps {
         [(OWN4, v4.as_fd()), (OWN6, v6.as_fd()), (OWN_BITS, bits.as_fd())]
     }
 
-    /// The tables of routes that are answered.
+    /// Returns the tables of routes that the hook forwards by.
     pub fn answers(&self) -> Option<&AnswerMaps> {
         self.answers.as_deref()
     }
 
-    /// The order of frames between hook and workers, where it is kept.
+    /// Returns the frame order between hook and workers, where order is kept.
     pub fn orders(&self) -> Option<&Arc<Orders>> {
         self.orders.as_ref()
     }
 
-    /// The same maps once more.
+    /// Returns a copy that shares the maps.
     fn shared(&self) -> RouteMaps {
         let RouteMaps { conf, vlans, own, answers, orders } = self;
         let (own, answers, orders) = (Arc::clone(own), answers.clone(), orders.clone());
         RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, orders }
     }
 
-    /// The same with counts and an order of its own, so that a test run changes nothing. Nothing is under way in that order.
+    /// Returns a copy with new counts and a new order, so a test run changes nothing. No frame is pending in
+    /// the new order.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
         let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;
         Ok(RouteMaps { answers, orders, ..self.shared() })
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(
         conf: [u32; ROUTE_WORDS],
         vlans: Vlans,
@@ -551,7 +571,7 @@ fn create(name: &'static str, key: u32) -> Result<OwnedFd, Error> {
     sys::map_create(spec, None).map_err(failed(name, "create"))
 }
 
-/// `struct route_conf`
+/// Encodes `port` as `struct route_conf`.
 fn words(port: &RoutePort) -> [u32; ROUTE_WORDS] {
     let [a, b, c, d, e, f] = port.mac;
     let (first, second) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));
@@ -580,7 +600,7 @@ mod tests {
             let staying: BTreeSet<IpAddr> = present.intersection(&wanted).copied().collect();
             let mut now = present.clone();
             for (address, there) in way(&present, &wanted, capacity) {
-                // What goes early makes room for one that comes.
+                // An early removal makes space for a new address.
                 prop_assert!(there || now.len() == capacity || wanted.is_subset(&now));
                 let changed = if there { now.insert(address) } else { now.remove(&address) };
                 prop_assert!(changed);
@@ -616,8 +636,8 @@ mod tests {
         }
     }
 
-    /// An address's bit stands while one of those that share it is there, and who takes the tables over mends what its predecessor
-    /// had not done yet.
+    /// A bit is set while one of the addresses that share it is present. A new owner of the tables repairs
+    /// bits that its predecessor did not write.
     #[test]
     fn bits_are_those_of_the_addresses() {
         let mut own = match Own::new("blue") {

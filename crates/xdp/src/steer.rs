@@ -1,5 +1,5 @@
-//! Steering: which frames of a port go to the worker, to the kernel, or to the kernel on another CPU, by exact flows and by a
-//! table over the flow's hash.
+//! Flow steering. Exact flows and a table over the flow hash decide whether frames of a port go to the
+//! worker, to the kernel, or to the kernel on another CPU.
 //!
 //! ```text
 //!  frame --> [filter] --> exact flow? --> the room's stage --> table[hash % 256] --> socket of the queue | kernel | CPU
@@ -7,9 +7,10 @@
 //!                            '--> worker | kernel | CPU
 //! ```
 //!
-//! Programs of any number of ports share one [`Steering`]. Its flows and its table change while frames pass, one look-up at a
-//! time: a frame meets what was before or what is now. They are the kernel's: a process that takes over a pinned program
-//! finds them, their counts, and which of them came while a daemon ran ([`Steering::of`]).
+//! The programs of any number of ports share one [`Steering`]. User space changes flows and the table while
+//! frames pass. Each lookup of a frame sees either the old or the new entry. The entries are kept in kernel
+//! maps. A process that takes over a pinned program finds the entries, their counts, and which of them were
+//! added at run time ([`Steering::of`]).
 
 mod flow;
 mod maps;
@@ -27,40 +28,44 @@ use crate::program::Build;
 use crate::{Attached, Error, Mode};
 use maps::{FLOWS, Shared};
 
-/// Buckets of a table: `STEER_BUCKETS`.
+/// Number of buckets of a table: `STEER_BUCKETS`.
 pub const STEER_BUCKETS: usize = 256;
-/// Most slots for exact flows that can be asked for.
+/// Maximum number of slots for exact flows.
 pub const STEER_FLOWS_MAX: u32 = 1 << 20;
-/// Most frames that can wait for a CPU: the kernel's own bound.
+/// Maximum number of frames that can wait for a CPU. This is a limit of the kernel.
 pub const STEER_QUEUE_MAX: u32 = 16_384;
 
-/// What a steering is specialised by.
+/// Configuration of a steering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteerConfig {
-    /// Exact flows that it has room for, at most [`STEER_FLOWS_MAX`]; 0: the hook does not look for any.
+    /// Maximum number of exact flows, up to [`STEER_FLOWS_MAX`]. With 0 the hook does not look up exact
+    /// flows.
     pub capacity: u32,
-    /// Whether what nobody has decided goes by a table.
+    /// Whether the table decides about frames that no flow or stage has decided.
     pub table: bool,
-    /// Whether hash and mark go in front of what leaves for a socket or the kernel: see `struct steer_meta`.
+    /// Whether the hook writes hash and mark as metadata in front of frames for a socket or the kernel (see
+    /// `struct steer_meta`).
     pub metadata: bool,
-    /// Frames that may wait for each CPU, 1 to [`STEER_QUEUE_MAX`]; what comes then is lost.
+    /// Number of frames that may wait for each CPU, 1 to [`STEER_QUEUE_MAX`]. Further frames are lost.
     pub cpu_queue: u32,
 }
 
-/// What stands in front of a frame that left for a socket or the kernel: `struct steer_meta`.
+/// Metadata in front of a frame for a socket or the kernel: `struct steer_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteerMeta {
-    /// Of its conversation, the same in both directions: `FlowKey::hash_symmetric` of the crate `packet`.
+    /// Hash of the frame's conversation, equal in both directions: `FlowKey::hash_symmetric` of the crate
+    /// `packet`.
     pub hash: u32,
-    /// Of its exact flow, or 0.
+    /// Mark of the exact flow, or 0.
     pub mark: u32,
 }
 
 impl SteerMeta {
-    /// Bytes right in front of the frame. Its last eight are the bridge's number ([`crate::bridge::Mark`]), or zero.
+    /// Number of bytes immediately in front of the frame. The last eight are the bridge's number
+    /// ([`crate::bridge::Mark`]), or zero.
     pub const LEN: usize = 16;
 
-    /// Reads it; only a port that asks for metadata has it.
+    /// Decodes the metadata. Only ports that configure metadata have it.
     #[must_use]
     pub fn read(bytes: [u8; SteerMeta::LEN]) -> SteerMeta {
         let word = |at: usize| {
@@ -70,35 +75,36 @@ impl SteerMeta {
     }
 }
 
-/// What was steered somewhere.
+/// Number of frames and bytes that were steered to a target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SteerCount {
-    /// Frames.
+    /// Number of frames.
     pub packets: u64,
-    /// Bytes of these, without the check sequence.
+    /// Number of bytes, without frame check sequences.
     pub bytes: u64,
 }
 
-/// See the module documentation.
+/// A flow steering that the programs of several ports can share. See the module documentation.
 #[derive(Debug)]
 pub struct Steering {
     config: SteerConfig,
     shared: Arc<Shared>,
-    /// By kind of program, see [`Kind`].
+    /// Maps by kind of program, see [`Kind`].
     maps: [OnceLock<Arc<SteerMaps>>; 3],
-    /// CPUs that frames may be sent to.
+    /// CPUs to which frames may be sent.
     cpus: BTreeSet<u32>,
     flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
-    /// Flows that end, the next one first.
+    /// Flows that expire, ordered by time.
     ending: BTreeSet<(Moment, ExactFlow)>,
-    /// A slot that becomes free is the last to be used again: programs may still count in it for a moment.
+    /// Free slots. A released slot is reused last, because running programs may still count in it for a
+    /// moment.
     free: VecDeque<u32>,
 }
 
-/// The CPUs of this machine that run.
+/// Returns the CPUs that are online.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// Returns an error if the kernel's list cannot be read.
 pub fn online_cpus() -> io::Result<BTreeSet<u32>> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let number = |text: &str| text.trim().parse::<u32>().map_err(io::Error::other);
@@ -110,16 +116,18 @@ pub fn online_cpus() -> io::Result<BTreeSet<u32>> {
     Ok(cpus)
 }
 
-/// Programs that can share a map of CPUs.
+/// Kinds of programs that can share a CPU map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// With frames in several buffers, in the driver: the kernel does not let both builds share one.
+    /// Multi-buffer programs in native mode. The kernel does not let multi-buffer and other programs share a
+    /// CPU map.
     Frags,
-    /// Without.
+    /// Programs without multi-buffer support.
     Linear,
-    /// With frames in several buffers, in generic mode. A socket buffer without the headroom that XDP asks for is copied into
-    /// another then, and the copy does not tell how long its Ethernet header is (`mac_len`): on another CPU the stack would take
-    /// that for the IP header, and drop it (seen with Linux 6.18). So its map has no CPU.
+    /// Multi-buffer programs in generic mode. The CPU map of these programs stays empty. A socket buffer
+    /// without the headroom that XDP requires is copied, and the copy does not carry the length of its
+    /// Ethernet header (`mac_len`). On another CPU the stack would take the Ethernet header for the IP header
+    /// and drop the packet (seen with Linux 6.18).
     Generic,
 }
 
@@ -134,14 +142,15 @@ impl Kind {
         }
     }
 
-    /// If not, what goes to a CPU stays with the kernel on the one that it came to.
+    /// Returns whether frames can be sent to another CPU. If they cannot, they stay with the kernel on the
+    /// CPU that received them.
     pub fn sends_to_cpus(self) -> bool {
         self != Kind::Generic
     }
 }
 
 impl Steering {
-    /// Without flows; every bucket of its table says worker.
+    /// Creates a steering without flows. Every bucket of its table selects the worker.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -164,8 +173,8 @@ impl Steering {
         }
     }
 
-    /// The steering of a port that was adopted, with its flows, its table and its counts. How many frames may wait for a CPU
-    /// is not known of it: that is as [`Steering::like`] says.
+    /// Returns the steering of an adopted port, with its flows, table and counts. The length of the CPU
+    /// queues is unknown and must be set with [`Steering::like`].
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -187,11 +196,11 @@ impl Steering {
         Ok(Some(steering))
     }
 
-    /// The same flows, table and counts, specialised by this. Programs go on as they are until they are given it
-    /// ([`Attached::set_steering`]).
+    /// Returns a steering with these flows, table and counts and another configuration. Programs keep the
+    /// present steering until [`Attached::set_steering`] gives them the new one.
     ///
     /// # Errors
-    /// [`Error::SteerFull`], [`Error::Map`]: nothing has changed.
+    /// [`Error::SteerFull`], [`Error::Map`]. Nothing changes on failure.
     pub fn like(&self, config: &SteerConfig) -> Result<Steering, Error> {
         let same = config.capacity == self.config.capacity;
         let shared = if same { Arc::clone(&self.shared) } else { Arc::new(Shared::new(config.capacity)?) };
@@ -216,24 +225,24 @@ impl Steering {
         Ok(other)
     }
 
-    /// Returns the number of the owner of the flows and counts, 0 if none was set.
+    /// Returns the number of the owner of the flows and counts. 0 if no owner was set.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.shared.owner()
     }
 
-    /// Says whose flows and counts these are, for the process that adopts them.
+    /// Sets the number of the owner of the flows and counts, for the process that adopts them.
     pub fn set_owner(&self, owner: u32) {
         self.shared.set_owner(owner);
     }
 
-    /// What it is specialised by.
+    /// Returns the configuration of the steering.
     #[must_use]
     pub fn config(&self) -> SteerConfig {
         self.config
     }
 
-    /// The kernel's number of its counts: what has the same one is the same steering.
+    /// Returns the kernel's id of the counts map. Programs with the same id have the same steering.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -241,17 +250,18 @@ impl Steering {
         self.shared.id()
     }
 
-    /// Whether a port's program has this very steering.
+    /// Returns whether a port's program has exactly this steering.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.steer_maps()
             .is_some_and(|maps| maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared))
     }
 
-    /// Adds a flow, or changes where it goes: its counts go on.
+    /// Adds a flow, or changes its target. The counts of a present flow are kept.
     ///
     /// # Errors
-    /// [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteerCpu`], [`Error::Map`]: all is as before.
+    /// [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteerCpu`], [`Error::Map`]. Nothing changes on
+    /// failure.
     pub fn insert(&mut self, flow: ExactFlow, entry: FlowEntry) -> Result<(), Error> {
         let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
         self.allow(entry.to.cpu())?;
@@ -277,7 +287,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Takes a flow out; `false`: there was none.
+    /// Removes a flow. Returns `false` when the flow was not present.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -292,7 +302,7 @@ impl Steering {
         Ok(true)
     }
 
-    /// Takes out what has ended, which the hook does not look at any more; gives how many.
+    /// Removes expired flows, which the hook ignores already. Returns the number of flows removed.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -305,46 +315,47 @@ impl Steering {
         Ok(gone)
     }
 
-    /// A flow's entry, if there is one.
+    /// Returns the entry of a flow, if the flow is present.
     #[must_use]
     pub fn get(&self, flow: &ExactFlow) -> Option<FlowEntry> {
         self.flows.get(flow).map(|(_, entry)| *entry)
     }
 
-    /// All flows with what was steered by each.
+    /// Returns all flows with their entries and counts.
     pub fn flows(&self) -> impl Iterator<Item = (ExactFlow, FlowEntry, SteerCount)> + '_ {
         self.flows.iter().map(|(flow, (slot, entry))| (*flow, *entry, self.shared.hits(*slot)))
     }
 
-    /// Flows that there are.
+    /// Returns the number of flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Whether there is no flow.
+    /// Returns whether there are no flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// Where each bucket goes, and whether that came while a daemon ran.
+    /// Returns the target of each bucket, and whether the table was set at run time.
     #[must_use]
     pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
         self.shared.read_table()
     }
 
-    /// Sets where each bucket goes, one after the other; `live`: not as the configuration says.
+    /// Sets the target of each bucket, one after the other. `live` is whether the table differs from the
+    /// configuration.
     ///
     /// # Errors
-    /// [`Error::SteerCpu`], [`Error::Map`]: the table is as before.
+    /// [`Error::SteerCpu`], [`Error::Map`]. The table is unchanged on failure.
     pub fn set_table(&mut self, table: &[SteerTo; STEER_BUCKETS], live: bool) -> Result<(), Error> {
         self.allow(table.iter().filter_map(|to| to.cpu()))?;
         self.shared.write_table(table, live);
         Ok(())
     }
 
-    /// What was steered to each target, by exact flows and by the table together.
+    /// Returns the frames and bytes steered to each target, by exact flows and by the table together.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -352,7 +363,7 @@ impl Steering {
         self.shared.counts()
     }
 
-    /// Frames that left without hash and mark, because their driver had no room.
+    /// Returns the number of frames that left without hash and mark because the driver gave no headroom.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -360,7 +371,8 @@ impl Steering {
         self.shared.unmarked()
     }
 
-    /// Lets frames be sent to CPUs. An entry of the kernel's map is a queue and a thread there; it stays.
+    /// Adds CPUs to the CPU maps. An entry of the kernel's map creates a queue and a thread. The entry is
+    /// never removed.
     fn allow(&mut self, cpus: impl IntoIterator<Item = u32>) -> Result<(), Error> {
         let new: BTreeSet<u32> = cpus.into_iter().filter(|cpu| !self.cpus.contains(cpu)).collect();
         if new.is_empty() {
@@ -379,13 +391,13 @@ impl Steering {
         Ok(())
     }
 
-    /// Whether a flow or the table names a CPU, or did.
+    /// Returns whether a flow or the table names a CPU, or did so before.
     #[must_use]
     pub fn names_cpus(&self) -> bool {
         !self.cpus.is_empty()
     }
 
-    /// What a program of this build, in this mode, refers to.
+    /// Returns the maps of this steering for a program of this build and mode.
     pub(crate) fn maps(&self, build: Build, mode: Mode) -> Result<Arc<SteerMaps>, Error> {
         let kind = Kind::of(build, mode);
         let mine = self.of_kind(kind);
@@ -410,13 +422,13 @@ impl Steering {
 }
 
 impl SteerConfig {
-    /// `struct steer_conf`
+    /// Encodes the configuration as `struct steer_conf`.
     fn words(&self) -> [u32; STEER_WORDS] {
         [1, self.capacity, u32::from(self.table), u32::from(self.metadata)]
     }
 }
 
-/// Numbers as the kernel lists them: `0-3,6`.
+/// Formats CPU numbers as the kernel lists them, for example `0-3,6`.
 fn listed(cpus: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

@@ -1,5 +1,5 @@
-//! The bpf(2) calls that this crate makes, through libbpf, as safe functions over owned and
-//! borrowed descriptors. Every `unsafe` block of the crate's own stands here.
+//! Safe wrappers of the bpf(2) calls that this crate makes through libbpf, over owned and borrowed
+//! descriptors. All `unsafe` blocks of the crate are in this module.
 
 mod memory;
 mod print;
@@ -25,14 +25,14 @@ use std::ptr;
 
 use libbpf_rs::libbpf_sys as ffi;
 
-/// libbpf answers negative errno values.
+/// Converts a result of libbpf, which returns negative errno values, to an [`io::Result`].
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::from_raw_os_error(result.saturating_neg())) } else { Ok(result) }
 }
 
 fn owned(result: i32) -> io::Result<OwnedFd> {
     let fd = check(result)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows its number.
+    // SAFETY: the kernel has just created this descriptor, and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -44,15 +44,15 @@ fn ifindex_arg(ifindex: u32) -> io::Result<i32> {
     i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Size of an options or info struct, which the kernel's interface takes as 32 bits.
+/// Returns the size of an options or info struct as 32 bits, as the kernel's interface takes it.
 fn size32<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
 }
 
-/// Makes an XDP link in the network namespace of the calling thread.
+/// Creates an XDP link in the network namespace of the calling thread.
 pub(crate) fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
     let target = ifindex_arg(ifindex)?;
-    // SAFETY: the struct holds integers, pointers and unions of these; all-zero is its "unset".
+    // SAFETY: the struct holds integers, pointers and unions of these. All-zero means "unset".
     let mut options: ffi::bpf_link_create_opts = unsafe { zeroed() };
     options.sz = size_of::<ffi::bpf_link_create_opts>() as ffi::size_t;
     options.flags = flags;
@@ -60,30 +60,30 @@ pub(crate) fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> 
     owned(unsafe { ffi::bpf_link_create(program.as_raw_fd(), target, ffi::BPF_XDP, &raw const options) })
 }
 
-/// Puts another program on a link, atomically.
+/// Replaces the program of a link atomically.
 pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: null options are allowed and mean "replace whatever is there".
+    // SAFETY: null options are allowed and mean "replace the present program".
     check(unsafe { ffi::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) }).map(drop)
 }
 
-/// Takes a link off its device, whoever else holds it.
+/// Detaches a link from its device, even if other processes hold the link.
 pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes a descriptor and no memory.
+    // SAFETY: the call takes a descriptor and no memory.
     check(unsafe { ffi::bpf_link_detach(link.as_raw_fd()) }).map(drop)
 }
 
-/// What the kernel tells of an XDP link.
+/// Information of the kernel about an XDP link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     pub is_xdp: bool,
     pub id: u32,
     pub program: u32,
-    /// 0 when the device has gone.
+    /// Device index. 0 when the device is gone.
     pub ifindex: u32,
 }
 
-/// Whether a descriptor is a link. The kernel's queries do not tell: they answer for programs
-/// and maps as well, each with its own struct.
+/// Returns whether a descriptor is a link. The kernel's queries do not show this, because they also answer
+/// for programs and maps, each with another struct.
 pub(crate) fn is_link(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
     Ok(matches!(kind.as_os_str().as_bytes(), b"anon_inode:bpf-link" | b"anon_inode:bpf_link"))
@@ -96,16 +96,16 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // SAFETY: the kernel writes at most `length` bytes into `info`.
     check(unsafe { ffi::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut length) })?;
     let is_xdp = info.type_ == ffi::BPF_LINK_TYPE_XDP;
-    // SAFETY: `xdp` is the member that the kernel fills for this type; all members are plain
-    // integers over zeroed memory, so any of them may be read.
+    // SAFETY: `xdp` is the member that the kernel fills for this type. All members are plain integers over
+    // zeroed memory, so each of them may be read.
     let ifindex = if is_xdp { unsafe { info.__bindgen_anon_1.xdp.ifindex } } else { 0 };
     Ok(LinkInfo { is_xdp, id: info.id, program: info.prog_id, ifindex })
 }
 
-/// The id of the link after `id`, or `None` at the end.
+/// Returns the id of the next link after `id`, or `None` at the end.
 pub(crate) fn link_next(id: u32) -> io::Result<Option<u32>> {
     let mut next = 0;
-    // SAFETY: writes one u32.
+    // SAFETY: the call writes one u32.
     match check(unsafe { ffi::bpf_link_get_next_id(id, &raw mut next) }) {
         Ok(_) => Ok(Some(next)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
@@ -114,21 +114,21 @@ pub(crate) fn link_next(id: u32) -> io::Result<Option<u32>> {
 }
 
 pub(crate) fn link_by_id(id: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes no memory.
+    // SAFETY: the call takes no memory.
     owned(unsafe { ffi::bpf_link_get_fd_by_id(id) })
 }
 
 pub(crate) fn program_by_id(id: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes no memory.
+    // SAFETY: the call takes no memory.
     owned(unsafe { ffi::bpf_prog_get_fd_by_id(id) })
 }
 
 pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes no memory.
+    // SAFETY: the call takes no memory.
     owned(unsafe { ffi::bpf_map_get_fd_by_id(id) })
 }
 
-/// What the kernel tells of a program, with the ids of its maps.
+/// Information of the kernel about a program, with the ids of its maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawProgramInfo {
     pub id: u32,
@@ -142,7 +142,7 @@ pub(crate) struct RawProgramInfo {
     pub maps: Vec<u32>,
 }
 
-/// More maps than any program of ours has.
+/// Maximum number of map ids read. More than any program of this crate has.
 const MAPS_MAX: usize = 64;
 
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<RawProgramInfo> {
@@ -170,12 +170,12 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<RawProgramInfo
     })
 }
 
-/// Kernel names are NUL-padded ASCII.
+/// Decodes a kernel name, which is NUL-padded ASCII.
 fn name_of(raw: &[std::ffi::c_char]) -> String {
     raw.iter().take_while(|c| **c != 0).map(|c| char::from(c.to_ne_bytes()[0])).collect()
 }
 
-/// What the kernel tells of a map.
+/// Information of the kernel about a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapInfo {
     pub id: u32,
@@ -199,10 +199,10 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     })
 }
 
-/// The types of maps that are made here rather than by an object's declarations.
+/// Types of the maps that this crate creates without an object's declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapKind {
-    /// An array that user space can map.
+    /// Array that user space can map.
     Mappable,
     Array,
     PerCpuArray,
@@ -211,25 +211,25 @@ pub(crate) enum MapKind {
     LruHash,
     LongestPrefix,
     Ring,
-    /// A mappable array of any length for a slot of an outer one.
+    /// Mappable array of any length, for a slot of an outer map.
     Inner,
-    /// An array of slots for arrays like the one given as its template.
+    /// Array of slots for maps like the template.
     Outer,
-    /// An array of devices to redirect to.
+    /// Array of devices to redirect to.
     Devices,
-    /// Devices to redirect to, by any key.
+    /// Hash of devices to redirect to.
     DevicesByKey,
-    /// A value for each CPU by any key, which takes memory when it is written.
+    /// Per-CPU hash without preallocation.
     SparsePerCpuHash,
-    /// A hash that takes memory when it is written.
+    /// Hash without preallocation.
     SparseHash,
-    /// CPUs to redirect to.
+    /// Map of CPUs to redirect to.
     Cpus,
-    /// An array of programs to go on with.
+    /// Array of programs for tail calls.
     Programs,
 }
 
-/// Name, kind and sizes of a map to be made.
+/// Name, kind and sizes of a map to create.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MapSpec {
     pub name: &'static str,
@@ -281,23 +281,23 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
     if let Some(template) = template {
         options.inner_map_fd = u32::try_from(template.as_raw_fd()).unwrap_or(u32::MAX);
     }
-    // SAFETY: a NUL-terminated name and options with their own size, which outlive the call.
+    // SAFETY: the name is NUL-terminated, the options carry their own size, and both outlive the call.
     owned(unsafe {
         ffi::bpf_map_create(kind, name.as_ptr(), spec.key, spec.value, spec.entries, &raw const options)
     })
 }
 
-/// CLOCK_MONOTONIC, which `bpf_ktime_get_ns()` reads as well.
+/// Returns CLOCK_MONOTONIC in nanoseconds, as `bpf_ktime_get_ns()` reads it.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec. It cannot fail for this clock.
+    // SAFETY: the call writes one timespec, and cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// The kernel reads and writes as many bytes as the map's key has, whatever we pass: a mismatch
-/// must be caught here.
+/// Checks that key and value have the sizes of the map. The kernel reads and writes as many bytes as the map
+/// declares, so a mismatch must be caught before the call.
 fn check_sizes(map: BorrowedFd<'_>, key: usize, value: Option<usize>) -> io::Result<()> {
     let info = map_info(map)?;
     let fits = |have: usize, want: u32| u32::try_from(have).is_ok_and(|have| have == want);
@@ -316,7 +316,7 @@ pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::R
         .map(drop)
 }
 
-/// Removes one element; `Ok(false)` when there was none.
+/// Removes one element. Returns `Ok(false)` when it was not present.
 pub(crate) fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     check_sizes(map, key.len(), None)?;
     // SAFETY: the key is as long as the map's, checked above.
@@ -327,7 +327,7 @@ pub(crate) fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// All keys of a map whose only writer is the caller.
+/// Returns all keys of a map. The caller must be the map's only writer.
 pub(crate) fn map_keys<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<[u8; N]>> {
     check_sizes(map, N, None)?;
     let mut keys = Vec::new();
@@ -335,7 +335,7 @@ pub(crate) fn map_keys<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<[u
     loop {
         let mut next = [0_u8; N];
         let from = last.as_ref().map_or(ptr::null(), |key| key.as_ptr().cast());
-        // SAFETY: `from` is null or N readable bytes, `next` N writable ones, N the key's size.
+        // SAFETY: `from` is null or N readable bytes, and `next` is N writable bytes. N is the size of a key.
         match check(unsafe { ffi::bpf_map_get_next_key(map.as_raw_fd(), from, next.as_mut_ptr().cast()) }) {
             Ok(_) => {
                 keys.push(next);
@@ -347,7 +347,7 @@ pub(crate) fn map_keys<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<[u
     }
 }
 
-/// The value of one element of an array that is not per-CPU.
+/// Returns the value of one element of an array that is not per-CPU.
 pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::Result<[u8; V]> {
     check_sizes(map, size_of::<u32>(), Some(V))?;
     let mut value = [0_u8; V];
@@ -358,7 +358,7 @@ pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::R
     Ok(value)
 }
 
-/// The value of one element of a map that is not per-CPU; `None`: there is none.
+/// Returns the value of one element of a map that is not per-CPU. `None` when the element is not present.
 pub(crate) fn map_get<const V: usize>(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<Option<[u8; V]>> {
     check_sizes(map, key.len(), Some(V))?;
     let mut value = [0_u8; V];
@@ -373,17 +373,18 @@ pub(crate) fn map_get<const V: usize>(map: BorrowedFd<'_>, key: &[u8]) -> io::Re
     }
 }
 
-/// CPUs that the machine can have.
+/// Returns the number of possible CPUs.
 pub(crate) fn possible_cpus() -> io::Result<u32> {
-    // SAFETY: takes and gives integers.
+    // SAFETY: the call takes and returns integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
     Ok(u32::try_from(cpus).unwrap_or(0))
 }
 
-/// The values of one element of a per-CPU map with keys of four bytes, of `words` u64 each, in CPU order.
+/// Returns the values of one element of a per-CPU map in CPU order. The key has four bytes, and each value
+/// has `words` u64.
 pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) -> io::Result<Vec<u64>> {
     check_sizes(map, size_of::<u32>(), Some(words * size_of::<u64>()))?;
-    // SAFETY: takes and gives integers.
+    // SAFETY: the call takes and returns integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
     let mut values = vec![0_u64; usize::try_from(cpus).unwrap_or(0) * words];
     // SAFETY: the kernel writes one value, a multiple of 8 bytes, per possible CPU.
@@ -393,10 +394,10 @@ pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) ->
     Ok(values)
 }
 
-/// Writes the same words for every CPU.
+/// Writes one value for every CPU.
 pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
     check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
-    // SAFETY: takes and gives integers.
+    // SAFETY: the call takes and returns integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
     let all = value.repeat(usize::try_from(cpus).unwrap_or(0));
     // SAFETY: the kernel reads one value, a multiple of 8 bytes, per possible CPU.
@@ -406,10 +407,10 @@ pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> 
     .map(drop)
 }
 
-/// Writes the words for the first CPU and zeros for the others.
+/// Writes the value for the first CPU and zeros for the others.
 pub(crate) fn map_write_one_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
     check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
-    // SAFETY: takes and gives integers.
+    // SAFETY: the call takes and returns integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
     let mut all = value.to_vec();
     all.resize(value.len() * usize::try_from(cpus).unwrap_or(0), 0);
@@ -422,22 +423,22 @@ pub(crate) fn map_write_one_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) ->
 
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    // SAFETY: a NUL-terminated string that outlives the call.
+    // SAFETY: the string is NUL-terminated and outlives the call.
     check(unsafe { ffi::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) }).map(drop)
 }
 
 pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
-    // SAFETY: a NUL-terminated string that outlives the call.
+    // SAFETY: the string is NUL-terminated and outlives the call.
     owned(unsafe { ffi::bpf_obj_get(path.as_ptr()) })
 }
 
-/// Whether a BPF file system is mounted at exactly this or a parent directory.
+/// Returns whether this path is on a BPF file system.
 pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
     let path = c_path(path)?;
     // SAFETY: the struct holds integers only.
     let mut stat: libc::statfs = unsafe { zeroed() };
-    // SAFETY: a NUL-terminated string, and a struct that the kernel fills.
+    // SAFETY: the string is NUL-terminated, and the kernel fills the struct.
     if unsafe { libc::statfs(path.as_ptr(), &raw mut stat) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -446,12 +447,12 @@ pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
 
 pub(crate) fn mount_bpffs(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    // SAFETY: NUL-terminated strings that outlive the call; bpffs takes no data.
+    // SAFETY: the strings are NUL-terminated and outlive the call. bpffs takes no data.
     let result = unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), 0, ptr::null()) };
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The programs and capabilities of a device.
+/// Attached programs and XDP features of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceQuery {
     pub native: u32,
@@ -467,7 +468,7 @@ pub(crate) fn query(ifindex: u32) -> io::Result<DeviceQuery> {
         sz: size_of::<ffi::bpf_xdp_query_opts>() as ffi::size_t,
         ..Default::default()
     };
-    // SAFETY: `options` carries its own size; libbpf writes no further than that.
+    // SAFETY: `options` carries its own size, and libbpf writes no further than that.
     check(unsafe { ffi::bpf_xdp_query(target, 0, &raw mut options) })?;
     Ok(DeviceQuery {
         native: options.drv_prog_id,
@@ -478,7 +479,7 @@ pub(crate) fn query(ifindex: u32) -> io::Result<DeviceQuery> {
     })
 }
 
-/// Attaches by netlink, which carries the driver's own words when it fails (see `attach.rs`).
+/// Attaches a program by netlink, which returns the driver's error message on failure (see `attach.rs`).
 pub(crate) fn netlink_attach(ifindex: u32, program: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let target = ifindex_arg(ifindex)?;
     // SAFETY: null options are allowed.
@@ -500,7 +501,7 @@ pub(crate) fn device_name(ifindex: u32) -> Option<String> {
 
 pub(crate) fn device_index(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
-    // SAFETY: a NUL-terminated string.
+    // SAFETY: the string is NUL-terminated.
     let ifindex = unsafe { libc::if_nametoindex(name.as_ptr()) };
     (ifindex != 0).then_some(ifindex)
 }
@@ -515,9 +516,9 @@ struct DriverInfo {
 
 const ETHTOOL_GDRVINFO: u32 = 3;
 
-/// The driver of a device in this namespace; `None` where it does not say.
+/// Returns the driver name of a device in this namespace. `None` where the device does not report a driver.
 pub(crate) fn driver_name(device: &str) -> Option<String> {
-    // SAFETY: takes integers; the result is checked.
+    // SAFETY: the call takes integers, and the result is checked.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     let socket = owned(fd).ok()?;
     let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], others: [0; 160] };
@@ -532,8 +533,7 @@ pub(crate) fn driver_name(device: &str) -> Option<String> {
         *to = std::ffi::c_char::from_ne_bytes([*from]);
     }
     request.ifr_ifru.ifru_data = (&raw mut info).cast();
-    // SAFETY: the name is NUL-terminated, and `info` has the size of this command's answer and
-    // outlives the call.
+    // SAFETY: the name is NUL-terminated. `info` has the size of this command's result and outlives the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     (result == 0).then(|| name_of(&info.driver)).filter(|driver| !driver.is_empty())
 }

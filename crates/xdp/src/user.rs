@@ -1,5 +1,6 @@
-//! A user's own program in front of a port's: it meets each frame first, and its verdict is final unless it goes on with
-//! ours by a tail call through the program array `trivium_next`, whose only slot holds the port's program.
+//! A custom program in front of a port's program. The custom program receives each frame first. Its verdict
+//! is final, unless it continues with the port's program by a tail call through the program array
+//! `trivium_next`. The only slot of the array holds the port's program.
 //!
 //! ```text
 //!   link --> user's program --verdict--> (final)
@@ -8,11 +9,14 @@
 //!            slot 0 --> the port's program: filter, room, steer
 //! ```
 //!
-//! [`Attached::set_user`] and [`Attached::take_user`] exchange what the link runs; while a user's program is there,
-//! [`Attached::swap`] exchanges what the slot holds. Each of both is one step: a frame meets the old program or the new one. A
-//! tail call wants both to take frames in several buffers, or neither. The kernel empties the array when nobody in user space
-//! refers to it any more, so it is held here and, on ports that outlive the process, pinned. A call into the empty slot falls
-//! through to what the user's program then returns.
+//! [`Attached::set_user`] and [`Attached::take_user`] replace the program of the link. While a custom program
+//! is present, [`Attached::swap`] replaces the program in the slot. Each replacement is atomic, so a frame
+//! meets either the old program or the new one.
+//!
+//! A tail call requires that both programs support multi-buffer frames, or that neither does. The kernel
+//! empties the array when user space no longer refers to it. The array is therefore held here, and pinned on
+//! ports that outlive the process. A tail call into the empty slot falls through, and the custom program
+//! continues with its next statement.
 
 mod error;
 
@@ -30,24 +34,26 @@ use crate::program::TestRun;
 use crate::sys::{self, MapKind, MapSpec};
 use crate::{Attached, Error, PinPath, ProgramInfo, Verdict, log};
 
-/// The map by which a user's program goes on. The kernel's name of it tells a process that takes over what it finds.
+/// Name of the map through which a custom program continues. A process that takes over a port recognises a
+/// custom program by this map's name in the kernel.
 pub(crate) const NEXT: &str = "trivium_next";
-/// Its name where the program does not refer to it: no frame ever gets further.
+/// Name of the map where the program does not refer to `trivium_next`, so no frame reaches the port's
+/// program.
 const UNUSED: &str = "trivium_unused";
-/// Lines of the verifier's log that are kept: its end says what was wrong.
+/// Maximum number of lines kept of the verifier's log. The end of the log shows the cause.
 const LOG_LINES: usize = 40;
-/// Bytes of these.
+/// Maximum number of bytes kept of the verifier's log.
 const LOG_BYTES: usize = 8 << 10;
-/// Longest name of a map's pin.
+/// Maximum length of the name of a map's pin.
 const PIN_NAME_MAX: usize = 64;
 
-/// A user's program in the kernel, with its maps.
+/// A custom program in the kernel, with its maps.
 #[derive(Debug)]
 pub struct UserProgram {
     pub(crate) program: OwnedFd,
     pub(crate) id: u32,
     pub(crate) next: OwnedFd,
-    /// The maps that it refers to, by the names of their pins.
+    /// Maps of the program, by the names of their pins.
     pub(crate) maps: Vec<(String, OwnedFd)>,
     name: String,
     goes_on: bool,
@@ -55,11 +61,12 @@ pub struct UserProgram {
 }
 
 impl UserProgram {
-    /// Takes a program out of a compiled object, with maps of its own: the one of this name, or the only XDP program that there
-    /// is. `multi_buffer` says whether the port's program takes frames in several buffers. It stands nowhere yet.
+    /// Loads a program of a compiled object, with maps of its own. The program is the one named `wanted`, or
+    /// the only XDP program of the object. `multi_buffer` is whether the port's program supports multi-buffer
+    /// frames. The program is not attached yet.
     ///
     /// # Errors
-    /// [`Error::User`], with the verifier's log where the kernel refuses it; [`Error::Map`].
+    /// [`Error::User`], with the verifier's log where the kernel refuses the program, or [`Error::Map`].
     pub fn load(object: &[u8], wanted: Option<&str>, multi_buffer: bool) -> Result<UserProgram, Error> {
         let mut open = opened(object)?;
         let (name, takes_several) = choose(&mut open, wanted)?;
@@ -68,7 +75,7 @@ impl UserProgram {
         }
         let next = array(NEXT)?;
         for mut map in open.maps_mut() {
-            // What it is pinned as is ours to say, and goes with it.
+            // Pin paths of the object are ignored, because this crate chooses the pins and removes them.
             sys::forget_pin_path(&mut map).map_err(failed("unpin"))?;
             if map.name() == NEXT {
                 let fits = map.map_type() == MapType::ProgArray
@@ -95,15 +102,17 @@ impl UserProgram {
         if let Some(user) = UserProgram::found(&program, multi_buffer, &named)? {
             return Ok(user);
         }
-        // It never goes on. An array that is bound to it leads from it to the port's program all the same.
-        // It is held until it is found: the kernel would empty it, later.
+        // The program never continues with the port's program. An array that is bound to the program still
+        // leads from it to the port's program. The array is held until `found` opens it, because the kernel
+        // empties an array without users.
         let unused = array(UNUSED)?;
         sys::bind_map(program.as_fd(), unused.as_fd()).map_err(failed("bind"))?;
         let lacking = Error::Object { object: "user", what: UNUSED };
         UserProgram::found(&program, multi_buffer, &named)?.ok_or(lacking)
     }
 
-    /// A program that is in the kernel, if it is a user's. `named` are ids of maps with names that are better than the kernel's.
+    /// Returns the custom program of a program in the kernel, if it is one. `named` holds map ids with names
+    /// that are longer than the kernel's.
     fn found(
         program: &OwnedFd,
         multi_buffer: bool,
@@ -136,9 +145,9 @@ impl UserProgram {
         }))
     }
 
-    /// What stands on a link, if that is a user's program.
+    /// Adopts the custom program of a link, if the link's program is one.
     pub(crate) fn adopt(program: &OwnedFd, pin: Option<&PinPath>) -> Result<Option<UserProgram>, Error> {
-        // Whether it takes frames in several buffers is what the port's program behind it does.
+        // The multi-buffer support is taken from the port's program afterwards.
         UserProgram::found(program, true, &pin.map_or_else(Vec::new, PinPath::user_maps))
     }
 
@@ -146,19 +155,20 @@ impl UserProgram {
         UserProgram { multi_buffer, ..self }
     }
 
-    /// Up to 15 characters of its name, as the kernel knows it.
+    /// Returns the program's name as the kernel knows it, up to 15 characters.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it refers to `trivium_next`; if not, no frame reaches the port's own program.
+    /// Returns whether the program refers to `trivium_next`. Without that, no frame reaches the port's
+    /// program.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// What the kernel made of it.
+    /// Returns the kernel's information about the program.
     ///
     /// # Errors
     /// [`Error::Query`].
@@ -166,19 +176,19 @@ impl UserProgram {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Lets its tail call lead to this program.
+    /// Sets the target of the program's tail call.
     pub(crate) fn lead_to(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         sys::map_update(self.next.as_fd(), &0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
     }
 
-    /// Lets go of the port's program; nothing runs the user's any more.
+    /// Clears the target of the tail call after the program was detached.
     pub(crate) fn lead_nowhere(&self) {
-        // What stays in the slot goes with it.
+        // A slot that cannot be cleared is released with the array.
         let _ = sys::map_delete(self.next.as_fd(), &0_u32.to_ne_bytes());
     }
 
-    /// The program that its tail call leads to; `None`: the slot is empty.
+    /// Returns the target of the program's tail call. `None` when the slot is empty.
     pub(crate) fn leads_to(&self) -> Result<Option<OwnedFd>, Error> {
         let id = match sys::map_lookup::<4>(self.next.as_fd(), 0) {
             Ok(id) => u32::from_ne_bytes(id),
@@ -196,8 +206,8 @@ impl UserProgram {
         Err(UserError::Buffers { program: self.name.clone(), multi_buffer: self.multi_buffer }.into())
     }
 
-    /// Runs it once on a frame, as received on queue 0 of a device without name, and what it goes on with. Nothing is sent, but
-    /// its maps are its own.
+    /// Runs the program and the program that it continues with once on a frame, as received on queue 0 of a
+    /// device without a name. Nothing is transmitted, but the program may write to its maps.
     ///
     /// # Errors
     /// [`Error::TestRun`].
@@ -223,7 +233,7 @@ fn array(name: &'static str) -> Result<OwnedFd, Error> {
 }
 
 fn opened(object: &[u8]) -> Result<OpenObject, Error> {
-    // A copy of our own is aligned as ELF readers want it.
+    // The copy has the alignment that ELF readers need.
     let object = object.to_vec();
     let open = || {
         let mut builder = ObjectBuilder::default();
@@ -237,7 +247,7 @@ fn opened(object: &[u8]) -> Result<OpenObject, Error> {
     })
 }
 
-/// Picks the program that alone will be loaded; its name, and whether it takes frames in several buffers.
+/// Selects the only program to load. Returns its name, and whether it supports multi-buffer frames.
 fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool), Error> {
     struct Candidate {
         name: String,
@@ -279,7 +289,8 @@ fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool),
     Ok(chosen)
 }
 
-/// The error's number. libbpf-rs does not tell a verifier's refusal from a missing privilege; libbpf's own words do.
+/// Returns the errno of an error. libbpf-rs does not distinguish a verifier's refusal from a missing
+/// privilege, but the messages of libbpf do.
 fn refusal(error: &libbpf_rs::Error, said: &str) -> i32 {
     match errno_of(error) {
         libc::EPERM if !said.contains("-EPERM") => libc::EACCES,
@@ -287,7 +298,7 @@ fn refusal(error: &libbpf_rs::Error, said: &str) -> i32 {
     }
 }
 
-/// The end of what was said, without what says nothing to the reader.
+/// Returns the end of libbpf's messages, without markers that carry no information.
 fn end_of(said: &str) -> String {
     let lines: Vec<&str> = said
         .lines()
@@ -307,7 +318,8 @@ fn end_of(said: &str) -> String {
     }
 }
 
-/// A file's name for a map's pin: the BPF file system takes no dots, and an object may say anything.
+/// Returns a file name for a map's pin. The BPF file system accepts no dots, and the object may contain any
+/// name.
 fn pin_name(map: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' };
     let name: String = map.chars().map(plain).take(PIN_NAME_MAX).collect();

@@ -1,6 +1,6 @@
-//! What the kernel loses after a program's verdict: redirects that their target refused, verdicts that the driver
-//! cannot do, frames that a device did not take. The hook has counted such a frame as steered or redirected; only the
-//! kernel's tracepoints tell that it went no further (`bpf/watch.bpf.c`).
+//! Counts frames that the kernel loses after a program's verdict: redirects that the target refused, verdicts
+//! that the driver does not support, and frames that a device did not accept. The hook has counted such
+//! frames as steered or redirected. Only the kernel's tracepoints report the loss (`bpf/watch.bpf.c`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,34 +12,35 @@ use crate::{Error, Verdict};
 const MAP: &str = "watch_losses";
 const RING: &str = "watch_ring";
 const MISSED: &str = "watch_missed";
-/// `struct watch_key`: four words.
+/// Size of `struct watch_key` in bytes: four words.
 const KEY_SIZE: usize = 16;
-/// `struct watch_told`.
+/// Size of `struct watch_told` in bytes.
 const TOLD_SIZE: usize = 32;
-/// `WATCH_CAPACITY`.
+/// Capacity of the loss map: `WATCH_CAPACITY`.
 const CAPACITY: u32 = 4096;
 
-/// Where a frame was lost.
+/// Place where a frame was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LossEvent {
-    /// Aborted, a verdict that is none, or one that the driver cannot do.
+    /// The program aborted, returned an unknown verdict, or returned a verdict that the driver does not
+    /// support.
     Exception,
-    /// A redirect that its target refused: a socket's full ring, a device that is down.
+    /// The target refused a redirect, for example a socket with a full ring, or a device that is down.
     Redirect,
-    /// Redirected to a device that then did not take it.
+    /// The target device did not accept a redirected frame.
     Device,
-    /// Transmitted back by a device that then did not take it.
+    /// The device did not accept a frame that was transmitted back.
     Transmit,
-    /// Redirected to a CPU whose queue is full.
+    /// The queue of the target CPU was full.
     Cpu,
 }
 
 impl LossEvent {
-    /// In the order of `enum watch_event`.
+    /// All events, in the order of `enum watch_event`.
     pub const ALL: [LossEvent; 5] =
         [LossEvent::Exception, LossEvent::Redirect, LossEvent::Device, LossEvent::Transmit, LossEvent::Cpu];
 
-    /// The kernel's tracepoint.
+    /// Returns the name of the kernel's tracepoint.
     #[must_use]
     pub const fn tracepoint(self) -> &'static str {
         match self {
@@ -62,24 +63,25 @@ impl LossEvent {
     }
 }
 
-/// Frames that were lost in one way.
+/// Number of frames lost at one place for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Number of the receiving device's namespace; 0 where more were lost in different ways than are told apart, and on the
-    /// way to a CPU.
+    /// Id of the receiving device's network namespace. 0 for losses on the way to a CPU, and when the map had
+    /// no free entry for a separate count.
     pub netns: u32,
-    /// Index of the receiving device there; on the way to a CPU the kernel's id of the map of CPUs.
+    /// Index of the receiving device in its namespace. For losses on the way to a CPU, the kernel's id of the
+    /// CPU map.
     pub ifindex: u32,
-    /// Where.
+    /// Place of the loss.
     pub event: LossEvent,
-    /// The verdict of an exception, the CPU, else an error number; 0 where the driver gives none.
+    /// The verdict of an exception, the number of a CPU, or an error number. 0 where the driver gives none.
     pub code: u32,
-    /// How many.
+    /// Number of frames.
     pub frames: u64,
 }
 
 impl Loss {
-    /// The reason in words: a verdict, or what the error number means.
+    /// Returns the reason as text: a verdict, or the meaning of the error number.
     #[must_use]
     pub fn reason(&self) -> String {
         match (self.event, i32::try_from(self.code)) {
@@ -101,23 +103,23 @@ impl Loss {
     }
 }
 
-/// One loss, as it happened.
+/// A single loss event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossAt {
-    /// Nanoseconds since 1970.
+    /// Time of the loss in nanoseconds since 1970.
     pub at_ns: u64,
-    /// What was lost: one frame, or several that a device or a CPU did not take at once.
+    /// The loss. It has several frames when a device or a CPU did not accept them at once.
     pub loss: Loss,
 }
 
-/// The maps that tell losses one by one.
+/// The maps that report each loss event.
 #[derive(Debug)]
 struct Each {
     ring: OwnedFd,
     missed: OwnedFd,
 }
 
-/// Counts losses of the whole machine until it is dropped.
+/// Counts losses on the whole machine until the value is dropped.
 #[derive(Debug)]
 pub struct Losses {
     map: OwnedFd,
@@ -127,7 +129,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Begins to count. What the kernel cannot tell is in [`Losses::left_out`].
+    /// Starts to count. [`Losses::left_out`] lists the events that the kernel cannot report.
     ///
     /// # Errors
     /// [`Error::Map`] without privilege.
@@ -135,10 +137,11 @@ impl Losses {
         Losses::begin(None)
     }
 
-    /// The same, and tells each loss by itself in a ring of so many bytes: a power of two, from a page on.
+    /// Like [`Losses::watch`], and also reports each loss in a ring of `ring_bytes` bytes. The size is a
+    /// power of two, at least one page.
     ///
     /// # Errors
-    /// [`Error::Map`]: without privilege, or for a ring of another size.
+    /// [`Error::Map`] without privilege, or for a ring of another size.
     pub fn watch_each(ring_bytes: u32) -> Result<Losses, Error> {
         let ring =
             create(MapSpec { name: RING, kind: MapKind::Ring, key: 0, value: 0, entries: ring_bytes })?;
@@ -151,7 +154,7 @@ impl Losses {
         let failed = |operation| move |source| Error::Map { map: MAP, operation, source };
         let map = create(spec)?;
         for event in (0_u32..).take(LossEvent::ALL.len()) {
-            // What no key of its own is left for.
+            // This entry counts losses for which the map has no free key.
             let mut key = [0; KEY_SIZE];
             key[8..12].copy_from_slice(&event.to_ne_bytes());
             sys::map_zero_per_cpu(map.as_fd(), &key).map_err(failed("add to"))?;
@@ -166,7 +169,7 @@ impl Losses {
         Ok(Losses { map, each, _links: links, left_out })
     }
 
-    /// The end of the ring where losses are taken out one by one; `None` unless it was asked for.
+    /// Returns a reader of the single losses. `None` unless [`Losses::watch_each`] started the count.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -174,7 +177,8 @@ impl Losses {
         self.each.as_ref().map(|each| RingReader::new(RING, each.ring.as_fd(), told)).transpose()
     }
 
-    /// Losses that the ring had no room for; they are counted with the others all the same.
+    /// Returns the number of losses that were not written to the full ring. [`Losses::read`] includes these
+    /// losses.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -182,13 +186,13 @@ impl Losses {
         self.each.as_ref().map_or(Ok(0), |each| ring::missed(MISSED, each.missed.as_fd()))
     }
 
-    /// What this kernel cannot tell, and why.
+    /// Returns the events that this kernel cannot report, each with the reason.
     #[must_use]
     pub fn left_out(&self) -> &[(LossEvent, Error)] {
         &self.left_out
     }
 
-    /// What was lost since the beginning, by device and reason.
+    /// Returns the losses since the start, by device and reason.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -221,7 +225,7 @@ fn attach(event: LossEvent, map: BorrowedFd<'_>, each: Option<&Each>) -> Result<
     sys::trace(program.as_fd()).map_err(|source| Error::Query { what, source })
 }
 
-/// `struct watch_key` with a number of frames.
+/// Decodes a `struct watch_key` with its number of frames.
 fn loss(key: &[u8], frames: u64) -> Option<Loss> {
     let mut words = key.chunks_exact(4).filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)));
     let [netns, ifindex, event, code] = std::array::from_fn(|_| words.next().unwrap_or(0));
@@ -229,7 +233,7 @@ fn loss(key: &[u8], frames: u64) -> Option<Loss> {
     Some(Loss { netns, ifindex, event, code, frames })
 }
 
-/// `struct watch_told`.
+/// Decodes a `struct watch_told`.
 fn told(bytes: &[u8], clock: WallClock) -> Option<LossAt> {
     let bytes = bytes.get(..TOLD_SIZE)?;
     let at_ns = clock.at(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?));

@@ -1,4 +1,4 @@
-//! The devices that frames are redirected to, by the numbers of their ports, and what was received and sent that way.
+//! Devices that frames are redirected to, by port number, and the counts of bridged frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,16 +9,16 @@ use crate::sys::{self, MapKind, MapSpec};
 pub(crate) const DEVICES: &str = "bridge_devices";
 pub(crate) const COUNTS: &str = "bridge_counts";
 
-/// Packets and bytes that the hook has bridged, as received or sent by one port.
+/// Number of packets and bytes that the hook has bridged, as received or sent by one port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
-    /// Received by the port and redirected.
+    /// Number of packets that the port received and the hook redirected.
     pub rx_packets: u64,
-    /// Bytes of these, as they came.
+    /// Number of bytes of the received packets, as received.
     pub rx_bytes: u64,
-    /// Redirected to the port's device.
+    /// Number of packets redirected to the port's device.
     pub tx_packets: u64,
-    /// Bytes of these, as they left.
+    /// Number of bytes of the sent packets, as sent.
     pub tx_bytes: u64,
 }
 
@@ -35,7 +35,7 @@ impl std::ops::Add for BridgeCounts {
     }
 }
 
-/// One for all ports of a process.
+/// Output devices and counts of all ports of a process.
 #[derive(Debug)]
 pub struct BridgeDevices {
     pub(super) devices: OwnedFd,
@@ -43,7 +43,7 @@ pub struct BridgeDevices {
 }
 
 impl BridgeDevices {
-    /// No devices yet.
+    /// Creates the maps without devices.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -51,7 +51,7 @@ impl BridgeDevices {
         Ok(BridgeDevices { devices: create(DEVICES, MapKind::Devices, 4)?, counts: new_counts()? })
     }
 
-    /// Both maps once more: devices, counts.
+    /// Duplicates the descriptors of the devices map and the counts map.
     pub(crate) fn duplicate(&self) -> Result<[OwnedFd; 2], Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -59,8 +59,8 @@ impl BridgeDevices {
         Ok([duplicate(DEVICES, &self.devices)?, duplicate(COUNTS, &self.counts)?])
     }
 
-    /// Lets a port's number stand for a device of the calling thread's network namespace. The kernel forgets a device that
-    /// is deleted.
+    /// Sets the device of a port number. The device is looked up in the network namespace of the calling
+    /// thread. The kernel removes a deleted device.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -69,7 +69,7 @@ impl BridgeDevices {
             .map_err(|source| Error::Map { map: DEVICES, operation: "add to", source })
     }
 
-    /// Forgets a port's device and what was counted for it.
+    /// Removes a port's device and clears its counts.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -79,7 +79,7 @@ impl BridgeDevices {
         sys::map_fill_per_cpu(self.counts.as_fd(), u32::from(port), &[0; 4]).map_err(failed(COUNTS))
     }
 
-    /// What was bridged in the hook.
+    /// Returns the packets and bytes of a port that were bridged in the hook.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -96,12 +96,12 @@ fn create(name: &'static str, kind: MapKind, value: u32) -> Result<OwnedFd, Erro
     sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
 }
 
-/// Counts that are 0.
+/// Creates a counts map whose counts are 0.
 pub(crate) fn new_counts() -> Result<OwnedFd, Error> {
     create(COUNTS, MapKind::PerCpuArray, 32)
 }
 
-/// The first port for which something was counted as sent.
+/// Returns the first port that has counted sent packets.
 pub(crate) fn sent_to(counts: BorrowedFd<'_>) -> Result<Option<u16>, Error> {
     for port in 0..BRIDGE_PORTS {
         let words = sys::map_lookup_per_cpu(counts, port, 4);

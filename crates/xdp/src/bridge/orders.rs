@@ -1,4 +1,4 @@
-//! What hook and workers tell each other about the order of frames, per queue: `struct bridge_order`.
+//! State about the order of frames that hook and workers share, per queue: `struct bridge_order`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use crate::{Attached, Error};
 
 pub(crate) const ORDERS: &str = "bridge_orders";
 pub(crate) const BUCKETS: &str = "bridge_buckets";
-/// Lines of buckets of a queue: `BRIDGE_BUCKET_LINES`.
+/// Number of bucket lines per queue: `BRIDGE_BUCKET_LINES`.
 pub(super) const BUCKET_LINES: u32 = 256;
-/// Words of one queue.
+/// Number of 64-bit words per queue.
 const WORDS: usize = 16;
-/// Places of the words in it.
+/// Index of each word in the state of a queue.
 const SENT: usize = 0;
 const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
-/// `BRIDGE_MARK`.
+/// `BRIDGE_MARK`: constant that validates a mark.
 const MARK: u32 = 0x5472_6976;
 
-/// What stands in front of a frame that the stage has steered up: its number in its queue.
+/// Number of a frame in its queue, which the stage writes in front of a frame for the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(pub u32);
 
 impl Mark {
-    /// Bytes in front of the frame.
+    /// Number of bytes in front of the frame.
     pub const LEN: usize = 8;
 
-    /// Reads it; `None` where something else stands there.
+    /// Decodes the number. `None` where the bytes are not a mark.
     #[must_use]
     pub fn read(bytes: [u8; Mark::LEN]) -> Option<Mark> {
         let word = u64::from_ne_bytes(bytes);
@@ -39,7 +39,7 @@ impl Mark {
     }
 }
 
-/// The order of a port's queues.
+/// Frame order of a port's queues.
 #[derive(Debug)]
 pub struct Orders {
     pub(super) map: OwnedFd,
@@ -61,13 +61,13 @@ impl Orders {
         let buckets = create(BUCKETS, MapKind::Array, 64, queues.saturating_mul(BUCKET_LINES))?;
         let orders = Orders::over(map, buckets)?;
         for queue in 0..queues {
-            // Whatever went up before the first numbered frame is to leave first.
+            // Frames that went up before the first numbered frame must leave first.
             orders.finish(queue, u32::MAX);
         }
         Ok(orders)
     }
 
-    /// Those of a program that is in the kernel already.
+    /// Restores the order of a program that is in the kernel already.
     pub(crate) fn over(map: OwnedFd, buckets: OwnedFd) -> Result<Orders, Error> {
         let memory = Mapped::new(map.as_fd()).map_err(|source| Error::Map {
             map: ORDERS,
@@ -81,7 +81,7 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Another one with as many queues, in which nothing is under way.
+    /// Creates an order with the same number of queues, in which no frame is pending.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         orders.set_bypass(self.is_bypassed());
@@ -99,13 +99,13 @@ impl Orders {
         self.memory.words().iter().skip(place).step_by(WORDS)
     }
 
-    /// Queues.
+    /// Returns the number of queues.
     #[must_use]
     pub fn queues(&self) -> u32 {
         u32::try_from(self.memory.words().len() / WORDS).unwrap_or(u32::MAX)
     }
 
-    /// Says that every frame of a queue up to this number has left.
+    /// Reports that all frames of a queue up to this number have left the worker.
     #[inline]
     pub fn finish(&self, queue: u32, number: u32) {
         if let Some(word) = self.word(queue, DONE) {
@@ -113,7 +113,7 @@ impl Orders {
         }
     }
 
-    /// The numbers of the last frame that went up and of the last that has left.
+    /// Returns the numbers of the last frame that went to the worker and of the last frame that left it.
     #[must_use]
     pub fn numbers(&self, queue: u32) -> (u32, u32) {
         let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));
@@ -121,8 +121,9 @@ impl Orders {
         (half(read(SENT)), half(read(DONE)))
     }
 
-    /// Frames that the hook could have answered, had nothing of their flows been under way; wraps. Those without room for their
-    /// number are left out: nobody tells when they have left.
+    /// Returns the number of frames that went to the worker only because earlier frames of their flow were
+    /// pending. The number wraps. Frames without space for their number are not included, because their
+    /// departure is not reported.
     #[must_use]
     pub fn waiting(&self, queue: u32) -> u32 {
         let word = self.word(queue, SENT).map_or(0, |word| word.load(Ordering::Acquire));
@@ -130,13 +131,13 @@ impl Orders {
         u32::try_from(word >> shift & u64::from(u32::MAX)).unwrap_or(0)
     }
 
-    /// Tells the hook the time, which it writes to stations that it sees.
+    /// Sets the time in seconds, which the hook writes to stations that it sees.
     pub fn set_now(&self, secs: u32) {
         self.words(NOW).for_each(|word| word.store(u64::from(secs), Ordering::Relaxed));
     }
 
-    /// Whether a queue's frames that wait for their order are dropped: where it overflows, flows would never change to the
-    /// hook otherwise. For milliseconds.
+    /// Sets whether frames of a queue that wait for their order are dropped. When the queue overflows, flows
+    /// could otherwise never move to the hook. Intended for milliseconds.
     pub fn hold(&self, queue: u32, on: bool) {
         if let Some(word) = self.word(queue, HOLD) {
             word.store(u64::from(on), Ordering::Release);
@@ -147,13 +148,13 @@ impl Orders {
         self.words(BYPASS).any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Whether everything goes up: somebody watches who sees only what the workers see.
+    /// Sets whether all frames go to the worker, for observers that see only frames of the workers.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
     }
 }
 
-/// The order that a port's program keeps, or a new one for its queues.
+/// Returns the order state of a port's program, or a new one for the port's queues.
 pub(crate) fn orders_of(port: &Attached) -> Result<Arc<Orders>, Error> {
     let queues = port.constants().queues;
     let known = port.bridge_maps().map(|maps| maps.orders()).or(port.flow_maps().map(|maps| maps.orders()));

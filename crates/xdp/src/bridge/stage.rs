@@ -1,4 +1,4 @@
-//! One port's bridge stage: its constants, and the maps that its program refers to.
+//! The bridge stage of one port: its constants, and the maps of its program.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,47 +11,47 @@ use super::{BridgeDevices, Orders, StationTable};
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error};
 
-/// Words of `struct bridge_conf`.
+/// Number of 32-bit words of `struct bridge_conf`.
 pub(crate) const BRIDGE_WORDS: usize = 10;
-/// `BRIDGE_NO_VLAN`
+/// `BRIDGE_NO_VLAN`: untagged frames have no VLAN.
 const NO_VLAN: u32 = 0xffff;
-/// `enum bridge_presence`
+/// Values of `enum bridge_presence`.
 pub(crate) const STAGE: u32 = 1;
 pub(crate) const FOR_FLOWS: u32 = 2;
 
-/// What one port's stage is specialised by.
+/// Constants of one port's bridge stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BridgePort {
-    /// Its number, below [`super::BRIDGE_PORTS`].
+    /// Number of the port, below [`super::BRIDGE_PORTS`].
     pub port: u16,
-    /// VLAN of untagged frames; without one they are the worker's.
+    /// VLAN of untagged frames. Without one, untagged frames go to the worker.
     pub untagged: Option<u16>,
-    /// Whether tagged frames are taken.
+    /// Whether the hook forwards tagged frames.
     pub tagged: bool,
-    /// Whether that is so but for the tag of `untagged`, whose frames are the worker's.
+    /// Whether tagged frames of the VLAN in `untagged` go to the worker.
     pub untagged_only: bool,
-    /// Whether it is kept apart from other protected ports.
+    /// Whether the port is isolated from other protected ports.
     pub protected: bool,
-    /// Whether addresses are learned here.
+    /// Whether the port learns addresses.
     pub learning: bool,
-    /// Whether its senders leave checksums open, to be completed by the worker.
+    /// Whether senders may leave partial checksums, which the worker must complete.
     pub partial_checksums: bool,
 }
 
-/// A port's bridge stage, to be put into its program by [`Attached::set_bridge`].
+/// The bridge stage of one port. [`Attached::set_bridge`] puts the stage into the port's program.
 #[derive(Debug, Clone)]
 pub struct BridgeStage {
     maps: Arc<BridgeMaps>,
 }
 
-/// The stations that a program asks, and the constants that it asks by.
+/// The station table that a program reads, with its constants.
 #[derive(Debug)]
 pub(crate) struct KnownStations {
     pub conf: [u32; BRIDGE_WORDS],
     table: OwnedFd,
 }
 
-/// What a program needs of a bridge: the constants, and every map that it refers to.
+/// Constants and maps of a bridge stage.
 #[derive(Debug)]
 pub(crate) struct BridgeMaps {
     pub known: KnownStations,
@@ -61,7 +61,7 @@ pub(crate) struct BridgeMaps {
 }
 
 impl BridgeStage {
-    /// For a port's program as it is now: its order of frames goes on where it has one.
+    /// Creates a stage for the program of `attached`. Keeps the frame order that the program already has.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -77,13 +77,13 @@ impl BridgeStage {
         Ok(BridgeStage { maps: Arc::new(BridgeMaps { known, orders, devices, counts }) })
     }
 
-    /// The order of the port's frames.
+    /// Returns the frame order of the port.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
     }
 
-    /// Whether a port's program has this very stage.
+    /// Returns whether a port's program has exactly this stage.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.bridge_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
@@ -95,10 +95,10 @@ impl BridgeStage {
 }
 
 impl KnownStations {
-    /// Its map.
+    /// Name of the table's map.
     pub const NAME: &'static str = TABLE;
 
-    /// For a port's program; `presence`: what asks.
+    /// Creates the constants for a port's program. `presence` is the stage that reads the table.
     pub fn new(port: &BridgePort, table: &StationTable, presence: u32) -> Result<KnownStations, Error> {
         let (low, high) = (table.factor & u64::from(u32::MAX), table.factor >> 32);
         let half = |word: u64| u32::try_from(word).unwrap_or(0);
@@ -122,7 +122,7 @@ impl KnownStations {
         (TABLE, self.table.as_fd())
     }
 
-    /// The same stations in a table of their own.
+    /// Returns a copy with the stations in a new table.
     pub fn scratch(&self) -> Result<KnownStations, Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let entries = sys::map_info(self.table.as_fd()).map_err(failed(TABLE, "query"))?.max_entries;
@@ -136,7 +136,7 @@ impl KnownStations {
         Ok(KnownStations { conf: self.conf, table })
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the table of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(
         conf: [u32; BRIDGE_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -144,14 +144,14 @@ impl KnownStations {
         Ok(KnownStations { conf, table: take(TABLE)? })
     }
 
-    /// Whether it is the stage of a bridge that learns alone that asks.
+    /// Returns whether the table belongs to a bridge stage, and not to a stage of cached flows.
     pub fn is_stage(&self) -> bool {
         self.conf[0] == STAGE
     }
 }
 
 impl BridgeMaps {
-    /// Those that a program with one of both stages of bridges has.
+    /// Names of the maps that the bridge stage and the stage of cached flows have in common.
     pub const SHARED: [&'static str; 4] = [ORDERS, BUCKETS, DEVICES, COUNTS];
 
     pub fn orders(&self) -> &Arc<Orders> {
@@ -163,8 +163,8 @@ impl BridgeMaps {
         own.into_iter().chain(self.orders.maps())
     }
 
-    /// The same stations in a table of their own, with counts and an order of their own, so that a test run changes nothing. Nothing is under
-    /// way in that order.
+    /// Returns a copy with a new station table, new counts and a new order, so a test run changes nothing. No
+    /// frame is pending in the new order.
     pub fn scratch(&self) -> Result<BridgeMaps, Error> {
         let failed = |source| Error::Map { map: DEVICES, operation: "duplicate", source };
         Ok(BridgeMaps {
@@ -175,12 +175,12 @@ impl BridgeMaps {
         })
     }
 
-    /// The port that a frame was counted as sent by.
+    /// Returns the port that has counted a sent frame.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         sent_to(self.counts.as_fd())
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(
         known: KnownStations,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

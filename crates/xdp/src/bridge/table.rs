@@ -1,5 +1,6 @@
-//! The table of stations: buckets of a cache line, four stations each, a station in one of two neighbouring buckets. One
-//! writer inserts; anybody removes, at once.
+//! The station table of the bridge stage. A bucket is a cache line with four stations, and each station is in
+//! one of two neighbouring buckets. One writer inserts stations. Any thread removes stations, with immediate
+//! effect.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -8,9 +9,10 @@ use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(super) const TABLE: &str = "bridge_table";
-/// Stations of a bucket.
+/// Number of stations per bucket.
 const SLOTS: usize = 4;
-/// Words of a station: its key; and place, below when it was seen.
+/// Number of 64-bit words per station. The first is the key. The second holds the place in its low half and
+/// the time last seen in its high half.
 const WORDS: usize = 2;
 const LINE: usize = SLOTS * WORDS;
 
@@ -21,21 +23,22 @@ pub(crate) const REACHED: u32 = 1 << 19;
 pub(crate) const PORT: u32 = 0xfff;
 pub(crate) const LENGTH_LOW: u32 = 12;
 pub(crate) const LENGTH_HIGH: u32 = 20;
-/// Bytes of the longest frame that has room here.
+/// Longest frame length that fits into a place, in bytes.
 const LENGTH_MAX: u32 = 0x3fff;
 
-/// Where a station is, and how frames get there.
+/// Location of a station, and the way in which frames are sent there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Number of its port.
+    /// Number of the station's port.
     pub port: u16,
-    /// Whether frames leave there with a tag.
+    /// Whether frames leave with a tag.
     pub tagged: bool,
     /// Whether the port is protected.
     pub protected: bool,
-    /// Whether it never moves.
+    /// Whether the entry is static and never moves.
     pub is_static: bool,
-    /// Bytes of the longest frame without a tag, if its device takes redirected frames; 16,383 at most.
+    /// Length of the longest frame in bytes, without a tag, 16,383 at most. `None` if the device does not
+    /// accept redirected frames.
     pub reached: Option<u32>,
 }
 
@@ -64,7 +67,8 @@ impl Place {
     }
 }
 
-/// Spreads a seed over all bits (the finalizer of splitmix64): a product's upper bits depend on all of them.
+/// Mixes a seed over all bits (the finalizer of splitmix64), so the upper bits of a product depend on the
+/// whole seed.
 fn mixed(seed: u64) -> u64 {
     let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -72,7 +76,7 @@ fn mixed(seed: u64) -> u64 {
     seed ^ seed >> 31
 }
 
-/// The stations of one bridge that the hooks of its ports know.
+/// Stations of one bridge that the hooks of its ports know.
 #[derive(Debug)]
 pub struct StationTable {
     map: OwnedFd,
@@ -82,14 +86,14 @@ pub struct StationTable {
 }
 
 impl StationTable {
-    /// Room for about this many stations. `seed` keys the hash and should be secret and random, so that nobody can aim at
-    /// a bucket.
+    /// Creates a table for about this number of stations. `seed` keys the hash and should be secret and
+    /// random, so that senders cannot fill a chosen bucket.
     ///
     /// # Errors
     /// [`Error::Map`].
     pub fn new(stations: usize, seed: u64) -> Result<StationTable, Error> {
         let failed = |operation| move |source| Error::Map { map: TABLE, operation, source };
-        // Half full at most, and the neighbour must exist.
+        // The table is at most half full, and every bucket needs a neighbour.
         let lines = (stations.clamp(1, 1 << 22) * 2 / SLOTS).next_power_of_two().max(2);
         let entries = u32::try_from(lines).unwrap_or(u32::MAX);
         let spec = MapSpec { name: TABLE, kind: MapKind::Mappable, key: 4, value: 64, entries };
@@ -103,7 +107,7 @@ impl StationTable {
         self.map.as_fd()
     }
 
-    /// The words of the key's two buckets.
+    /// Returns the words of the key's two buckets.
     fn buckets(&self, key: u64) -> [&[AtomicU64]; 2] {
         let at = usize::try_from(key.wrapping_mul(self.factor) >> self.shift).unwrap_or(0);
         let words = self.memory.words();
@@ -121,8 +125,9 @@ impl StationTable {
         self.stations(key).find(|(at, _)| at.load(Ordering::Acquire) == key)
     }
 
-    /// Puts a station in (VLAN above 48 bits of address, first octet lowest), seen in this second; one that is there gets
-    /// the new place. For one writer. False where both buckets are full, and for key 0, which no station has.
+    /// Inserts a station that was seen at `seen_secs`, or changes the place of a present one. The key is the
+    /// VLAN above 48 bits of address, first octet lowest. Only one thread may insert. Returns `false` when
+    /// both buckets are full, and for key 0, which no station has.
     pub fn insert(&self, key: u64, place: Place, seen_secs: u32) -> bool {
         if key == 0 {
             return false;
@@ -130,7 +135,8 @@ impl StationTable {
         let value = u64::from(place.word()) | u64::from(seen_secs) << 32;
         if let Some((_, at)) = self.find(key) {
             at.store(value, Ordering::Release);
-            // Should it have been taken out meanwhile, the place stands under no key, or the caller looks again.
+            // If the station was removed meanwhile, either its key is 0 and the place has no effect, or the
+            // caller checks again.
             fence(Ordering::SeqCst);
             return true;
         }
@@ -144,7 +150,8 @@ impl StationTable {
         true
     }
 
-    /// Takes a station out: no frame that arrives later meets it. Any thread may, at any time. False if it was not there.
+    /// Removes a station, so that no frame that arrives later finds it. Any thread may call this at any time.
+    /// Returns `false` if the station was not present.
     pub fn remove(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         let mut found = false;
@@ -154,14 +161,14 @@ impl StationTable {
         found
     }
 
-    /// Takes everything out.
+    /// Removes all stations.
     pub fn clear(&self) {
         for key in self.memory.words().iter().step_by(WORDS) {
             key.store(0, Ordering::Release);
         }
     }
 
-    /// Where a station is and in which second it was last seen.
+    /// Returns the place of a station and the second in which it was last seen.
     #[must_use]
     pub fn get(&self, key: u64) -> Option<(Place, u32)> {
         let (_, at) = self.find(key).filter(|_| key != 0)?;
@@ -170,7 +177,7 @@ impl StationTable {
         Some((Place::of(half(word)), half(word >> 32)))
     }
 
-    /// Every station with its place and the second in which it was last seen.
+    /// Returns all stations with their places and the seconds in which they were last seen.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Place, u32)> + '_ {
         self.memory.words().chunks_exact(WORDS).filter_map(|station| {
             let [key, at] = station else { return None };
@@ -180,7 +187,7 @@ impl StationTable {
         })
     }
 
-    /// Stations that it has room for at best.
+    /// Returns the maximum number of stations.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.memory.words().len() / WORDS
