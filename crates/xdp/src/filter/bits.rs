@@ -1,10 +1,10 @@
-//! Rows of bits, one per rule, and the classes of values that share a row.
+//! Bit rows with one bit per rule, and the classes of values that share a row.
 
 use std::collections::HashMap;
 
 use super::FilterError;
 
-/// One bit per rule in its order.
+/// A row with one bit per rule, in the order of the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Bits(Box<[u64]>);
 
@@ -29,8 +29,8 @@ impl Bits {
         }
     }
 
-    /// The row as the hook reads it: where there are several words, a bit for each that is not
-    /// zero comes first.
+    /// Appends the row as the hook reads it. A row of several words is preceded by a summary word with a bit
+    /// for each word that is not zero.
     pub fn write(&self, rows: &mut Vec<u64>) {
         if self.0.len() > 1 {
             rows.push(self.0.iter().enumerate().fold(0, |all, (at, word)| all | u64::from(*word != 0) << at));
@@ -39,7 +39,7 @@ impl Bits {
     }
 }
 
-/// Rows of a field, numbered in the order in which they come.
+/// The distinct rows of a field, numbered in order of insertion.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     numbers: HashMap<Bits, u32>,
@@ -47,7 +47,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// The class of a row; a new one when no value has had it yet.
+    /// Returns the class of a row. Adds a class when no value had this row before.
     pub fn of(&mut self, bits: &Bits) -> Result<u32, FilterError> {
         if let Some(number) = self.numbers.get(bits) {
             return Ok(*number);
@@ -70,8 +70,8 @@ pub(super) struct Table {
     pub rows: Classes,
 }
 
-/// The table of a field with values below `domain`. `allowed` holds, for each rule, the ranges of
-/// values that it matches; `None` for those that match any. No table when that is all of them.
+/// Builds the table of a field with values below `domain`. `allowed` holds for each rule the ranges of values
+/// that the rule matches, or `None` for any value. Returns `None` when every rule matches any value.
 pub(super) fn table(
     domain: usize,
     allowed: &[Option<Vec<(usize, usize)>>],
@@ -79,7 +79,7 @@ pub(super) fn table(
     if allowed.iter().all(Option::is_none) {
         return Ok(None);
     }
-    // Where ranges begin (+1) and where they have ended (-1).
+    // Edges of the ranges: +1 where a range begins, and -1 after its end.
     let mut edges: Vec<(usize, usize, i32)> = Vec::new();
     let mut bits = Bits::none(allowed.len());
     let mut open = vec![0_i32; allowed.len()];

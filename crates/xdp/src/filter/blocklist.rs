@@ -1,7 +1,7 @@
-//! Source prefixes by the million, as rules ask for them with [`super::Match::listed`]. User
-//! space keeps the prefixes, the hook what it needs to decide: changes of a few are written into
-//! its table in place, and a new list, or one that has outgrown its table, gets a new table that
-//! takes the place of the old one at once.
+//! Block lists of up to millions of source prefixes, which rules match with [`super::Match::listed`]. User
+//! space keeps the prefixes, and the hook keeps a table for lookups. Small changes are written into the
+//! present table. A new list, or one that has outgrown its table, gets a new table that replaces the old one
+//! atomically.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,15 +18,15 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(super) const OUTER: &str = "filter_lists";
 const INNER: &str = "filter_list";
-/// Attempts at a table, each with twice the room of the one before.
+/// Number of attempts to build a table, each with twice the space of the previous one.
 const ATTEMPTS: usize = 6;
 
-/// A block list in the kernel. Any number of filters refer to it.
+/// A block list in the kernel. Any number of filters may refer to it.
 #[derive(Debug)]
 pub struct Blocklist {
     outer: OwnedFd,
     prefixes: Prefixes,
-    /// Of these, those that the table has no place for.
+    /// Prefixes of the list that do not fit into the table.
     unlisted: BTreeSet<Prefix>,
     layout: Layout,
     memory: Arc<Mapped>,
@@ -34,19 +34,19 @@ pub struct Blocklist {
     expiring: BTreeMap<Moment, BTreeSet<Prefix>>,
 }
 
-/// A list's table as workers read it. It sees what is added and removed in place; where the list gets another table
-/// ([`ListView::is_of`] is false then), this one stays what it was.
+/// A block list's table for workers. The view sees prefixes that are added and removed in place. When the
+/// list gets another table ([`ListView::is_of`] returns false), the view keeps the old table unchanged.
 #[derive(Debug, Clone)]
 pub struct ListView(Arc<Mapped>);
 
 impl ListView {
-    /// Whether this is the list's present table.
+    /// Returns whether this is the present table of `list`.
     #[must_use]
     pub fn is_of(&self, list: &Blocklist) -> bool {
         Arc::ptr_eq(&self.0, &list.memory)
     }
 
-    /// Whether an address lies in a prefix of the list.
+    /// Returns whether an address is in a prefix of the list.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         let words = Words(self.0.words());
@@ -57,14 +57,14 @@ impl ListView {
     }
 }
 
-/// The prefixes by family, each before those that it covers.
+/// Prefixes by family. A prefix comes before the prefixes that it covers.
 #[derive(Debug, Clone, Default)]
 struct Prefixes {
     v4: BTreeSet<(u32, u8)>,
     v6: BTreeSet<(u128, u8)>,
 }
 
-/// Reads a list's file, as [`list_of`] does its text.
+/// Reads the prefixes of a block list file, in the format of [`list_of`].
 ///
 /// # Errors
 /// [`FilterError::File`], [`FilterError::Line`].
@@ -73,8 +73,8 @@ pub fn read_list(path: &Path) -> Result<Vec<Prefix>, FilterError> {
     list_of(path, &std::fs::read_to_string(path).map_err(failed)?)
 }
 
-/// Reads a list from its text: a prefix or address at the beginning of each line; what follows it, empty lines
-/// and comments behind `#` or `;` are ignored. `path` is the file's name in an error, which quotes nothing of the text.
+/// Parses a block list. Each line begins with a prefix or an address. The rest of the line, empty lines, and
+/// comments after `#` or `;` are ignored. Errors contain `path` as the file's name, and no text of the file.
 ///
 /// # Errors
 /// [`FilterError::Line`].
@@ -90,7 +90,7 @@ pub fn list_of(path: &Path, text: &str) -> Result<Vec<Prefix>, FilterError> {
 }
 
 impl Blocklist {
-    /// Puts prefixes into a list of their own.
+    /// Creates a new list of these prefixes.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -111,7 +111,7 @@ impl Blocklist {
         Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
-    /// The same from a file, as [`read_list`] reads it.
+    /// Creates a new list from a file (see [`read_list`]).
     ///
     /// # Errors
     /// [`Error::Filter`], [`Error::Map`].
@@ -119,8 +119,8 @@ impl Blocklist {
         Blocklist::new(read_list(path)?)
     }
 
-    /// Puts prefixes into the list that a filter of this process has. (The list of a filter that was adopted may be one that its program reads
-    /// in another way: such a filter gets a list of its own by [`Filter::use_list`].)
+    /// Creates a list in the slot of a filter that this process has created. The program of an adopted filter
+    /// may read the slot in another format. Such filters get a new list by [`Filter::use_list`].
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -137,10 +137,10 @@ impl Blocklist {
         Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
-    /// Replaces the whole list: each frame meets the old one or the new one.
+    /// Replaces the whole list. Each frame meets either the old list or the new one.
     ///
     /// # Errors
-    /// [`Error::Map`]: the list is as before.
+    /// [`Error::Map`]. The list is unchanged on failure.
     pub fn replace(&mut self, prefixes: impl IntoIterator<Item = Prefix>) -> Result<(), Error> {
         self.rebuild(Prefixes::of(prefixes))?;
         self.deadlines.clear();
@@ -148,10 +148,11 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Adds a prefix, until then or for good; a prefix that is there gets the new time.
+    /// Adds a prefix that expires at `expires`, or never. A prefix that is present gets the new expiry.
     ///
     /// # Errors
-    /// [`Error::Map`], when a larger table was needed, or when no table has a place for this prefix: the list is as before.
+    /// [`Error::Map`] when a larger table could not be created, or when no table has a place for the prefix.
+    /// The list is unchanged on failure.
     pub fn insert(&mut self, prefix: Prefix, expires: Option<Moment>) -> Result<(), Error> {
         if self.prefixes.insert(prefix) && self.write(prefix).is_err() {
             let prefixes = self.prefixes.clone();
@@ -160,7 +161,7 @@ impl Blocklist {
                 return Err(error);
             }
             if self.unlisted.remove(&prefix) {
-                // It is another prefix' place that a later table may have; this one was refused.
+                // The insertion is refused. A later table may have a place for another prefix.
                 self.prefixes.remove(prefix);
                 return Err(no_place());
             }
@@ -169,10 +170,11 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Removes a prefix. Addresses that others cover stay listed. False when it was not there.
+    /// Removes a prefix. Addresses that other prefixes cover stay listed. Returns `false` when the prefix was
+    /// not present.
     ///
     /// # Errors
-    /// [`Error::Map`], when another table was needed.
+    /// [`Error::Map`] when another table was needed and could not be created.
     pub fn remove(&mut self, prefix: Prefix) -> Result<bool, Error> {
         if !self.prefixes.remove(prefix) {
             return Ok(false);
@@ -185,10 +187,10 @@ impl Blocklist {
         Ok(true)
     }
 
-    /// Removes what has expired, and tells how many. Nothing expires while nobody calls this.
+    /// Removes expired prefixes and returns their number. Prefixes expire only by this call.
     ///
     /// # Errors
-    /// As of [`Blocklist::remove`].
+    /// As for [`Blocklist::remove`].
     pub fn expire(&mut self, now: Moment) -> Result<usize, Error> {
         let mut count = 0;
         while let Some(prefix) =
@@ -200,25 +202,25 @@ impl Blocklist {
         Ok(count)
     }
 
-    /// When the next prefix expires.
+    /// Returns the time at which the next prefix expires.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.expiring.first_key_value().map(|(at, _)| *at)
     }
 
-    /// Prefixes in the list.
+    /// Returns the number of prefixes in the list.
     #[must_use]
     pub fn len(&self) -> usize {
         self.prefixes.v4.len() + self.prefixes.v6.len()
     }
 
-    /// Whether it holds none.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether exactly this prefix is in the list.
+    /// Returns whether exactly this prefix is in the list.
     #[must_use]
     pub fn has(&self, prefix: Prefix) -> bool {
         match prefix.address() {
@@ -227,19 +229,20 @@ impl Blocklist {
         }
     }
 
-    /// Prefixes of the list for which its table has no place: packets from there are not taken for listed ones.
+    /// Returns the prefixes of the list that do not fit into its table. Packets from these prefixes do not
+    /// match as listed.
     #[must_use]
     pub fn unlisted(&self) -> &BTreeSet<Prefix> {
         &self.unlisted
     }
 
-    /// Its table, for whoever looks addresses up outside of a hook.
+    /// Returns a view of the table, for lookups outside of a hook.
     #[must_use]
     pub fn view(&self) -> ListView {
         ListView(Arc::clone(&self.memory))
     }
 
-    /// Bytes of its table in the kernel.
+    /// Returns the size of the table in the kernel in bytes.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.layout.lines() * LINE * 8
@@ -288,7 +291,7 @@ impl Blocklist {
         }
     }
 
-    /// Takes a prefix out of the table, what others cover excepted.
+    /// Removes a prefix from the table. Addresses that other prefixes cover stay.
     fn erase(&self, prefix: Prefix) -> Result<(), Full> {
         let words = Words(self.memory.words());
         let length = prefix.length();
@@ -302,13 +305,14 @@ impl Blocklist {
     }
 }
 
-/// The upper 24 bits of a prefix's first and last address.
+/// Returns the upper 24 bits of a prefix's first and last address.
 fn blocks24(address: u32, length: u8) -> (u32, u32) {
     let host = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
     (address >> 8, (address | host) >> 8)
 }
 
-/// The /28 blocks of a prefix longer than /24, by their upper 28 bits, and its addresses in each.
+/// Returns the /28 blocks of a prefix longer than /24, by their upper 28 bits, with the prefix's addresses in
+/// each block.
 fn blocks28(address: u32, length: u8) -> impl Iterator<Item = (u32, u16)> {
     let first = address >> 4;
     let count = 1 << 28_u8.saturating_sub(length);
@@ -330,7 +334,7 @@ fn write4(words: Words<'_>, layout: &Layout, address: u32, length: u8) -> Result
     for (block, bits) in blocks28(address, length) {
         words.set_block(layout, block, |before| before | bits)?;
     }
-    // After the addresses, so that it never leads to what is not there yet.
+    // The state is written after the addresses, so it never refers to a missing block.
     if words.state(first) == State::None {
         words.set_states(first, first, |_| State::Some);
     }
@@ -339,7 +343,7 @@ fn write4(words: Words<'_>, layout: &Layout, address: u32, length: u8) -> Result
 
 impl Prefixes {
     fn of(list: impl IntoIterator<Item = Prefix>) -> Prefixes {
-        // A set is built of a vector several times faster than one by one.
+        // Building a set from a vector is several times faster than single insertions.
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for prefix in list {
             match prefix.address() {
@@ -364,7 +368,7 @@ impl Prefixes {
         }
     }
 
-    /// Whether a prefix of those lengths covers an address.
+    /// Returns whether a prefix of one of these lengths covers an address.
     fn covers4(&self, address: u32, mut lengths: impl Iterator<Item = u8>) -> bool {
         let mask = |length: u8| u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
         lengths.any(|length| self.v4.contains(&(address & mask(length), length)))
@@ -413,7 +417,7 @@ impl Prefixes {
         Ok(())
     }
 
-    /// Writes all, and returns those that have no place.
+    /// Writes all prefixes, and returns the prefixes that do not fit.
     fn fill(&self, words: Words<'_>, layout: &Layout) -> BTreeSet<Prefix> {
         let mut unlisted = BTreeSet::new();
         for (address, length) in &self.v4 {
@@ -437,7 +441,7 @@ impl Prefixes {
     }
 }
 
-/// A random number that no sender knows.
+/// Returns a random number that senders do not know.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -447,19 +451,20 @@ fn no_place() -> Error {
     Error::Map { map: INNER, operation: "add to", source }
 }
 
-/// A table of prefixes, not yet in place.
+/// A table of prefixes that is not in use yet.
 struct Table {
     map: OwnedFd,
     memory: Arc<Mapped>,
     layout: Layout,
-    /// Prefixes that it has no place for.
+    /// Prefixes that do not fit into the table.
     unlisted: BTreeSet<Prefix>,
 }
 
-/// Makes a table of the prefixes, with room for as many again. If no table holds all prefixes, the function returns the table that holds most.
+/// Builds a table of the prefixes, with space for twice their number. If no table holds all prefixes, returns
+/// the table that holds most.
 ///
 /// # Errors
-/// If the kernel has no memory for a table at all.
+/// Returns an error if the kernel has no memory for any table.
 fn build(prefixes: &Prefixes, mut random: impl FnMut() -> u64) -> Result<Table, Error> {
     let mut best: Option<Table> = None;
     for attempt in 0..ATTEMPTS {
@@ -477,7 +482,7 @@ fn build(prefixes: &Prefixes, mut random: impl FnMut() -> u64) -> Result<Table, 
     best.ok_or_else(no_place)
 }
 
-/// Makes a table with 2^`attempt` times the room that is needed.
+/// Builds a table with 2^`attempt` times the space needed.
 fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) -> Result<Table, Error> {
     let narrow = prefixes.v4.iter().filter(|(_, length)| *length > 24);
     let blocks: usize = narrow.map(|(_, length)| 1 << 28_u8.saturating_sub(*length)).sum();
@@ -500,13 +505,13 @@ fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) 
     Ok(Table { map, memory: Arc::new(memory), layout, unlisted })
 }
 
-/// Puts a table in the place of another.
+/// Replaces the present table by `map`.
 fn put(outer: BorrowedFd<'_>, map: BorrowedFd<'_>) -> Result<(), Error> {
     sys::map_update(outer, &0_u32.to_ne_bytes(), &map.as_raw_fd().to_ne_bytes())
         .map_err(|source| Error::Map { map: OUTER, operation: "replace the table of", source })
 }
 
-/// A slot without a list.
+/// Creates a slot without a list.
 pub(super) fn no_list() -> Result<OwnedFd, Error> {
     let failed = |source| Error::Map { map: OUTER, operation: "create", source };
     let spec = MapSpec { name: INNER, kind: MapKind::Inner, key: 4, value: 64, entries: 1 };
@@ -528,14 +533,14 @@ mod tests {
             Prefix::new(Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(number)).into(), 128)
         };
         let all: Vec<Prefix> = (0..40).map(|number| prefix(number).unwrap()).collect();
-        // Everything meets in the first line.
+        // All prefixes hash to the first line.
         let mut list = Blocklist::with(Prefixes::of(all.clone()), || 0).unwrap();
         assert_eq!((list.len(), list.unlisted().len()), (40, 8));
         let view = list.view();
         for prefix in &all {
             assert_eq!(view.has(prefix.address()), !list.unlisted().contains(prefix), "{prefix}");
         }
-        // A table of other secrets has them all.
+        // A table with other secrets holds all prefixes.
         list.replace(all.iter().copied()).unwrap();
         assert!(list.unlisted().is_empty() && all.iter().all(|prefix| list.view().has(prefix.address())));
     }

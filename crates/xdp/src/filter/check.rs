@@ -1,5 +1,4 @@
-//! What a rule must be before it is compiled: possible values, and no conditions that exclude
-//! each other.
+//! Checks of rules before they are compiled: valid values, and no conditions that exclude each other.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -12,7 +11,7 @@ use super::{
 
 const NAME_MAX: usize = 63;
 const TCP: u8 = 6;
-/// Protocols that begin with both ports: `has_ports()` of the hook.
+/// Protocols that begin with both ports. Mirrors `has_ports()` of the hook.
 const WITH_PORTS: [u8; 5] = [TCP, 17, 33, 132, 136];
 
 pub(super) fn rules(rules: &[Rule]) -> Result<(), FilterError> {
@@ -140,7 +139,7 @@ fn action(rule: &Rule) -> Result<(), FilterError> {
     }
 }
 
-/// Bounds within which the hook's arithmetic of 64 bits cannot overflow: a packet costs less than
+/// Checks bounds within which the 64-bit arithmetic of the hook cannot overflow. A packet costs less than
 /// 2^47 ticks, a byte less than 2^31, and a burst less than 2^60.
 fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     if rate.amount == 0 || rate.burst == 0 || rate.per.is_zero() {
@@ -169,7 +168,7 @@ fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// All segments of a connection must match, or none.
+/// Checks that a rule with cookies matches either all segments of a connection or none.
 fn service(matches: &Match) -> Option<(&'static str, &'static str)> {
     if matches.protocols != [TCP] {
         return Some(("cookies are TCP's", "let it match TCP alone"));

@@ -1,5 +1,5 @@
-//! Rules as the hook's tables: classes of values, tries, rows of bits, and the constants that
-//! the program is specialised by.
+//! Compilation of rules to the tables of the hook: classes of values, tries, bit rows, and the constants by
+//! which the program is specialised.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
 pub(super) const CLASSES_FULL: FilterError =
     FilterError::Tables { table: "field of ports, lengths or addresses", limit: "65536 classes" };
 
-/// `enum filter_field`.
+/// Indices of `enum filter_field`.
 pub(super) const FIELDS: usize = 9;
 pub(super) const KIND: usize = 0;
 pub(super) const SOURCE_PORT: usize = 1;
@@ -25,24 +25,25 @@ pub(super) const LISTED: usize = 6;
 pub(super) const SOURCE: usize = 7;
 pub(super) const DESTINATION: usize = 8;
 
-/// Values of a table that share a cache line.
+/// Number of table values that share a cache line.
 pub(super) const LINE: usize = 32;
-/// 512 MiB.
+/// Maximum number of row words, which take 512 MiB.
 const ROW_WORDS_MAX: usize = 1 << 26;
 
-/// Of `struct filter_conf`, before its fields.
+/// Number of 32-bit words of `struct filter_conf` before its fields.
 pub(super) const HEAD_WORDS: usize = 6;
 pub(crate) const CONF_WORDS: usize = 90;
-/// Of these, what its rules use (`enum filter_uses`), and whether it is a test run that is to change nothing.
+/// Indices in `struct filter_conf` of the features that rules use (`enum filter_uses`), and of the flag for a
+/// test run that must not change anything.
 pub(super) const USES: usize = 4;
 pub(super) const SCRATCH: usize = 5;
-/// `FILTER_USES_COOKIES`
+/// `FILTER_USES_COOKIES`: at least one rule has cookies.
 pub(super) const USES_COOKIES: u32 = 16;
 
-/// `struct filter_conf` in 32-bit words.
+/// `struct filter_conf` as 32-bit words.
 pub(super) type Conf = [u32; CONF_WORDS];
 
-/// A distinct place that patterns look at, and its values.
+/// A distinct place that patterns examine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     base: Base,
@@ -51,16 +52,16 @@ struct Place {
     mask: [u8; 8],
 }
 
-/// Checked rules in the form that the hook reads. The same can stand on any number of ports.
+/// Checked rules in the form that the hook reads. Any number of ports can use the same compiled rules.
 #[derive(Debug, Clone)]
 pub struct Compiled {
-    /// In their order.
+    /// Rules in matching order.
     pub(super) rules: Vec<Rule>,
     pub(super) conf: Conf,
     pub(super) classes: Vec<u16>,
     pub(super) tries: Vec<u32>,
     pub(super) rows: Vec<u64>,
-    /// By probe and value.
+    /// Classes by probe number and value.
     pub(super) probes: BTreeMap<(u32, u64), u32>,
 }
 
@@ -68,12 +69,12 @@ impl Compiled {
     /// Checks and compiles rules.
     ///
     /// # Errors
-    /// The first rule that is not possible, or what is too large.
+    /// Returns the error of the first invalid rule, or the limit that is exceeded.
     pub fn new(set: &RuleSet) -> Result<Compiled, FilterError> {
         check::rules(&set.rules)?;
         let mut rules = set.rules.clone();
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
-        // Behind all others, whatever their priorities.
+        // The rule for unreadable frames comes last, whatever the priorities are.
         rules.extend(unreadable_rule(set));
         if rules.len() > RULES_MAX {
             return Err(FilterError::TooManyRules { count: rules.len() });
@@ -83,31 +84,32 @@ impl Compiled {
         compiler.addresses(&rules)?;
         compiler.patterns(&rules)?;
         compiler.conf[USES] = rules.iter().fold(0, |all, rule| all | uses(rule));
-        // The last rule asks what of the others' fields could not be reached, and for nothing more.
+        // The rule for unreadable frames needs no header fields of its own.
         compiler.conf[3] = u32::from(set.rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
         let Compiler { conf, classes, tries, rows, probes, .. } = compiler;
         Ok(Compiled { rules, conf, classes, tries, rows, probes })
     }
 
-    /// Rules in the order in which the hook tries them, with the one behind them that drops unreadable frames.
+    /// Returns the rules in the order in which the hook tries them. The last may be the rule that drops
+    /// unreadable frames.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// The first rule with cookies.
+    /// Returns the first rule with cookies.
     pub(super) fn cookies(&self) -> Option<&Rule> {
         self.rules.iter().find(|rule| matches!(rule.action, Action::SynCookie(_)))
     }
 
-    /// Bytes of its tables in the kernel.
+    /// Returns the size of the tables in the kernel in bytes.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.classes.len() * 2 + self.tries.len() * 4 + self.rows.len() * 8 + self.rules.len() * 128
     }
 }
 
-/// `enum filter_uses`.
+/// Returns the features that a rule uses, as `enum filter_uses`.
 fn uses(rule: &Rule) -> u32 {
     let action = match rule.action {
         Action::Sample { .. } => 2,
@@ -132,7 +134,8 @@ fn looks_beyond_ip(matches: &Match) -> bool {
         || matches.patterns.iter().any(|pattern| beyond(pattern.base))
 }
 
-/// Whether rules look at anything of a frame but its length and bytes at its beginning.
+/// Returns whether a rule examines header fields, and not only the length or bytes at the beginning of a
+/// frame.
 fn looks_at_headers(matches: &Match) -> bool {
     looks_beyond_ip(matches)
         || !matches.families.is_empty()
@@ -143,7 +146,8 @@ fn looks_at_headers(matches: &Match) -> bool {
         || matches.patterns.iter().any(|pattern| pattern.base == Base::Network)
 }
 
-/// Whether a rule can match unreadable frames of a family. A rule that lets frames go on must name them.
+/// Returns whether a rule can match unreadable frames of a family. A rule that lets frames pass must name
+/// these frames.
 fn takes_unreadable(rule: &Rule, family: Family) -> bool {
     let Match { families, fragments, .. } = &rule.matches;
     !matches!(rule.action, Action::Pass | Action::SynCookie(_))
@@ -152,21 +156,22 @@ fn takes_unreadable(rule: &Rule, family: Family) -> bool {
 }
 
 impl RuleSet {
-    /// Whether unreadable frames on which no rule has decided are dropped: where rules drop or limit by what stands in headers.
+    /// Returns whether unreadable frames that no rule has decided are dropped. This is the case when a rule
+    /// drops or limits frames by header fields.
     #[must_use]
     pub fn drops_unreadable(&self) -> bool {
         self.unreadable == Unreadable::Drop && self.rules.iter().any(stops_by_headers)
     }
 }
 
-/// Whether a rule stops frames by what stands in their headers.
+/// Returns whether a rule stops frames by header fields.
 fn stops_by_headers(rule: &Rule) -> bool {
     let by_source = matches!(rule.action, Action::RateLimit { per_source: Some(_), .. });
     let stops = matches!(rule.action, Action::Drop | Action::RateLimit { .. } | Action::SynCookie(_));
     stops && !rule.dry_run && (by_source || looks_at_headers(&rule.matches))
 }
 
-/// The rule that drops unreadable frames on which no other has decided.
+/// Returns the rule that drops unreadable frames that no other rule has decided.
 fn unreadable_rule(set: &RuleSet) -> Option<Rule> {
     set.drops_unreadable().then(|| Rule {
         name: Unreadable::RULE.to_owned(),
@@ -207,7 +212,7 @@ impl Compiler {
         }
     }
 
-    /// Adds the rows of a field and tells the number of its first.
+    /// Adds the rows of a field and returns the number of the first one.
     fn add_rows(&mut self, rows: &[Bits]) -> Result<u32, FilterError> {
         let first = self.rows.len().checked_div(self.stride).unwrap_or(0);
         if self.rows.len() + rows.len() * self.stride > ROW_WORDS_MAX {
@@ -268,8 +273,8 @@ impl Compiler {
         Ok(())
     }
 
-    /// Each distinct place becomes a field: a value's row has the rules that want it and those
-    /// that do not look there; class 0 has the latter alone.
+    /// Compiles the patterns. Each distinct place becomes a field. The row of a value has the rules that want
+    /// the value, and the rules without a pattern at this place. Class 0 has only the latter rules.
     fn patterns(&mut self, rules: &[Rule]) -> Result<(), FilterError> {
         let mut places: Vec<(Place, BTreeMap<u64, Bits>)> = Vec::new();
         let mut others: Vec<Bits> = Vec::new();
@@ -336,7 +341,7 @@ impl Compiler {
     }
 }
 
-/// Counts that limits keep far below 2^32.
+/// Converts a count, which the limits keep far below 2^32.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -346,7 +351,7 @@ fn ranges(list: &[std::ops::RangeInclusive<u16>]) -> Option<Vec<(usize, usize)>>
     (!list.is_empty()).then(|| list.iter().map(range).collect())
 }
 
-/// Values of the field of VLANs, where 0 stands for untagged.
+/// Returns the values of the VLAN field that a rule matches. Identifier 0 stands for untagged.
 fn vlans(matches: &Match) -> Option<Vec<(usize, usize)>> {
     const UNTAGGED: (usize, usize) = (1 << 12, 1 << 12);
     let range = |vlan: &VlanMatch| match vlan {
@@ -367,8 +372,9 @@ fn flags(matches: &Match) -> Option<Vec<(usize, usize)>> {
     Some(fits.map(|flags| (usize::from(flags), usize::from(flags))).collect())
 }
 
-/// Values of the field of family, fragment state and protocol: `struct filter_key`. `reads`: whether the set's rules look at
-/// headers at all; otherwise nothing is unreadable.
+/// Returns the values of the field of family, fragment state and protocol that a rule matches: `struct
+/// filter_key`. `reads` is whether any rule of the set examines headers. Without such a rule no frame is
+/// unreadable.
 fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
     let Match { families, fragments, protocols, .. } = &rule.matches;
     let is_any = families.is_empty() && fragments.is_empty() && protocols.is_empty();
@@ -386,7 +392,7 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
         for (state, low) in states.into_iter().zip(0..) {
             let is_unreadable = state == Fragment::Unreadable;
             let is_possible = match is_unreadable {
-                // Tags that are too many have no family yet.
+                // A frame with too many tags has no family yet.
                 true => takes_unreadable(rule, family) && (is_ip || protocols.is_empty()),
                 false => is_ip || (fragments.is_empty() && protocols.is_empty()),
             };
@@ -397,7 +403,7 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
             if protocols.is_empty() {
                 kinds.push((first, first + 255));
             } else {
-                // The protocol of unreadable frames is 0 where it is unknown.
+                // The protocol of an unreadable frame is 0 where it is unknown.
                 let known = protocols.iter().filter(|protocol| !(is_unreadable && **protocol == 0));
                 kinds.extend(known.map(|p| (first + usize::from(*p), first + usize::from(*p))));
             }
@@ -406,7 +412,7 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
     Some(kinds)
 }
 
-/// Patterns in pieces of eight bytes, as the hook reads them.
+/// Returns the patterns in pieces of eight bytes, as the hook reads them.
 fn pieces(matches: &Match) -> impl Iterator<Item = (Place, u64)> + '_ {
     matches.patterns.iter().flat_map(|pattern| {
         pattern.bytes.chunks(8).zip(0..).map(|(bytes, number)| {
@@ -423,7 +429,7 @@ fn pieces(matches: &Match) -> impl Iterator<Item = (Place, u64)> + '_ {
     })
 }
 
-/// The numbers of a rule's action in `struct filter_rule`.
+/// Numeric form of a rule's action in `struct filter_rule`.
 #[derive(Default)]
 struct Numbers {
     action: u32,
@@ -443,7 +449,7 @@ impl Numbers {
             Action::Drop => plain(0),
             Action::Pass => plain(1),
             Action::Count => plain(2),
-            // At most this many of 2^32 random numbers.
+            // The hook samples when a 32-bit random number is at most this value.
             Action::Sample { one_in } => Numbers { sample: u32::MAX / (*one_in).max(1), ..plain(3) },
             Action::RateLimit { rate, per_source } => {
                 let (cost, burst) = bucket(rate.amount, rate.per.as_nanos(), rate.burst);
@@ -462,7 +468,7 @@ impl Numbers {
 
     fn of_cookie(cookie: &SynCookie) -> Numbers {
         let above = u64::from(cookie.above.unwrap_or(1).max(1));
-        // A second's worth at once.
+        // The burst is the amount of one second.
         let (cost, burst) = bucket(above, 1_000_000_000, above);
         let (retry, sample, mss, scale) = match cookie.scheme {
             CookieScheme::Cookie { mss, window_scale } => {
@@ -478,14 +484,15 @@ impl Numbers {
     }
 }
 
-/// What one packet or byte costs of a bucket, and how far it may run ahead.
+/// Returns the cost of one packet or byte in a bucket, and the number of ticks that the bucket may run ahead
+/// of the clock.
 pub(super) fn bucket(amount: u64, nanoseconds: u128, burst: u64) -> (u64, u64) {
     let (amount, ticks) = (u128::from(amount), nanoseconds << 4);
     let small = |number| u64::try_from(number).unwrap_or(u64::MAX);
     (small((ticks << 16) / amount), small(ticks * u128::from(burst) / amount))
 }
 
-/// A rule as the hook reads it: `struct filter_rule`.
+/// Encodes a rule as `struct filter_rule`.
 pub(super) fn rule_bytes(rule: &Rule, slot: u32) -> [u8; 128] {
     let mut bytes = [0; 128];
     let numbers = Numbers::of(&rule.action);

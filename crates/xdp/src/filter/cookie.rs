@@ -1,5 +1,5 @@
-//! What rules with cookies remember: clients, floods, and what became of SYNs. It belongs to a filter, not to a set of rules, and
-//! is made when the first such rule comes.
+//! State of rules with SYN cookies: clients, floods, and counts of SYNs. The state belongs to a filter and
+//! not to a rule set. It is created when the filter gets its first such rule.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,14 +15,14 @@ const LEARNED: &str = "filter_learned";
 const CLAIMS: &str = "filter_claims";
 const SERVICES: &str = "filter_services";
 const ANSWERS: &str = "filter_answers";
-/// `FILTER_SERVICES_MAX`: the rules of two sets.
+/// Number of rules with cookies in two sets: `FILTER_SERVICES_MAX`.
 pub(crate) const SERVICES_CAPACITY: u32 = 128;
-/// Words of `struct filter_answer`.
+/// Number of 64-bit words of `struct filter_answer`.
 pub(crate) const ANSWER_WORDS: usize = 5;
-/// Bytes of `struct filter_client`.
+/// Size of `struct filter_client` in bytes.
 pub(crate) const CLIENT_SIZE: u32 = 44;
 
-/// The helpers of the kernel, with their names.
+/// Kernel helpers that SYN cookies need, with their names.
 const HELPERS: [(ffi::bpf_func_id, &str); 4] = [
     (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv4, "bpf_tcp_raw_gen_syncookie_ipv4"),
     (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv6, "bpf_tcp_raw_gen_syncookie_ipv6"),
@@ -30,36 +30,39 @@ const HELPERS: [(ffi::bpf_func_id, &str); 4] = [
     (ffi::BPF_FUNC_tcp_raw_check_syncookie_ipv6, "bpf_tcp_raw_check_syncookie_ipv6"),
 ];
 
-/// What a rule with cookies has done since it came.
+/// Counters of a rule with cookies since the rule was added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CookieCounters {
-    /// SYNs that were answered with a cookie.
+    /// Number of SYNs that were answered with a cookie.
     pub answered: u64,
-    /// Segments that brought one back.
+    /// Number of segments that returned a valid cookie.
     pub valid: u64,
-    /// Segments that should have, and did not: dropped under the scheme of cookies, let through under that of retries.
+    /// Number of segments without the cookie that was required. The scheme "cookie" drops these segments, and
+    /// the scheme "retry" lets them pass.
     pub invalid: u64,
-    /// SYNs that could not be answered, and were dropped: fragments, with other flags, cut short.
+    /// Number of SYNs dropped because they could not be answered: fragments, truncated segments, or segments
+    /// with other flags.
     pub refused: u64,
-    /// SYNs that went on to the service.
+    /// Number of SYNs that were passed to the service.
     pub through: u64,
-    /// Whether SYNs are answered now because of their rate.
+    /// Whether SYNs are answered at present because of their rate.
     pub flood: bool,
 }
 
-/// The maps of all rules with cookies of one filter.
+/// Maps of all rules with cookies of one filter.
 #[derive(Debug)]
 pub(crate) struct CookieMaps {
     clients: OwnedFd,
-    /// Connections that were open before they could be asked for a cookie. What is forged can only displace these.
+    /// Connections that were open before a cookie could be required. Forged segments can only displace
+    /// entries of this map.
     learned: OwnedFd,
-    /// Connections of which one segment has come, on their way there.
+    /// Connections of which one segment was seen and which may be learned.
     claims: OwnedFd,
     services: OwnedFd,
     answers: OwnedFd,
 }
 
-/// One in so many places of clients is there for connections of which one segment has come.
+/// Ratio of the capacity for clients to the capacity for connections with one segment.
 const OF_CLAIMS: u32 = 8;
 
 fn create_learned(clients: u32) -> Result<OwnedFd, Error> {
@@ -70,7 +73,7 @@ fn create_claims(clients: u32) -> Result<OwnedFd, Error> {
     create(CLAIMS, MapKind::LruHash, CLIENT_SIZE, 8, (clients / OF_CLAIMS).max(1))
 }
 
-/// Whether the kernel has what rules with cookies need; `has` tells of a helper.
+/// Checks that the kernel has the helpers for SYN cookies. `has` probes for a helper.
 pub(super) fn check_kernel(rule: &str, has: impl Fn(ffi::bpf_func_id) -> bool) -> Result<(), Error> {
     match HELPERS.into_iter().find(|(helper, _)| !has(*helper)) {
         None => Ok(()),
@@ -79,7 +82,7 @@ pub(super) fn check_kernel(rule: &str, has: impl Fn(ffi::bpf_func_id) -> bool) -
 }
 
 impl CookieMaps {
-    /// Maps that remember so many clients.
+    /// Creates maps that remember this number of clients.
     pub fn new(clients: u32) -> Result<CookieMaps, Error> {
         Ok(CookieMaps {
             clients: create(CLIENTS, MapKind::LruHash, CLIENT_SIZE, 8, clients)?,
@@ -100,9 +103,10 @@ impl CookieMaps {
         ]
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the maps of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<CookieMaps, Error> {
-        // Programs from before these two maps kept what they had learned among the clients, where it stays.
+        // Older programs do not have these two maps. They kept learned connections in the clients map, where
+        // the entries stay.
         let clients = FilterSizes::default().clients;
         Ok(CookieMaps {
             clients: take(CLIENTS)?,
@@ -113,7 +117,8 @@ impl CookieMaps {
         })
     }
 
-    /// The same clients, which a test run does not change, with counts and floods of their own.
+    /// Returns a copy for a test run. The copy shares the clients, which a test run does not change, and has
+    /// new counts and flood states.
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
         let duplicate = |map, of: &OwnedFd| {
             of.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -126,7 +131,8 @@ impl CookieMaps {
         Ok(scratch)
     }
 
-    /// Makes room for the rules with these slots and forgets others, but for those of a set that may still be in use.
+    /// Adds entries for the rules with these slots. Removes other entries, except those in `before`, the
+    /// slots of a rule set that may still be in use.
     pub fn keep(&self, slots: &[u32], before: &[u32]) -> Result<(), Error> {
         let known = self.slots()?;
         for slot in known.iter().filter(|slot| !slots.contains(slot) && !before.contains(slot)) {
@@ -136,7 +142,7 @@ impl CookieMaps {
         fresh.into_iter().try_for_each(|slot| self.put(*slot, [0, Moment::now().0]))
     }
 
-    /// Forgets what a rule that is gone has counted.
+    /// Removes the entries of a rule that is gone.
     pub fn forget(&self, slot: u32) -> Result<(), Error> {
         let failed = |map| move |source| Error::Map { map, operation: "delete from", source };
         let key = slot.to_ne_bytes();
@@ -144,7 +150,7 @@ impl CookieMaps {
         sys::map_delete(self.answers.as_fd(), &key).map(drop).map_err(failed(ANSWERS))
     }
 
-    /// What the rules have done, by slot.
+    /// Returns the counters of the rules by slot.
     pub fn counters(&self) -> Result<BTreeMap<u32, CookieCounters>, Error> {
         let now = Moment::now().0;
         let mut all = BTreeMap::new();
@@ -177,7 +183,7 @@ impl CookieMaps {
         Ok(keys.into_iter().map(u32::from_ne_bytes).collect())
     }
 
-    /// `struct filter_service`.
+    /// Reads a `struct filter_service`.
     fn service(&self, slot: u32) -> Result<Option<[u64; 2]>, Error> {
         let bytes = match sys::map_lookup::<16>(self.services.as_fd(), slot) {
             Ok(bytes) => bytes,

@@ -1,76 +1,77 @@
-//! What rules see of a frame, for ports without a hook: what `bpf/include/filter_key.h` reads, in the same order and with
-//! the same outcome for whatever is cut short. A frame in which the fields that rules ask for cannot be reached is
-//! [`UNREADABLE`]; `compiled.rs` decides what that means.
+//! Extraction of the fields that rules match, for ports without a hook. Mirrors `bpf/include/filter_key.h`,
+//! in the same order and with the same result for truncated frames. A frame in which the fields that rules
+//! match cannot be reached is [`UNREADABLE`]. `compiled.rs` decides the treatment of these frames.
 
 use super::compiled::{Conf, DESTINATION_PORT, FIELDS, FLAGS, HEAD_WORDS, SOURCE_PORT};
 
-/// Of `struct filter_conf`: whether rules look beyond the IP header.
+/// Index in `struct filter_conf` of the flag that rules examine fields after the IP header.
 const TRANSPORT: usize = 3;
-/// Values of fields that a frame does not have.
+/// Values of fields that are not present in a frame.
 const NO_PORT: u32 = 65_536;
 const NO_VLAN: u32 = 4096;
 const NO_FLAGS: u32 = 256;
-/// `enum filter_family`.
+/// Values of `enum filter_family`.
 const OTHER: u32 = 0;
 pub(super) const IPV4: u32 = 1;
 pub(super) const IPV6: u32 = 2;
 const MALFORMED: u32 = 3;
-/// `enum filter_fragment`.
+/// Values of `enum filter_fragment`.
 const WHOLE: u32 = 0;
 const FIRST: u32 = 1;
 const LATER: u32 = 2;
 const UNREADABLE: u32 = 3;
-/// `enum filter_base`.
+/// Values of `enum filter_base`.
 const NETWORK: usize = 1;
 const TRANSPORT_BASE: usize = 2;
 const PAYLOAD: usize = 3;
-/// Extension headers of IPv6 that are walked: `IPV6_EXTENSIONS_MAX`.
+/// Maximum number of IPv6 extension headers examined: `IPV6_EXTENSIONS_MAX`.
 const EXTENSIONS: usize = 6;
-/// Tags that are walked: `FILTER_TAGS_MAX`.
+/// Maximum number of VLAN tags examined: `FILTER_TAGS_MAX`.
 const TAGS: usize = 16;
-/// `FILTER_FRAGMENT6_LEAST`
+/// `FILTER_FRAGMENT6_LEAST`: least offset of an IPv6 fragment that cannot overlap a TCP header.
 const FRAGMENT6_LEAST: u16 = 64;
 const TCP: u32 = 6;
 const TCP_HEADER: usize = 20;
 
-/// What rules ask for behind the IP header.
+/// Fields after the IP header that rules match.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     ports: bool,
-    /// What lies in the header of TCP behind its ports: `asks_tcp()` of the hook. Cookies are the hook's alone.
+    /// Whether rules match fields of the TCP header after the ports. Mirrors `asks_tcp()` of the hook,
+    /// without cookies, which only the hook supports.
     tcp: bool,
 }
 
 impl Asked {
     fn of(conf: &Conf) -> Asked {
         let has = |field: usize| conf[HEAD_WORDS + 4 * field] != 0;
-        // The length of the first probe.
+        // The length of the first probe is not 0 when there are patterns.
         let tcp = has(FLAGS) || conf[HEAD_WORDS + 4 * FIELDS + 2] != 0;
         Asked { ports: tcp || has(SOURCE_PORT) || has(DESTINATION_PORT), tcp }
     }
 }
 
-/// A frame as it lies in memory.
+/// A frame in memory.
 #[derive(Clone, Copy)]
 pub struct Frame<'f> {
-    /// Its first bytes, with all its headers.
+    /// First bytes of the frame, including all headers.
     pub head: &'f [u8],
-    /// Bytes of all of it, without the check sequence.
+    /// Length of the whole frame in bytes, without frame check sequence.
     pub length: usize,
-    /// Whether it is many frames yet, to be cut later (TSO, USO).
+    /// Whether the frame will be segmented later (TSO, USO).
     pub is_uncut: bool,
-    /// Fills a piece with the bytes from an offset on; false if the frame ends before. Asked for what `head` does not have.
+    /// Copies the bytes at an offset that `head` does not contain. Returns `false` if the frame ends before.
     pub rest: &'f dyn Fn(usize, &mut [u8]) -> bool,
 }
 
 impl<'f> Frame<'f> {
-    /// A frame in one piece.
+    /// Returns a frame in one piece.
     #[must_use]
     pub fn whole(bytes: &'f [u8]) -> Frame<'f> {
         Frame { head: bytes, length: bytes.len(), is_uncut: false, rest: &no_more }
     }
 
-    /// Fills a piece from an offset on; false if the frame ends before.
+    /// Copies the bytes at an offset to `piece`. Returns `false` if the frame ends before.
     pub(super) fn load(&self, offset: usize, piece: &mut [u8]) -> bool {
         let Some(end) = offset.checked_add(piece.len()) else { return false };
         match self.head.get(offset..end) {
@@ -87,10 +88,10 @@ fn no_more(_: usize, _: &mut [u8]) -> bool {
     false
 }
 
-/// `struct filter_key`.
+/// Mirror of `struct filter_key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// IPv4: the first four octets.
+    /// Source address. IPv4 uses the first four octets.
     pub source: [u8; 16],
     pub destination: [u8; 16],
     pub family: u32,
@@ -100,12 +101,12 @@ pub(super) struct Key {
     pub destination_port: u32,
     pub vlan: u32,
     pub flags: u32,
-    /// Offsets in the frame by `enum filter_base`; `None`: nowhere.
+    /// Offsets in the frame by `enum filter_base`. `None` where the header is not present.
     pub base: [Option<usize>; 4],
 }
 
 impl Key {
-    /// Reads the headers in a frame's first piece.
+    /// Reads the headers in the first piece of a frame.
     pub fn of(head: &[u8], conf: &Conf) -> Key {
         let mut key = Key {
             source: [0; 16],
@@ -141,8 +142,9 @@ impl Key {
         key
     }
 
-    /// The EtherType behind all tags, and the offset behind it; `None`: it cannot be reached. An identifier of 0 is that of
-    /// no VLAN (IEEE 802.1Q, 6.9.1): the VLAN is that of the outermost other tag.
+    /// Returns the EtherType after all tags and the offset that follows it. Returns `None` if the EtherType
+    /// cannot be reached. A tag with identifier 0 has no VLAN (IEEE 802.1Q, 6.9.1), so the VLAN is that of
+    /// the outermost other tag.
     fn tags(&mut self, head: &[u8]) -> Option<(u16, usize)> {
         let (mut ethertype, mut at) = (word(head, 12)?, 14);
         for _ in 0..TAGS {
@@ -159,12 +161,12 @@ impl Key {
         (!is_tag(ethertype)).then_some((ethertype, at))
     }
 
-    /// The value of the field of family, fragment state and protocol.
+    /// Returns the value of the field of family, fragment state and protocol.
     pub fn kind(&self) -> u32 {
         self.family << 10 | self.fragment << 8 | self.protocol
     }
 
-    /// False when the fixed header cannot be read.
+    /// Reads an IPv4 header. Returns `false` when the fixed header cannot be read.
     fn ipv4(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 20) else { return false };
         let (version, words) = (ip[0] >> 4, usize::from(ip[0] & 15));
@@ -178,7 +180,7 @@ impl Key {
         let (header, total) = (words * 4, usize::from(u16::from_be_bytes([ip[2], ip[3]])));
         let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
         self.protocol = u32::from(ip[9]);
-        // A length of 0 is that of a packet that is yet to be segmented, and never that of a fragment.
+        // A length of 0 belongs to a packet that will be segmented, and never to a fragment.
         let is_short = if total == 0 { fragment != 0 } else { total < header };
         if at + header > head.len() || is_short {
             self.fragment = UNREADABLE;
@@ -187,7 +189,8 @@ impl Key {
         let end = if total == 0 { usize::MAX } else { at + total };
         let offset = fragment & 0x1fff;
         if offset != 0 {
-            // RFC 3128: it overlaps the header of which the first one was judged.
+            // RFC 3128: the fragment overlaps the transport header of the first fragment, which the rules
+            // have judged.
             let overlaps = self.protocol == TCP && usize::from(offset) * 8 < TCP_HEADER;
             self.fragment = if overlaps { UNREADABLE } else { LATER };
             return true;
@@ -199,7 +202,7 @@ impl Key {
         true
     }
 
-    /// False when the fixed header cannot be read.
+    /// Reads an IPv6 header. Returns `false` when the fixed header cannot be read.
     fn ipv6(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 40) else { return false };
         if ip[0] >> 4 != 6 {
@@ -209,7 +212,7 @@ impl Key {
         self.source.copy_from_slice(&ip[8..24]);
         self.destination.copy_from_slice(&ip[24..40]);
         let Some(asked) = asked else { return true };
-        // A length of 0 is that of a jumbogram, or of a packet that is yet to be segmented.
+        // A length of 0 belongs to a jumbogram or to a packet that will be segmented.
         let end = match usize::from(u16::from_be_bytes([ip[4], ip[5]])) {
             0 => usize::MAX,
             length => at + 40 + length,
@@ -221,8 +224,8 @@ impl Key {
         true
     }
 
-    /// Walks the extension headers (RFC 8200, section 4) to the transport header, at most up to the offset `end`; false: it
-    /// is not there.
+    /// Walks the extension headers (RFC 8200, section 4) up to the transport header. Stops at the offset
+    /// `end`. Returns `false` when the transport header is not found.
     fn extensions(&mut self, head: &[u8], mut at: usize, mut next: u8, end: usize, asked: Asked) -> bool {
         for _ in 0..=EXTENSIONS {
             self.protocol = u32::from(next);
@@ -240,14 +243,14 @@ impl Key {
                     at += 8;
                     let (offset, is_fragment) = (field & !7, field & !7 != 0 || field & 1 != 0);
                     if is_fragment {
-                        // Of a fragment the length is known.
+                        // The length of a fragment must be known.
                         if at > end || end == usize::MAX {
                             return false;
                         }
                         self.fragment = FIRST;
                     }
                     if offset != 0 {
-                        // What follows is not a header.
+                        // The bytes that follow are not a header.
                         self.fragment = if offset < FRAGMENT6_LEAST { UNREADABLE } else { LATER };
                         self.protocol = u32::from(behind);
                         return true;
@@ -305,7 +308,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Whether IP or a tag stands behind a length (IEEE 802.2, RFC 1042). Linux does not read it; other receivers do.
+/// Returns whether IP or a tag follows a length field (IEEE 802.2, RFC 1042). Linux does not read such frames
+/// as IP, but other receivers do.
 fn is_snap_ip(head: &[u8], at: usize, length: u16) -> bool {
     const LEAST_TYPE: u16 = 0x0600;
     let inner = word(head, at + 6).filter(|_| length < LEAST_TYPE && word(head, at) == Some(0xaaaa));

@@ -1,4 +1,4 @@
-//! The filter's maps in the kernel: those of one set of rules, and those that outlive it.
+//! The kernel maps of a filter: the maps of one rule set, and the maps that outlive a rule set.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,35 +11,35 @@ use crate::explain::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error, Loaded};
 
-/// Maps of one set of rules, in the order of `SetMaps`.
+/// Names of the maps of one rule set, in the order of `FilterMaps::set`.
 const SET_MAPS: [&str; 5] =
     ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
-/// Maps that outlive it.
+/// Names of the maps that outlive a rule set.
 const SHARED_MAPS: [&str; 6] =
     ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", MISSED, blocklist::OUTER];
-/// Samples that the ring had no room for.
+/// Map of the number of samples lost because the ring was full.
 pub(super) const MISSED: &str = "filter_missed";
 
-/// What a program needs of a filter: the constants, and every map that it refers to.
+/// Constants and maps of a filter.
 #[derive(Debug)]
 pub(crate) struct FilterMaps {
     pub conf: Conf,
     set: [OwnedFd; 5],
     shared: Arc<Shared>,
-    /// While a rule asks for cookies.
+    /// Maps of SYN cookies. Present while a rule has cookies.
     cookies: Option<Arc<CookieMaps>>,
 }
 
-/// In the order of [`SHARED_MAPS`].
+/// Maps that outlive a rule set, in the order of [`SHARED_MAPS`].
 pub(super) type Shared = [OwnedFd; 6];
 
 impl FilterMaps {
-    /// Names of all maps that only a program with a filter has.
+    /// Returns the names of all maps that only a program with a filter has.
     pub fn names() -> impl Iterator<Item = &'static str> {
         SET_MAPS.into_iter().chain(SHARED_MAPS)
     }
 
-    /// Whether rules ask for cookies: such a filter needs an object of its own.
+    /// Returns whether a rule has cookies. Such a filter needs another BPF object.
     pub fn has_services(&self) -> bool {
         self.cookies.is_some()
     }
@@ -51,15 +51,16 @@ impl FilterMaps {
         set.chain(shared).map(|(name, map)| (name, map.as_fd())).chain(cookies)
     }
 
-    /// The kernel's number of the counters, which outlive every set of rules.
+    /// Returns the kernel's id of the counters map, which outlives every rule set.
     pub fn id(&self) -> Result<u32, Error> {
         let [counts, ..] = self.shared.as_ref();
         let failed = |source| Error::Map { map: SHARED_MAPS[0], operation: "query", source };
         sys::map_info(counts.as_fd()).map(|info| info.id).map_err(failed)
     }
 
-    /// The same rules over counters, buckets and samples of their own, so that a test run changes nothing. Buckets of rules
-    /// are as full as they are now, those of single sources are full; clients of services are those that are known now.
+    /// Returns a copy with new counters, buckets and samples, so a test run changes nothing. Buckets of rules
+    /// have the present fill level. Buckets of single sources are full. Clients of services are the present
+    /// ones.
     pub fn scratch(&self) -> Result<FilterMaps, Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -87,7 +88,7 @@ impl FilterMaps {
         Ok(FilterMaps { conf, set, shared: Arc::new(shared), cookies })
     }
 
-    /// Rules that have matched anything, in their order, and whether they acted.
+    /// Returns the names of the rules that have matched, in their order, each with whether the rule acted.
     pub fn matched(&self) -> Result<Vec<(String, bool)>, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
         let mut matched = Vec::new();
@@ -103,7 +104,7 @@ impl FilterMaps {
         Ok(matched)
     }
 
-    /// A rule's name and slot.
+    /// Returns the name and the slot of a rule.
     fn rule(&self, index: u32) -> Result<(String, u32), Error> {
         let [.., rules, _] = &self.set;
         let bytes = sys::map_lookup::<128>(rules.as_fd(), index).map_err(|source| Error::Map {
@@ -116,7 +117,7 @@ impl FilterMaps {
         Ok((String::from_utf8_lossy(name).into_owned(), slot))
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the maps of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(
         conf: Conf,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -124,7 +125,7 @@ impl FilterMaps {
         let [a, b, c, d, e] = SET_MAPS;
         let set = [take(a)?, take(b)?, take(c)?, take(d)?, take(e)?];
         let [a, b, c, d, missed, e] = SHARED_MAPS;
-        // An older program does not count them.
+        // An older program does not count lost samples.
         let missed = take(missed).or_else(|_| create_missed());
         let shared = [take(a)?, take(b)?, take(c)?, take(d)?, missed?, take(e)?];
         let has_cookies = conf[USES] & USES_COOKIES != 0;
@@ -133,18 +134,18 @@ impl FilterMaps {
     }
 }
 
-/// Sizes of what outlives a set of rules.
+/// Sizes of the maps that outlive a rule set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterSizes {
-    /// Rules that any later set may have, with the one for unreadable frames: 1 to 4096.
+    /// Maximum number of rules of any later set, including the rule for unreadable frames. 1 to 4096.
     pub rules: usize,
-    /// Sources that have buckets of their own at a time. When there are more, the one unseen for
-    /// longest begins anew.
+    /// Maximum number of sources with a bucket at a time. When there are more, the bucket of the least
+    /// recently seen source is evicted, and that source starts with a full bucket.
     pub sources: u32,
-    /// Bytes of the ring of samples: a power of two and a multiple of the page.
+    /// Size of the sample ring in bytes. A power of two and a multiple of the page size.
     pub samples: u32,
-    /// Clients, or connections of clients, that rules with cookies remember at a time. When there are more, the one
-    /// unseen for longest is forgotten.
+    /// Maximum number of clients, or connections of clients, that rules with cookies remember. When there are
+    /// more, the least recently seen one is evicted.
     pub clients: u32,
 }
 
@@ -154,34 +155,34 @@ impl Default for FilterSizes {
     }
 }
 
-/// Rules in the kernel. Programs of any number of ports share one filter: its counters count
-/// them together. It stays as long as a program refers to it.
+/// A filter in the kernel. Programs of any number of ports can share a filter, and its counters sum over
+/// these ports. The filter exists as long as a program refers to it.
 #[derive(Debug)]
 pub struct Filter {
     maps: Arc<FilterMaps>,
     slots: Slots,
-    /// See [`FilterSizes::clients`].
+    /// Capacity for clients, see [`FilterSizes::clients`].
     clients: u32,
 }
 
-/// What a rule has done since it came.
+/// Counters of a rule since the rule was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleCounters {
     /// Name of the rule.
     pub name: String,
-    /// Frames that it matched.
+    /// Number of frames that the rule matched.
     pub packets: u64,
-    /// Bytes of these, without the check sequence.
+    /// Number of bytes of the matched frames, without frame check sequences.
     pub bytes: u64,
-    /// Of these, frames that it dropped, passed or sampled, or that were over its rate; under a
-    /// dry run, what it would have been. A rule that only counts does nothing.
+    /// Number of matched frames on which the rule acted: dropped, passed, sampled, or over the rate. A dry
+    /// run counts the frames on which the rule would have acted. A rule that only counts never acts.
     pub acted: u64,
-    /// Bytes of these.
+    /// Number of bytes of the frames on which the rule acted.
     pub acted_bytes: u64,
 }
 
 impl Filter {
-    /// Makes the maps of a filter. Without a list no source is listed.
+    /// Creates the maps of a filter. Without a block list no source is listed.
     ///
     /// # Errors
     /// [`Error::FilterFull`], [`Error::NoCookies`], [`Error::Map`].
@@ -194,7 +195,7 @@ impl Filter {
                 source,
             })?,
         };
-        // A set can be replaced by entirely other rules while both are in use.
+        // Twice the capacity lets a set be replaced by entirely different rules while both are in use.
         let capacity = 2 * sizes.rules.clamp(1, super::RULES_MAX);
         let mut slots = Slots::new(capacity);
         let create =
@@ -214,11 +215,11 @@ impl Filter {
         Ok(Filter { maps, slots, clients: sizes.clients })
     }
 
-    /// Makes the maps of another set of rules. Programs go on with the old one until they are
-    /// given the filter anew ([`Attached::set_filter`]); [`Filter::replace_on`] does both.
+    /// Creates the maps of another rule set. Programs use the old set until [`Attached::set_filter`] is
+    /// called for them. [`Filter::replace_on`] does both.
     ///
     /// # Errors
-    /// [`Error::FilterFull`], [`Error::NoCookies`], [`Error::Map`]: the filter is as before.
+    /// [`Error::FilterFull`], [`Error::NoCookies`], [`Error::Map`]. The filter is unchanged on failure.
     pub fn replace(&mut self, compiled: &Compiled) -> Result<(), Error> {
         let mut slots = self.slots.clone();
         let before: Vec<u32> = slots.by_name.values().copied().collect();
@@ -233,12 +234,12 @@ impl Filter {
         Ok(())
     }
 
-    /// Replaces the rules of this filter on ports: each frame meets the old or the new ones. All
-    /// programs are loaded before the first is put in place.
+    /// Replaces the rules of this filter on ports. Each frame meets either the old rules or the new ones. All
+    /// programs are loaded before the first one is put in place.
     ///
     /// # Errors
-    /// As of [`Filter::replace`] and [`Attached::set_filter`]. Unless a link update itself fails
-    /// ([`Error::Swap`], after which ports may differ), the rules are as before.
+    /// As for [`Filter::replace`] and [`Attached::set_filter`]. The rules are unchanged on failure, unless a
+    /// link update itself fails ([`Error::Swap`]), after which ports may differ.
     pub fn replace_on(&mut self, compiled: &Compiled, ports: &mut [&mut Attached]) -> Result<(), Error> {
         let before = (Arc::clone(&self.maps), self.slots.clone());
         self.replace(compiled)?;
@@ -251,7 +252,7 @@ impl Filter {
         Ok(())
     }
 
-    /// The filter of a port that was adopted, with its counters and buckets.
+    /// Returns the filter of an adopted port, with its counters and buckets.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -267,7 +268,8 @@ impl Filter {
         Ok(Some(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients }))
     }
 
-    /// Takes a list for the sets of rules that come from now on ([`Filter::replace`]). Programs with the present rules keep the list that they have.
+    /// Sets the block list for later rule sets ([`Filter::replace`]). Programs with the present rules keep
+    /// their list.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -294,7 +296,7 @@ impl Filter {
         Ok(())
     }
 
-    /// The kernel's number of the filter's counters: what has the same one is the same filter.
+    /// Returns the kernel's id of the filter's counters map. Programs with the same id have the same filter.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -302,13 +304,13 @@ impl Filter {
         self.maps.id()
     }
 
-    /// Whether a port runs these rules: this filter, as it is now.
+    /// Returns whether a port runs the present rules of this filter.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.filter_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
     }
 
-    /// What each rule has done, by name.
+    /// Returns the counters of each rule, by name.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -333,7 +335,7 @@ impl Filter {
         Ok(list)
     }
 
-    /// What each rule with cookies has done besides, by name.
+    /// Returns the cookie counters of each rule with cookies, by name.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -344,13 +346,13 @@ impl Filter {
         Ok(counters.into_iter().filter_map(named).collect())
     }
 
-    /// Rules in the set.
+    /// Returns the number of rules in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.by_name.len()
     }
 
-    /// Whether it has no rules: then a program has no filter stage at all.
+    /// Returns whether the set has no rules. A program with an empty filter has no filter stage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.by_name.is_empty()
@@ -365,7 +367,8 @@ impl Filter {
         &self.maps.shared
     }
 
-    /// The name of the rule at a place among counters, as samples and captures tell it; `None` when it has gone meanwhile.
+    /// Returns the name of the rule with a counter index, as samples and captures contain it. `None` when the
+    /// rule is gone.
     #[must_use]
     pub fn rule_at(&self, wanted: u32) -> Option<&str> {
         self.slots.by_name.iter().find_map(|(name, slot)| (*slot == wanted).then_some(name.as_str()))
@@ -384,7 +387,7 @@ impl Filter {
     }
 }
 
-/// The maps of rules with cookies, where there are some, with room for them.
+/// Returns the cookie maps with entries for the rules with cookies, or `None` where no rule has cookies.
 fn cookies(
     compiled: &Compiled,
     numbers: &[u32],
@@ -450,7 +453,7 @@ fn set_maps(
     Ok(FilterMaps { conf: compiled.conf, set, shared, cookies })
 }
 
-/// An array with these bytes, and at least one element.
+/// Creates an array with these bytes, and at least one element.
 fn filled(
     name: &'static str,
     value: usize,
@@ -465,8 +468,8 @@ fn filled(
     Ok(map)
 }
 
-/// Which counters and bucket belong to which rule. A slot that becomes free is the last to be
-/// used again: programs may still count in it for a moment.
+/// Assignment of counters and buckets to rules. A released slot is reused last, because running programs may
+/// still count in it for a moment.
 #[derive(Debug, Clone)]
 struct Slots {
     by_name: BTreeMap<String, u32>,
@@ -485,7 +488,7 @@ impl Slots {
         self.by_name.insert(name, slot);
     }
 
-    /// The slots of a set's rules in their order; those of other names become free.
+    /// Returns the slots of a set's rules in their order. Releases the slots of other rules.
     fn assign(&mut self, compiled: &Compiled) -> Result<Vec<u32>, Error> {
         let count = compiled.rules.len();
         if count * 2 > self.capacity {
@@ -512,7 +515,7 @@ mod tests {
     use crate::filter::{Match, Rate, Rule, RuleSet, SourceBits, Unit};
     use crate::{LocalAddresses, Owner, PortProgram, ProgramConfig, Verdict, WhenDown};
 
-    /// A UDP packet without a payload from 10.0.0.`source`.
+    /// Returns a UDP packet without a payload from 10.0.0.`source`.
     fn frame(source: u8) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
         frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, source, 10, 0, 1, 1]);
@@ -525,7 +528,7 @@ mod tests {
         if !testbed::privileged() {
             return testbed::skip("needs root (BPF)");
         }
-        // One an hour: what the test takes buys nobody a frame.
+        // One packet an hour: the duration of the test does not add a token.
         let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
         let rule = Rule {
             name: "limit".to_owned(),
@@ -537,7 +540,7 @@ mod tests {
         };
         let compiled = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap();
         let mut filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
-        // A table that is full with one source, in the place of one that makes room.
+        // A table that is full with one source replaces the table that evicts.
         let shared = Arc::get_mut(&mut Arc::get_mut(&mut filter.maps).unwrap().shared).unwrap();
         shared[2] = create(SHARED_MAPS[2], MapKind::Hash, 24, 8, 1).unwrap();
         let config = ProgramConfig {

@@ -1,5 +1,5 @@
-//! Rules as plain data: what a frame must look like, and what becomes of it. Nothing here knows
-//! the kernel or a configuration file.
+//! Filter rules as plain data: conditions on a frame, and an action. This module depends on neither the
+//! kernel nor a configuration format.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -7,178 +7,185 @@ use std::time::Duration;
 
 use super::FilterError;
 
-/// Rules in one set: `FILTER_RULES_MAX`.
+/// Maximum number of rules in one set: `FILTER_RULES_MAX`.
 pub const RULES_MAX: usize = 4096;
-/// Rules with cookies in one set: half of `FILTER_SERVICES_MAX`.
+/// Maximum number of rules with cookies in one set: half of `FILTER_SERVICES_MAX`.
 pub const SERVICES_MAX: usize = 64;
-/// Distinct places (base, offset, mask) at which a set's patterns may look, eight bytes each:
-/// `FILTER_PROBES_MAX`.
+/// Maximum number of distinct places (base, offset, mask) of eight bytes each that the patterns of a set may
+/// examine: `FILTER_PROBES_MAX`.
 pub const PROBES_MAX: usize = 8;
-/// Bytes of a pattern.
+/// Maximum length of a pattern in bytes.
 pub const PATTERN_MAX: usize = 32;
 
-/// The rules of a filter. The one with the highest priority comes first, and among equals the
-/// one that stands first here. A frame meets the rules that match it one after the other until
-/// one of them decides; without a decision it passes.
+/// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
+/// A frame meets the matching rules one after the other until one decides. A frame without a decision passes.
 ///
-/// A frame is *unreadable* ([`Fragment::Unreadable`]) if the fields that rules ask for cannot be reached in it. A sender can
-/// make any packet unreadable, and its receiver may still read it. So no rule that passes matches such a frame, nor one with
-/// cookies, unless it names the class; other rules match it by what is known of it; and what is left of them is dropped
-/// behind all rules, unless [`RuleSet::unreadable`] says otherwise.
+/// A frame is *unreadable* ([`Fragment::Unreadable`]) if the fields that rules match cannot be reached in it.
+/// A sender can make any packet unreadable, and the receiver may still be able to read the packet. Unreadable
+/// frames are therefore treated as follows:
+///
+/// - A rule that passes, or has cookies, matches an unreadable frame only if it names the class.
+/// - Other rules match by the fields that are known.
+/// - Frames that remain are dropped after all rules, unless [`RuleSet::unreadable`] states otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleSet {
-    /// In any order of priorities.
+    /// Rules, in any order of priorities.
     pub rules: Vec<Rule>,
-    /// What becomes of unreadable frames that no rule has decided on.
+    /// Treatment of unreadable frames that no rule has decided.
     pub unreadable: Unreadable,
 }
 
-/// What becomes of unreadable frames that no rule has decided on.
+/// Treatment of unreadable frames that no rule has decided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// They are dropped where a rule drops or limits by what stands in headers; the rule [`Unreadable::RULE`] counts them.
+    /// Drops the frames if a rule drops or limits by header fields. The rule [`Unreadable::RULE`] counts
+    /// them.
     #[default]
     Drop,
-    /// They pass.
+    /// Passes the frames.
     Pass,
 }
 
 impl Unreadable {
-    /// The name of the rule behind all others that drops unreadable frames. No rule of a configuration can have it.
+    /// Name of the last rule, which drops unreadable frames. No rule of a configuration can have this name.
     pub const RULE: &str = "(unreadable)";
 }
 
-/// One rule.
+/// A filter rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// 1 to 63 letters, digits, `-`, `_` and `.`. Counters and buckets belong to the name: a rule
-    /// that is replaced by one of the same name keeps them.
+    /// Name of the rule: 1 to 63 letters, digits, `-`, `_` and `.`. Counters and buckets belong to the name.
+    /// A rule that replaces one with the same name keeps them.
     pub name: String,
-    /// Higher comes first.
+    /// Priority of the rule. Higher priorities are tried first.
     pub priority: u32,
-    /// What it is for.
+    /// Conditions that a frame must meet.
     pub matches: Match,
-    /// What it does.
+    /// Action on matching frames.
     pub action: Action,
-    /// Counts what it would do, does nothing, and lets the frame go on to the next rule.
+    /// Whether the rule only counts the frames on which it would act. The frame continues with the next rule.
     pub dry_run: bool,
-    /// From then on it matches nothing.
+    /// Time from which the rule no longer matches.
     pub expires: Option<Moment>,
 }
 
-/// What a rule does with a frame that matches.
+/// Action of a rule on a matching frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Drops it.
+    /// Drops the frame.
     Drop,
-    /// Lets it through to the port's other stages; later rules are not asked.
+    /// Passes the frame to the port's other stages. Later rules are not tried.
     Pass,
-    /// Counts it; later rules are asked.
+    /// Counts the frame. Later rules are tried.
     Count,
-    /// Copies the head of one in so many at random to user space; later rules are asked.
+    /// Copies the head of a random sample of frames to user space. Later rules are tried.
     Sample {
-        /// At least 1.
+        /// Mean number of frames per sample, at least 1.
         one_in: u32,
     },
-    /// Drops what exceeds a rate; what does not goes on to later rules.
+    /// Drops frames that exceed a rate. Later rules are tried for the other frames.
     RateLimit {
-        /// What is let through.
+        /// Rate of frames that pass.
         rate: Rate,
-        /// One bucket for each source prefix of this length; `None`: one for the rule.
+        /// Prefix length of sources that share a bucket. `None` uses one bucket for the rule.
         per_source: Option<SourceBits>,
     },
-    /// Asks clients of a TCP service for a cookie before the service hears of their connections; what it lets through
-    /// goes on to later rules, but for others with cookies.
+    /// Requires a SYN cookie from clients of a TCP service before the service sees their connections. Later
+    /// rules are tried for frames that pass, except rules with cookies.
     SynCookie(SynCookie),
 }
 
-/// How clients are asked for a cookie: `bpf/include/stage_syncookie.h`.
+/// Parameters of SYN cookies: `bpf/include/stage_syncookie.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynCookie {
-    /// Who accepts the connection.
+    /// Scheme by which connections are accepted.
     pub scheme: CookieScheme,
-    /// Only while more SYNs come in a second; `None`: always.
+    /// Number of SYNs per second above which cookies are required. `None` requires cookies always.
     pub above: Option<u32>,
-    /// Time to live of answers, 1 to 255.
+    /// Time to live of the answers, 1 to 255.
     pub ttl: u8,
 }
 
-/// Who accepts a connection whose client has brought its cookie.
+/// Scheme by which a connection is accepted after the client has returned its cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookieScheme {
-    /// The service's kernel, which is this one, from the cookie: all its sockets must make cookies themselves
-    /// (`net.ipv4.tcp_syncookies = 2` in their namespace).
+    /// The kernel of the service, which must be this kernel, accepts the connection from the cookie. All
+    /// sockets of the service must create cookies themselves (`net.ipv4.tcp_syncookies = 2` in their
+    /// namespace).
     Cookie {
-        /// The longest segment that the service takes; `None`: 1460 of IPv4, 1440 of IPv6.
+        /// Maximum segment size of the service in bytes. `None` is 1460 for IPv4 and 1440 for IPv6.
         mss: Option<u16>,
-        /// Window scale of the service's kernel, 0 to 14: then answers have SACK, timestamps and this. The service's
-        /// timestamps must begin at no random number (`net.ipv4.tcp_timestamps = 2`). `None`: none of the three.
+        /// Window scale of the service's kernel, 0 to 14. If set, answers carry SACK, timestamps and this
+        /// scale, and the service's timestamps must not have a random offset (`net.ipv4.tcp_timestamps = 2`).
+        /// With `None` answers carry none of the three options.
         window_scale: Option<u8>,
     },
-    /// The service, whoever it is, when the client tries again, which it does by itself.
+    /// The service accepts the connection when the client retries, which clients do by themselves. The
+    /// service may run on any host.
     Retry {
-        /// How long the client's address is not asked again: whole seconds, 1 to a day.
+        /// Time for which no further cookie is required from the client's address. Whole seconds, up to one
+        /// day.
         remember: Duration,
     },
 }
 
-/// A token bucket: so many packets or bytes in that time, and a burst of them at once.
+/// A token bucket with a rate of `amount` per `per`, and a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// What is counted.
+    /// Unit of the rate.
     pub unit: Unit,
-    /// How many.
+    /// Number of units per period.
     pub amount: u64,
-    /// In which time.
+    /// Period of the rate.
     pub per: Duration,
-    /// How many at once.
+    /// Maximum number of units at once.
     pub burst: u64,
 }
 
-/// What a rate counts.
+/// Unit of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Frames.
     Packets,
-    /// Bytes of frames, without their check sequence.
+    /// Bytes of frames, without frame check sequences.
     Bytes,
 }
 
-/// Bits of a source address that share a bucket.
+/// Prefix lengths of source addresses that share a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceBits {
-    /// 0 to 32.
+    /// Number of IPv4 bits, 0 to 32.
     pub v4: u8,
-    /// 0 to 128.
+    /// Number of IPv6 bits, 0 to 128.
     pub v6: u8,
 }
 
-/// A time of CLOCK_MONOTONIC, in nanoseconds.
+/// A time of CLOCK_MONOTONIC in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// This moment.
+    /// Returns the present time.
     #[must_use]
     pub fn now() -> Moment {
         Moment(crate::sys::monotonic_ns())
     }
 
-    /// So much later.
+    /// Returns the time that is `time` later.
     #[must_use]
     pub fn after(self, time: Duration) -> Moment {
         Moment(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
-/// What a frame must have: every field that is not empty, and of each one of its values.
+/// Conditions of a rule. A frame must match one value of every field that is not empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
-    /// Behind up to two VLAN tags.
+    /// Protocol families after the VLAN tags.
     pub families: Vec<Family>,
-    /// Fragment state, of IPv4 and IPv6 alone.
+    /// Fragment states of IPv4 and IPv6 packets.
     pub fragments: Vec<Fragment>,
-    /// IP protocol; of IPv6 the header behind the extension headers.
+    /// IP protocols. For IPv6, the header after the extension headers.
     pub protocols: Vec<u8>,
     /// Source prefixes.
     pub sources: Vec<Prefix>,
@@ -186,90 +193,97 @@ pub struct Match {
     pub destinations: Vec<Prefix>,
     /// Source ports of TCP, UDP, DCCP, SCTP and UDP-Lite.
     pub source_ports: Vec<RangeInclusive<u16>>,
-    /// Destination ports of these.
+    /// Destination ports of TCP, UDP, DCCP, SCTP and UDP-Lite.
     pub destination_ports: Vec<RangeInclusive<u16>>,
-    /// Bytes of the frame without its check sequence; longer ones count as 65535.
+    /// Frame lengths in bytes, without frame check sequence. Longer frames count as 65535.
     pub lengths: Vec<RangeInclusive<u16>>,
-    /// The outer VLAN tag.
+    /// VLANs of the outer tag.
     pub vlans: Vec<VlanMatch>,
     /// TCP flags.
     pub tcp_flags: Option<TcpFlags>,
-    /// Bytes at offsets: all of these.
+    /// Byte patterns at offsets. A frame must match all of them.
     pub patterns: Vec<Pattern>,
     /// Whether the source must be in the filter's block list.
     pub listed: bool,
 }
 
-/// What a frame carries behind its tags.
+/// Protocol family of a frame after its VLAN tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Neither IPv4 nor IPv6, or more than two tags.
+    /// Neither IPv4 nor IPv6, or more than 16 tags.
     Other,
     /// IPv4.
     Ipv4,
     /// IPv6.
     Ipv6,
-    /// IPv4 or IPv6 by its ethertype, with a fixed header that is cut short or of another version.
+    /// IPv4 or IPv6 by the EtherType, with a truncated fixed header or another version.
     Malformed,
 }
 
 /// Fragment state of an IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fragment {
-    /// No fragment, or the only one.
+    /// Not fragmented, or the only fragment.
     Whole,
-    /// The first of several: it has the transport header.
+    /// First of several fragments, which has the transport header.
     First,
-    /// A later one, without ports.
+    /// Later fragment, which has no ports.
     Later,
-    /// What rules ask for cannot be reached, in a frame of any [`Family`]: more than 16 VLAN tags, or tags or an IP header
-    /// that are cut short; IPv4 options that are cut short; more than six IPv6 extension headers, or such as lead beyond
-    /// the packet's end; a transport header that ends before the ports or TCP flags that rules ask for; later fragments
-    /// that can overlap the first one's transport header. In a hook all of it must lie in the frame's first buffer.
+    /// Fields that rules match cannot be reached. This applies to frames of any [`Family`] with one of the
+    /// following:
+    ///
+    /// - more than 16 VLAN tags, truncated tags, or a truncated IP header
+    /// - truncated IPv4 options
+    /// - more than six IPv6 extension headers, or extension headers that exceed the packet
+    /// - a transport header that ends before the ports or TCP flags that rules match
+    /// - a later fragment that can overlap the transport header of the first one
+    ///
+    /// In a hook the headers must be in the first buffer of the frame.
     Unreadable,
 }
 
-/// The VLAN of a frame: the identifier of its outermost tag whose identifier is not 0.
+/// VLAN of a frame. The outermost tag with an identifier other than 0 counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VlanMatch {
-    /// No such tag. Tags with the identifier 0 carry a priority alone (IEEE 802.1Q, 6.9.1).
+    /// No tag with an identifier other than 0. Tags with identifier 0 carry only a priority (IEEE 802.1Q,
+    /// 6.9.1).
     Untagged,
-    /// One of these identifiers, 0 to 4095; 0 is the same as [`VlanMatch::Untagged`].
+    /// One of these identifiers, 0 to 4095. Identifier 0 matches like [`VlanMatch::Untagged`].
     Tagged(RangeInclusive<u16>),
 }
 
-/// TCP flags as they stand in byte 13 of the header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
+/// TCP flags as in byte 13 of the header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpFlags {
-    /// Flags that are looked at.
+    /// Flags that are compared.
     pub mask: u8,
-    /// Those of them that must be set, and no others.
+    /// Flags of the mask that must be set. The other flags of the mask must not be set.
     pub value: u8,
 }
 
-/// Where an offset counts from.
+/// Base of an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Base {
-    /// The first byte of the destination's MAC address.
+    /// First byte of the destination MAC address.
     Frame,
-    /// The first byte of the IP header.
+    /// First byte of the IP header.
     Network,
-    /// The first byte behind IP header and extension headers.
+    /// First byte after the IP header and its extension headers.
     Transport,
-    /// The first byte behind the header of TCP, UDP or UDP-Lite.
+    /// First byte after the header of TCP, UDP or UDP-Lite.
     Payload,
 }
 
-/// Bytes at an offset.
+/// A byte pattern at an offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// Where the offset counts from.
+    /// Base of the offset.
     pub base: Base,
-    /// Bytes from there.
+    /// Offset in bytes.
     pub offset: u16,
-    /// 1 to 32 bytes.
+    /// Bytes to match, 1 to 32.
     pub bytes: Vec<u8>,
-    /// Bits that are compared, as many bytes; empty: all.
+    /// Mask of the compared bits, of the same length as `bytes`. An empty mask compares all bits.
     pub mask: Vec<u8>,
 }
 
@@ -281,7 +295,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Clears what lies beyond `length` bits.
+    /// Creates a prefix and clears the bits beyond `length`.
     ///
     /// # Errors
     /// [`FilterError::PrefixLength`].
@@ -302,19 +316,19 @@ impl Prefix {
         Ok(Prefix { address, length })
     }
 
-    /// Its first address.
+    /// Returns the first address of the prefix.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Its bits.
+    /// Returns the length of the prefix in bits.
     #[must_use]
     pub fn length(&self) -> u8 {
         self.length
     }
 
-    /// Whether an address of the same family lies in it.
+    /// Returns whether an address is in the prefix. Addresses of the other family are not.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         Prefix::new(address, self.length).is_ok_and(|other| other == *self)
@@ -325,7 +339,7 @@ impl Prefix {
 impl std::str::FromStr for Prefix {
     type Err = FilterError;
 
-    /// `ADDRESS/LENGTH`, or an address alone.
+    /// Parses `ADDRESS/LENGTH`, or an address alone.
     fn from_str(text: &str) -> Result<Prefix, FilterError> {
         let bad = || FilterError::PrefixText(text.chars().take(80).collect());
         let (address, length) = match text.split_once('/') {
@@ -346,7 +360,7 @@ impl std::fmt::Display for Prefix {
 }
 
 impl RuleSet {
-    /// The set without what has expired; `None` when nothing has.
+    /// Returns the set without expired rules, or `None` when no rule has expired.
     #[must_use]
     pub fn without_expired(&self, now: Moment) -> Option<RuleSet> {
         let alive = |rule: &&Rule| rule.expires.is_none_or(|at| at > now);
@@ -354,7 +368,7 @@ impl RuleSet {
         (rules.len() < self.rules.len()).then_some(RuleSet { rules, unreadable: self.unreadable })
     }
 
-    /// When the next rule expires.
+    /// Returns the time at which the next rule expires.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.rules.iter().filter_map(|rule| rule.expires).min()

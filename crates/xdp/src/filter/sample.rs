@@ -1,5 +1,5 @@
-//! Frames that rules have sampled: heads of up to 128 bytes from a ring that the hook writes. One reader empties it; what comes while it is
-//! full is counted and not sampled.
+//! Frames that rules have sampled. The hook writes heads of up to 128 bytes to a ring, which one reader
+//! drains. Frames that arrive while the ring is full are counted and not sampled.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,33 +9,33 @@ use super::maps::{MISSED, Shared};
 use crate::Error;
 use crate::ring::{self, RingReader, WallClock};
 
-/// Bytes of `struct filter_sample` before the head.
+/// Number of bytes of `struct filter_sample` before the head.
 const HEADER: usize = 24;
 const MAP: &str = "filter_samples";
 
-/// One frame that a rule sampled.
+/// A frame that a rule sampled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// Nanoseconds since 1970 when it came.
+    /// Time of arrival in nanoseconds since 1970.
     pub at_ns: u64,
-    /// The rule's place among counters: [`Filter::rule_at`] tells its name.
+    /// Counter index of the rule. [`Filter::rule_at`] returns the rule's name.
     pub slot: u32,
-    /// Index of the device that received it, in its namespace.
+    /// Index of the receiving device, in its namespace.
     pub ifindex: u32,
-    /// Bytes of the frame.
+    /// Length of the frame in bytes.
     pub length: u32,
-    /// Its first bytes, 128 at most.
+    /// First bytes of the frame, 128 at most.
     pub head: Vec<u8>,
 }
 
-/// The samples of a filter, whatever its rules are meanwhile.
+/// Samples of a filter, independent of changes of its rules.
 #[derive(Debug, Clone)]
 pub struct Samples {
     maps: Arc<Shared>,
 }
 
 impl Filter {
-    /// Its samples.
+    /// Returns the samples of the filter.
     #[must_use]
     pub fn samples(&self) -> Samples {
         Samples { maps: Arc::clone(self.shared()) }
@@ -43,7 +43,8 @@ impl Filter {
 }
 
 impl Samples {
-    /// The end of the ring where samples are taken out. Of two at once each would get some.
+    /// Returns a reader of the samples in the ring. Two readers at a time would each receive only a part of
+    /// the samples.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -52,7 +53,7 @@ impl Samples {
         RingReader::new(MAP, OwnedFd::as_fd(ring), parse)
     }
 
-    /// Frames that were to be sampled while the ring was full, since the filter was made.
+    /// Returns the number of samples lost since the filter was created because the ring was full.
     ///
     /// # Errors
     /// [`Error::Map`].

@@ -1,38 +1,39 @@
-//! The words of a block list as the hook reads them (`bpf/include/filter_block.h`), and their
-//! change under its eyes. There is one writer. Each look-up decides by one word, which is stored
-//! at once, so it sees an address listed or not and nothing between.
+//! The words of a block list's table as the hook reads them (`bpf/include/filter_block.h`), and their change
+//! while the hook reads. There is one writer. Each lookup decides by one word, which is stored atomically, so
+//! a lookup sees an address as either listed or not.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of a line.
+/// Number of 64-bit words per line.
 pub(super) const LINE: usize = 8;
 const LENGTHS: usize = 1;
 const LENGTHS_MAX: usize = 128;
 const STATES: usize = 192;
 const STATE_LINES: usize = 1 << 16;
-/// The first line of the hash tables.
+/// First line of the hash tables.
 const TABLES: usize = STATES + STATE_LINES;
 const PROBES: usize = 8;
 const USED: u64 = 1 << 47;
 const RESERVED: u64 = u64::MAX - 1;
-/// A slot whose prefix was removed: the complement of what no source begins with.
+/// Value of a slot from which a prefix was removed: the complement of a value that no source address begins
+/// with.
 const REMOVED: u64 = 1;
 
-/// `enum block_word`
+/// Indices of `enum block_word`.
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
-/// Where a table's description has its first line and its lines less one.
+/// Indices in a table's description of the first line and of the number of lines less one.
 const BASE: usize = 0;
 const MASK: usize = 1;
-/// Where the table of IPv4 has its factor and its shift.
+/// Indices in the description of the IPv4 table of the factor and the shift.
 const FACTOR: usize = 2;
 const SHIFT: usize = 3;
-/// Where a table of IPv6 has its factors, one for each 32 bits of an address.
+/// Indices in the description of an IPv6 table of the factors, one for each 32 bits of an address.
 const FACTORS: [usize; 4] = [2, 3, 6, 7];
 
-/// What two bits say of a /24.
+/// State of a /24 in two bits: no address, all addresses or some addresses are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     None,
@@ -50,7 +51,7 @@ impl State {
     }
 }
 
-/// The table has no room; build a larger one.
+/// The table has no space for the entry, so a larger one must be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -59,13 +60,13 @@ pub(super) struct Full;
 struct Region {
     base: usize,
     lines: usize,
-    /// Secret: senders choose the addresses that an operator lists, and must not know which of them meet in a line. An IPv4 block has the
-    /// first one alone.
+    /// Secret hash factors. Senders choose the addresses that an operator lists, and must not be able to find
+    /// addresses that share a line. An IPv4 table uses only the first factor.
     factors: [u64; 4],
 }
 
 impl Region {
-    /// Twice the room that the entries need, in lines of `per_line`.
+    /// Creates a table with twice the space that the entries need, in lines of `per_line` entries.
     fn new(base: usize, entries: usize, per_line: usize, factors: [u64; 4]) -> Region {
         let lines = (2 * entries).div_ceil(per_line).next_power_of_two().max(2);
         Region { base, lines, factors }
@@ -77,7 +78,7 @@ impl Region {
         (0..PROBES).map(move |probe| (base + (first.wrapping_add(probe) & (lines - 1))) * LINE)
     }
 
-    /// Where the search for a /28 block begins.
+    /// Returns the line where the search for a /28 block begins.
     fn home4(&self, block: u32) -> u64 {
         home4(block, self.factors[0] | 1, u64::from(self.shift()))
     }
@@ -95,13 +96,14 @@ impl Region {
     }
 }
 
-/// The first line of a /28 block: `listed4()` of the hook.
+/// Returns the first line of a /28 block. Mirrors `listed4()` of the hook.
 fn home4(block: u32, factor: u64, shift: u64) -> u64 {
     u64::from(block).wrapping_mul(factor) >> (shift & 63)
 }
 
-/// The first line of an IPv6 prefix: `block_home6()` of the hook. A multilinear function of its 32-bit words: for whoever does not know
-/// the factors, any two prefixes meet in a line as seldom as random ones.
+/// Returns the first line of an IPv6 prefix. Mirrors `block_home6()` of the hook. The hash is a multilinear
+/// function of the 32-bit words. Without knowledge of the factors, two prefixes share a line as rarely as
+/// random ones.
 fn home6(high: u64, low: u64, factors: [u64; 4]) -> u64 {
     let words = [high >> 32, high & 0xffff_ffff, low >> 32, low & 0xffff_ffff];
     let sum = words
@@ -111,17 +113,18 @@ fn home6(high: u64, low: u64, factors: [u64; 4]) -> u64 {
     sum >> 32
 }
 
-/// Where everything lies: sizes by what is to go in.
+/// Layout of a list, sized by the entries to be stored.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     v4: Region,
-    /// By prefix length.
+    /// Tables by IPv6 prefix length.
     v6: BTreeMap<u8, Region>,
     lines: usize,
 }
 
 impl Layout {
-    /// Room for so many /28 blocks and so many prefixes of each length, which is 1 to 128.
+    /// Creates a layout with space for these numbers of /28 blocks and of IPv6 prefixes of each length, 1 to
+    /// 128.
     pub fn new(blocks4: usize, lengths6: &BTreeMap<u8, usize>, mut random: impl FnMut() -> u64) -> Layout {
         let mut factors = || std::array::from_fn(|_| random());
         let v4 = Region::new(TABLES, blocks4, LINE, factors());
@@ -136,12 +139,12 @@ impl Layout {
         Layout { v4, v6, lines }
     }
 
-    /// Lines of the whole list.
+    /// Returns the number of lines of the whole list.
     pub fn lines(&self) -> usize {
         self.lines
     }
 
-    /// Writes the descriptions, the lengths in the given order.
+    /// Writes the descriptions of the tables. The IPv6 lengths are written in the given order.
     pub fn describe(&self, words: &[AtomicU64], order: impl Iterator<Item = u8>) {
         let shift = u64::from(self.v4.shift());
         self.v4.describe(words, [(FACTOR, self.v4.factors[0] | 1), (SHIFT, shift)]);
@@ -156,13 +159,13 @@ impl Layout {
     }
 }
 
-/// The bits that count of both halves of an address.
+/// Returns the masks of both halves of an address for a prefix length.
 fn masks(length: u8) -> (u64, u64) {
     let mask = |bits: u8| u64::MAX.checked_shl(64 - u32::from(bits)).unwrap_or(0);
     (mask(length.min(64)), mask(length.saturating_sub(64)))
 }
 
-/// The words, in a map or (in tests) elsewhere.
+/// The words of a list, in a map or (in tests) in other memory.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a>(pub &'a [AtomicU64]);
 
@@ -203,7 +206,7 @@ impl Words<'_> {
         }
     }
 
-    /// Sets the addresses of a /28, given by its upper 28 bits. Its state is not touched.
+    /// Changes the addresses of a /28, given by its upper 28 bits. The state of the /24 is not changed.
     pub fn set_block(&self, layout: &Layout, block: u32, change: impl Fn(u16) -> u16) -> Result<(), Full> {
         let want = USED | u64::from(block);
         for line in layout.v4.probes(layout.v4.home4(block)) {
@@ -221,7 +224,7 @@ impl Words<'_> {
         Err(Full)
     }
 
-    /// Adds an IPv6 prefix of 1 to 128 bits. Full as well when its length has no table.
+    /// Adds an IPv6 prefix of 1 to 128 bits. Returns [`Full`] also when the prefix length has no table.
     pub fn add6(&self, layout: &Layout, address: u128, length: u8) -> Result<(), Full> {
         let Some((region, high, low)) = locate(layout, address, length) else { return Err(Full) };
         if high >= RESERVED {
@@ -235,7 +238,7 @@ impl Words<'_> {
                 if word == !high && (step == 1 || self.get(at + 1) == low) {
                     return Ok(());
                 }
-                // A removed pair keeps its place: look-ups may stand between its halves.
+                // A removed pair is not reused, because a lookup may be between its two halves.
                 if word == 0 || (word == REMOVED && step == 1) {
                     free = free.or(Some(at));
                 }
@@ -265,7 +268,7 @@ impl Words<'_> {
         }
     }
 
-    /// Whether an IPv4 address is listed: `listed4()` of the hook.
+    /// Returns whether an IPv4 address is listed. Mirrors `listed4()` of the hook.
     pub fn lists4(&self, address: u32) -> bool {
         match self.state(address >> 8) {
             State::None => return false,
@@ -287,7 +290,7 @@ impl Words<'_> {
         false
     }
 
-    /// Whether an IPv6 address is listed: `search6()` of the hook.
+    /// Returns whether an IPv6 address is listed. Mirrors `search6()` of the hook.
     pub fn lists6(&self, address: u128) -> bool {
         if self.seen(ALL6) != 0 {
             return true;
@@ -317,7 +320,8 @@ impl Words<'_> {
         false
     }
 
-    /// The lines of a table in which an entry can be whose search begins at `first`, by the line that describes the table.
+    /// Returns the lines in which an entry can be. `first` is where the search begins, and `description` is
+    /// the line that describes the table.
     fn lines(&self, description: usize, first: u64) -> impl Iterator<Item = usize> + use<> {
         let [base, mask] = [BASE, MASK].map(|word| self.seen(description * LINE + word));
         (0_u64..).take(PROBES).map(move |probe| {
@@ -326,12 +330,12 @@ impl Words<'_> {
         })
     }
 
-    /// A word of a table that may be written at this moment; beyond the table nothing is.
+    /// Reads a word that may be written at this moment. Words beyond the table read as 0.
     fn seen(&self, at: usize) -> u64 {
         self.0.get(at).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Whether ::/0 is listed.
+    /// Sets whether ::/0 is listed.
     pub fn set_all6(&self, all: bool) {
         self.set(ALL6, u64::from(all));
     }
@@ -346,7 +350,7 @@ fn locate(layout: &Layout, address: u128, length: u8) -> Option<(&Region, u64, u
 mod tests {
     use super::*;
 
-    /// Random words, the same in every run.
+    /// Returns a generator of random words, equal in every run.
     fn noise(secret: u64) -> impl FnMut() -> u64 {
         let mut state = secret.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         move || {
@@ -361,7 +365,7 @@ mod tests {
         (0..layout.lines() * LINE).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Adds these addresses to a list with room for them, and returns how many find a place.
+    /// Adds these addresses to a list with space for them, and returns the number that fit.
     fn placed(addresses: &[u128], random: impl FnMut() -> u64) -> usize {
         let layout = Layout::new(64, &BTreeMap::from([(128, addresses.len().max(64))]), random);
         let memory = memory(&layout);
@@ -375,11 +379,12 @@ mod tests {
     fn no_chosen_addresses_meet_in_one_line_whatever_the_secret() {
         let half = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let families: [Vec<u128>; 3] = [
-            // The sum of both halves is the same where the lower one is multiplied by a number that everybody knows.
+            // The sum of both halves is constant when the lower half is multiplied by a publicly known
+            // number.
             (0..256_u64)
                 .map(|i| half((0x2001_u64 << 48).wrapping_sub(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)), i))
                 .collect(),
-            // Products with odd numbers keep what stands in the upper bits alone.
+            // Products with odd numbers preserve values that use only the upper bits.
             (0..4096_u64).map(|i| half((i >> 6) << 58, (i & 63) << 58)).collect(),
             (0..4096_u64).map(|i| half(0x2001 << 48 | i << 32, i << 32)).collect(),
         ];
@@ -392,7 +397,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_place_is_told_and_not_listed() {
-        // Everything meets in the first line.
+        // All addresses hash to the first line.
         let addresses: Vec<u128> = (0..40).map(|i| 0x2001_0db8 << 96 | i).collect();
         assert_eq!(placed(&addresses, || 0), PROBES * LINE / 2);
     }

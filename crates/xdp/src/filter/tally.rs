@@ -1,5 +1,5 @@
-//! What outlives a set of rules on ports without a hook: counters and buckets by the rules' names, and the buckets of
-//! single sources. Workers share all of it without locks.
+//! State that outlives a rule set on ports without a hook: counters and buckets by rule name, and the buckets
+//! of single sources. Workers share the state without locks.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -9,35 +9,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Compiled, RuleCounters};
 
-/// Buckets keep time in sixteenths of a nanosecond: `FILTER_TICK_SHIFT`.
+/// Shift to the time unit of buckets, a sixteenth of a nanosecond: `FILTER_TICK_SHIFT`.
 const TICK_SHIFT: u32 = 4;
-/// Cost of one packet or byte, ticks with a binary fraction: `FILTER_COST_SHIFT`.
+/// Number of binary fraction digits of the cost of one packet or byte in ticks: `FILTER_COST_SHIFT`.
 const COST_SHIFT: u32 = 16;
-/// Attempts at a bucket that others charge at the same time.
+/// Maximum number of attempts on a bucket that other workers charge at the same time.
 const ATTEMPTS: usize = 4;
-/// Sources that have buckets of their own at a time, as in the hook.
+/// Maximum number of sources with a bucket at a time, as in the hook.
 const SOURCES: usize = 65_536;
-/// Places in which one source can be: two cache lines.
+/// Number of places in which one source can be. They take two cache lines.
 const WAYS: usize = 8;
-/// More workers than that share counters.
+/// Maximum number of counter rows. Workers with higher numbers share counters.
 const ROWS_MAX: usize = 64;
 
-/// The counters and buckets of a filter's rules, on all ports that have no hook.
+/// Counters and buckets of a filter's rules on all ports without a hook.
 #[derive(Debug, Default)]
 pub struct Tally {
     rules: BTreeMap<String, Arc<RuleTally>>,
-    /// What a process before this one has counted, until a rule of the name comes.
+    /// Counts of a predecessor process, kept until a rule of the name is added.
     inherited: BTreeMap<String, [u64; 4]>,
-    /// Made for the first rule that asks for it.
+    /// Buckets of single sources, created for the first rule that needs them.
     sources: Option<Arc<Sources>>,
-    /// Rows of counters that each rule has, for as many workers; set with the first rule.
+    /// Number of counter rows of each rule, one per worker. Set with the first rule.
     rows: Option<usize>,
-    /// The number of the next rule that comes.
+    /// Number of the next new rule.
     next: u64,
 }
 
 impl Tally {
-    /// Nothing is counted yet, but for what a process before this one has counted.
+    /// Creates a tally that continues the counts of a predecessor process.
     #[must_use]
     pub fn after(counted: impl IntoIterator<Item = RuleCounters>) -> Tally {
         let figures =
@@ -45,21 +45,21 @@ impl Tally {
         Tally { inherited: counted.into_iter().map(figures).collect(), ..Tally::default() }
     }
 
-    /// Keeps what rules have done that are not among these now, until rules of their names come.
+    /// Keeps the counts of rules that are not present now, until rules of their names are added.
     pub fn inherit(&mut self, counted: impl IntoIterator<Item = RuleCounters>) {
         for rule in counted.into_iter().filter(|rule| !self.rules.contains_key(&rule.name)) {
             self.inherited.insert(rule.name, [rule.packets, rule.bytes, rule.acted, rule.acted_bytes]);
         }
     }
 
-    /// What each rule has done, by name.
+    /// Returns the counters of each rule, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<RuleCounters> {
         let counters = |(name, rule): (&String, &Arc<RuleTally>)| {
             let [packets, bytes, acted, acted_bytes] = rule.sums();
             RuleCounters { name: name.clone(), packets, bytes, acted, acted_bytes }
         };
-        // What waits for its rule has been counted all the same.
+        // Counts that wait for their rule are reported too.
         let inherited = self.inherited.iter().map(|(name, counted)| {
             let [packets, bytes, acted, acted_bytes] = *counted;
             RuleCounters { name: name.clone(), packets, bytes, acted, acted_bytes }
@@ -67,8 +67,8 @@ impl Tally {
         self.rules.iter().map(counters).chain(inherited).collect()
     }
 
-    /// The tallies of a set's rules in their order. Rules of other names are forgotten; workers that have them yet count
-    /// where nobody looks any more.
+    /// Returns the tallies of a set's rules in their order. Rules of other names are removed. Workers that
+    /// still use a removed rule count without effect.
     pub(super) fn assign(&mut self, compiled: &Compiled) -> Vec<Arc<RuleTally>> {
         let rows = *self.rows.get_or_insert_with(|| crate::sys::possible_cpus().map_or(ROWS_MAX, rows_for));
         let mut old = std::mem::take(&mut self.rules);
@@ -83,32 +83,32 @@ impl Tally {
         compiled.rules().iter().filter_map(|rule| self.rules.get(&rule.name).cloned()).collect()
     }
 
-    /// The buckets of single sources.
+    /// Returns the buckets of single sources.
     pub(super) fn sources(&mut self) -> Arc<Sources> {
         Arc::clone(self.sources.get_or_insert_with(|| Arc::new(Sources::new())))
     }
 }
 
-/// A worker has a core.
+/// Returns the number of counter rows: one per CPU, because each worker has a core.
 fn rows_for(cpus: u32) -> usize {
     usize::try_from(cpus).unwrap_or(ROWS_MAX).clamp(1, ROWS_MAX)
 }
 
-/// One rule's counters and its bucket.
+/// Counters and bucket of one rule.
 #[derive(Debug)]
 pub(super) struct RuleTally {
-    /// Tells its sources from those of other rules.
+    /// Number that distinguishes the rule's sources from those of other rules.
     number: u64,
-    /// What was counted before.
+    /// Counts inherited from before.
     before: [u64; 4],
-    /// Of workers by their numbers, each written by that one alone.
+    /// Counters by worker number. Each row is written by one worker.
     rows: Box<[Row]>,
-    /// Of all others.
+    /// Counters of all other workers.
     shared: Row,
     bucket: Bucket,
 }
 
-/// One worker's counters: packets, bytes, and those of both on which the rule acted.
+/// Counters of one worker: packets, bytes, and the packets and bytes on which the rule acted.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Row([AtomicU64; 4]);
@@ -119,7 +119,7 @@ impl RuleTally {
         RuleTally { number, before, rows, shared: Row::default(), bucket: Bucket::default() }
     }
 
-    /// Counts a frame of so many bytes that a worker has seen.
+    /// Counts a frame of `length` bytes that a worker has processed.
     pub fn count(&self, worker: usize, length: u64, acted: bool) {
         let more = [1, length, u64::from(acted), if acted { length } else { 0 }];
         if let Some(Row(counts)) = self.rows.get(worker) {
@@ -153,38 +153,38 @@ impl RuleTally {
     }
 }
 
-/// What a frame costs of a bucket, and when it is asked for.
+/// Cost of a frame in a bucket, and the time of the charge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charge {
     cost: u64,
     burst: u64,
-    /// In ticks.
+    /// Present time in ticks.
     now: u64,
-    /// Whether a full bucket pays more than it holds, and is empty for longer.
+    /// Whether a full bucket may pay more than it holds. The bucket then stays empty for longer.
     debt: bool,
-    /// Whether nothing is to be taken.
+    /// Whether the bucket stays unchanged.
     dry: bool,
 }
 
 impl Charge {
-    /// A charge of so many packets or bytes at `now_ns` of CLOCK_MONOTONIC.
+    /// Creates a charge of `units` packets or bytes at `now_ns` of CLOCK_MONOTONIC.
     pub fn new(cost: u64, burst: u64, units: u64, now_ns: u64, dry: bool) -> Charge {
         let cost = cost.saturating_mul(units) >> COST_SHIFT;
         Charge { cost, burst, now: now_ns << TICK_SHIFT, debt: false, dry }
     }
 
-    /// The same, which a full bucket pays even where it is more than its burst.
+    /// Returns the charge such that a full bucket pays it even beyond its burst.
     pub fn on_debt(self) -> Charge {
         Charge { debt: true, ..self }
     }
 }
 
-/// A bucket is the time until which its tokens are spent (ITU-T I.371, virtual scheduling).
+/// A token bucket, stored as the time until which its tokens are spent (ITU-T I.371, virtual scheduling).
 #[derive(Debug, Default)]
 pub(super) struct Bucket(AtomicU64);
 
 impl Bucket {
-    /// Whether a frame exceeds the rate; it is charged if it does not.
+    /// Returns whether a frame exceeds the rate. A frame that does not exceed the rate is charged.
     pub fn exceeded(&self, charge: Charge) -> bool {
         let Charge { cost, burst, now, debt, dry } = charge;
         for _ in 0..ATTEMPTS {
@@ -199,17 +199,19 @@ impl Bucket {
                 return false;
             }
         }
-        // Contended by that many workers, it is as good as empty.
+        // A bucket with this much contention counts as empty.
         true
     }
 }
 
 /// Buckets of single sources under all rules of a filter.
 ///
-/// A place is taken by 64 bits of a keyed hash, by which nobody outside can make two sources meet. Where all places of a
-/// source are taken, the one whose bucket is the fullest makes room: a full bucket is as good as a new one, so nothing
-/// is lost by that, and a source that goes on is not put out by many that come once. Two workers that meet in one place
-/// charge one of the two sources for the other's frame, or give a source a second burst; both are over with that frame.
+/// A place belongs to a source by 64 bits of a keyed hash, so senders cannot make two sources collide. When
+/// all places of a source are taken, the place with the fullest bucket is evicted. A full bucket equals a new
+/// one, so no state is lost, and a continuous source is not evicted by many sources that send once.
+///
+/// Two workers that use one place at the same time may charge one source for the other's frame, or give a
+/// source a second burst. Either effect ends with that frame.
 #[derive(Debug)]
 pub(super) struct Sources {
     hasher: RandomState,
@@ -222,7 +224,7 @@ struct Set([Place; WAYS]);
 
 #[derive(Debug, Default)]
 struct Place {
-    /// 0: nobody's.
+    /// Hash of the owning source. 0 when the place is free.
     owner: AtomicU64,
     bucket: Bucket,
 }
@@ -232,7 +234,7 @@ impl Sources {
         Sources { hasher: RandomState::new(), sets: (0..SOURCES / WAYS).map(|_| Set::default()).collect() }
     }
 
-    /// Whether a frame of this source exceeds the rate of a rule.
+    /// Returns whether a frame of this source exceeds the rate of a rule.
     pub fn exceeded(&self, rule: u64, family: u32, address: u128, charge: Charge) -> bool {
         let hash = self.hasher.hash_one((rule, family, address)).max(1);
         let index = usize::try_from(hash >> 32).unwrap_or(0) % self.sets.len().max(1);
@@ -248,7 +250,7 @@ impl Sources {
         let before = (place.owner.load(Ordering::Relaxed), spent(&place));
         let taken = place.owner.compare_exchange(before.0, hash, Ordering::Relaxed, Ordering::Relaxed);
         if taken.is_ok() {
-            // Somebody who has found it meanwhile has charged it already.
+            // A worker that has found the place meanwhile has charged it already.
             let _ = place.bucket.0.compare_exchange(before.1, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         place.bucket.exceeded(charge)
@@ -259,7 +261,7 @@ impl Sources {
 mod tests {
     use super::*;
 
-    /// A tick a packet.
+    /// Cost of one tick per packet.
     const ONE: u64 = 1 << COST_SHIFT;
 
     #[test]
@@ -286,7 +288,7 @@ mod tests {
     #[test]
     fn a_source_that_goes_on_keeps_its_bucket_among_many_that_come_once() {
         let sources = Sources::new();
-        // Nothing comes back: a burst of two, and no time passes.
+        // The bucket is not refilled: the burst is two, and no time passes.
         let charge = Charge::new(ONE, 2, 1, 1_000, false);
         let mut passed = 0;
         for other in 0..400_000 {
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!(tally.counters(), std::slice::from_ref(&before), "also without a rule");
         let rules = tally.assign(&set(vec![rule.clone()]));
         assert_eq!(tally.counters(), [before]);
-        // A worker with a number that machines have, and one with a number that they have not.
+        // One worker number is below the number of CPUs, and one is above.
         rules[0].count(0, 60, true);
         rules[0].count(ROWS_MAX, 40, false);
         let RuleCounters { packets, bytes, acted, acted_bytes, .. } = tally.counters().remove(0);

@@ -1,5 +1,5 @@
-//! Address prefixes to classes: a trie of 16 bits and then 8 at a time, each prefix painted over
-//! the shorter ones that cover it, so that a look-up ends where no longer prefix can follow.
+//! Tries from address prefixes to classes, with strides of 16 and then 8 bits. Each prefix is written over
+//! the shorter prefixes that cover it, so a lookup ends where no longer prefix can follow.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,16 +7,16 @@ use std::net::IpAddr;
 use super::bits::{Bits, Classes};
 use super::{FilterError, Prefix};
 
-/// Entries of a cache line, by which nodes are numbered.
+/// Number of entries per cache line. Nodes are numbered by lines.
 pub(super) const LINE: usize = 16;
 const ROOT: usize = 1 << 16;
 const NODE: usize = 1 << 8;
-/// An entry with this bit is a node, else a class.
+/// Flag of an entry that refers to a node. Other entries hold a class.
 pub(super) const IS_NODE: u32 = 1 << 31;
-/// 128 MiB.
+/// Maximum number of entries, which take 128 MiB.
 const ENTRIES_MAX: usize = 1 << 25;
 
-/// One address field: its classes, and where its two roots are.
+/// An address field: its classes, and the numbers of its two root nodes.
 #[derive(Debug)]
 pub(super) struct AddressField {
     pub rows: Classes,
@@ -24,8 +24,8 @@ pub(super) struct AddressField {
     pub root6: u32,
 }
 
-/// Adds a field's tries to the entries. `wanted` holds, for each rule, the prefixes that it
-/// matches; an empty list matches any. No field when that is all of them.
+/// Adds the tries of a field to the entries. `wanted` holds for each rule the prefixes that it matches. An
+/// empty list matches any address. Returns `None` when every rule matches any address.
 pub(super) fn address_field(
     entries: &mut Vec<u32>,
     wanted: &[&[Prefix]],
@@ -34,7 +34,7 @@ pub(super) fn address_field(
         return Ok(None);
     }
     let mut any = Bits::none(wanted.len());
-    // In this order a prefix comes after those that cover it, and before its neighbours.
+    // In this order a prefix comes after the prefixes that cover it.
     let mut by_prefix: [BTreeMap<Prefix, Bits>; 2] = [BTreeMap::new(), BTreeMap::new()];
     for (rule, prefixes) in wanted.iter().enumerate() {
         any.set(rule, prefixes.is_empty());
@@ -44,7 +44,7 @@ pub(super) fn address_field(
         }
     }
     let mut rows = Classes::default();
-    // Class 0 is what frames without addresses get.
+    // Class 0 belongs to frames without addresses.
     let default = rows.of(&any)?;
     let [v4, v6] = by_prefix;
     let root4 = family(entries, &mut rows, &any, default, v4)?;
@@ -73,7 +73,7 @@ fn family(
     Ok(root)
 }
 
-/// A node with that in each entry; its number is that of its first line.
+/// Adds a node that has `content` in each entry. Returns the number of its first line.
 fn add_node(entries: &mut Vec<u32>, size: usize, content: u32) -> Result<u32, FilterError> {
     let at = entries.len();
     if at + size > ENTRIES_MAX {

@@ -1,5 +1,5 @@
-//! A filter on ports that have no hook: the walk of `bpf/include/filter_rules.h` in plain Rust, over the same tables. It
-//! runs in the workers' threads, in several at once: no locks, no allocation, no system calls.
+//! The filter of ports without a hook. Implements the matching of `bpf/include/filter_rules.h` in plain Rust
+//! over the same tables. Several worker threads run it at once, without locks, allocations or system calls.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -15,46 +15,46 @@ use super::{
 };
 
 const ROWS: usize = FIELDS + PROBES_MAX;
-/// Longer frames count as so many bytes.
+/// Maximum frame length in bytes. Longer frames count as this length.
 const LENGTH_MAX: u32 = 65_535;
 
-/// The rules of a filter as workers apply them. It is never changed: another set of rules, or another table of the block
-/// list, makes another, over the same [`Tally`].
+/// The rules of a filter as workers apply them. The value is immutable. Another rule set, or another table of
+/// the block list, needs a new value over the same [`Tally`].
 #[derive(Debug)]
 pub struct WorkerFilter {
     compiled: Arc<Compiled>,
     rules: Vec<WorkerRule>,
-    /// Those that rules ask for, the cheap ones first.
+    /// Fields that rules match, the cheapest first.
     fields: Vec<Field>,
     probes: Vec<Probe>,
     list: Option<ListView>,
-    /// Where rules limit single sources.
+    /// Buckets of single sources. Present where rules limit single sources.
     sources: Option<Arc<Sources>>,
 }
 
-/// What becomes of a frame.
+/// Decision on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judged {
-    /// It goes on.
+    /// The frame passes.
     On,
-    /// The rule at this place of [`WorkerFilter::rules`] drops it.
+    /// The rule at this index of [`WorkerFilter::rules`] drops the frame.
     Drop(usize),
-    /// It is over the rate of the rule at this place.
+    /// The frame exceeds the rate of the rule at this index.
     Limit(usize),
 }
 
-/// Who looks at a frame, and when.
+/// Context of a filter run: time, worker and mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// The time by which rules expire and buckets fill.
+    /// Time by which rules expire and buckets refill.
     pub now: Moment,
-    /// Number of the worker, which chooses the counters.
+    /// Number of the worker, which selects the counters.
     pub worker: usize,
-    /// Whether nothing is to be counted, and nothing taken from a bucket.
+    /// Whether the run leaves counters and buckets unchanged.
     pub dry: bool,
 }
 
-/// What a rule needs while frames pass.
+/// Data of a rule that workers need per frame.
 #[derive(Debug)]
 struct WorkerRule {
     deed: Deed,
@@ -63,7 +63,7 @@ struct WorkerRule {
     tally: Arc<RuleTally>,
 }
 
-/// What a rule does with a frame that matches.
+/// Action of a rule on a matching frame.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Drop,
@@ -73,28 +73,28 @@ enum Deed {
         cost: u64,
         burst: u64,
         by_bytes: bool,
-        /// The bits of a source that share a bucket, of IPv4 and IPv6.
+        /// Masks of the IPv4 and IPv6 source bits that share a bucket.
         per_source: Option<(u32, u128)>,
     },
 }
 
-/// A field that rules ask for: `struct filter_field`.
+/// A field that rules match: `struct filter_field_conf`.
 #[derive(Debug)]
 struct Field {
     which: usize,
-    /// Its first row.
+    /// Number of the field's first row.
     rows: usize,
-    /// The table of its classes, or IPv4's trie.
+    /// Line of the field's class table, or of its IPv4 trie.
     table: usize,
-    /// IPv6's.
+    /// Line of the field's IPv6 trie.
     table6: usize,
 }
 
-/// The order in which they are asked.
+/// Order in which the fields are looked up.
 const ORDER: [usize; FIELDS] =
     [KIND, SOURCE_PORT, DESTINATION_PORT, VLAN, FLAGS, LENGTH, LISTED, SOURCE, DESTINATION];
 
-/// A place that patterns look at: `struct filter_probe`.
+/// A place that patterns examine: `struct filter_probe`.
 #[derive(Debug)]
 struct Probe {
     base: usize,
@@ -104,19 +104,19 @@ struct Probe {
     rows: usize,
 }
 
-/// What a frame's values choose of the rules: a row for each field that rules ask for.
+/// Rows that the values of a frame select, one for each field that rules match.
 struct Rows {
     row: [usize; ROWS],
     count: usize,
-    /// The rows' first words together.
+    /// Conjunction of the first words of the rows.
     common: u64,
 }
 
 impl WorkerFilter {
-    /// Rules for ports without a hook, counted in `tally`. Without a list no source is listed.
+    /// Creates the filter of ports without a hook, counted in `tally`. Without a list no source is listed.
     ///
     /// # Errors
-    /// [`FilterError::NeedsHook`]: a rule samples, or asks for cookies.
+    /// [`FilterError::NeedsHook`] when a rule samples or has cookies.
     pub fn new(
         compiled: &Arc<Compiled>,
         tally: &mut Tally,
@@ -138,25 +138,25 @@ impl WorkerFilter {
         Ok(WorkerFilter { compiled: Arc::clone(compiled), rules, fields, probes, list, sources })
     }
 
-    /// Rules in the order in which they are tried.
+    /// Returns the rules in the order in which they are tried.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         self.compiled.rules()
     }
 
-    /// Whether these are its rules.
+    /// Returns whether the filter was created from `compiled`.
     #[must_use]
     pub fn is_of(&self, compiled: &Arc<Compiled>) -> bool {
         Arc::ptr_eq(&self.compiled, compiled)
     }
 
-    /// The table of the block list that is looked into.
+    /// Returns the block list table that the filter uses.
     #[must_use]
     pub fn list(&self) -> Option<&ListView> {
         self.list.as_ref()
     }
 
-    /// What becomes of a frame; each rule that it meets counts it.
+    /// Returns the decision on a frame. Each rule that the frame meets counts it.
     #[must_use]
     pub fn judge(&self, frame: &Frame<'_>, look: Look) -> Judged {
         if self.rules.is_empty() {
@@ -167,7 +167,7 @@ impl WorkerFilter {
         if self.rules.len() <= 64 {
             return self.walk(rows.common, 0, &key, frame, look).unwrap_or(Judged::On);
         }
-        // A summary: which words can have a rule that matches.
+        // The summary shows the words that can contain a matching rule.
         let mut words = rows.common;
         while words != 0 {
             let word = lowest(words);
@@ -180,12 +180,12 @@ impl WorkerFilter {
         Judged::On
     }
 
-    /// Tries the rules of these bits in their order; `None`: none of them decides.
+    /// Tries the rules of these bits in their order. Returns `None` when none of them decides.
     fn walk(&self, mut bits: u64, first: usize, key: &Key, frame: &Frame<'_>, look: Look) -> Option<Judged> {
         while bits != 0 {
             let index = first + lowest(bits);
             bits &= bits - 1;
-            // Where rules have no conditions at all, bits go beyond the last one.
+            // Where rules have no conditions, bits beyond the last rule are set too.
             let rule = self.rules.get(index)?;
             if rule.expires.is_some_and(|at| look.now >= at) {
                 continue;
@@ -198,7 +198,8 @@ impl WorkerFilter {
                 Deed::Limit { cost, burst, by_bytes, per_source } => {
                     let units = if by_bytes { length } else { 1 };
                     let charge = Charge::new(cost, burst, units, look.now.0, look.dry);
-                    // What a guest hands over to be segmented is many frames; a burst for frames may be less than it.
+                    // A guest's frame that is to be segmented stands for many frames, and may exceed the
+                    // burst of a single frame.
                     let charge = if frame.is_uncut { charge.on_debt() } else { charge };
                     let over = self.is_over(rule, key, per_source, charge);
                     (over, over.then_some(Judged::Limit(index)))
@@ -214,12 +215,12 @@ impl WorkerFilter {
         None
     }
 
-    /// Whether a frame exceeds a rule's rate.
+    /// Returns whether a frame exceeds a rule's rate.
     fn is_over(&self, rule: &WorkerRule, key: &Key, per_source: Option<(u32, u128)>, charge: Charge) -> bool {
         let (Some((v4, v6)), Some(sources)) = (per_source, &self.sources) else {
             return rule.tally.bucket().exceeded(charge);
         };
-        // Frames without a source share a bucket.
+        // Frames without a source address share a bucket.
         let (family, address) = match key.family {
             IPV4 => (IPV4, u128::from(source4(key).to_bits() & v4)),
             IPV6 => (IPV6, u128::from_be_bytes(key.source) & v6),
@@ -228,7 +229,7 @@ impl WorkerFilter {
         sources.exceeded(rule.tally.number(), family, address, charge)
     }
 
-    /// The rows of a frame; `None`: no rule is left.
+    /// Returns the rows of a frame, or `None` when no rule can match.
     fn rows(&self, key: &Key, frame: &Frame<'_>) -> Option<Rows> {
         let mut rows = Rows { row: [0; ROWS], count: 0, common: u64::MAX };
         for field in &self.fields {
@@ -250,7 +251,7 @@ impl WorkerFilter {
         Some(rows)
     }
 
-    /// Notes a field's row; `None` where no rule is left.
+    /// Adds the row of a field. Returns `None` when no rule can match.
     fn ask(&self, rows: &mut Rows, row: usize) -> Option<()> {
         if let Some(place) = rows.row.get_mut(rows.count) {
             *place = row;
@@ -260,7 +261,7 @@ impl WorkerFilter {
         (rows.common != 0).then_some(())
     }
 
-    /// The rows' words at one place, all of them together.
+    /// Returns the conjunction of the rows' words at one index.
     fn common(&self, rows: &Rows, place: usize) -> u64 {
         rows.row.iter().take(rows.count).fold(u64::MAX, |bits, row| bits & self.word(*row, place))
     }
@@ -274,13 +275,13 @@ impl WorkerFilter {
         self.compiled.classes.get(field.table * LINE + wide(value)).map_or(0, |class| usize::from(*class))
     }
 
-    /// The class of the longest prefix that covers an address of the frame.
+    /// Returns the class of the longest prefix that covers an address of the frame.
     fn class_of_address(&self, field: &Field, key: &Key, is_source: bool) -> usize {
         let address = if is_source { &key.source } else { &key.destination };
         let (root, address) = match key.family {
             IPV4 => (field.table, &address[..4]),
             IPV6 => (field.table6, &address[..]),
-            // That of frames without addresses.
+            // Class 0 belongs to frames without addresses.
             _ => return 0,
         };
         let entry = |node: usize, index: usize| {
@@ -297,7 +298,8 @@ impl WorkerFilter {
         wide(found)
     }
 
-    /// Class 0 is that of frames that lack the bytes or have others.
+    /// Returns the class of the bytes at a probe's place. Class 0 belongs to frames that lack the bytes or
+    /// have other values.
     fn class_of_bytes(&self, probe: &Probe, index: u32, key: &Key, frame: &Frame<'_>) -> usize {
         let mut value = [0; 8];
         let place = key.base.get(probe.base).copied().flatten().zip(value.get_mut(..probe.length));
@@ -320,7 +322,7 @@ impl WorkerFilter {
 }
 
 impl Field {
-    /// A filter's field, if rules ask for it.
+    /// Returns a field of the filter, if rules match it.
     fn of(compiled: &Compiled, which: usize) -> Option<Field> {
         let at = HEAD_WORDS + 4 * which;
         match compiled.conf.get(at..at + 4) {
@@ -333,7 +335,7 @@ impl Field {
 }
 
 impl Probe {
-    /// A filter's probe of this number, if it has so many.
+    /// Returns the probe with this number, if it exists.
     fn of(compiled: &Compiled, index: usize) -> Option<Probe> {
         let at = HEAD_WORDS + 4 * FIELDS + 6 * index;
         let Some([low, high, length, base, offset, rows]) = compiled.conf.get(at..at + 6) else {
@@ -342,7 +344,7 @@ impl Probe {
         if *length == 0 {
             return None;
         }
-        // Both halves stand as they do in memory.
+        // Both halves are in memory order.
         let mut mask = [0; 8];
         for (to, from) in mask.iter_mut().zip(low.to_ne_bytes().into_iter().chain(high.to_ne_bytes())) {
             *to = from;
@@ -357,7 +359,7 @@ impl Probe {
     }
 }
 
-/// What a rule does, in the numbers of its bucket.
+/// Returns the action of a rule, with the numbers of its bucket.
 fn deed(rule: &Rule) -> Result<Deed, FilterError> {
     let hook = |action| Err(FilterError::NeedsHook { rule: rule.name.clone(), action });
     match &rule.action {
