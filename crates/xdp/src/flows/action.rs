@@ -1,11 +1,11 @@
-//! What is done to a flow's packets, and the flow as the hook reads it: `struct flow_entry`.
+//! Actions on the packets of a cached flow, and the flow in the format of the hook: `struct flow_entry`.
 
-/// New values for octets: those bits of `value` that `mask` has.
+/// New bits of octets. The bits of `value` under `mask` are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits<const N: usize> {
-    /// The octets, in the order of the wire.
+    /// New octets, in network byte order.
     pub value: [u8; N],
-    /// Which bits of them.
+    /// Mask of the bits to write.
     pub mask: [u8; N],
 }
 
@@ -21,43 +21,45 @@ impl<const N: usize> Bits<N> {
     }
 }
 
-/// What the hook does to a packet, in this order: headers are written, the tag it came with goes, another comes, it leaves.
+/// Actions of the hook on a packet, in this order: header fields are written, the received tag is removed,
+/// another tag is added, and the packet is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowAction {
-    /// The number of the port by which it leaves; `None`: it is dropped, unless it is `normal`.
+    /// Number of the output port. With `None` the packet is dropped, unless `normal` is set.
     pub port: Option<u16>,
-    /// It leaves where the bridge knows its station, and nothing else is done to it.
+    /// Whether the packet leaves where the bridge knows its destination station (`NORMAL`), without other
+    /// actions.
     pub normal: bool,
     /// Ethernet addresses: destination, source.
     pub ethernet: Bits<12>,
-    /// The TCI of the tag that it came with, if it did.
+    /// TCI of the received tag. Applies only to tagged packets.
     pub tci: Bits<2>,
-    /// Source address; of IPv4 the first four octets.
+    /// Source address. IPv4 uses the first four octets.
     pub source: Bits<16>,
-    /// Destination address.
+    /// Destination address. IPv4 uses the first four octets.
     pub destination: Bits<16>,
-    /// TOS or traffic class.
+    /// IPv4 TOS or IPv6 traffic class.
     pub tos: Bits<1>,
-    /// TTL or hop limit.
+    /// IPv4 TTL or IPv6 hop limit.
     pub ttl: Bits<1>,
-    /// Ports of TCP or UDP: source, destination.
+    /// TCP or UDP ports: source, destination.
     pub ports: Bits<4>,
-    /// Whether the tag that it came with is taken off. Only for flows that have one.
+    /// Whether the received tag is removed. Valid only for flows of tagged packets.
     pub pop: bool,
-    /// TPID and TCI of a tag that is put on.
+    /// TPID and TCI of a tag to add.
     pub push: Option<(u16, u16)>,
 }
 
-/// Octets of `struct flow_entry`.
+/// Size of `struct flow_entry` in octets.
 pub(crate) const ENTRY_BYTES: usize = 256;
-/// `enum flow_does`
+/// Flags of `enum flow_does`.
 pub(crate) const DROPS: u32 = 1;
 pub(crate) const POPS: u32 = 2;
 pub(crate) const PUSHES: u32 = 4;
 pub(crate) const SETS_IP: u32 = 8;
 pub(crate) const NORMAL: u32 = 16;
 
-/// A flow in the order of the kernel's side.
+/// Encodes a flow as `struct flow_entry`.
 pub(super) fn entry(key: &[u64; 8], mask: u32, action: &FlowAction) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     let mut put = |at: usize, part: &[u8]| {
@@ -81,7 +83,8 @@ pub(super) fn entry(key: &[u64; 8], mask: u32, action: &FlowAction) -> [u8; ENTR
     put(64, &mask.to_ne_bytes());
     put(68, &does.to_ne_bytes());
     put(72, &u32::from(port.unwrap_or(0)).to_ne_bytes());
-    // The bit that says "tag present" is drop eligibility on the wire, and stays.
+    // The bit that means "tag present" in a key is the drop eligible indicator on the wire, and must not be
+    // changed.
     let [high, low] = tci.mask;
     put(76, &[high & 0xef, low]);
     put(78, &tci.value);

@@ -1,4 +1,4 @@
-//! One port's stage: its constants, and the maps that its program refers to.
+//! The cached flow stage of one port: its constants, and the maps of its program.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,43 +7,44 @@ use super::table::{COUNTS, FlowTable, HINTS_MAP};
 use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, StationTable};
 use crate::{Attached, Error};
 
-/// Words of `struct flows_conf`.
+/// Number of 32-bit words of `struct flows_conf`.
 pub(crate) const FLOWS_WORDS: usize = 20;
-/// Where the two halves of each factor begin.
+/// Index of the first factor. Each factor takes two words.
 const FACTORS: usize = 4;
 
-/// What one port's stage is specialised by.
+/// Constants of one port's stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowPort {
-    /// Its number, below [`bridge::BRIDGE_PORTS`].
+    /// Number of the port, below [`bridge::BRIDGE_PORTS`].
     pub port: u16,
-    /// Whether its senders leave checksums open, to be completed by the worker.
+    /// Whether senders may leave partial checksums, which the worker must complete.
     pub partial_checksums: bool,
 }
 
-/// A port's stage, to be put into its program by [`Attached::set_flows`].
+/// The cached flow stage of one port. [`Attached::set_flows`] puts the stage into the port's program.
 #[derive(Debug, Clone)]
 pub struct FlowStage {
     maps: Arc<FlowMaps>,
 }
 
-/// What a program needs: the constants, and every map that it refers to.
+/// Constants and maps of a cached flow stage.
 #[derive(Debug)]
 pub(crate) struct FlowMaps {
     pub conf: [u32; FLOWS_WORDS],
-    /// Whom flows that go by `NORMAL` ask.
+    /// Station table for flows with the action `NORMAL`.
     pub known: Option<KnownStations>,
     table: FlowTable,
     orders: Arc<Orders>,
     devices: OwnedFd,
     counts: OwnedFd,
-    /// What a test run writes instead of the table's own.
+    /// New counts and hints that a test run writes in place of the table's.
     scratch: Option<[OwnedFd; 2]>,
 }
 
 impl FlowStage {
-    /// For a port's program as it is now: its order of frames goes on where it has one. `stations`: what answers for flows that go by
-    /// `NORMAL`, and how the bridge has the port; without them such flows go up.
+    /// Creates a stage for the program of `attached`. Keeps the frame order that the program already has.
+    /// `stations` holds the bridge's constants of the port and its station table, for flows with the action
+    /// `NORMAL`. Without `stations` such flows go to the worker.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -71,13 +72,13 @@ impl FlowStage {
         Ok(FlowStage { maps: Arc::new(maps) })
     }
 
-    /// The order of the port's frames.
+    /// Returns the frame order of the port.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
     }
 
-    /// Whether a port's program has this very stage.
+    /// Returns whether a port's program has exactly this stage.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.flow_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
@@ -101,7 +102,7 @@ impl FlowMaps {
         super::table::FRAMES,
     ];
 
-    /// Its own maps, and those that it has in common with the stage of known stations.
+    /// Returns the stage's own maps, and the maps in common with the bridge stage.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
         let own = self.table.list().into_iter().map(|(name, map)| match (&self.scratch, name) {
             (Some([counts, _]), COUNTS) => (name, counts.as_fd()),
@@ -116,8 +117,8 @@ impl FlowMaps {
         &self.orders
     }
 
-    /// The same flows with counts and an order of their own, so that a test run changes nothing. Nothing is under way in that
-    /// order.
+    /// Returns a copy with new counts and a new order, so a test run changes nothing. No frame is pending in
+    /// the new order.
     pub fn scratch(&self) -> Result<FlowMaps, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
         Ok(FlowMaps {
@@ -131,12 +132,12 @@ impl FlowMaps {
         })
     }
 
-    /// The port that a frame was counted as sent by.
+    /// Returns the port that has counted a sent frame.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         bridge::sent_to(self.counts.as_fd())
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(
         conf: [u32; FLOWS_WORDS],
         known: Option<KnownStations>,

@@ -1,4 +1,5 @@
-//! The table that the hooks of all ports read: places, flows, masks, counts, and how far each port's device reaches.
+//! The table of cached flows that the hooks of all ports read: hash places, flows, masks, counts, and the
+//! longest frame of each port's device.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,36 +19,36 @@ pub(super) const STATE: &str = "flow_state";
 pub(super) const HINTS_MAP: &str = "flow_hints";
 pub(super) const FRAMES: &str = "flow_frames";
 
-/// `FLOW_MASKS`
+/// Maximum number of masks: `FLOW_MASKS`.
 pub(crate) const MASKS: u32 = 8;
-/// `FLOW_PLACES`
+/// Number of places per hash line: `FLOW_PLACES`.
 pub(crate) const PLACES: u32 = 8;
-/// `FLOW_HINTS`
+/// Number of entries of the hint cache: `FLOW_HINTS`.
 pub(crate) const HINTS: u32 = 4096;
-/// Octets of `struct flow_count`.
+/// Size of `struct flow_count` in octets.
 pub(crate) const COUNT_BYTES: usize = 32;
-/// Octets of `struct flow_frame`.
+/// Size of `struct flow_frame` in octets.
 pub(crate) const FRAME_BYTES: u32 = 80;
 const COUNT_WORDS: usize = COUNT_BYTES / 8;
 
-/// What a flow has done in the hook.
+/// Counts of a flow in the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowCounts {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their octets, as they came.
+    /// Number of octets of the packets, as received.
     pub bytes: u64,
-    /// When the last came, in nanoseconds of CLOCK_MONOTONIC, as coarse as the kernel's tick.
+    /// Time of the last packet in nanoseconds of CLOCK_MONOTONIC, with the resolution of the kernel's tick.
     pub used_ns: u64,
 }
 
-/// See the module documentation. Clones are the same table.
+/// A table of cached flows. Clones refer to the same table. See the module documentation.
 #[derive(Debug, Clone)]
 pub struct FlowTable {
     pub(super) maps: Arc<TableMaps>,
 }
 
-/// The maps of a table.
+/// Maps of a table.
 #[derive(Debug)]
 pub(super) struct TableMaps {
     table: OwnedFd,
@@ -64,11 +65,12 @@ pub(super) struct TableMaps {
     pub masked: Mapped,
     reached: Mapped,
     until: Mapped,
-    /// By port: its program has a stage that reads this table, and knows stations.
+    /// Flags by port: whether the port's program has a stage that reads this table, and whether that stage
+    /// reads a station table.
     served: Vec<[AtomicBool; 2]>,
-    /// One for each word of a key: odd, secret.
+    /// Secret odd hash factors, one for each word of a key.
     pub factors: [u64; 8],
-    /// Lines less one.
+    /// Number of hash lines, less one.
     pub lines: u32,
 }
 
@@ -90,12 +92,13 @@ fn mapped(name: &'static str, map: &OwnedFd) -> Result<Mapped, Error> {
 }
 
 impl FlowTable {
-    /// For this many flows at most, a power of two; `seed` should be secret and random.
+    /// Creates a table for at most this number of flows, rounded up to a power of two. `seed` should be
+    /// secret and random.
     ///
     /// # Errors
     /// [`Error::Map`].
     pub fn new(flows: u32, seed: u64) -> Result<FlowTable, Error> {
-        // Half full at most, so that there is nearly always a place.
+        // The table is at most half full, so that a flow nearly always has a place.
         let flows = flows.clamp(PLACES, 1 << 20).next_power_of_two();
         let lines = flows * 2 / PLACES;
         let frames = usize::try_from(FRAME_BYTES).unwrap_or(usize::MAX);
@@ -114,27 +117,30 @@ impl FlowTable {
         })
     }
 
-    /// Flows that it can hold.
+    /// Returns the maximum number of flows.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.maps.counted.words().len() / COUNT_WORDS
     }
 
-    /// Says what a port's device takes: octets of the longest frame without a tag; `None`: redirected frames do not reach it.
+    /// Sets the longest frame that a port's device accepts, in octets without a tag. `None` means that
+    /// redirected frames do not reach the device.
     pub fn set_reached(&self, port: u16, longest: Option<u32>) {
         if let Some(word) = self.maps.reached.words().get(usize::from(port)) {
             word.store(longest.map_or(0, u64::from), Ordering::Release);
         }
     }
 
-    /// Octets of the longest frame that a port's device takes; `None`: none.
+    /// Returns the longest frame that a port's device accepts, in octets without a tag. `None` means that the
+    /// device accepts none.
     #[must_use]
     pub fn reached(&self, port: u16) -> Option<u64> {
         let word = self.maps.reached.words().get(usize::from(port))?;
         Some(word.load(Ordering::Acquire)).filter(|longest| *longest > 0)
     }
 
-    /// Says whether a port's program has a stage that reads this table, and whether that one asks known stations, too.
+    /// Sets whether a port's program has a stage that reads this table, and whether that stage also reads a
+    /// station table.
     pub fn set_served(&self, port: u16, served: bool, stations: bool) {
         if let Some([reads, asks]) = self.maps.served.get(usize::from(port)) {
             reads.store(served, Ordering::Release);
@@ -142,26 +148,26 @@ impl FlowTable {
         }
     }
 
-    /// Whether it can answer for flows that go by `NORMAL`.
+    /// Returns whether a port's program can process flows with the action `NORMAL`.
     #[must_use]
     pub fn asks_stations(&self, port: u16) -> bool {
         self.maps.served.get(usize::from(port)).is_some_and(|[_, asks]| asks.load(Ordering::Acquire))
     }
 
-    /// Whether it has.
+    /// Returns whether a port's program has a stage that reads this table.
     #[must_use]
     pub fn is_served(&self, port: u16) -> bool {
         self.maps.served.get(usize::from(port)).is_some_and(|[reads, _]| reads.load(Ordering::Acquire))
     }
 
-    /// Lets hooks answer until then, in nanoseconds of CLOCK_MONOTONIC.
+    /// Lets the hooks use the table until `until_ns`, in nanoseconds of CLOCK_MONOTONIC.
     pub fn renew(&self, until_ns: u64) {
         if let Some(word) = self.maps.until.words().first() {
             word.store(until_ns, Ordering::Release);
         }
     }
 
-    /// What the flow in a slot has done since it was put there.
+    /// Returns the counts of the flow in a slot since the flow was inserted.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(COUNT_WORDS);
@@ -172,7 +178,7 @@ impl FlowTable {
         FlowCounts { packets: read(0), bytes: read(1), used_ns: read(2) }
     }
 
-    /// The same flows with counts of their own.
+    /// Creates counts and hints for a test run.
     pub(super) fn scratch(&self) -> Result<[OwnedFd; 2], Error> {
         let entries = u32::try_from(self.capacity()).unwrap_or(u32::MAX);
         let counts = create(COUNTS, MapKind::Mappable, COUNT_BYTES, entries)?;
@@ -195,7 +201,8 @@ impl FlowTable {
         ]
     }
 
-    /// Over maps that `take` gives by name: new ones, or those of a program that is in the kernel already.
+    /// Creates a table over maps that `take` returns by name. The maps are new, or those of a program that is
+    /// in the kernel already.
     pub(super) fn of(
         factors: [u64; 8],
         lines: u32,
@@ -226,7 +233,7 @@ impl FlowTable {
     }
 }
 
-/// As many secret numbers as a key has words (`SplitMix64`, Steele and others, OOPSLA 2014).
+/// Returns one secret odd number for each word of a key (`SplitMix64`, Steele and others, OOPSLA 2014).
 fn factors(seed: u64) -> [u64; 8] {
     let mut state = seed;
     std::array::from_fn(|_| {
@@ -238,15 +245,16 @@ fn factors(seed: u64) -> [u64; 8] {
 }
 
 impl TableMaps {
-    /// As `flow_by()` in `bpf/include/stage_flows.h`.
+    /// Returns the hash of a key. Mirrors `flow_by()` in `bpf/include/stage_flows.h`.
     pub fn hash(&self, mask: u32, key: &[u64; 8]) -> u64 {
         hash(&self.factors, mask, key)
     }
 }
 
-/// A sum of products of each word's halves, after a secret was added to both, so that whoever chooses words cannot tell what they
-/// change of it (NH: Black and others, "UMAC: fast and secure message authentication", 1999); and its product with 2^64 over the
-/// golden ratio, of which tables keep the upper half.
+/// Returns the hash of a key. A secret is added to both halves of each word, and the products of the halves
+/// are summed (NH: Black and others, "UMAC: fast and secure message authentication", 1999). Senders that
+/// choose words cannot predict the change of the sum. The sum is multiplied by 2^64 over the golden ratio,
+/// and tables use the upper half.
 fn hash(secrets: &[u64; 8], mask: u32, key: &[u64; 8]) -> u64 {
     let number = u64::from(mask).wrapping_mul(secrets[0]);
     let products = key.iter().zip(secrets).map(|(word, secret)| {
@@ -266,7 +274,8 @@ fn half(word: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// The highest bits of two words, which a sum of words' own products with odd numbers loses, whatever the numbers are.
+    /// Two words differ in their highest bits. A sum of products of whole words with odd numbers would lose
+    /// this difference for any numbers.
     #[test]
     fn keys_that_differ_in_highest_bits_do_not_collide() {
         let key: [u64; 8] = std::array::from_fn(|word| 0x0102_0304_0506_0708 << word);

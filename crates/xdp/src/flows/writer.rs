@@ -1,4 +1,4 @@
-//! Puts flows into a table and takes them out.
+//! Insertion and removal of cached flows.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,56 +6,58 @@ use std::time::{Duration, Instant};
 use super::action::{ENTRY_BYTES, FlowAction, entry};
 use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
 
-/// Why a flow was not put in.
+/// Reason why a flow was not inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// There are as many as it holds, or both lines of its hash are full.
+    /// The table is full, or both lines of the flow's hash are full.
     Full,
-    /// There are as many masks as it holds.
+    /// All mask numbers are in use.
     Masks,
-    /// Its mask is new: programs that run now may not know all of it. Wait for them, tell [`FlowWriter::settle`], and try again.
+    /// The mask is new, and running programs may not have read all of it. Wait for the programs, call
+    /// [`FlowWriter::settle`], and try again.
     Soon,
 }
 
-/// How long a new mask is kept for the flow that it was written for, which asks again when programs know it: without that, flows that
-/// each need a new one would take it from each other for ever.
+/// Time for which a new mask is reserved for the flow that needs it, until that flow is inserted again.
+/// Without the reservation, flows that each need a new mask would evict each other's masks forever.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// A mask with a number.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mask {
     words: [u64; 8],
-    /// Flows that have it.
+    /// Number of flows that use the mask.
     users: usize,
-    /// Every program that runs knows it.
+    /// Whether every running program knows the mask.
     is_known: bool,
-    /// Which of all that were written it is, from 1 on; 0: the number is free.
+    /// Sequence number of the mask among all that were written, from 1. 0 when the number is free.
     nth: u64,
-    /// Until then nobody else takes its number; `None`: it has had flows.
+    /// Time until which no other mask takes the number. `None` once the mask has had flows.
     kept: Option<Instant>,
 }
 
-/// A flow that is, or was, in the table.
+/// A flow that is in the table, or was removed and not released.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     mask: u32,
-    /// Where it stands among the table's words.
+    /// Index of the flow among the table's words. `None` after removal.
     place: Option<usize>,
 }
 
-/// The only one who says what is in a table.
+/// The only writer of a table of cached flows.
 #[derive(Debug)]
 pub struct FlowWriter {
     table: FlowTable,
     masks: [Mask; MASKS as usize],
-    /// Masks that were written so far.
+    /// Number of masks written so far.
     written: u64,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
 }
 
 impl FlowWriter {
-    /// Empties the table. No program may know what was in it: it is new, or its last writer has waited for them.
+    /// Creates the writer and empties the table. No program may use former contents: the table is new, or its
+    /// last writer has waited for running programs.
     #[must_use]
     pub fn new(table: &FlowTable) -> FlowWriter {
         table.maps.places.words().iter().for_each(|word| word.store(0, Ordering::Release));
@@ -69,24 +71,25 @@ impl FlowWriter {
         }
     }
 
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub fn table(&self) -> &FlowTable {
         &self.table
     }
 
-    /// Flows that are in the table.
+    /// Returns the number of flows in the table.
     #[must_use]
     pub fn flows(&self) -> usize {
         self.slots.iter().flatten().filter(|slot| slot.place.is_some()).count()
     }
 
-    /// Lets the hook answer for packets whose key equals `key` in the bits of `mask`. Gives the slot, whose counts begin at 0.
+    /// Inserts a flow for packets whose key equals `key` in the bits of `mask`. Returns the slot of the flow.
+    /// The counts of the slot start at 0.
     ///
-    /// No two flows of the table may be met by the same packet with different actions.
+    /// Two flows of the table that match the same packet must not have different actions.
     ///
     /// # Errors
-    /// [`Refused`]: the packets go up, as before.
+    /// [`Refused`]. The packets still go to the worker.
     pub fn insert(&mut self, key: &[u64; 8], mask: &[u64; 8], action: &FlowAction) -> Result<u32, Refused> {
         let number = self.number(mask)?;
         let masked: [u64; 8] = std::array::from_fn(|word| key[word] & mask[word]);
@@ -121,7 +124,7 @@ impl FlowWriter {
         Ok(slot)
     }
 
-    /// The number of a mask that all programs know.
+    /// Returns the number of a mask that all programs know.
     fn number(&mut self, mask: &[u64; 8]) -> Result<u32, Refused> {
         let known = self.masks.iter().position(|known| known.nth > 0 && known.words == *mask);
         if let Some(at) = known {
@@ -147,19 +150,21 @@ impl FlowWriter {
         self.masks.get_mut(usize::try_from(number).ok()?)
     }
 
-    /// Masks that were written so far: what [`FlowWriter::settle`] is told after a wait that begins now.
+    /// Returns the number of masks written so far. A caller that begins to wait for programs passes this
+    /// number to [`FlowWriter::settle`] after the wait.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Programs have been waited for ([`crate::wait_for_programs`]) since so many masks were written: flows may have these.
+    /// Reports that a wait for programs ([`crate::wait_for_programs`]) has ended that began after `written`
+    /// masks were written. Flows may use these masks from now on.
     pub fn settle(&mut self, written: u64) {
         self.masks.iter_mut().filter(|mask| mask.nth <= written).for_each(|mask| mask.is_known = true);
     }
 
-    /// Takes a flow out: frames that a program meets from now on do not find it. Its slot stays its own, for counts of those
-    /// under way, until [`FlowWriter::release`].
+    /// Removes a flow. Program runs that start later do not find the flow. The slot stays reserved for counts
+    /// of running programs until [`FlowWriter::release`].
     pub fn remove(&mut self, slot: u32) {
         let at = usize::try_from(slot).unwrap_or(usize::MAX);
         let Some(Some(known)) = self.slots.get_mut(at) else { return };
@@ -168,13 +173,14 @@ impl FlowWriter {
         }
     }
 
-    /// What a flow has done since it was put in; final when programs have been waited for since it was taken out.
+    /// Returns the counts of a flow since it was inserted. The counts are final after a wait for programs
+    /// that follows the removal.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         self.table.counts(slot)
     }
 
-    /// Gives the slot of a flow that was taken out to others. Programs must have been waited for meanwhile.
+    /// Releases the slot of a removed flow for reuse. A wait for programs must have ended since the removal.
     pub fn release(&mut self, slot: u32) {
         let at = usize::try_from(slot).unwrap_or(usize::MAX);
         let Some(known) = self.slots.get_mut(at).and_then(|known| known.take_if(|own| own.place.is_none()))

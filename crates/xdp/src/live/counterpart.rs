@@ -1,4 +1,4 @@
-//! Programs for the other ends of a test or bench. Each is on its device until it is dropped.
+//! XDP programs for the far ends of a test or bench. Each program stays attached until its value is dropped.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,29 +7,29 @@ use crate::object::{InKernel, Opened, bench_object};
 use crate::user::UserProgram;
 use crate::{Attached, Error, Mode, ProgramInfo, sys};
 
-/// The programs of `bpf/bench.bpf.c`.
+/// Programs of `bpf/bench.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bench {
-    /// [`Sink`]
+    /// Program of [`Sink::attach`].
     Sink,
-    /// [`Sink::attach_reading`]
+    /// Program of [`Sink::attach_reading`].
     SinkReading,
-    /// [`Pass`]
+    /// Program of [`Pass`].
     Pass,
-    /// [`Reflect`]
+    /// Program of [`Reflect`].
     Reflect,
-    /// [`Redirect`]
+    /// Program of [`Redirect::attach`].
     Redirect,
-    /// [`Redirect::attach_routing`]
+    /// Program of [`Redirect::attach_routing`].
     Route,
 }
 
 impl Bench {
-    /// All of them.
+    /// All programs.
     pub const ALL: [Bench; 6] =
         [Bench::Sink, Bench::SinkReading, Bench::Pass, Bench::Reflect, Bench::Redirect, Bench::Route];
 
-    /// The name that the kernel knows it by.
+    /// Returns the name of the program in the kernel.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,15 +46,15 @@ impl Bench {
         Opened::new(bench_object(), self.name())?.load()
     }
 
-    /// The same as a user's program for a port's hook.
+    /// Loads the program as a custom program for a port's hook.
     ///
     /// # Errors
-    /// As [`UserProgram::load`].
+    /// As for [`UserProgram::load`].
     pub fn in_front_of(self, port: &Attached) -> Result<UserProgram, Error> {
         UserProgram::load(bench_object().bytes, Some(self.name()), port.multi_buffer())
     }
 
-    /// Loads it only to see what the kernel makes of it.
+    /// Loads the program and returns the kernel's information about it. The program is not attached.
     ///
     /// # Errors
     /// [`Error::Load`], [`Error::Query`].
@@ -69,16 +69,16 @@ fn put_on(object: &InKernel, ifindex: u32, allowed: AttachMode) -> Result<Linked
     attach(ifindex, allowed, first, || Ok(None))
 }
 
-/// Packets and bytes that a sink has dropped.
+/// Number of packets and bytes that a sink has dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sunk {
-    /// Frames.
+    /// Number of frames.
     pub packets: u64,
-    /// Without frame check sequences.
+    /// Number of bytes, without frame check sequences.
     pub bytes: u64,
 }
 
-/// Drops and counts all that a device receives.
+/// A program that drops and counts all frames that a device receives.
 #[derive(Debug)]
 pub struct Sink {
     linked: Linked,
@@ -86,7 +86,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Puts a sink on a device of this namespace.
+    /// Attaches a sink to a device of this namespace.
     ///
     /// # Errors
     /// As for [`crate::Loaded::attach`].
@@ -94,7 +94,7 @@ impl Sink {
         Sink::put(Bench::Sink, ifindex, allowed)
     }
 
-    /// The same with a look at each frame's Ethernet type.
+    /// Like [`Sink::attach`], with a program that also reads each frame's EtherType.
     ///
     /// # Errors
     /// As for [`crate::Loaded::attach`].
@@ -107,7 +107,7 @@ impl Sink {
         Ok(Sink { linked: put_on(&object, ifindex, allowed)?, sunk: object.map("sunk")? })
     }
 
-    /// What it has dropped so far.
+    /// Returns the number of packets and bytes dropped so far.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -125,21 +125,21 @@ impl Sink {
         Ok(sum)
     }
 
-    /// The mode in use.
+    /// Returns the XDP mode in use.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
     }
 }
 
-/// Passes all to the kernel: for the far end of a veth, so that redirected frames arrive.
+/// A program that passes all frames to the kernel. On the far end of a veth it lets redirected frames arrive.
 #[derive(Debug)]
 pub struct Pass {
     linked: Linked,
 }
 
 impl Pass {
-    /// Puts it on a device of this namespace.
+    /// Attaches the program to a device of this namespace.
     ///
     /// # Errors
     /// As for [`crate::Loaded::attach`].
@@ -147,21 +147,22 @@ impl Pass {
         Ok(Pass { linked: put_on(&Bench::Pass.load()?, ifindex, allowed)? })
     }
 
-    /// The mode in use.
+    /// Returns the XDP mode in use.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
     }
 }
 
-/// Sends all that a device receives back where it came from, Ethernet addresses swapped.
+/// A program that sends all received frames back by the receiving device, with the Ethernet addresses
+/// swapped.
 #[derive(Debug)]
 pub struct Reflect {
     linked: Linked,
 }
 
 impl Reflect {
-    /// Puts it on a device of this namespace.
+    /// Attaches the program to a device of this namespace.
     ///
     /// # Errors
     /// As for [`crate::Loaded::attach`].
@@ -169,14 +170,15 @@ impl Reflect {
         Ok(Reflect { linked: put_on(&Bench::Reflect.load()?, ifindex, allowed)? })
     }
 
-    /// The mode in use.
+    /// Returns the XDP mode in use.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
     }
 }
 
-/// Forwards all that a device receives to another, by a device map: the ceiling.
+/// A program that forwards all received frames to another device by a device map. Its rate is the upper bound
+/// for other data planes.
 #[derive(Debug)]
 pub struct Redirect {
     linked: Linked,
@@ -184,15 +186,16 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Puts it on a device; both are in this namespace.
+    /// Attaches the program to a device. Both devices must be in this namespace.
     ///
     /// # Errors
-    /// As for [`crate::Loaded::attach`], and [`Error::Map`] when there is no such target.
+    /// As for [`crate::Loaded::attach`], and [`Error::Map`] when the target does not exist.
     pub fn attach(ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
         Redirect::put(Bench::Redirect, ifindex, target, allowed)
     }
 
-    /// The same after a look at the kernel's IPv4 routes, and with the Ethernet header that they want.
+    /// Like [`Redirect::attach`], with a lookup in the kernel's IPv4 routes and a rewrite of the Ethernet
+    /// header.
     ///
     /// # Errors
     /// As for [`Redirect::attach`].
@@ -208,13 +211,13 @@ impl Redirect {
         Ok(Redirect { linked: put_on(&object, ifindex, allowed)?, program: object.program()? })
     }
 
-    /// The mode in use.
+    /// Returns the XDP mode in use.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
     }
 
-    /// What the kernel made of it.
+    /// Returns the kernel's information about the program.
     ///
     /// # Errors
     /// [`Error::Query`].

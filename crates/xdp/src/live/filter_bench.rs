@@ -1,4 +1,4 @@
-//! What the filter costs on sources that differ from frame to frame: `bpf/filterbench.bpf.c`.
+//! Benchmark of the filter with another source in each frame: `bpf/filterbench.bpf.c`.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,13 +10,13 @@ use crate::sys::{self, MapKind, MapSpec};
 
 const PROGRAM: &str = "filterbench";
 const KERNELS_MAP: &str = "kernels_map";
-/// Ethernet, IPv4, UDP and padding: 60 bytes.
+/// Length in bytes of a frame with Ethernet, IPv4, UDP and padding.
 const FRAME: usize = 60;
 
-/// What is measured.
+/// Subject of the measurement.
 #[derive(Debug, Clone, Copy)]
 pub enum LookUp<'a> {
-    /// Making the frame alone.
+    /// Only the generation of the frame.
     Nothing,
     /// The filter stage.
     Stage(&'a Filter),
@@ -24,12 +24,12 @@ pub enum LookUp<'a> {
     KernelsMap(&'a KernelsMap),
 }
 
-/// A longest-prefix map of the kernel's.
+/// A longest-prefix map of the kernel.
 #[derive(Debug)]
 pub struct KernelsMap(OwnedFd);
 
 impl KernelsMap {
-    /// With the addresses of these numbers, each as /32.
+    /// Creates a map of the [`scattered`] addresses of these numbers, each as /32.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -48,13 +48,14 @@ impl KernelsMap {
     }
 }
 
-/// A program that gives each frame another source.
+/// A program that gives each frame another source and runs the filter.
 #[derive(Debug)]
 pub struct FilterBench {
     program: OwnedFd,
 }
 
-/// The address that a number stands for: all differ, and lie everywhere.
+/// Returns the address of a number. The addresses of different numbers differ, and are spread over the whole
+/// address space.
 #[must_use]
 pub fn scattered(number: u32) -> Ipv4Addr {
     let number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
@@ -63,7 +64,7 @@ pub fn scattered(number: u32) -> Ipv4Addr {
 }
 
 impl FilterBench {
-    /// Loads it for sources of the numbers from `first` on, `count` of them, a power of two.
+    /// Loads the program for the sources of `count` numbers from `first`. `count` is a power of two.
     ///
     /// # Errors
     /// [`Error::Load`], [`Error::Map`].
@@ -93,7 +94,7 @@ impl FilterBench {
         Ok(FilterBench { program: opened.load()?.program()? })
     }
 
-    /// Mean nanoseconds of so many frames.
+    /// Returns the mean time per frame in nanoseconds, over `frames` frames.
     ///
     /// # Errors
     /// [`Error::TestRun`].

@@ -1,4 +1,4 @@
-//! Frames that were recorded, sent again by the generator: `bpf/replay.bpf.c`.
+//! Replay of recorded frames by the generator: `bpf/replay.bpf.c`.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,31 +7,31 @@ use crate::object::{Opened, replay_object};
 use crate::{Error, sys};
 
 const FRAMES: &str = "replay_frames";
-/// `REPLAY_FRAME_MAX`.
+/// Maximum length of a frame in bytes: `REPLAY_FRAME_MAX`.
 pub(crate) const FRAME_MAX: usize = 1522;
 const FRAME_MIN: usize = 14;
-/// `struct replay_frame`.
+/// Size of `struct replay_frame` in bytes.
 pub(crate) const VALUE_SIZE: usize = 4 + FRAME_MAX + 2;
-/// Frames of one replay: 100 MB of the kernel's memory.
+/// Maximum number of frames of one replay, which take 100 MB of kernel memory.
 const CAPACITY: usize = 1 << 16;
 
-/// What is sent again.
+/// Frames to replay, and the way of sending them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replay<'a> {
-    /// Device that transmits, in the namespace of the thread that sends.
+    /// Index of the transmitting device, in the namespace of the sending thread.
     pub ifindex: u32,
-    /// The frames, 14 to 1522 bytes each, 65536 at most.
+    /// Frames of 14 to 1522 bytes each, 65536 at most.
     pub frames: &'a [Vec<u8>],
-    /// How they follow each other; after the last comes the first.
+    /// Order of the frames. The first frame follows the last.
     pub order: Order,
-    /// As in [`super::Traffic`].
+    /// Rate in packets per second, like [`super::Traffic::rate`].
     pub rate: Option<u64>,
-    /// As in [`super::Traffic`].
+    /// Whether the program is parked on the device, like [`super::Traffic::park`].
     pub park: bool,
 }
 
 impl Replay<'_> {
-    /// Whether a frame of this length can be sent.
+    /// Returns whether a frame of this length can be sent.
     #[must_use]
     pub fn fits(length: usize) -> bool {
         (FRAME_MIN..=FRAME_MAX).contains(&length)
@@ -82,7 +82,7 @@ impl Generator {
     /// Loads a generator of recorded frames.
     ///
     /// # Errors
-    /// [`Error::Generator`] for what is out of range, [`Error::Load`], [`Error::Map`].
+    /// [`Error::Generator`] for a parameter that is out of range, [`Error::Load`], [`Error::Map`].
     pub fn replay(replay: &Replay<'_>) -> Result<Generator, Error> {
         let words = [replay.ifindex, replay.check()?, u32::from(matches!(replay.order, Order::Random(_))), 0];
         let constants: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

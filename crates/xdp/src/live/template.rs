@@ -1,9 +1,9 @@
-//! The first frame of a generator's traffic, and `struct livegen_conf` made of it.
+//! The first frame of a generator's traffic, and the `struct livegen_conf` made from it.
 
 use super::{Order, Protocol, Traffic};
 use crate::Error;
 
-/// `LIVEGEN_HEADER`: bytes that the program writes anew into each frame.
+/// Number of bytes that the program writes into each frame: `LIVEGEN_HEADER`.
 const HEADER: usize = 60;
 const LENGTH_MIN: u16 = 60;
 const LENGTH_MAX: u16 = 1514;
@@ -12,14 +12,14 @@ const TAG: usize = 4;
 const IPV4: usize = 20;
 const VLAN_MAX: u16 = 4094;
 
-/// `enum livegen_vary`.
+/// Flags of `enum livegen_vary`.
 const PORTS: u32 = 1;
 const SOURCE_MAC: u32 = 2;
 const DESTINATION_MAC: u32 = 4;
 const DESTINATION: u32 = 8;
 const SOURCE: u32 = 16;
 
-/// `struct livegen_conf`.
+/// Size of `struct livegen_conf` in bytes.
 pub(crate) const CONF_SIZE: usize = HEADER + 11 * 4;
 
 pub(super) struct Template<'a> {
@@ -57,7 +57,7 @@ impl<'a> Template<'a> {
         self.put(self.ip - 2, &[0x08, 0x00]);
     }
 
-    /// Bytes from an offset to the end of the frame; the frame's length is 16 bits.
+    /// Returns the number of bytes from an offset to the end of the frame. The length of a frame has 16 bits.
     fn length_from(&self, offset: usize) -> [u8; 2] {
         let offset = u16::try_from(offset).unwrap_or(u16::MAX);
         self.traffic.length.saturating_sub(offset).to_be_bytes()
@@ -78,7 +78,7 @@ impl<'a> Template<'a> {
         self.put(ip + 10, &(!sum).to_be_bytes());
     }
 
-    /// One's complement sum (RFC 1071) of the words of a part of the IP header.
+    /// Returns the one's complement sum (RFC 1071) of the words of a part of the IP header.
     fn sum(&self, part: std::ops::Range<usize>) -> u16 {
         let mut sum: u32 = 0;
         for word in self.frame[self.ip..][part].chunks_exact(2) {
@@ -94,12 +94,12 @@ impl<'a> Template<'a> {
         self.put(at + 2, &self.traffic.destination_port.to_be_bytes());
         match self.traffic.protocol {
             Protocol::Udp => self.put(at + 4, &self.length_from(at)),
-            // A header of five words; ACK.
+            // A header of five words with the flag ACK.
             Protocol::Tcp => self.put(at + 12, &[0x50, 0x10]),
         }
     }
 
-    /// `struct livegen_conf`.
+    /// Encodes the traffic as `struct livegen_conf`.
     pub(super) fn constants(&self) -> [u8; CONF_SIZE] {
         let t = self.traffic;
         let vary = [
@@ -109,7 +109,7 @@ impl<'a> Template<'a> {
             (t.vary.destination, DESTINATION),
             (t.vary.source, SOURCE),
         ];
-        // Behind these are checksum and addresses.
+        // The checksum and the addresses follow these bytes.
         let ip_sum = u32::from(self.sum(0..10));
         let words = [
             t.ifindex,

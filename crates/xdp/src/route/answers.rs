@@ -1,5 +1,5 @@
-//! Routes answered in the hook: a router's tables, in memory that the programs of its ports read. Who writes them is
-//! `router`'s writer; here they are made, and the router's interfaces stand beside them.
+//! Routes that the hook forwards by. The tables of a router are in memory that the programs of its ports
+//! read. `router`'s writer fills the tables. This module creates them, and sets the router's interfaces.
 //!
 //! ```text
 //!   route_trie4, _trie6 ──hop──► route_paths ──► way, or a bucket of route_groups ──► route_nexthops
@@ -31,109 +31,112 @@ const DEVICES: &str = "route_devices";
 const COUNTS: &str = "route_counts";
 const FRAMES: &str = "route_frames";
 
-/// Bytes of `struct route_group`, `route_neighbour`, `route_line`, `route_interface`, `route_sent`, `route_count`.
+/// Sizes in bytes of `struct route_group`, `route_neighbour`, `route_line`, `route_interface`, `route_sent`
+/// and `route_count`.
 pub(crate) const GROUP_SIZE: u32 = 4096;
 pub(crate) const NEIGHBOUR_SIZE: u32 = 32;
 pub(crate) const LINE_SIZE: u32 = 64;
 pub(crate) const INTERFACE_SIZE: u32 = 16;
 pub(crate) const SENT_SIZE: u32 = 16;
 pub(crate) const COUNT_SIZE: u32 = 32;
-/// Bytes of `struct steer_frame`.
+/// Size of `struct steer_frame` in bytes.
 pub(crate) const FRAME_SIZE: u32 = 104;
-/// Interfaces that a router can have: `ROUTE_INTERFACES`.
+/// Maximum number of interfaces of a router: `ROUTE_INTERFACES`.
 pub const ROUTE_INTERFACES: u32 = 1024;
-/// Ports of a process: `ROUTE_PORTS`.
+/// Maximum number of ports of a process: `ROUTE_PORTS`.
 pub const ROUTE_PORTS: u32 = 1024;
-/// Maps of a router's tables.
+/// Number of maps of a router's tables.
 const MAPS: usize = 12;
-/// Fewest words of a trie: more than a root has.
+/// Minimum number of words of a trie, which is more than a root has.
 const WORDS_LEAST: u32 = 1 << 17;
-/// Most words: 1 GiB.
+/// Maximum number of words of a trie, which take 1 GiB.
 const WORDS_MOST: u32 = 1 << 27;
 
-/// `ROUTE_TAKES` and `ROUTE_TAKES_MULTI`, above the address.
+/// Flags above the address in an interface's first word: `ROUTE_TAKES` and `ROUTE_TAKES_MULTI`.
 const TAKES: u64 = 1 << 48;
 const TAKES_MULTI: u64 = 1 << 49;
-/// `ROUTE_TAG`.
+/// Position of the VLAN in an interface's first word: `ROUTE_TAG`.
 const TAG: u32 = 52;
-/// `ROUTE_WHERE_PORT`, `ROUTE_PORT` and `ROUTE_MTU`.
+/// Fields of an interface's second word: `ROUTE_WHERE_PORT`, `ROUTE_PORT` and `ROUTE_MTU`.
 const WHERE_PORT: u32 = 20;
 const PORT: u64 = 0xfff;
 const MTU: u64 = 0xf_ffff;
 
-/// How large a router's tables are.
+/// Sizes of a router's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerSizes {
-    /// Words of eight bytes of the IPv4 trie: rounded up to a power of two, from 2^17 to 2^27.
+    /// Number of 64-bit words of the IPv4 trie, rounded up to a power of two from 2^17 to 2^27.
     pub words4: u32,
-    /// The same of the IPv6 trie.
+    /// Number of 64-bit words of the IPv6 trie, rounded up to a power of two from 2^17 to 2^27.
     pub words6: u32,
-    /// Numbers of paths, 0 included.
+    /// Number of paths, including path 0.
     pub paths: u32,
-    /// Groups of ways.
+    /// Number of next hop groups.
     pub groups: u32,
-    /// Numbers of neighbours, 0 included.
+    /// Number of neighbours, including neighbour 0.
     pub neighbours: u32,
 }
 
-/// An interface as the hook sends by it.
+/// An output interface of the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerInterface {
-    /// The number of its port, below [`ROUTE_PORTS`].
+    /// Number of the interface's port, below [`ROUTE_PORTS`].
     pub port: u16,
-    /// The index of the device that stands for it in the kernel: the port's own, or its VLAN's.
+    /// Index of the kernel device of the interface: the device of the port or of the VLAN.
     pub device: u32,
-    /// Its Ethernet address.
+    /// Ethernet address of the interface.
     pub mac: [u8; 6],
-    /// Bytes of the largest IP packet.
+    /// Length of the largest IP packet in bytes.
     pub mtu: u32,
-    /// What its device does with frames that are redirected to it.
+    /// Kinds of redirected frames that the device accepts.
     pub takes: Takes,
-    /// The VLAN whose tag (IEEE 802.1Q) its frames bear on the port, 1 to 4094; 0: they bear none.
+    /// VLAN of the tag (IEEE 802.1Q) of frames on the port, 1 to 4094. 0 for untagged frames.
     pub vlan: u16,
 }
 
-/// What is asked of the sources of packets (RFC 3704).
+/// Reverse path check of packet sources (RFC 3704).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sources {
-    /// Nothing.
+    /// No check.
     #[default]
     Any,
-    /// A route leads to them by the interface that they came by.
+    /// Strict: a route to the source must lead out of the receiving interface.
     Strict,
-    /// A route leads to them.
+    /// Loose: a route to the source must exist.
     Loose,
 }
 
-/// What one port's stage is specialised by where routes are answered.
+/// Constants of one port's stage for routes in the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPort {
-    /// Its number, as [`AnswerInterface::port`].
+    /// Number of the port, as in [`AnswerInterface::port`].
     pub number: u16,
-    /// The number of its own interface, which frames without a tag come by ([`Answers::set_interface`]).
+    /// Number of the port's own interface, which receives untagged frames ([`Answers::set_interface`]).
     pub interface: u16,
-    /// What is asked of sources of packets, whatever their tag: others are dropped here.
+    /// Reverse path check of packets on all interfaces of the port. Packets that fail are dropped in the
+    /// hook.
     pub sources: Sources,
-    /// Whether its senders leave checksums open, to be completed by the worker.
+    /// Whether senders may leave partial checksums, which the worker must complete.
     pub partial_checksums: bool,
-    /// The seed of the choice among several ways, which is the worker's own.
+    /// Seed of the choice among several next hops. The worker uses the same seed.
     pub seed: u32,
 }
 
-/// Packets and bytes that the hook has routed, as received or sent by one port.
+/// Number of packets and bytes that the hook has routed, as received or sent by one port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteCounts {
-    /// Received by the port and redirected.
+    /// Number of packets that the port received and the hook redirected.
     pub rx_packets: u64,
-    /// Bytes of these, as they left.
+    /// Number of bytes of the received packets, as sent.
     pub rx_bytes: u64,
-    /// Redirected to the port's device.
+    /// Number of packets redirected to the port's device.
     pub tx_packets: u64,
-    /// Bytes of these.
+    /// Number of bytes of the sent packets.
     pub tx_bytes: u64,
 }
 
-/// Words that programs read while they are written, each whole: for `router`'s mirrors.
+/// Words that programs read while they are written. Each word is read and written whole. Used by `router`'s
+/// mirrors.
 #[derive(Clone)]
 pub struct Words(Arc<Mapped>);
 
@@ -149,17 +152,18 @@ impl fmt::Debug for Words {
     }
 }
 
-/// The tables of one virtual router, for the hooks of all its ports. Empty, they answer nothing.
+/// Route tables of one virtual router for the hooks of all its ports. With empty tables the hook forwards
+/// nothing.
 #[derive(Debug)]
 pub struct Answers {
     maps: Arc<AnswerMaps>,
-    /// Of the first of [`AnswerMaps::NAMES`], in that order.
+    /// Words of the first seven of [`AnswerMaps::NAMES`], in that order.
     words: [Words; 7],
     interfaces: Words,
     switch: Words,
 }
 
-/// The tables in the kernel, in the order of [`AnswerMaps::NAMES`].
+/// Kernel maps of the tables, in the order of [`AnswerMaps::NAMES`].
 #[derive(Debug)]
 pub(crate) struct AnswerMaps {
     maps: [OwnedFd; MAPS],
@@ -170,10 +174,10 @@ pub(crate) struct AnswerMaps {
     secrets: [u64; LINK_SECRETS],
 }
 
-/// Secret numbers of the hash by which addresses on links are found: `ROUTE_LINK_SECRETS`.
+/// Number of secret hash numbers for the lookup of on-link addresses: `ROUTE_LINK_SECRETS`.
 pub const LINK_SECRETS: usize = 12;
 
-/// These numbers as a program has them, in words of 32 bits.
+/// Decodes the secret hash numbers from a program's 32-bit words.
 pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRETS] {
     let mut secrets = [0; LINK_SECRETS];
     for (secret, halves) in secrets.iter_mut().zip(words.chunks_exact(2)) {
@@ -187,7 +191,7 @@ pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRET
 }
 
 impl Answers {
-    /// Makes the tables, which take their memory at once.
+    /// Creates the tables. Their memory is allocated at once.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -213,7 +217,8 @@ impl Answers {
             create(COUNTS, MapKind::PerCpuArray, COUNT_SIZE, ROUTE_PORTS)?,
             create(FRAMES, MapKind::PerCpuArray, FRAME_SIZE, 1)?,
         ];
-        // Whoever knew them could choose addresses that take all places of another's.
+        // With knowledge of these numbers a sender could choose addresses that take all places of another
+        // address.
         let random = RandomState::new();
         let secrets = std::array::from_fn(|nth| random.hash_one(nth));
         let maps = AnswerMaps { maps, words4, words6, lines, neighbours: sizes.neighbours, secrets };
@@ -235,70 +240,72 @@ impl Answers {
         self.words[nth].clone()
     }
 
-    /// The words of the IPv4 trie.
+    /// Returns the words of the IPv4 trie.
     #[must_use]
     pub fn four(&self) -> Words {
         self.words(0)
     }
 
-    /// The words of the IPv6 trie.
+    /// Returns the words of the IPv6 trie.
     #[must_use]
     pub fn six(&self) -> Words {
         self.words(1)
     }
 
-    /// The words of paths.
+    /// Returns the words of the paths.
     #[must_use]
     pub fn paths(&self) -> Words {
         self.words(2)
     }
 
-    /// The words of groups.
+    /// Returns the words of the next hop groups.
     #[must_use]
     pub fn groups(&self) -> Words {
         self.words(3)
     }
 
-    /// The words of neighbours.
+    /// Returns the words of the neighbours.
     #[must_use]
     pub fn neighbours(&self) -> Words {
         self.words(4)
     }
 
-    /// The words by which addresses on links are found.
+    /// Returns the words of the hash table of on-link addresses.
     #[must_use]
     pub fn links(&self) -> Words {
         self.words(5)
     }
 
-    /// The secret numbers of the hash by which addresses on links are found, for the writer of [`Answers::links`].
+    /// Returns the secret numbers of the hash of on-link addresses, for the writer of [`Answers::links`].
     #[must_use]
     pub fn link_secrets(&self) -> [u64; LINK_SECRETS] {
         self.maps.secrets
     }
 
-    /// What was sent to neighbours, for one CPU after the other.
+    /// Returns the counts of packets sent to neighbours, one CPU after the other.
     #[must_use]
     pub fn sent(&self) -> Words {
         self.words(6)
     }
 
-    /// Says for which families routes are answered; the others go up, from the next frame on.
+    /// Sets the families for which the hook routes. Packets of the other families go to the worker from the
+    /// next frame on.
     pub fn answer(&self, ipv4: bool, ipv6: bool) {
         if let [word] = self.switch.as_ref() {
             word.store(u64::from(ipv4) | u64::from(ipv6) << 1, Ordering::Release);
         }
     }
 
-    /// The families for which routes are answered: IPv4, IPv6.
+    /// Returns whether the hook routes IPv4 and IPv6.
     #[must_use]
     pub fn answers(&self) -> (bool, bool) {
         let word = self.switch.as_ref().first().map_or(0, |word| word.load(Ordering::Acquire));
         (word & 1 != 0, word & 2 != 0)
     }
 
-    /// Says what the interface of a number is; `None`: frames are not sent by it. One that becomes another device is no interface for some
-    /// milliseconds in between, so that no frame leaves by one of them with the other's address.
+    /// Sets the interface of a number. With `None` no frame is sent by this number. When the device changes,
+    /// the number has no interface for some milliseconds, so that no frame leaves by one device with the
+    /// other's address.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };
@@ -322,7 +329,8 @@ impl Answers {
         from.store(word, Ordering::Release);
     }
 
-    /// Lets frames for a port leave by a device of the calling thread's network namespace. The kernel forgets a device that is deleted.
+    /// Sets the device of a port. The device is looked up in the network namespace of the calling thread. The
+    /// kernel removes a deleted device.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -331,7 +339,7 @@ impl Answers {
             .map_err(|source| Error::Map { map: DEVICES, operation: "add to", source })
     }
 
-    /// Forgets a port's device.
+    /// Removes the device of a port.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -341,7 +349,7 @@ impl Answers {
             .map_err(|source| Error::Map { map: DEVICES, operation: "clear", source })
     }
 
-    /// Begins the counts of a port at zero.
+    /// Sets the counts of a port to zero.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -353,7 +361,7 @@ impl Answers {
         })
     }
 
-    /// What was routed in the hook.
+    /// Returns the packets and bytes of a port that were routed in the hook.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -367,7 +375,7 @@ impl Answers {
 }
 
 impl AnswerMaps {
-    /// Names of all maps that only a program that answers routes has.
+    /// Names of all maps that only a program with routes has.
     pub const NAMES: [&'static str; MAPS] =
         [TRIE4, TRIE6, PATHS, GROUPS, NEIGHBOURS, LINKS, SENT, INTERFACES, SWITCH, DEVICES, COUNTS, FRAMES];
 
@@ -384,7 +392,7 @@ impl AnswerMaps {
         self.maps[at].as_fd()
     }
 
-    /// The constants of `struct route_conf` from `answers` on.
+    /// Returns the constants of `struct route_conf` from `answers` on.
     pub fn conf(&self, port: &AnswerPort) -> [u32; 10] {
         let less = |count: u32| count - 1;
         [
@@ -405,7 +413,7 @@ impl AnswerMaps {
         ]
     }
 
-    /// The kernel's number of one of them: what has the same one is the same router's.
+    /// Returns the kernel's id of one of the maps. Programs with the same id belong to the same router.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: SWITCH, operation: "query", source };
         sys::map_info(self.get(SWITCH)).map(|info| info.id).map_err(failed)
@@ -421,7 +429,8 @@ impl AnswerMaps {
         Ok(RouteCounts { rx_packets: sum(0), rx_bytes: sum(1), tx_packets: sum(2), tx_bytes: sum(3) })
     }
 
-    /// The same tables with counts of their own, so that a test run counts nothing where others read it.
+    /// Returns a copy that shares the tables and has new counts, so a test run does not change the counts of
+    /// the router.
     pub fn scratch(&self) -> Result<AnswerMaps, Error> {
         let one = |(name, map): (&'static str, BorrowedFd<'_>)| match name {
             SENT => {
@@ -439,7 +448,7 @@ impl AnswerMaps {
         Ok(AnswerMaps { maps: all(maps)?, ..*self })
     }
 
-    /// The port that a frame was counted as sent by, and the number of the neighbour.
+    /// Returns the port that has counted a sent frame, and the number of the neighbour.
     pub fn sent_to(&self) -> Result<Option<(u16, u32)>, Error> {
         let failed = |source| Error::Map { map: SENT, operation: "map", source };
         let sent = Mapped::new(self.get(SENT)).map_err(failed)?;
@@ -454,7 +463,8 @@ impl AnswerMaps {
         Ok(None)
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name; `conf` are its constants from `answers` on.
+    /// Restores the tables of a program that is in the kernel already. `take` returns a map by its name.
+    /// `conf` holds the program's constants from `answers` on.
     pub fn adopt(
         conf: &[u32],
         secrets: [u64; LINK_SECRETS],

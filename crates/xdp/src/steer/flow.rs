@@ -1,4 +1,4 @@
-//! Exact flows, and where they go.
+//! Exact flows and their targets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,73 +8,74 @@ use crate::filter::Moment;
 pub(super) const KEY_SIZE: usize = 40;
 pub(super) const VALUE_SIZE: usize = 24;
 
-/// `STEER_NO_VLAN`
+/// `STEER_NO_VLAN`: untagged, or with a priority tag.
 const NO_VLAN: u16 = 0xffff;
-/// `enum steer_kind`
+/// Values of `enum steer_kind`.
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 const PORTS: u8 = 16;
-/// `STEER_CPU`
+/// Flag of a CPU number: `STEER_CPU`.
 const CPU: u32 = 1 << 16;
 
-/// One direction of a conversation. Fragments of TCP, UDP and SCTP are none: only the first has ports.
+/// An exact flow, which is one direction of a conversation. Fragments of TCP, UDP and SCTP match no flow,
+/// because only the first fragment has ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExactFlow {
-    /// Of its only tag, 1 to 4095; `None`: untagged, or with a priority tag.
+    /// VLAN of the frame's only tag, 1 to 4095. `None` for untagged frames and frames with a priority tag.
     pub vlan: Option<u16>,
-    /// From here ...
+    /// Source address.
     pub source: IpAddr,
-    /// ... to there, of the same family.
+    /// Destination address, of the same family as the source address.
     pub destination: IpAddr,
-    /// IP protocol; of IPv6 the header behind the extension headers.
+    /// IP protocol. For IPv6, the header after the extension headers.
     pub protocol: u8,
-    /// From which port to which: TCP, UDP and SCTP have some, others none.
+    /// Source and destination port. Required for TCP, UDP and SCTP, and not allowed for other protocols.
     pub ports: Option<(u16, u16)>,
 }
 
-/// Why a flow is none.
+/// Reason why an exact flow is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
-    /// One address is IPv4, the other IPv6.
+    /// One address is IPv4 and the other is IPv6.
     #[error("its addresses are of different families; give two of one family")]
     Families,
-    /// TCP, UDP and SCTP without ports.
+    /// A flow of TCP, UDP or SCTP has no ports.
     #[error("flows of its protocol have ports; give both")]
     NoPorts,
-    /// Ports of another protocol.
+    /// A flow of another protocol has ports.
     #[error("flows of its protocol have no ports; leave them out")]
     Ports,
-    /// No tag has this number.
+    /// The VLAN number is not in the range 1 to 4095.
     #[error("its VLAN is none; use 1 to 4095, or leave it out for untagged frames")]
     Vlan,
 }
 
-/// Where frames go.
+/// Target of steered frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SteerTo {
-    /// To the socket of the queue that they came to; without one as `when_down` says.
+    /// The socket of the receive queue. Without a socket, `when_down` applies.
     Worker,
-    /// To the kernel's stack.
+    /// The kernel's stack.
     Kernel,
-    /// To the kernel's stack, on this CPU.
+    /// The kernel's stack on this CPU.
     Cpu(u32),
 }
 
-/// What becomes of an exact flow.
+/// Entry of an exact flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEntry {
-    /// Where it goes.
+    /// Target of the flow's frames.
     pub to: SteerTo,
-    /// For whoever reads the metadata of its frames.
+    /// Mark in the metadata of the flow's frames.
     pub mark: u32,
-    /// From then on it is no entry any more.
+    /// Time from which the entry is no longer used.
     pub expires: Option<Moment>,
-    /// Whether it came while a daemon ran, and not from its configuration.
+    /// Whether the entry was added at run time, and not by the configuration.
     pub live: bool,
 }
 
 impl SteerTo {
-    /// The CPU, if it is one.
+    /// Returns the CPU, if the target is one.
     #[must_use]
     pub const fn cpu(self) -> Option<u32> {
         match self {
@@ -83,7 +84,7 @@ impl SteerTo {
         }
     }
 
-    /// `enum steer_to`
+    /// Encodes the target as `enum steer_to`.
     pub(super) const fn code(self) -> u32 {
         match self {
             SteerTo::Worker => 1,
@@ -111,13 +112,13 @@ impl fmt::Display for SteerTo {
     }
 }
 
-/// Whether flows of this protocol have ports.
+/// Returns whether flows of this protocol have ports.
 const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 132)
 }
 
 impl ExactFlow {
-    /// `struct steer_key`
+    /// Encodes the flow as `struct steer_key`.
     pub(super) fn key(&self) -> Result<[u8; KEY_SIZE], FlowError> {
         let mut key = [0; KEY_SIZE];
         let kind = match (self.source, self.destination) {
@@ -151,7 +152,7 @@ impl ExactFlow {
         Ok(key)
     }
 
-    /// The flow of a key that [`ExactFlow::key`] made.
+    /// Decodes the flow of a key from [`ExactFlow::key`].
     pub(super) fn from_key(key: &[u8; KEY_SIZE]) -> Option<ExactFlow> {
         let two = |at: usize| key.get(at..at + 2)?.try_into().ok();
         let address = |at: usize| match key[39] & !PORTS {
@@ -192,7 +193,7 @@ impl fmt::Display for ExactFlow {
 }
 
 impl FlowEntry {
-    /// `struct steer_flow`
+    /// Encodes the entry as `struct steer_flow`.
     pub(super) fn value(&self, slot: u32) -> [u8; VALUE_SIZE] {
         let mut value = [0; VALUE_SIZE];
         let words = [self.to.code(), self.mark, slot, u32::from(self.live)];
@@ -203,7 +204,7 @@ impl FlowEntry {
         value
     }
 
-    /// An entry and its slot.
+    /// Decodes an entry and its slot.
     pub(super) fn from_value(value: &[u8; VALUE_SIZE]) -> (u32, FlowEntry) {
         let word = |at: usize| {
             value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)

@@ -1,4 +1,4 @@
-//! The steer stage's maps in the kernel.
+//! Kernel maps of the steer stage.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,17 +16,19 @@ const TABLE: &str = "steer_table";
 const COUNTS: &str = "steer_counts";
 const CPUS: &str = "steer_cpus";
 
-/// Words of `struct steer_conf`.
+/// Number of 32-bit words of `struct steer_conf`.
 pub(crate) const STEER_WORDS: usize = 4;
-/// Bytes of `struct steer_table`, whose last word but one tells whether it is live, and whose last one who owns it.
+/// Size of `struct steer_table` in bytes. The last word but one is whether the table is live, and the last
+/// word is the owner.
 const TABLE_SIZE: u32 = 1032;
-/// `STEER_COUNT_UNMARKED`, `STEER_COUNT_WORKER`, `STEER_COUNT_KERNEL` and `STEER_COUNT_CPU`.
+/// Values of `enum steer_counted`: `STEER_COUNT_UNMARKED`, `STEER_COUNT_WORKER`, `STEER_COUNT_KERNEL` and
+/// `STEER_COUNT_CPU`.
 const COUNT_UNMARKED: u32 = 0;
 const COUNT_WORKER: u32 = 1;
 const COUNT_KERNEL: u32 = 2;
 const COUNT_CPU: u32 = 3;
 
-/// What programs of both builds share.
+/// Maps that programs of both builds share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     flows: OwnedFd,
@@ -37,7 +39,7 @@ pub(crate) struct Shared {
     table_memory: Mapped,
 }
 
-/// What a program needs: the constants, and the maps that it refers to.
+/// Constants and maps of a steer stage.
 #[derive(Debug)]
 pub(crate) struct SteerMaps {
     pub conf: [u32; STEER_WORDS],
@@ -45,7 +47,7 @@ pub(crate) struct SteerMaps {
     cpus: OwnedFd,
 }
 
-/// What a test run on [`SteerMaps::scratch`] has come to.
+/// Result of a test run on [`SteerMaps::scratch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Steered {
     pub flow: Option<ExactFlow>,
@@ -67,7 +69,7 @@ fn wide(number: u32) -> usize {
 }
 
 impl Shared {
-    /// With slots for so many flows.
+    /// Creates maps with slots for `capacity` flows.
     pub fn new(capacity: u32) -> Result<Shared, Error> {
         let slots = capacity.max(1);
         let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -100,7 +102,7 @@ impl Shared {
         sys::map_delete(self.flows.as_fd(), key)
     }
 
-    /// All flows that are in the kernel, with their slots.
+    /// Returns all flows in the kernel, with their slots.
     pub fn read_flows(&self) -> Result<Vec<(ExactFlow, u32, FlowEntry)>, Error> {
         let failed = |source| Error::Map { map: FLOWS, operation: "read", source };
         let mut flows = Vec::new();
@@ -139,7 +141,7 @@ impl Shared {
         (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
     }
 
-    /// Returns what [`Shared::set_owner`] has set, 0 before.
+    /// Returns the owner that [`Shared::set_owner`] has set, or 0.
     pub fn owner(&self) -> u32 {
         let last =
             self.table_memory.words().get(STEER_BUCKETS / 2).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -147,13 +149,14 @@ impl Shared {
         u32::from_ne_bytes([a, b, c, d])
     }
 
-    /// Says whose flows and counts these are: the last word of the table, of which the hook knows nothing.
+    /// Sets the owner of the flows and counts. The owner is the last word of the table, which the hook does
+    /// not read.
     pub fn set_owner(&self, owner: u32) {
         let (table, live) = self.read_table();
         self.write(&table, live, owner);
     }
 
-    /// Two buckets at a time: the hook reads each at once.
+    /// Writes the table, two buckets at a time. The hook reads each bucket atomically.
     pub fn write_table(&self, table: &[SteerTo; STEER_BUCKETS], live: bool) {
         self.write(table, live, self.owner());
     }
@@ -175,7 +178,7 @@ impl Shared {
         Ok(SteerCount { packets: sum(0), bytes: sum(1) })
     }
 
-    /// By target; CPUs that were never sent to are left out.
+    /// Returns the counts by target. CPUs that received no frames are left out.
     pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
         let mut counts = Vec::new();
         for at in COUNT_WORKER..self.entries()? {
@@ -196,7 +199,7 @@ impl Shared {
         self.count(COUNT_UNMARKED).map(|count| count.packets)
     }
 
-    /// Goes on where others are.
+    /// Adds the counts of `others` to these counts.
     pub fn add_counts(&self, others: &Shared) -> Result<(), Error> {
         let failed = |source| Error::Map { map: COUNTS, operation: "copy", source };
         for at in 0..self.entries()?.min(others.entries()?) {
@@ -228,13 +231,13 @@ impl SteerMaps {
         ]
     }
 
-    /// Lets frames be sent to a CPU, where so many may wait.
+    /// Adds a CPU to the CPU map, with a queue of `queue` frames.
     pub fn allow(&self, cpu: u32, queue: u32) -> Result<(), Error> {
         let failed = |source| Error::Map { map: CPUS, operation: "add to", source };
         sys::map_update(self.cpus.as_fd(), &cpu.to_ne_bytes(), &queue.to_ne_bytes()).map_err(failed)
     }
 
-    /// The same with counts of its own, so that a test run counts nothing.
+    /// Returns a copy that shares the flows and the table and has new counts, so a test run counts nothing.
     pub fn scratch(&self) -> Result<SteerMaps, Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let duplicate = |map, fd: &OwnedFd| fd.try_clone().map_err(failed(map, "duplicate"));
@@ -249,7 +252,7 @@ impl SteerMaps {
         Ok(SteerMaps { conf: self.conf, shared: Arc::new(shared), cpus: duplicate(CPUS, &self.cpus)? })
     }
 
-    /// What was counted: of a scratch copy, after one run.
+    /// Returns the flow and the target that were counted in a scratch copy, after one run.
     pub fn steered(&self) -> Result<Steered, Error> {
         let mut counts = self.shared.counts()?.into_iter();
         let to = counts.find(|(_, count)| count.packets > 0).map(|(to, _)| to);
@@ -265,7 +268,7 @@ impl SteerMaps {
         Ok(Steered { flow, to })
     }
 
-    /// Those of a program that is in the kernel already, which `take` gives by name.
+    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
     pub fn adopt(
         conf: [u32; STEER_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

@@ -1,5 +1,5 @@
-//! The memory of an array map, shared with the programs that read it at the same moment: so it
-//! is read and written in whole aligned words alone.
+//! The memory of an array map. Programs read it at the same time, so it is read and written only in whole
+//! aligned words.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,17 +7,17 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A mapping of all elements of an array, which goes with this value. The map stays.
+/// A memory mapping of all elements of an array map. Dropping the value removes the mapping, and the map
+/// stays.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     at: NonNull<AtomicU64>,
     words: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is only read and written
-// through atomics.
+// SAFETY: the mapping belongs to the process, not to a thread, and is only read and written through atomics.
 unsafe impl Send for Mapped {}
-// SAFETY: as above.
+// SAFETY: as for `Send`, the mapping is only read and written through atomics.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
@@ -31,8 +31,8 @@ impl Mapped {
             return Err(invalid());
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice. The kernel refuses a
-        // length beyond the map's, and maps that are no mappable arrays.
+        // SAFETY: the call creates a new mapping at an address that the kernel chooses. The kernel refuses a
+        // length beyond the map's, and maps that are not mappable arrays.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
         };
@@ -43,14 +43,14 @@ impl Mapped {
         Ok(Mapped { at, words: bytes / size_of::<u64>() })
     }
 
-    /// The words of all elements.
+    /// Returns the words of all elements.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped readable and writable for that many words until this value is dropped,
-        // aligned to a page, zeroed or written by atomics, and never referred to otherwise.
+        // SAFETY: the memory is mapped readable and writable for that many words until this value is dropped.
+        // It is aligned to a page, zeroed or written by atomics, and has no other references.
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.words) }
     }
 
-    /// Writes from the first word on, the last piece filled up with zeros.
+    /// Writes bytes from the first word on. The last word is padded with zeros.
     pub(crate) fn write(&self, bytes: impl Iterator<Item = u8>) {
         let mut bytes = bytes.peekable();
         for word in self.words() {
@@ -68,7 +68,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which nothing refers any more.
+        // SAFETY: the mapping belongs to this value, and no reference to it remains.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.words * size_of::<u64>()) };
     }
 }

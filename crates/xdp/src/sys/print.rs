@@ -1,4 +1,5 @@
-//! What libbpf says, as text whatever its bytes are: it quotes names of objects that anybody may have made.
+//! Messages of libbpf as text. The messages may contain any bytes, because libbpf quotes names of objects
+//! from any source.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
@@ -10,11 +11,12 @@ type Said = unsafe extern "C" fn(ffi::libbpf_print_level, *const c_char, *mut c_
 
 static LISTENER: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Has libbpf call `listener` on the thread that called it, with what is no mere debugging; the first one stays.
+/// Makes libbpf call `listener` with its messages, except debug messages, on the thread that called libbpf.
+/// Only the first listener is used.
 pub(crate) fn listen(listener: fn(&str)) {
     LISTENER.get_or_init(|| {
-        // SAFETY: both are pointers to functions of the C calling convention with the same arguments; the last one is a
-        // pointer on every machine, whatever type the bindings give it.
+        // SAFETY: both types are pointers to functions of the C calling convention with equal arguments. The
+        // last argument is a pointer on every machine, whatever type the bindings give it.
         let said = unsafe { transmute::<Option<Said>, ffi::libbpf_print_fn_t>(Some(said)) };
         // SAFETY: the function lives as long as the process.
         unsafe { ffi::libbpf_set_print(said) };
@@ -31,7 +33,7 @@ unsafe extern "C" fn said(
 ) -> c_int {
     if level != ffi::LIBBPF_DEBUG
         && let Some(listener) = LISTENER.get()
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees a format and arguments of a `vprintf`.
         && let Ok(bytes) = unsafe { vsprintf::vsprintf_raw(format, arguments) }
     {
         listener(&String::from_utf8_lossy(&bytes));

@@ -1,4 +1,4 @@
-//! What the kernel tells of maps beyond what the crate's own work needs, and its run-time statistics.
+//! Further queries of the kernel: details of maps, run-time statistics, and helpers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -7,17 +7,17 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, name_of, owned, size32};
 
-/// What the kernel tells of a map.
+/// Information of the kernel about a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapDetails {
     pub id: u32,
     pub name: String,
-    /// `enum bpf_map_type`.
+    /// Value of `enum bpf_map_type`.
     pub kind: u32,
     pub key_size: u32,
     pub value_size: u32,
     pub max_entries: u32,
-    /// Kernel memory, where it tells.
+    /// Kernel memory in bytes, where the kernel reports it.
     pub bytes: Option<u64>,
 }
 
@@ -37,20 +37,20 @@ pub(crate) fn map_details(map: BorrowedFd<'_>) -> io::Result<MapDetails> {
     })
 }
 
-/// The memory of a map or a program as /proc tells it of a descriptor.
+/// Returns the memory of a map or a program in bytes, as /proc shows it for a descriptor.
 fn memory(object: BorrowedFd<'_>) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
 }
 
-/// Lets the kernel count runs and their time for as long as the descriptor is open.
+/// Makes the kernel count program runs and their time as long as the descriptor is open.
 pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
-    // SAFETY: takes no memory.
+    // SAFETY: the call takes no memory.
     owned(unsafe { ffi::bpf_enable_stats(ffi::BPF_STATS_RUN_TIME) })
 }
 
-/// Whether XDP programs may call a helper of the kernel.
+/// Returns whether XDP programs may call a helper of the kernel.
 pub(crate) fn has_helper(helper: ffi::bpf_func_id) -> bool {
-    // SAFETY: takes integers, and no options.
+    // SAFETY: the call takes integers, and no options.
     unsafe { ffi::libbpf_probe_bpf_helper(ffi::BPF_PROG_TYPE_XDP, helper, std::ptr::null()) == 1 }
 }

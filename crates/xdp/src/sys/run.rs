@@ -1,4 +1,4 @@
-//! Test runs (`BPF_PROG_TEST_RUN`): one frame through a program, or live frames that leave.
+//! Test runs (`BPF_PROG_TEST_RUN`) of one frame through a program, or with live frames that are transmitted.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -8,18 +8,18 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, size32};
 
-/// One test run as the kernel sees it.
+/// A test run request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RunRequest<'a> {
     pub frame: &'a [u8],
-    /// Device (in this namespace) and receive queue that the frame seems to come from.
+    /// Device (in this namespace) and receive queue by which the frame appears to arrive.
     pub ingress: Option<(u32, u32)>,
     pub repeat: i32,
-    /// Frames per batch of a live run, which transmits; `None`: a run that leaves nothing behind.
+    /// Number of frames per batch of a live run, which transmits. `None` for a run that transmits nothing.
     pub live_batch: Option<u32>,
 }
 
-/// What came out of a test run. `frame` is empty for a live run.
+/// Result of a test run. `frame` is empty for a live run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunResult {
     pub verdict: u32,
@@ -27,7 +27,7 @@ pub(crate) struct RunResult {
     pub nanoseconds: u32,
 }
 
-/// Room for what a program may prepend to a frame.
+/// Space in bytes for data that a program may prepend to a frame.
 const HEADROOM: usize = 256;
 
 pub(crate) fn run(program: BorrowedFd<'_>, request: RunRequest<'_>) -> io::Result<RunResult> {
@@ -39,7 +39,7 @@ pub(crate) fn run(program: BorrowedFd<'_>, request: RunRequest<'_>) -> io::Resul
         context.rx_queue_index = queue;
     }
     let mut out = vec![0_u8; if request.live_batch.is_some() { 0 } else { request.frame.len() + HEADROOM }];
-    // SAFETY: the struct holds integers and pointers; all-zero is its "unset".
+    // SAFETY: the struct holds integers and pointers. All-zero means "unset".
     let mut options: ffi::bpf_test_run_opts = unsafe { zeroed() };
     options.sz = size_of::<ffi::bpf_test_run_opts>() as ffi::size_t;
     options.data_in = request.frame.as_ptr().cast();
@@ -57,8 +57,8 @@ pub(crate) fn run(program: BorrowedFd<'_>, request: RunRequest<'_>) -> io::Resul
             options.data_size_out = u32::try_from(out.len()).map_err(too_long)?;
         }
     }
-    // SAFETY: every pointer in `options` goes with its length and outlives the call: the kernel
-    // reads the frame and the context and writes at most `data_size_out` bytes.
+    // SAFETY: every pointer in `options` has its length beside it and outlives the call. The kernel reads the
+    // frame and the context and writes at most `data_size_out` bytes.
     check(unsafe { ffi::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) })?;
     if request.live_batch.is_none() {
         out.truncate(usize::try_from(options.data_size_out).unwrap_or(0));

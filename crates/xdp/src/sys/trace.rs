@@ -1,4 +1,4 @@
-//! Tracing programs, and the per-CPU hash tables that they count in.
+//! Tracing programs, and the per-CPU hash tables in which they count.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,26 +8,27 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, check_sizes, map_keys, owned};
 
-/// Puts a tracing program where it was loaded for (a tracepoint, or the entry or exit of another program); it stands
-/// there as long as the descriptor is open.
+/// Attaches a tracing program to the target it was loaded for: a tracepoint, or the entry or exit of another
+/// program. The program stays attached as long as the descriptor is open.
 pub(crate) fn trace(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: no name is needed for a program that knows its target.
+    // SAFETY: a program that knows its target needs no name.
     owned(unsafe { ffi::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd()) })
 }
 
 fn cpus() -> io::Result<usize> {
-    // SAFETY: takes and gives integers.
+    // SAFETY: the call takes and returns integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
     Ok(usize::try_from(cpus).unwrap_or(0))
 }
 
-/// The elements of a per-CPU hash table of u64, summed over CPUs. What goes meanwhile is left out.
+/// Returns the elements of a per-CPU hash table of u64, summed over CPUs. Elements that are deleted meanwhile
+/// are left out.
 pub(crate) fn map_entries_per_cpu<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<([u8; N], u64)>> {
     check_sizes(map, N, Some(size_of::<u64>()))?;
     let mut values = vec![0_u64; cpus()?];
     let mut entries = Vec::new();
     for key in map_keys::<N>(map)? {
-        // SAFETY: the key has the map's size, checked above; the kernel writes one u64 per possible CPU.
+        // SAFETY: the key has the map's size, checked above. The kernel writes one u64 per possible CPU.
         let found = check(unsafe {
             ffi::bpf_map_lookup_elem(map.as_raw_fd(), key.as_ptr().cast(), values.as_mut_ptr().cast())
         });
@@ -40,11 +41,11 @@ pub(crate) fn map_entries_per_cpu<const N: usize>(map: BorrowedFd<'_>) -> io::Re
     Ok(entries)
 }
 
-/// Makes an element of a per-CPU hash table of u64 that is zero everywhere.
+/// Adds an element with the value zero on every CPU to a per-CPU hash table of u64.
 pub(crate) fn map_zero_per_cpu(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     check_sizes(map, key.len(), Some(size_of::<u64>()))?;
     let zeros = vec![0_u64; cpus()?];
-    // SAFETY: the key has the map's size, checked above; the kernel reads one u64 per possible CPU.
+    // SAFETY: the key has the map's size, checked above. The kernel reads one u64 per possible CPU.
     check(unsafe { ffi::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast(), zeros.as_ptr().cast(), 0) })
         .map(drop)
 }

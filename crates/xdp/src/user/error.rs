@@ -1,45 +1,46 @@
-//! Why a user's program is not put in front of a port's. The message is the cause, [`UserError::advice`] the next step.
+//! Reasons why a custom program is not put in front of a port's program. The message shows the cause, and
+//! [`UserError::advice`] the next step.
 
 use std::io;
 
-/// See the module documentation.
+/// Reason why a custom program is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// libbpf cannot read it.
+    /// libbpf cannot read the object.
     #[error("the file is no BPF object that can be loaded: {said}")]
     Object {
-        /// In libbpf's words.
+        /// Error message of libbpf.
         said: String,
     },
-    /// It has other programs, or none.
+    /// The object has no XDP program.
     #[error("the object has no XDP program{}", there_is(others))]
     NoXdp {
-        /// Its programs with their sections.
+        /// Programs of the object with their sections.
         others: Vec<(String, String)>,
     },
-    /// No program has the name that was asked for.
+    /// The object has no program of the requested name.
     #[error("the object has no program \"{wanted}\"{}", there_is(others))]
     Unknown {
-        /// What was asked for.
+        /// Name requested.
         wanted: String,
-        /// Its programs with their sections.
+        /// Programs of the object with their sections.
         others: Vec<(String, String)>,
     },
-    /// It has to be said which one is meant.
+    /// The object has several XDP programs, and no name was given.
     #[error("the object has several XDP programs: {}", names.join(", "))]
     Several {
-        /// Their names.
+        /// Names of the XDP programs.
         names: Vec<String>,
     },
-    /// The program that was asked for belongs elsewhere.
+    /// The section of the requested program is not an XDP section for a device.
     #[error("program {program} is in section \"{section}\": it is not for a device's driver hook")]
     Section {
         /// Name of the program.
         program: String,
-        /// Its section.
+        /// Section of the program.
         section: String,
     },
-    /// A tail call wants both to be alike.
+    /// Custom program and port program differ in multi-buffer support, so a tail call is not possible.
     #[error(
         "program {program} takes frames {}, and the program of the port frames {}: it could not go on there",
         buffers(*multi_buffer),
@@ -48,10 +49,10 @@ pub enum UserError {
     Buffers {
         /// Name of the program.
         program: String,
-        /// Whether it is the one that takes frames in several buffers.
+        /// Whether the custom program supports multi-buffer frames.
         multi_buffer: bool,
     },
-    /// The map by which it goes on is declared otherwise.
+    /// The map `trivium_next` is not declared as a program array with one slot.
     #[error("the map trivium_next is declared as something else than an array of one program")]
     Next,
     /// The kernel refused the program or one of its maps.
@@ -59,15 +60,15 @@ pub enum UserError {
     Refused {
         /// Name of the program.
         program: String,
-        /// What the kernel answered.
+        /// Error that the kernel returned.
         source: io::Error,
-        /// The end of what the verifier and libbpf had to say.
+        /// End of the messages of the verifier and libbpf.
         log: String,
     },
 }
 
 impl UserError {
-    /// What to do about it.
+    /// Returns advice on the next step.
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
