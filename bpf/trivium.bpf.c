@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The program of one port. Its stages stand here in the order in which a frame meets them:
+ * The XDP program of one port. A frame passes its stages in this order:
  *
- *     filter -> exact flows -> the stage of the room that owns the port -> steer
+ *     filter -> exact flows -> stage of the port's function -> steer
  *
- * Each stage is one header under include/ and one inline function that either gives a verdict or
- * lets the frame through to the next; `conf` decides at load time which are present. Today:
- * filter, the kernel's own routing, the kernel's share of a routed port and of a virtual router's,
- * that one's routes, the known stations or the hot flows of a bridged one, and steer, whose exact flows
- * go before any room.
+ * Each stage is one header under include/ and one inline function, which either returns a verdict or passes
+ * the frame on to the next stage. `conf` selects the present stages at load time:
+ *
+ * - the filter
+ * - kernel routing
+ * - the kernel's share of a routed port, or of a virtual router's port
+ * - the routes of a virtual router
+ * - the known stations or the cached flows of a bridged port
+ * - steer, whose exact flows take precedence over the port's function
  */
 #include "stage_bridge.h"
 #include "stage_fib.h"
@@ -22,8 +26,8 @@
 #endif
 
 /*
- * What comes behind the filter. `steers` is known when this is compiled, so that a port without a
- * steering has not a single instruction of it.
+ * Runs the stages after the filter. `steers` is a compile-time constant, so a port without a steering has no
+ * instructions for it.
  */
 TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 {
@@ -36,7 +40,7 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 		if (way.to > STEER_WORKER)
 			return steer_to_kernel(ctx, &way, way.to);
 	}
-	/* The port is the kernel's: nothing is steered up. */
+	/* The port uses kernel routing, so no frame is redirected to a socket. */
 	if (fib.present) {
 		int verdict = stage_fib(ctx);
 
@@ -77,8 +81,8 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 
 #if PORT_SERVICES
 /*
- * With rules that ask for cookies the filter and what comes behind it are functions by themselves:
- * together they would take more stack than a program has.
+ * Runs the stages after the filter. With SYN cookies, these stages and the filter are separate functions.
+ * Together they would exceed the stack of a program.
  */
 static __attribute__((noinline)) int port_behind(struct xdp_md *ctx)
 {
@@ -93,7 +97,7 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 		return port_behind(ctx);
 	if (verdict == FILTER_VERDICT_ANSWER) {
 		count(TRIVIUM_COUNT_FILTER_ANSWERED);
-		/* Not XDP_TX: a veth wakes its far end after that only if a program stands there. */
+		/* XDP_TX is not used, because a veth then wakes its peer only if the peer runs a program. */
 		return bpf_redirect(ctx->ingress_ifindex, 0);
 	}
 	count(verdict == FILTER_VERDICT_LIMIT ? TRIVIUM_COUNT_FILTER_LIMITED : TRIVIUM_COUNT_FILTER_DROPPED);
@@ -115,14 +119,14 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 }
 #endif
 
-/* Takes frames in several buffers: jumbo frames, and what a sender's segmentation leaves. */
+/* Build that accepts multi-buffer frames: jumbo frames, and frames that a sender has not segmented. */
 SEC("xdp.frags")
 int trivium_port(struct xdp_md *ctx)
 {
 	return port_hook(ctx);
 }
 
-/* For drivers that refuse multi-buffer programs. */
+/* Build for drivers that refuse multi-buffer programs. */
 SEC("xdp")
 int trivium_linear(struct xdp_md *ctx)
 {

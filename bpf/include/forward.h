@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What is done to a packet that is forwarded from here, whoever knows its way: what stands behind it
- * goes, its hop is counted. Its new Ethernet addresses are the caller's to write.
+ * Changes to a packet that the hook forwards by any table: removal of padding, and the TTL or hop limit. The
+ * caller writes the new Ethernet addresses.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
 
 #include "trivium_headers.h"
 
-/* Ethernet's shortest frame without its check sequence. */
+/* Minimum length of an Ethernet frame in bytes, without frame check sequence. */
 #define ETHERNET_LEAST 60
 
 /*
- * Takes off what is behind the packet, of frames that are longer for it than Ethernet wants; tells
- * the frame's length, 0 if that cannot be done.
+ * Removes bytes that follow the packet, where the frame is longer than the packet and the Ethernet minimum
+ * need. Returns the length of the frame, or 0 on failure.
  */
 TRIVIUM_INLINE __u32 forward_trim(struct xdp_md *ctx, __u32 frame, __u32 packet)
 {
@@ -27,8 +27,8 @@ TRIVIUM_INLINE __u32 forward_trim(struct xdp_md *ctx, __u32 frame, __u32 packet)
 }
 
 /*
- * Counts the hop of a packet behind so many bytes, and tells where the addresses stand. 0 only if the
- * frame is not what it was.
+ * Decrements the TTL or hop limit of a packet that begins after `header` bytes. Returns the Ethernet header,
+ * or 0 if the frame no longer holds an IP header.
  */
 TRIVIUM_INLINE struct ethhdr *forward_hop(struct xdp_md *ctx, int v4, const __u32 header)
 {
@@ -41,7 +41,7 @@ TRIVIUM_INLINE struct ethhdr *forward_hop(struct xdp_md *ctx, int v4, const __u3
 
 		if ((void *)(ip + 1) > end)
 			return 0;
-		/* RFC 1624, as the kernel has it. */
+		/* Incremental checksum update of RFC 1624, as in the kernel. */
 		check = (__u32)ip->check + bpf_htons(0x0100);
 		ip->check = check + (check >= 0xffff);
 		ip->ttl -= 1;

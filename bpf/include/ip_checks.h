@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What every stage that routes asks of a packet's first header: whether it is whole, and whether its
- * addresses leave a network. What to make of the answer is the stage's.
+ * Checks of a packet's first header that all routing stages share: whether the header is complete, and
+ * whether its addresses may be forwarded. Each stage decides on the result.
  */
 #ifndef IP_CHECKS_H
 #define IP_CHECKS_H
@@ -9,13 +9,13 @@
 #include "partial_checksum.h"
 #include "trivium_headers.h"
 
-/* 224.0.0.0/4 */
+/* Returns whether an address is multicast, 224.0.0.0/4. */
 TRIVIUM_INLINE int ipv4_is_group(__be32 address)
 {
 	return (address & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
 }
 
-/* Addresses that leave no network (RFC 6890), or that no packet comes from. */
+/* Returns whether an address is never forwarded (RFC 6890), or is invalid as a source. */
 TRIVIUM_INLINE int ipv4_is_confined(__be32 address)
 {
 	__u8 first = bpf_ntohl(address) >> 24;
@@ -24,13 +24,16 @@ TRIVIUM_INLINE int ipv4_is_confined(__be32 address)
 	       (address & bpf_htonl(0xffff0000)) == bpf_htonl(0xa9fe0000);
 }
 
-/* ff00::/8 */
+/* Returns whether an address is multicast, ff00::/8. */
 TRIVIUM_INLINE int ipv6_is_group(const struct in6_addr *address)
 {
 	return address->in6_u.u6_addr8[0] == 0xff;
 }
 
-/* ::, ::1, IPv4's within IPv6, fe80::/10, groups. */
+/*
+ * Returns whether an address is never forwarded: ::/64 (including ::, ::1 and IPv4-mapped addresses),
+ * fe80::/10, or multicast.
+ */
 TRIVIUM_INLINE int ipv6_is_confined(const struct in6_addr *address)
 {
 	if (ipv6_is_group(address))
@@ -40,13 +43,16 @@ TRIVIUM_INLINE int ipv6_is_confined(const struct in6_addr *address)
 	return !address->in6_u.u6_addr32[0] && !address->in6_u.u6_addr32[1];
 }
 
-/* Whether an IPv4 header stands there, as far as its first 20 bytes tell. */
+/* Returns whether the first 20 bytes are an IPv4 header. */
 TRIVIUM_INLINE int ipv4_stands(struct iphdr *ip, void *end)
 {
 	return (void *)(ip + 1) <= end && ip->version == 4 && ip->ihl >= 5;
 }
 
-/* The length of a packet whose header has no options; 0: more than came, or the checksum is wrong. */
+/*
+ * Returns the length of a packet whose header has no options. Returns 0 if the length exceeds the frame or
+ * the header checksum is wrong.
+ */
 TRIVIUM_INLINE __u32 ipv4_length(struct iphdr *ip, __u32 left)
 {
 	__u32 *words = (__u32 *)ip, total = bpf_ntohs(ip->tot_len);
@@ -60,7 +66,10 @@ TRIVIUM_INLINE __u32 ipv4_length(struct iphdr *ip, __u32 left)
 	return fold(sum) == 0xffff ? total : 0;
 }
 
-/* The length of an IPv6 packet with its header; 0: no header stands there, or it says more than came. */
+/*
+ * Returns the length of an IPv6 packet with its header. Returns 0 if there is no header or the length exceeds
+ * the frame.
+ */
 TRIVIUM_INLINE __u32 ipv6_length(struct ipv6hdr *ip, void *end, __u32 left)
 {
 	__u32 total;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The members of the kernel's own structures that tracing programs read. libbpf corrects the
- * offsets for the kernel that it loads into; nothing else of these structures is known here.
+ * Members of kernel structures that tracing programs read. libbpf relocates the offsets for the kernel that
+ * loads the program. Other members are not declared here.
  */
 #ifndef KERNEL_TYPES_H
 #define KERNEL_TYPES_H

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Checksums that a sender left to its device (a veth's has none): what bears only the sum of the
- * pseudo-header must be completed before it leaves by another device, which the hook cannot.
+ * Detection of partial checksums, which a sender has left to its device (a veth completes none). Such a
+ * checksum holds only the sum of the pseudo-header. It must be completed before the packet leaves by another
+ * device, which the hook cannot do.
  */
 #ifndef PARTIAL_CHECKSUM_H
 #define PARTIAL_CHECKSUM_H
 
 #include "trivium_headers.h"
 
-/* The sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1), not complemented. */
+/*
+ * Folds a 64-bit sum to 16 bits, for the sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section
+ * 8.1). The result is not complemented.
+ */
 TRIVIUM_INLINE __u16 fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -18,7 +22,7 @@ TRIVIUM_INLINE __u16 fold(__u64 sum)
 	return sum;
 }
 
-/* Whether the checksum at this place holds no more than the pseudo-header's sum. */
+/* Returns whether the checksum in a transport header equals the sum of the pseudo-header. */
 TRIVIUM_INLINE int bare_sum(void *l4, void *end, __u8 protocol, __u64 sum)
 {
 	__be16 *check = l4 + (protocol == IPPROTO_TCP ? 16 : 6);
@@ -29,8 +33,8 @@ TRIVIUM_INLINE int bare_sum(void *l4, void *end, __u8 protocol, __u64 sum)
 }
 
 /*
- * Whether a sender may have left the checksum of this frame to others. What cannot be read is for
- * others to look at: the worker, or the kernel's stack.
+ * Returns whether the checksum of a frame may be partial. Frames that cannot be read return 1, so that the
+ * worker or the kernel's stack examines them.
  */
 TRIVIUM_INLINE int is_partial(void *at, void *end, __be16 ethertype)
 {
@@ -46,7 +50,7 @@ TRIVIUM_INLINE int is_partial(void *at, void *end, __be16 ethertype)
 		protocol = ip->protocol;
 		if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
 			return 0;
-		/* The kernel completes what it fragments. */
+		/* The kernel completes the checksum of packets that it fragments. */
 		if (ip->frag_off & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_FRAGMENT_OFFSET))
 			return 0;
 		if (ip->ihl != 5)
@@ -72,7 +76,7 @@ TRIVIUM_INLINE int is_partial(void *at, void *end, __be16 ethertype)
 		sum += bpf_htons(protocol) + ip->payload_len;
 		return bare_sum(ip + 1, end, protocol, sum);
 	}
-	/* Behind another tag. */
+	/* Frames with another tag return 1. */
 	return is_vlan(ethertype);
 }
 

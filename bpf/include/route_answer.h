@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Routes of a virtual router answered right here: what goes to a neighbour that is known, by a device
- * that takes redirected frames, leaves as the worker would send it. The tables are the worker's own
- * writer's (crates/router/src/mirror.rs), who writes nothing that can be reached from here but single
- * words. Everything else goes up: no route, one that refuses, addresses yet to be found, frames that
- * are too long, way out by the interface that it came by. So do tags (route_tags.h) but those of VLANs
- * that are interfaces. What comes from where its source is not is dropped, where that is asked.
+ * Routing of a virtual router in the hook. Packets to a known neighbour, by a device that accepts redirected
+ * frames, leave as the worker would send them. The worker's writer (crates/router/src/mirror.rs) owns the
+ * tables. It changes data that the hook can reach only by single words.
+ *
+ * These packets go to the worker:
+ *
+ * - packets without a route, or with a route that refuses
+ * - packets to a neighbour that is not resolved
+ * - packets that are too long, or would leave by the receiving interface
+ * - tagged packets (route_tags.h), except those of VLANs that are interfaces
+ *
+ * Packets that fail the reverse path check are dropped, where the check is configured.
  */
 #ifndef ROUTE_ANSWER_H
 #define ROUTE_ANSWER_H
@@ -63,7 +69,10 @@ struct {
 	__type(value, struct route_switch);
 } route_switch SEC(".maps");
 
-/* route.neighbours for one CPU after the other: mapped, so that all of them are read at once. */
+/*
+ * Counts of packets sent to neighbours: route.neighbours entries for each CPU. The map is mapped, so user
+ * space reads all counts at once.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -86,7 +95,7 @@ struct {
 	__type(value, struct route_count);
 } route_counts SEC(".maps");
 
-/* What is read of a frame for its flow's hash: on the stack there is no room for it. */
+/* Fields read from a frame for its flow hash. The stack has no space for them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -96,13 +105,13 @@ struct {
 
 const volatile __u64 route_link_secrets[ROUTE_LINK_SECRETS] SEC(".rodata.links") = {};
 
-/* The frame is the worker's. */
+/* The frame goes to the worker. */
 #define ROUTE_UP (-1)
 
 #define ROUTE_STRIDE 6
 #define ROUTE_NODE_WORDS 3
 
-/* Set bits up to and with the slot's, of 64: BPF has no instruction for it. */
+/* Returns the number of set bits up to and including the slot's, of 64. BPF has no instruction for it. */
 TRIVIUM_INLINE __u32 route_rank(__u64 bits, __u32 slot)
 {
 	bits <<= 63 - slot;
@@ -113,8 +122,8 @@ TRIVIUM_INLINE __u32 route_rank(__u64 bits, __u32 slot)
 }
 
 /*
- * The number of the path of an address, its first bit highest; 0: none. Each load's place comes from
- * the one before it, so none is made too early.
+ * Returns the path number of an address, or 0 for none. The first bit of the address is the highest. The
+ * index of each load depends on the load before it, so no load is made too early.
  */
 TRIVIUM_INLINE __u32 route_find(__u64 *words, __u32 mask, __u64 high, __u64 low, const int root,
 				const int steps)
@@ -146,7 +155,10 @@ TRIVIUM_INLINE __u32 route_find(__u64 *words, __u32 mask, __u64 high, __u64 low,
 	return hop ? hop : ROUTE_WORD(words[0]);
 }
 
-/* The way of a group that the frame's flow takes, as the worker's (crates/router/src/buckets.rs). */
+/*
+ * Returns the next hop of a group that the frame's flow takes. The worker makes the same choice
+ * (crates/router/src/buckets.rs).
+ */
 static __attribute__((noinline)) __u32 route_way(struct xdp_md *ctx, __u32 group)
 {
 	struct route_group *ways = bpf_map_lookup_elem(&route_groups, &group);
@@ -171,8 +183,8 @@ TRIVIUM_INLINE __u32 route_link_spread(__u32 half)
 }
 
 /*
- * The two places of an address behind a device, as crates/router/src/link_hash.rs has them. By itself, for the sake of
- * its caller's stack.
+ * Returns the two places of an address behind a device, as in crates/router/src/link_hash.rs. The function is
+ * not inlined, to save stack in its caller.
  */
 static __attribute__((noinline)) __u64 route_link_hash(__u32 device, __u64 high, __u64 low)
 {
@@ -186,7 +198,7 @@ static __attribute__((noinline)) __u64 route_link_hash(__u32 device, __u64 high,
 	return (__u64)route_link_spread(first >> 32) << 32 | route_link_spread(second >> 32);
 }
 
-/* The number of an address behind a device; 0: it is not known there. */
+/* Returns the neighbour number of an address behind a device, or 0 if the address is unknown. */
 TRIVIUM_INLINE __u32 route_on_link(__u32 device, __u64 high, __u64 low)
 {
 	__u64 hash = route_link_hash(device, high, low);
@@ -213,7 +225,7 @@ TRIVIUM_INLINE __u32 route_on_link(__u32 device, __u64 high, __u64 low)
 	return 0;
 }
 
-/* A packet for a neighbour, of so many bytes without tags, as received and as sent. */
+/* Counts a packet to a neighbour. `length` is in bytes without tags. */
 TRIVIUM_INLINE void route_counted(__u32 number, __u32 port, __u32 length, int tagged, __u32 vlan)
 {
 	__u32 at = bpf_get_smp_processor_id() * route.neighbours + number, own = route.port;
@@ -235,15 +247,18 @@ TRIVIUM_INLINE void route_counted(__u32 number, __u32 port, __u32 length, int ta
 	}
 }
 
-/* What is known of a packet that is to be routed. */
+/* State of a packet that is to be routed. */
 struct route_packet {
-	__u64 high, low; /* its destination, as an IPv6 address */
-	__u32 length;    /* by its header */
-	__u32 interface; /* by which it came */
+	__u64 high, low; /* destination, as an IPv6 address */
+	__u32 length;    /* length in bytes, from the IP header */
+	__u32 interface; /* number of the receiving interface */
 	int v4, tagged;
 };
 
-/* Sends the frame to a neighbour, or to its own destination where that is on the link; or ROUTE_UP or ROUTE_WAITS, as it was. */
+/*
+ * Sends the frame to a neighbour, or to the destination itself if it is on the link. Otherwise returns
+ * ROUTE_UP or ROUTE_WAITS.
+ */
 TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, const struct route_packet *packet)
 {
 	struct route_neighbour *neighbour = bpf_map_lookup_elem(&route_nexthops, &number);
@@ -281,7 +296,7 @@ TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, const struct rou
 		return ROUTE_UP;
 	if (!(from & ROUTE_TAKES_MULTI) && length != ctx->data_end - ctx->data)
 		return ROUTE_UP;
-	/* The device may have gone a moment ago. */
+	/* The device may have been deleted meanwhile. */
 	if (bpf_redirect_map(&route_devices, port, XDP_PASS) != XDP_REDIRECT)
 		return ROUTE_UP;
 	if (route.present & ROUTE_ORDERED) {
@@ -305,7 +320,7 @@ TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, const struct rou
 	return XDP_REDIRECT;
 }
 
-/* The number of the path of an IPv6 address; 0: none. */
+/* Returns the path number of an IPv6 address, or 0 for none. */
 TRIVIUM_INLINE __u32 route_find6(const struct in6_addr *address, __u64 *high, __u64 *low)
 {
 	__u32 zero = 0;
@@ -316,7 +331,10 @@ TRIVIUM_INLINE __u32 route_find6(const struct in6_addr *address, __u64 *high, __
 	return trie ? route_find(trie->words, route.words6, *high, *low, ROUTE_ROOT6, 19) : 0;
 }
 
-/* The same of an IPv4 address, which stands there as an IPv6 address (RFC 4291, 2.5.5.2): so links know it. */
+/*
+ * Like route_find6(), for an IPv4 address. Sets `high` and `low` to the IPv4-mapped IPv6 address (RFC 4291,
+ * 2.5.5.2), by which route_links is searched.
+ */
 TRIVIUM_INLINE __u32 route_find4(__be32 address, __u64 *high, __u64 *low)
 {
 	__u64 number = bpf_ntohl(address);
@@ -331,8 +349,8 @@ TRIVIUM_INLINE __u32 route_find4(__be32 address, __u64 *high, __u64 *low)
 enum route_back { ROUTE_BACK, ROUTE_NOT_BACK, ROUTE_BACK_UNKNOWN };
 
 /*
- * Whether a route leads to the source of a packet behind so many bytes, by this interface where that is
- * asked (crates/router/src/reverse.rs).
+ * Returns whether a route leads to the source of a packet, and in strict mode out of this interface
+ * (crates/router/src/reverse.rs).
  */
 static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, __u32 interface, int v4,
 							    int tagged)
@@ -372,7 +390,7 @@ static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, 
 			return ROUTE_BACK_UNKNOWN;
 		return (ROUTE_WORD(neighbour->place) & 0xffff) == interface ? ROUTE_BACK : ROUTE_NOT_BACK;
 	case ROUTE_PATH_GROUP:
-		/* Which interfaces its ways have, the worker knows. */
+		/* Only the worker knows the interfaces of a group's next hops. */
 		return route.sources == ROUTE_SOURCES_LOOSE ? ROUTE_BACK : ROUTE_BACK_UNKNOWN;
 	case ROUTE_PATH_BLACKHOLE:
 		return ROUTE_NOT_BACK;
@@ -382,8 +400,8 @@ static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, 
 }
 
 /*
- * A verdict, ROUTE_UP, or ROUTE_WAITS. The frame has a whole IP header, whose addresses and hop limit are fit to go on, or
- * the tag of a VLAN that is an interface.
+ * Routes a frame. Returns a verdict, ROUTE_UP, or ROUTE_WAITS. The frame has either a complete IP header with
+ * addresses and a hop limit that may be forwarded, or the tag of a VLAN that is an interface.
  */
 static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a virtual router's port asks of a packet before it is routed: whether it is for the router, and
- * whether it is forwarded as it is. What to make of one that is not is the caller's.
+ * Checks of a packet on a virtual router's port: whether the packet is for the router, and whether it may be
+ * forwarded as it is. The caller decides on packets that fail.
  */
 #ifndef ROUTE_CHECKS_H
 #define ROUTE_CHECKS_H
@@ -13,10 +13,13 @@
 
 const volatile struct route_conf route SEC(".rodata.route") = {};
 
-/* A word that its writer may be changing. */
+/* Reads a word that its writer may be changing. */
 #define ROUTE_WORD(place) (*(volatile __u64 *)&(place))
 
-/* The router's own addresses, those of its subnets' broadcasts among them. Its ports share the maps. */
+/*
+ * The router's own addresses, including the broadcast addresses of its subnets. The router's ports share the
+ * maps.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -33,7 +36,7 @@ struct {
 	__type(value, __u32);
 } route_own6 SEC(".maps");
 
-/* IPv4's and IPv6's. */
+/* Bits of the own addresses: entry 0 for IPv4, entry 1 for IPv6. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -42,7 +45,7 @@ struct {
 	__type(value, struct route_own_bits);
 } route_own_bits SEC(".maps");
 
-/* Whether an address of this hash can be one of the router's own. */
+/* Returns whether an address with this hash can be one of the router's own. */
 TRIVIUM_INLINE int route_may_be_own(__u32 family, __u32 hash)
 {
 	struct route_own_bits *bits = bpf_map_lookup_elem(&route_own_bits, &family);
@@ -65,13 +68,19 @@ TRIVIUM_INLINE int route_is_own6(struct in6_addr *address)
 	return route_may_be_own(1, mixed >> 48) && bpf_map_lookup_elem(&route_own6, address);
 }
 
-/* 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6 (RFC 9568 section 7.3), first octet lowest. */
+/*
+ * VRRP addresses: 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6 (RFC 9568 section 7.3), first octet
+ * lowest.
+ */
 #define VRRP_MAC 0x00005e0000ULL
 #define VRRP_MAC_IPV4 (VRRP_MAC | 1ULL << 32)
 #define VRRP_MAC_IPV6 (VRRP_MAC | 2ULL << 32)
 #define VRRP_MAC_MASK 0xffffffffffULL
 
-/* Whether the frame is for an interface: by its own address, or by VRRP's for the packet's family. */
+/*
+ * Returns whether the frame is for an interface, by the interface's address or by a VRRP address of the
+ * packet's family.
+ */
 TRIVIUM_INLINE int route_is_for(struct ethhdr *ethernet, __u64 mac, int v4)
 {
 	__u64 to = *(__u64 *)ethernet->h_dest & MAC_MASK;
@@ -81,7 +90,10 @@ TRIVIUM_INLINE int route_is_for(struct ethhdr *ethernet, __u64 mac, int v4)
 	return route.vrrp && (to & VRRP_MAC_MASK) == (v4 ? VRRP_MAC_IPV4 : VRRP_MAC_IPV6);
 }
 
-/* Both tell the counter of the reason why a packet is the kernel's, or NOT_THE_KERNELS. */
+/*
+ * Returns the counter of the reason why an IPv4 packet belongs to the kernel, or NOT_THE_KERNELS.
+ * route_ipv6() does so for IPv6.
+ */
 TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 {
 	__be32 destination;
@@ -97,7 +109,10 @@ TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 		return TRIVIUM_COUNT_ROUTE_OPTIONS;
 	if (ipv4_is_confined(ip->saddr) || ipv4_is_confined(destination))
 		return TRIVIUM_COUNT_ROUTE_ADDRESS;
-	/* As if the router itself had sent it: the kernel drops it, unless it is told to accept that. */
+	/*
+	 * The source is the router itself. The kernel drops such a packet, unless it is configured to accept
+	 * it.
+	 */
 	if (route_is_own4(ip->saddr))
 		return TRIVIUM_COUNT_ROUTE_ADDRESS;
 	return ip->ttl <= 1 ? TRIVIUM_COUNT_ROUTE_TTL : NOT_THE_KERNELS;
@@ -114,7 +129,10 @@ TRIVIUM_INLINE int route_ipv6(struct ipv6hdr *ip, void *end, __u32 left)
 		return TRIVIUM_COUNT_PASSED_GROUP;
 	if (route_is_own6(&destination))
 		return TRIVIUM_COUNT_PASSED_LOCAL6;
-	/* Every router on the way looks at this one; the others are for those that the packet is for. */
+	/*
+	 * Every router on the path examines a hop-by-hop header. Other extension headers concern only the
+	 * destination.
+	 */
 	if (ip->nexthdr == IPPROTO_HOPOPTS)
 		return TRIVIUM_COUNT_ROUTE_OPTIONS;
 	if (ipv6_is_confined(&ip->saddr) || ipv6_is_confined(&destination))

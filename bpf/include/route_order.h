@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The order of the frames of a virtual router's port. Every frame that goes up is numbered
- * (stage_bridge.h), and the bucket of its two IP addresses remembers the number. A frame is answered in
- * the hook only when all frames of its bucket that went up have left: so none of a flow overtakes
- * another when the flow changes from the worker to the hook, as it does behind an upgrade, at the end
- * of a capture, or when a neighbour becomes known.
+ * Frame order of a virtual router's port. Every frame for the worker is numbered (stage_bridge.h), and the
+ * bucket of its two IP addresses stores the number. The hook forwards a frame only when all frames of its
+ * bucket that went to the worker have left. No frame therefore overtakes another of its flow when the flow
+ * moves from the worker to the hook. Flows move after an upgrade, at the end of a capture, or when a
+ * neighbour is resolved.
  */
 #ifndef ROUTE_ORDER_H
 #define ROUTE_ORDER_H
@@ -12,12 +12,15 @@
 #include "route_tags.h"
 #include "stage_bridge.h"
 
-/* What route_order_check() says of a frame: XDP_DROP, or one of these. */
+/* Results of route_order_check() other than XDP_DROP. */
 #define ROUTE_SETTLED (-2)
-/* It goes up for the sake of its order alone. */
+/* The frame goes to the worker only because earlier frames of its bucket are pending. */
 #define ROUTE_WAITS BRIDGE_WAITS
 
-/* A number for a frame's IP addresses, behind one tag or none; 0 for a frame without addresses. */
+/*
+ * Returns a number for a frame's IP addresses, behind at most one tag. Returns 0 for a frame without
+ * addresses.
+ */
 static __attribute__((noinline)) __u64 route_addresses(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *header;
@@ -59,10 +62,10 @@ static __attribute__((noinline)) __u64 route_addresses(struct xdp_md *ctx)
 	return 0;
 }
 
-/* Where the number of the last frame that went up with these addresses is kept. */
+/* Returns the place where the number of the last frame for the worker with these addresses is stored. */
 TRIVIUM_INLINE __u32 *route_bucket(struct xdp_md *ctx, __u32 queue)
 {
-	/* Senders do not know the factor, and cannot choose whose bucket they share. */
+	/* Senders do not know the factor, and cannot choose a bucket to share. */
 	__u64 factor = (ROUTE_MIX ^ (__u64)route.seed << 16) | 1;
 	__u32 bucket = route_addresses(ctx) * factor >> 52;
 	__u32 line = queue * BRIDGE_BUCKET_LINES + bucket / BRIDGE_BUCKETS_OF_LINE;
@@ -71,13 +74,16 @@ TRIVIUM_INLINE __u32 *route_bucket(struct xdp_md *ctx, __u32 queue)
 	return flows ? &flows->last[bucket % BRIDGE_BUCKETS_OF_LINE] : 0;
 }
 
-/* Whether a frame that could be answered here may be: ROUTE_SETTLED, ROUTE_WAITS or XDP_DROP. */
+/* Returns ROUTE_SETTLED if the hook may forward the frame, or ROUTE_WAITS or XDP_DROP. */
 static __attribute__((noinline)) int route_order_check(struct xdp_md *ctx)
 {
 	__u32 queue = ctx->rx_queue_index, *bucket;
 	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
 
-	/* Nothing goes up of a queue that nobody serves. Mostly nothing of the queue is under way at all. */
+	/*
+	 * Frames of a queue without order state never go to a worker. In most cases no frame of the queue is
+	 * pending.
+	 */
 	if (!order || *(volatile __u64 *)&order->done == order->sent)
 		return ROUTE_SETTLED;
 	bucket = route_bucket(ctx, queue);
@@ -89,7 +95,7 @@ static __attribute__((noinline)) int route_order_check(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* Numbers a frame that goes up, if it has room for the number. */
+/* Numbers a frame for the worker, if the frame has space for the number. */
 static __attribute__((noinline)) int route_numbered(struct xdp_md *ctx, int why)
 {
 	__u32 queue = ctx->rx_queue_index;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tags of VLANs that are a virtual router's interfaces. What is answered here among their frames is what
- * would be without the tag; everything else is the worker's, the kernel's part included, which goes by
- * the VLAN's own device.
+ * Tags of VLANs that are interfaces of a virtual router. The hook routes tagged packets that it would route
+ * without the tag. All other frames of these VLANs go to the worker. This includes the kernel's share, which
+ * the worker sends by the VLAN's own device.
  */
 #ifndef ROUTE_TAGS_H
 #define ROUTE_TAGS_H
 
 #include "route_checks.h"
 
-/* The port's VLANs that are interfaces: read where ROUTE_HAS_VLANS says so. */
+/* VLANs of the port that are interfaces. Read where ROUTE_HAS_VLANS is set. */
 const volatile __u16 route_vlans[ROUTE_VLANS] SEC(".rodata.vlans") = {};
 
-/* The router's interfaces by their numbers. */
+/* The router's interfaces by number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -24,13 +24,13 @@ struct {
 #define ROUTE_NOWHERE 0xffffffff
 #define ROUTE_TAG_BYTES 4
 
-/* A tagged frame's EtherType, its tag, and the packet's. */
+/* A tagged frame: the Ethernet header, the tag, and the EtherType of the packet. */
 struct route_tagged {
 	struct ethhdr ethernet;
 	struct vlan_tag tag;
 };
 
-/* What stands for the VLAN of the outer tag in route_vlans. */
+/* Returns the entry of route_vlans for the VLAN of the outer tag. */
 TRIVIUM_INLINE __u32 route_vlan(struct ethhdr *ethernet, void *end)
 {
 	struct route_tagged *frame = (void *)ethernet;
@@ -43,7 +43,10 @@ TRIVIUM_INLINE __u32 route_vlan(struct ethhdr *ethernet, void *end)
 	return route_vlans[bpf_ntohs(frame->tag.control) & (ROUTE_VLANS - 1)];
 }
 
-/* The interface that a tagged frame came by, if it is to be routed as it is; or ROUTE_NOWHERE. */
+/*
+ * Returns the interface that received a tagged frame, if the packet may be routed as it is. Returns
+ * ROUTE_NOWHERE otherwise.
+ */
 static __attribute__((noinline)) __u32 route_arrival(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -55,12 +58,12 @@ static __attribute__((noinline)) __u32 route_arrival(struct xdp_md *ctx)
 
 	if ((void *)(frame + 1) > end || frame->ethernet.h_proto != bpf_htons(ETH_P_8021Q))
 		return ROUTE_NOWHERE;
-	/* 0 and ROUTE_VLAN_UP are the numbers of none. */
+	/* No interface has the numbers that 0 and ROUTE_VLAN_UP give. */
 	number = route_vlan(&frame->ethernet, end) - 1;
 	own = bpf_map_lookup_elem(&route_outputs, &number);
 	if (!own)
 		return ROUTE_NOWHERE;
-	/* The number may be another interface's by now, or none's. */
+	/* The number may belong to another interface by now, or to none. */
 	from = ROUTE_WORD(own->from);
 	if ((ROUTE_WORD(own->where) >> ROUTE_WHERE_PORT & ROUTE_PORT) != route.port ||
 	    from >> ROUTE_TAG != (bpf_ntohs(frame->tag.control) & (ROUTE_VLANS - 1)))
@@ -75,8 +78,8 @@ static __attribute__((noinline)) __u32 route_arrival(struct xdp_md *ctx)
 }
 
 /*
- * Makes the tag that of a VLAN, 0: none, with priority 0 as the worker's. Addresses are not kept. False
- * where there is no room: the frame is as it was.
+ * Sets the VLAN of the tag, with priority 0 as the worker does. VLAN 0 removes the tag. The addresses are not
+ * kept. Returns 0 where there is no space, and leaves the frame unchanged.
  */
 TRIVIUM_INLINE int route_retag(struct xdp_md *ctx, int tagged, __u32 vlan)
 {
@@ -90,7 +93,7 @@ TRIVIUM_INLINE int route_retag(struct xdp_md *ctx, int tagged, __u32 vlan)
 	frame = (void *)(long)ctx->data;
 	if ((void *)(frame + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	/* The packet's EtherType stands where it stood. */
+	/* The EtherType of the packet is already in place. */
 	frame->ethernet.h_proto = bpf_htons(ETH_P_8021Q);
 	frame->tag.control = bpf_htons(vlan);
 	return 1;

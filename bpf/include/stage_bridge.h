@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The stage of a bridged port: a frame from a station that is known here, to a station that is
- * known elsewhere, goes straight to that one's device. Everything else goes up to the worker,
- * which learns, floods and judges; user space puts into the table what it has learned.
+ * The stage of a bridged port. A frame from a known station to a known station on another port is redirected
+ * to the device of that port. All other frames go to the worker, which learns, floods and decides. User space
+ * writes the stations that it has learned to the table.
  *
- * Order. Every frame that goes up is numbered per queue, and its flow's bucket remembers the number.
- * A flow's next frame is answered here only when the worker has said that all up to that number
- * have left: so no frame overtakes one that went the other way. Without a socket nothing can be
- * under way.
+ * Order: every frame for the worker is numbered per queue, and the bucket of its flow stores the number. The
+ * hook forwards a later frame of the flow only when the worker has reported that all frames up to that number
+ * have left. No frame therefore overtakes an earlier one on the other path. Without a socket no frame can be
+ * pending.
  *
- * Agreement. A frame whose source is known on another port removes that station here at once: its
- * frames are the worker's until user space puts it back. User space takes stations out by writing
- * 0 over the key, and a slot's place is read between two looks at the key.
+ * Consistency: a frame whose source is known on another port removes that station from the table at once.
+ * Frames of the station then go to the worker until user space inserts the station again. User space removes
+ * a station by writing 0 to the key. The hook reads the place of a slot between two reads of the key.
  */
 #ifndef TRIVIUM_STAGE_BRIDGE_H
 #define TRIVIUM_STAGE_BRIDGE_H
@@ -30,7 +30,7 @@ struct {
 	__type(value, struct bridge_line);
 } bridge_table SEC(".maps");
 
-/* One per queue. */
+/* Order state, one entry per queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -39,7 +39,7 @@ struct {
 	__type(value, struct bridge_order);
 } bridge_orders SEC(".maps");
 
-/* BRIDGE_BUCKET_LINES per queue. */
+/* Buckets of flows, BRIDGE_BUCKET_LINES entries per queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -83,7 +83,7 @@ TRIVIUM_INLINE struct bridge_station *bridge_find(__u64 key)
 	return 0;
 }
 
-/* Reads where a station is; false when it went away meanwhile. */
+/* Reads the place of a station. Returns 0 when the station was removed meanwhile. */
 TRIVIUM_INLINE int bridge_where(struct bridge_station *station, __u64 key, __u32 *where)
 {
 	*where = *(volatile __u32 *)&station->where;
@@ -101,7 +101,7 @@ TRIVIUM_INLINE __u32 *bridge_bucket(__u32 queue, __u64 from, __u64 to)
 	return flows ? &flows->last[bucket % BRIDGE_BUCKETS_OF_LINE] : 0;
 }
 
-/* Whether all that went up of this flow has left, or can never leave. */
+/* Returns whether all frames of the flow that went to the worker have left, or can never leave. */
 TRIVIUM_INLINE int bridge_settled(const struct bridge_order *order, __u32 last, __u32 queue)
 {
 	__u32 done = *(volatile __u64 *)&order->done;
@@ -126,7 +126,7 @@ TRIVIUM_INLINE void bridge_counted(__u32 port, __u32 length, int received)
 	}
 }
 
-/* Takes the tag off, or puts one on. The addresses move along. */
+/* Removes the VLAN tag, or adds one. The addresses move along. */
 TRIVIUM_INLINE int bridge_retag(struct xdp_md *ctx, int tag, __u16 vid)
 {
 	__u8 addresses[12];
@@ -150,15 +150,15 @@ TRIVIUM_INLINE int bridge_retag(struct xdp_md *ctx, int tag, __u16 vid)
 	return 1;
 }
 
-/* What the stage says of a frame: a verdict, or that it goes up, perhaps with its number. */
+/* Results of the stage other than a verdict: the frame goes to the worker, without or with its number. */
 #define BRIDGE_UP (-1)
 #define BRIDGE_NUMBERED (-2)
-/* It goes up for the sake of its order alone. */
+/* The frame goes to the worker only because earlier frames of its flow are pending. */
 #define BRIDGE_WAITS (-3)
 
 /*
- * Where a frame from one station to another leaves, by what is known of both: the destination's `where`,
- * which is not 0; 0: the worker has to see it. `bare`: its length without a tag.
+ * Returns the place of the destination if both stations are known and the frame may be forwarded. Returns 0
+ * if the frame must go to the worker. `bare` is the length of the frame without a tag.
  */
 TRIVIUM_INLINE __u32 bridge_way(const struct bridge_order *order, __u64 from, __u64 to, __u32 bare)
 {
@@ -169,7 +169,7 @@ TRIVIUM_INLINE __u32 bridge_way(const struct bridge_order *order, __u64 from, __
 	if (!source || !bridge_where(source, from, &from_where))
 		return 0;
 	if ((from_where & BRIDGE_PORT) != bridge.port) {
-		/* It has moved, and the worker is about to learn that. */
+		/* The station has moved, and the worker will learn its new port. */
 		if (bridge.learning && !(from_where & BRIDGE_STATIC))
 			__sync_val_compare_and_swap(&source->key, from, 0);
 		return 0;
@@ -189,7 +189,10 @@ TRIVIUM_INLINE __u32 bridge_way(const struct bridge_order *order, __u64 from, __
 	return to_where;
 }
 
-/* Sends a frame where bridge_way() says, tagged as it is to leave there. `sent` counts it. */
+/*
+ * Sends a frame to the place that bridge_way() returned, tagged as required there. Increments the counter
+ * `sent`.
+ */
 TRIVIUM_INLINE int bridge_send(struct xdp_md *ctx, __u32 to_where, int tagged, __u16 vid, __u32 length,
 			       enum trivium_counter sent)
 {
@@ -203,7 +206,7 @@ TRIVIUM_INLINE int bridge_send(struct xdp_md *ctx, __u32 to_where, int tagged, _
 		}
 		length += leaves_tagged ? TAG_BYTES : -TAG_BYTES;
 	}
-	/* The device may have gone a moment ago: then nobody is there to take it. */
+	/* The redirect fails when the device was deleted meanwhile. */
 	verdict = bpf_redirect_map(&bridge_devices, to_where & BRIDGE_PORT, XDP_DROP);
 	if (verdict == XDP_REDIRECT) {
 		bridge_counted(to_where & BRIDGE_PORT, length, 0);
@@ -214,7 +217,7 @@ TRIVIUM_INLINE int bridge_send(struct xdp_md *ctx, __u32 to_where, int tagged, _
 	return verdict;
 }
 
-/* Whether frames with this tag are not the worker's alone. */
+/* Returns whether the hook forwards frames with this tag. */
 TRIVIUM_INLINE int bridge_takes_tag(__u16 vid)
 {
 	return bridge.tagged != BRIDGE_TAGS_NONE && vid &&
@@ -242,7 +245,7 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	if (ethertype == bpf_htons(ETH_P_8021AD))
 		return BRIDGE_UP;
 	if (tagged) {
-		/* `tag` begins at the tag's ethertype: its second half is the control information. */
+		/* `tag` begins at the tag's EtherType, so its second half is the TCI. */
 		vid = bpf_ntohs(tag->ethertype) & 0xfff;
 		if (!bridge_takes_tag(vid))
 			return BRIDGE_UP;
@@ -259,7 +262,10 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	to_where = bridge_way(order, from, to, length - (tagged ? TAG_BYTES : 0));
 	if (!to_where)
 		return BRIDGE_UP;
-	/* While nobody is there to complete it: one complete checksum in 65,536 looks like an open one. */
+	/*
+	 * With a socket, the worker completes the checksum. One complete checksum in 65,536 looks like a
+	 * partial one.
+	 */
 	if (bridge.partial && is_partial(payload, end, ethertype) && bpf_map_lookup_elem(&xsks, &queue))
 		return BRIDGE_UP;
 	if (!bridge_settled(order, **bucket, queue)) {
@@ -272,8 +278,8 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 }
 
 /*
- * Numbers a frame that goes up, right in front of it; false where there is no room, and the frame goes
- * without. Metadata that a user's program has left gives way.
+ * Numbers a frame for the worker by a mark right in front of it. Returns 0 where there is no space, and the
+ * frame has no mark. The mark replaces metadata of a custom program.
  */
 TRIVIUM_INLINE int bridge_mark(struct xdp_md *ctx, struct bridge_order *order, __u32 *bucket)
 {
@@ -293,25 +299,27 @@ TRIVIUM_INLINE int bridge_mark(struct xdp_md *ctx, struct bridge_order *order, _
 	return 1;
 }
 
-/* Sends a frame up, for its order alone (BRIDGE_WAITS) or because the worker has to know it. */
+/*
+ * Numbers a frame for the worker. `why` is BRIDGE_WAITS if the frame goes to the worker only for its order.
+ */
 TRIVIUM_INLINE int bridge_up(struct xdp_md *ctx, struct bridge_order *order, __u32 *bucket, int why)
 {
 	if (!bridge_mark(ctx, order, bucket))
 		return BRIDGE_UP;
-	/* What has no number is not told to have left: to hold its flow would not help. */
+	/* The departure of a frame without a number is not reported, so holding its flow would not help. */
 	if (why == BRIDGE_WAITS)
 		order->waiting += 1;
 	return BRIDGE_NUMBERED;
 }
 
-/* With `up` the frame is the worker's whatever is known. */
+/* Runs the bridge stage. With `up` the frame goes to the worker in any case. */
 TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx, int up)
 {
 	__u32 queue = ctx->rx_queue_index, *bucket = 0;
 	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
 	int verdict;
 
-	/* A queue that nobody serves: steer follows when_down. */
+	/* The queue has no order state, so no worker serves it. Steer applies when_down. */
 	if (!order)
 		return BRIDGE_UP;
 	verdict = bridge_answer(ctx, order, &bucket, up);

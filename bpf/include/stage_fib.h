@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The stage of a port that is in the kernel's own routing: what the kernel would forward without
- * further ado leaves from here, by the kernel's tables of routes and neighbours, with the same
- * bytes. Everything else goes on to the stack as it came: what is for this host, what must be
- * answered (expired, too long, unreachable), fragments, options, tags, what is malformed.
+ * The stage of a port with kernel routing. Packets that the kernel would forward without special treatment
+ * leave from the hook, by the kernel's routes and neighbours, with the bytes that the kernel would send. All
+ * other packets go to the stack unchanged: packets for this host, packets that need an answer (expired, too
+ * long, unreachable), fragments, options, tags, and malformed packets.
  *
- * The stack's other hands on a forwarded packet are missed: netfilter, IPsec policies, tc. Its
- * checks of addresses and checksums are made here, or sent to it.
+ * Other processing of the stack does not apply to packets that the hook forwards: netfilter, IPsec policies,
+ * tc. The stack's checks of addresses and checksums are made here, or the packet is left to the stack.
  */
 #ifndef TRIVIUM_STAGE_FIB_H
 #define TRIVIUM_STAGE_FIB_H
@@ -19,7 +19,7 @@
 
 const volatile struct fib_conf fib SEC(".rodata.fib") = {};
 
-/* Devices that take redirected frames, by their index: see FIB_MULTI_BUFFER. */
+/* Devices that accept redirected frames, by index: see FIB_MULTI_BUFFER. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 2 * FIB_DEVICES);
@@ -28,8 +28,8 @@ struct {
 } fib_devices SEC(".maps");
 
 /*
- * What this port gave to each of them, if its index is small, as nearly all are: a look-up without
- * a hash.
+ * Counts of this port's packets by output device, for devices with a small index, as nearly all have. The
+ * lookup needs no hash.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -38,7 +38,7 @@ struct {
 	__type(value, struct fib_count);
 } fib_near_counts SEC(".maps");
 
-/* What it gave to those of larger index; under 0, to those that are gone. */
+/* Counts of this port's packets for devices with a larger index. Key 0 holds the sum of deleted devices. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -50,14 +50,17 @@ struct {
 #define FIB_AF_INET 2
 #define FIB_AF_INET6 10
 
-/* Every IPv4 device carries so much (RFC 791), and every IPv6 device so much (RFC 8200). */
+/* Minimum MTU of every IPv4 device (RFC 791) and every IPv6 device (RFC 8200), in bytes. */
 #define IPV4_MTU_LEAST 68
 #define IPV6_MTU_LEAST 1280
 
-/* A stage of a packet's way here that was passed: not yet a reason. */
+/* The check has passed, and the packet may still be forwarded. */
 #define FIB_ON (-1)
 
-/* Ports as the kernel's rules and multipath see them: first in the header of these. */
+/*
+ * Sets the ports as the kernel's rules and multipath use them. They are first in the header of these
+ * protocols.
+ */
 TRIVIUM_INLINE void fib_ports(struct bpf_fib_lookup *route, void *l4, void *end)
 {
 	__be16 *ports = l4;
@@ -75,7 +78,10 @@ TRIVIUM_INLINE void fib_ports(struct bpf_fib_lookup *route, void *l4, void *end)
 	}
 }
 
-/* Reads an IPv4 header into a question for the kernel's table; FIB_ON, or why it goes to the stack. */
+/*
+ * Fills the parameters of a kernel lookup from an IPv4 header. Returns FIB_ON, or the reason to leave the
+ * packet to the stack.
+ */
 TRIVIUM_INLINE int fib_ipv4(struct bpf_fib_lookup *route, struct iphdr *ip, void *end, __u32 left)
 {
 	__u32 total;
@@ -105,14 +111,14 @@ TRIVIUM_INLINE int fib_ipv4(struct bpf_fib_lookup *route, struct iphdr *ip, void
 	return FIB_ON;
 }
 
-/* The same of an IPv6 header. */
+/* Like fib_ipv4(), for an IPv6 header. */
 TRIVIUM_INLINE int fib_ipv6(struct bpf_fib_lookup *route, struct ipv6hdr *ip, void *end, __u32 left)
 {
 	__u32 total = ipv6_length(ip, end, left);
 
 	if (!total)
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
-	/* The helper cannot be asked about it. */
+	/* The helper takes a length of 16 bits. */
 	if (total > 0xffff)
 		return TRIVIUM_COUNT_FIB_TOO_LONG;
 	if (ipv6_is_group(&ip->daddr))
@@ -144,8 +150,8 @@ TRIVIUM_INLINE int fib_ipv6(struct bpf_fib_lookup *route, struct ipv6hdr *ip, vo
 }
 
 /*
- * Whether the stack may refuse this IPv4 source: its own address, or one whose way back leads
- * elsewhere. Of several ways back one is looked at; the stack looks at all.
+ * Returns whether the stack may refuse this IPv4 source: an address of this host, or an address whose reverse
+ * path leads elsewhere. Only one of several reverse paths is examined, whereas the stack examines all.
  */
 TRIVIUM_INLINE int fib_doubtful(struct xdp_md *ctx, __be32 source, __be32 destination, __u8 tos)
 {
@@ -179,7 +185,10 @@ TRIVIUM_INLINE void fib_counted(__u32 ifindex, __u32 length)
 	counted->bytes += length;
 }
 
-/* Tells the counter; what is not forwarded is as it came. */
+/*
+ * Forwards a packet and returns its counter. A packet that is not forwarded stays unchanged, unless
+ * forwarding fails in its last steps.
+ */
 TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -213,7 +222,7 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 	if (fib.partial && is_partial(ethernet + 1, end, ethernet->h_proto))
 		return TRIVIUM_COUNT_FIB_PARTIAL;
 
-	/* The answer takes the place of the question. */
+	/* The result of the lookup overwrites its parameters. */
 	packet = route.tot_len;
 	if (v4) {
 		source = route.ipv4_src;
@@ -229,11 +238,11 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 		return TRIVIUM_COUNT_FIB_SAME_DEVICE;
 	if (v4 && fib_doubtful(ctx, source, destination, tos))
 		return TRIVIUM_COUNT_FIB_ADDRESS;
-	/* A route may have an MTU of its own, above its device's. */
+	/* A route may have an MTU above that of its device. */
 	mtu = packet;
 	if (packet > (v4 ? IPV4_MTU_LEAST : IPV6_MTU_LEAST)) {
 		code = bpf_check_mtu(ctx, route.ifindex, &mtu, 0, 0);
-		/* Below zero there is no answer: the device went. */
+		/* A negative code means that the device is gone. */
 		if (code)
 			return code < 0 ? TRIVIUM_COUNT_FIB_FAILED : TRIVIUM_COUNT_FIB_TOO_LONG;
 	}

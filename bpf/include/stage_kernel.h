@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a routed port leaves to the kernel. The kernel answers ARP and ND, receives what is sent
- * to its addresses and to groups (OSPF, VRRP, IGMP, LLDP), reassembles, and judges whatever this
- * program cannot read. Everything else is transit and belongs to the router, expired TTLs and
- * IP options included.
+ * The kernel's share of a routed port. The kernel answers ARP and ND, receives packets to its addresses and
+ * multicast (OSPF, VRRP, IGMP, LLDP), reassembles, and handles frames that this program cannot read. All
+ * other packets are transit traffic and belong to the router, including packets with an expired TTL or IP
+ * options.
  */
 #ifndef TRIVIUM_STAGE_KERNEL_H
 #define TRIVIUM_STAGE_KERNEL_H
 
 #include "trivium_headers.h"
 
-/* The frame is not the kernel's. */
+/* The frame does not belong to the kernel. */
 #define NOT_THE_KERNELS (-1)
 
-/* Tells the counter of the reason why the frame is the kernel's, or NOT_THE_KERNELS. */
+/* Returns the counter of the reason why the frame belongs to the kernel, or NOT_THE_KERNELS. */
 TRIVIUM_INLINE int kernel_owns_ipv4(struct frame *frame)
 {
 	struct iphdr *ip = frame->at;
@@ -29,7 +29,7 @@ TRIVIUM_INLINE int kernel_owns_ipv4(struct frame *frame)
 	if (frame->at + header > frame->end || total > frame_left(frame))
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	destination = ip->daddr;
-	/* 224.0.0.0/4 is multicast; 240.0.0.0/4 is reserved and holds the limited broadcast. */
+	/* 224.0.0.0/4 is multicast. 240.0.0.0/4 is reserved and includes the limited broadcast address. */
 	if ((destination & bpf_htonl(0xe0000000)) == bpf_htonl(0xe0000000))
 		return TRIVIUM_COUNT_PASSED_GROUP;
 	if (bpf_map_lookup_elem(&local4, &destination))
@@ -67,7 +67,7 @@ TRIVIUM_INLINE int kernel_owns_ipv6(struct frame *frame)
 
 	if ((void *)(ip + 1) > frame->end || ip->version != 6)
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
-	/* A payload length of 0 means a jumbogram, which is the kernel's to judge. */
+	/* A payload length of 0 means a jumbogram, which is left to the kernel. */
 	if (ip->payload_len == 0 && ip->nexthdr == IPPROTO_HOPOPTS)
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	if (sizeof(*ip) + bpf_ntohs(ip->payload_len) > frame_left(frame))
@@ -75,7 +75,7 @@ TRIVIUM_INLINE int kernel_owns_ipv6(struct frame *frame)
 	destination = ip->daddr;
 	if (destination.in6_u.u6_addr8[0] == 0xff)
 		return TRIVIUM_COUNT_PASSED_GROUP;
-	/* fe80::/10 is never forwarded (RFC 4291 section 2.5.6): ours, or the kernel's to drop. */
+	/* fe80::/10 is never forwarded (RFC 4291 section 2.5.6), so the kernel receives or drops it. */
 	if ((destination.in6_u.u6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
 		return TRIVIUM_COUNT_PASSED_LOCAL6;
 	if (bpf_map_lookup_elem(&local6, &destination))
@@ -98,7 +98,7 @@ TRIVIUM_INLINE int kernel_owns(struct xdp_md *ctx)
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	if (ethertype != bpf_htons(ETH_P_IP) && ethertype != bpf_htons(ETH_P_IPV6))
 		return TRIVIUM_COUNT_PASSED_CONTROL;
-	/* The group bit of IEEE 802, broadcast included. */
+	/* The group bit of IEEE 802, which includes broadcast. */
 	if (ethernet->h_dest[0] & 1)
 		return TRIVIUM_COUNT_PASSED_GROUP;
 	return ethertype == bpf_htons(ETH_P_IP) ? kernel_owns_ipv4(&frame) : kernel_owns_ipv6(&frame);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The stage of a virtual router's port. What is the kernel's own stays with it: other protocols than
- * IP, groups, frames for other stations, packets for the router's own addresses. So does what must be
- * answered, or is not forwarded as it is: an expired hop limit, options, hop-by-hop headers, addresses
- * that leave no network, headers that are wrong. The rest is to be routed, fragments and open
- * checksums as they came: here, where the router's tables are (route_answer.h), else it goes on to
- * steer, to the worker, which looks up and rewrites.
+ * The stage of a virtual router's port. These frames go to the kernel:
+ *
+ * - protocols other than IP, multicast and broadcast, frames for other stations, and packets for the router's
+ *   own addresses
+ * - packets that need an answer or must not be forwarded as they are: an expired hop limit, IPv4 options,
+ *   hop-by-hop headers, addresses that are never routed, invalid headers
+ *
+ * All other packets are routed, including fragments and partial checksums as received. The hook routes them
+ * where the router's tables are present (route_answer.h). Otherwise they go through steer to the worker,
+ * which looks up the route and rewrites the packet.
  */
 #ifndef TRIVIUM_STAGE_ROUTE_H
 #define TRIVIUM_STAGE_ROUTE_H
@@ -13,8 +17,9 @@
 #include "route_answer.h"
 
 /*
- * Tells the counter of the reason why the frame is the kernel's, or NOT_THE_KERNELS: it is to be routed.
- * A function by itself: inlined, it would cost ports of other rooms registers, though it is removed there.
+ * Returns the counter of the reason why the frame belongs to the kernel, or NOT_THE_KERNELS if it is to be
+ * routed. The function is not inlined, because it would cost ports with other functions registers, even
+ * though the code is removed there.
  */
 static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Header facts that UAPI headers do not carry, and the cursor that stages read frames with.
- * Only the linear part of a multi-buffer frame is read: headers that reach beyond it count as
- * malformed.
+ * Header definitions that the UAPI headers lack, and the cursor by which stages read frames. Only the linear
+ * part of a multi-buffer frame is read. Headers that extend beyond it count as malformed.
  */
 #ifndef TRIVIUM_HEADERS_H
 #define TRIVIUM_HEADERS_H
@@ -18,22 +17,23 @@
 
 #include "trivium_maps.h"
 
-/* IEEE 802.1Q clause 9.6 */
+/* VLAN tag, IEEE 802.1Q clause 9.6. */
 struct vlan_tag {
 	__be16 control;
 	__be16 ethertype;
 };
 
-/* RFC 8200 section 4: what hop-by-hop, routing and destination headers begin with. */
+/* First bytes of hop-by-hop, routing and destination options headers, RFC 8200 section 4. */
 struct ipv6_extension {
 	__u8 next;
-	__u8 length; /* in units of 8 bytes beyond the first 8; AH: 4 bytes beyond the first 8 */
+	/* in units of 8 bytes beyond the first 8, for AH in units of 4 bytes beyond the first 8 */
+	__u8 length;
 };
 
 #define IPV4_MORE_FRAGMENTS 0x2000
 #define IPV4_FRAGMENT_OFFSET 0x1fff
 
-/* Six octets of eight that are read at an address, first octet lowest. */
+/* Mask of the six octets of a MAC address in the eight that are read, first octet lowest. */
 #define MAC_MASK 0xffffffffffffULL
 
 #define VLAN_TAGS_MAX 2
@@ -41,7 +41,7 @@ struct ipv6_extension {
 
 struct frame {
 	struct xdp_md *ctx;
-	void *at; /* the next byte to read */
+	void *at; /* next byte to read */
 	void *end;
 };
 
@@ -55,7 +55,10 @@ TRIVIUM_INLINE struct frame frame_open(struct xdp_md *ctx)
 	return frame;
 }
 
-/* Bytes from the cursor to the end of the frame, fragments of a multi-buffer frame included. */
+/*
+ * Returns the number of bytes from the cursor to the end of the frame, including all buffers of a
+ * multi-buffer frame.
+ */
 TRIVIUM_INLINE __u32 frame_left(const struct frame *frame)
 {
 	__u32 before = frame->at - (void *)(long)frame->ctx->data;
@@ -64,8 +67,8 @@ TRIVIUM_INLINE __u32 frame_left(const struct frame *frame)
 }
 
 /*
- * Bytes between `data_meta` and the frame: what a user's program has left there, or an earlier stage;
- * negative where the driver takes no metadata, and then bpf_xdp_adjust_meta() fails.
+ * Returns the number of metadata bytes in front of the frame, which a custom program or an earlier stage has
+ * left. Negative where the driver supports no metadata, in which case bpf_xdp_adjust_meta() fails.
  */
 TRIVIUM_INLINE int metadata_bytes(struct xdp_md *ctx)
 {
@@ -77,7 +80,7 @@ TRIVIUM_INLINE int is_vlan(__be16 ethertype)
 	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
 }
 
-/* Reads past the tags to the ethertype of the payload; false when the frame ends before it. */
+/* Skips the VLAN tags up to the EtherType of the payload. Returns 0 when the frame ends before it. */
 TRIVIUM_INLINE int skip_vlans(struct frame *frame, __be16 *ethertype)
 {
 #pragma unroll

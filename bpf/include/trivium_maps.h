@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The constants and the maps of a port's program. */
+/* Constants and maps of a port's program. */
 #ifndef TRIVIUM_MAPS_H
 #define TRIVIUM_MAPS_H
 
@@ -11,12 +11,12 @@
 
 #define TRIVIUM_INLINE static __attribute__((always_inline)) inline
 
-/* In a section of its own, so that user space finds it at offset 0 of the map .rodata.conf. */
+/* The constants have a section of their own, so user space finds them at offset 0 of the map .rodata.conf. */
 const volatile struct trivium_conf conf SEC(".rodata.conf") = {
 	.counters = TRIVIUM_COUNTERS,
 };
 
-/* One AF_XDP socket per receive queue; user space sets max_entries to the queues of the port. */
+/* AF_XDP sockets, one per receive queue. User space sets max_entries to the number of queues of the port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, 1);
@@ -24,7 +24,7 @@ struct {
 	__type(value, __u32);
 } xsks SEC(".maps");
 
-/* Addresses that the kernel answers for; only the routed program looks. The value is unused. */
+/* Addresses that the kernel owns. Only the program of a routed port reads them. The value is not used. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -48,7 +48,7 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* What somebody who captures is told of a frame; nothing in the plain program. */
+/* Notes of a capture about a frame. The program without a capture has none. */
 #if PORT_DUMP
 #include "dump_maps.h"
 #else
