@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Counterparts for tests and benches: a sink that counts and drops, a program that passes all (a
- * veth delivers redirected frames only if its peer runs one), one that swaps the addresses and
- * sends back, and a bare redirect, which is the ceiling that other planes are compared with.
+ * Programs for the far ends of tests and benches: a sink that counts and drops, a program that passes all
+ * frames (a veth delivers redirected frames only if its peer runs a program), a reflector that swaps the
+ * addresses, and a plain redirect, which is the upper bound for other data planes.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -12,7 +12,7 @@
 
 struct sink_count {
 	__u64 packets;
-	__u64 bytes; /* without the frame check sequence */
+	__u64 bytes; /* without frame check sequence */
 };
 
 struct {
@@ -47,13 +47,16 @@ int sink(struct xdp_md *ctx)
 	return drop(ctx);
 }
 
-/* What every program pays that looks at a frame: its first line comes from the sender's core. */
+/*
+ * A sink that reads each frame, as every real program does. The first cache line of the frame comes from the
+ * sender's core.
+ */
 SEC("xdp.frags")
 int sink_reading(struct xdp_md *ctx)
 {
 	struct ethhdr *ethernet = (void *)(long)ctx->data;
 
-	/* Of a type that nobody sends: dropped as well, and not counted. */
+	/* Frames with this type do not occur. They would be dropped without being counted. */
 	if ((void *)(ethernet + 1) > (void *)(long)ctx->data_end || ethernet->h_proto == 0xffff)
 		return XDP_DROP;
 	return drop(ctx);
@@ -91,8 +94,8 @@ int redirect(struct xdp_md *ctx)
 }
 
 /*
- * The least that forwards by the kernel's routes: IPv4 without a look at what else there may be. The
- * ceiling of the port's stage.
+ * Minimal forwarding by the kernel's routes: IPv4 without further checks. This is the upper bound for the
+ * stage of kernel routing.
  */
 SEC("xdp.frags")
 int route(struct xdp_md *ctx)

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The port's program with a capture around it: it takes the place of the plain one, on the same
- * maps, for as long as somebody looks. (Tracing programs at the entry and exit of the plain one
- * would do without the swap, but not all kernels let them stand there.) A frame's verdict is known
- * at its end only, so its bytes at entry wait in memory of this CPU until then: frames do not
- * overtake each other within one. When the ring is full the copy is left out and counted, never
- * the frame.
+ * The port's program with a capture around it. It replaces the plain program on the same maps while a capture
+ * runs. (Tracing programs at the entry and exit of the plain program would need no replacement, but not all
+ * kernels support them there.) The verdict of a frame is known only at its exit, so the bytes at entry are
+ * kept in per-CPU memory until then. One CPU processes one frame at a time. When the ring is full, the copy
+ * is left out and counted, and the frame is not affected.
  */
 #define PORT_DUMP 1
 #include "trivium.bpf.c"
 
-/* Copies the head of the frame and tells how much that was. */
+/* Copies the head of the frame and returns the number of bytes copied. */
 TRIVIUM_INLINE __u32 dump_copy(struct xdp_md *ctx, void *to, __u64 there)
 {
-	/* 64 bits throughout: the verifier forgets limits at a change of width. */
+	/* The length has 64 bits throughout, because the verifier loses bounds when the width changes. */
 	__u64 length = there < dump.snap ? there : dump.snap;
 
 	if (length == 0 || length > DUMP_SNAP_MAX || bpf_xdp_load_bytes(ctx, 0, to, length))
@@ -69,7 +68,7 @@ TRIVIUM_INLINE int dumped_hook(struct xdp_md *ctx)
 	return verdict;
 }
 
-/* The names tell a process that takes over what it finds. */
+/* A process that takes over a port recognises the program by these names. */
 SEC("xdp.frags")
 int trivium_portdmp(struct xdp_md *ctx)
 {

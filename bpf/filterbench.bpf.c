@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the filter costs, for `cargo run --example filter_cost`: every run writes another source
- * address into the frame, and hands it to nothing, to the filter stage, or to the kernel's own
- * longest-prefix map, which the block list is compared with.
+ * Benchmark of the filter, for `cargo run --example filter_cost`. Every run writes another source address
+ * into the frame. The frame is then ignored, passed to the filter stage, or looked up in the kernel's
+ * longest-prefix map, with which the block list is compared.
  */
 #include "stage_filter.h"
 
@@ -14,8 +14,8 @@ enum filterbench_look_up {
 
 struct filterbench_conf {
 	enum filterbench_look_up look_up;
-	__u32 first; /* of the addresses that come, by their number */
-	__u32 mask;  /* how many, a power of two, less 1 */
+	__u32 first; /* number of the first source address */
+	__u32 mask;  /* number of source addresses, a power of two, less 1 */
 	__u32 reserved;
 };
 
@@ -36,7 +36,10 @@ struct {
 	__type(value, __u32);
 } kernels_map SEC(".maps");
 
-/* The address of a number: all differ, and lie everywhere (MurmurHash3's finaliser). */
+/*
+ * Returns the address of a number. The addresses differ and are spread over the whole address space
+ * (finaliser of MurmurHash3).
+ */
 TRIVIUM_INLINE __u32 scattered(__u32 number)
 {
 	number ^= number >> 16;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The generator for tests and benches, run by BPF_PROG_TEST_RUN in live-frames mode: every run
- * writes the headers of one flow into a recycled frame and redirects it to a device. The pages
- * come back as the receiver left them (MAC addresses rewritten, TTL lowered), so all headers are
- * written anew each time.
+ * The traffic generator for tests and benches, run by BPF_PROG_TEST_RUN in live-frames mode. Every run writes
+ * the headers of one flow into a recycled frame and redirects the frame to a device. The pages come back as
+ * the receiver left them (MAC addresses rewritten, TTL decremented), so all headers are written each time.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -15,7 +14,7 @@
 
 const volatile struct livegen_conf conf SEC(".rodata.conf") = {};
 
-/* Live frames run on one CPU per call; a second generator has its own object and its own state. */
+/* Live frames run on one CPU per call. A second generator has its own object and its own state. */
 struct livegen_state state SEC(".data.state") = {
 	.position = 1,
 };
@@ -25,7 +24,9 @@ static __attribute__((always_inline)) inline __u32 next_flow(void)
 	__u32 at = state.position;
 
 	if (conf.random) {
-		/* Marsaglia's xorshift32: period 2^32 - 1, never 0 from a seed that is not 0. */
+		/*
+		 * Marsaglia's xorshift32, with period 2^32 - 1. It never returns 0 from a seed other than 0.
+		 */
 		at ^= at << 13;
 		at ^= at >> 17;
 		at ^= at << 5;
@@ -36,13 +37,18 @@ static __attribute__((always_inline)) inline __u32 next_flow(void)
 	return at & conf.flow_mask;
 }
 
-/* Stations differ in the last four bytes, so the group and local bits stay the template's. */
+/*
+ * Adds the flow to the last four bytes of an address, so the group and local bits stay those of the template.
+ */
 static __attribute__((always_inline)) inline void vary_mac(__u8 *address, __u32 flow)
 {
 	*(__be32 *)(address + 2) = bpf_htonl(bpf_ntohl(*(__be32 *)(address + 2)) + flow);
 }
 
-/* A bijection (MurmurHash3's last step): flows lie everywhere, and no two at the same address. */
+/*
+ * Returns the scattered address of a number. The function is a bijection (the last step of MurmurHash3), so
+ * no two flows share an address.
+ */
 static __attribute__((always_inline)) inline __u32 scattered(__u32 number)
 {
 	number = (number ^ number >> 16) * 0x85ebca6b;
@@ -73,7 +79,10 @@ int livegen(struct xdp_md *ctx)
 	__u64 *words = data;
 	__u32 flow, l3 = sizeof(struct ethhdr);
 
-	/* Parked on the device itself (see live.rs): what that receives is none of ours. */
+	/*
+	 * The program is parked on the device itself (see live.rs). Received frames are not part of the
+	 * generated traffic.
+	 */
 	if (ctx->ingress_ifindex == conf.ifindex)
 		return XDP_PASS;
 	if (data + LIVEGEN_HEADER > (void *)(long)ctx->data_end)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The generator's other half: frames that were recorded, out of a map, one after the other. Run by
- * BPF_PROG_TEST_RUN in live-frames mode, which gives each run a recycled frame of full length.
+ * The generator of recorded frames, which sends the frames of a map one after the other. It is run by
+ * BPF_PROG_TEST_RUN in live-frames mode, where each run gets a recycled frame of full length.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -23,7 +23,7 @@ struct {
 	__type(value, struct replay_frame);
 } replay_frames SEC(".maps");
 
-/* The element to send, and the one after it. */
+/* Returns the index of the frame to send, and advances to the next one. */
 static __attribute__((always_inline)) inline __u32 next_frame(void)
 {
 	__u32 at = state.position;
@@ -34,7 +34,7 @@ static __attribute__((always_inline)) inline __u32 next_frame(void)
 		at ^= at >> 17;
 		at ^= at << 5;
 		state.position = at;
-		/* The high bits of a product in place of a division. */
+		/* The high bits of a product replace a division. */
 		return (__u64)at * conf.frames >> 32;
 	}
 	state.position = at < conf.frames ? at + 1 : 1;
@@ -47,7 +47,7 @@ int replay(struct xdp_md *ctx)
 	__u32 length, key;
 	struct replay_frame *frame;
 
-	/* Parked on the device itself: what that receives is none of ours. */
+	/* The program is parked on the device itself. Received frames are not part of the replay. */
 	if (ctx->ingress_ifindex == conf.ifindex)
 		return XDP_PASS;
 	key = next_frame();

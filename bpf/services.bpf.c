@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The port's program where the filter has rules with cookies. An object of its own: the code of the
- * plain one stays what it is without them, to the instruction.
+ * The port's program for filters that have rules with SYN cookies. It is an object of its own, so that the
+ * instructions of the plain program do not change.
  */
 #define PORT_SERVICES 1
 #include "trivium.bpf.c"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Counts what the kernel loses after a program's verdict: the hook has counted such a frame as
- * steered or redirected, and only the kernel's tracepoints tell that it went no further. Loaded
- * for as long as somebody looks; each program by itself, so that a tracepoint that a kernel does
- * not have costs its own line alone.
+ * Counts frames that the kernel loses after a program's verdict. The hook has counted such a frame as steered
+ * or redirected, and only the kernel's tracepoints report the loss. The programs are loaded while losses are
+ * observed. Each is loaded separately, so that a tracepoint that a kernel lacks affects only its own count.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -12,7 +11,7 @@
 #include "kernel_types.h"
 #include "watch_layout.h"
 
-/* BPF_PROG makes a context of all arguments, read or not. */
+/* BPF_PROG declares all arguments, whether they are used or not. */
 #pragma clang diagnostic ignored "-Wunused-parameter"
 
 const volatile struct watch_conf watch SEC(".rodata.watch") = {};
@@ -24,13 +23,13 @@ struct {
 	__type(value, __u64);
 } watch_losses SEC(".maps");
 
-/* Losses one by one; only where somebody asks for them. */
+/* Single losses. Written only where they are requested. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } watch_ring SEC(".maps");
 
-/* Losses that the ring had no room for. */
+/* Number of losses that did not fit into the ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -66,7 +65,7 @@ static __attribute__((always_inline)) inline void add(struct watch_key *key, __u
 	if (!counted) {
 		__u64 none = 0;
 
-		/* Another CPU may be faster; whoever makes it, both add. */
+		/* Another CPU may create the element first. Both CPUs then add to it. */
 		bpf_map_update_elem(&watch_losses, key, &none, BPF_NOEXIST);
 		counted = bpf_map_lookup_elem(&watch_losses, key);
 	}
@@ -125,7 +124,7 @@ int BPF_PROG(watch_transmit, const struct net_device *device, int sent, int drop
 	return 0;
 }
 
-/* The kernel does not tell which device received them, but the map says whose they are. */
+/* The tracepoint does not contain the receiving device, but the map identifies the steering. */
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(watch_cpu, int map, unsigned int processed, unsigned int drops, int cpu)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The constants and the maps of a capture, and what the stages note for it on their way. */
+/* Constants and maps of a capture, and the notes that stages make for it. */
 #ifndef DUMP_MAPS_H
 #define DUMP_MAPS_H
 
@@ -15,7 +15,7 @@ struct {
 	__type(value, struct dump_frame);
 } dump_frames SEC(".maps");
 
-/* Frames that the ring had no room for. */
+/* Number of frames that did not fit into the ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -35,7 +35,7 @@ TRIVIUM_INLINE struct dump_frame *dump_frame(void)
 	return bpf_map_lookup_elem(&dump_frames, &key);
 }
 
-/* The frame leaves the program this way. */
+/* Notes the counter under which the program counts the frame. */
 TRIVIUM_INLINE void note_way(enum trivium_counter way)
 {
 	struct dump_frame *frame = dump_frame();
@@ -44,7 +44,7 @@ TRIVIUM_INLINE void note_way(enum trivium_counter way)
 		frame->head.way = way;
 }
 
-/* The rule with the counter `slot` ends the frame's way. */
+/* Notes that the rule with the counter index `slot` ends the processing of the frame. */
 TRIVIUM_INLINE void note_rule(__u32 slot)
 {
 	struct dump_frame *frame = dump_frame();

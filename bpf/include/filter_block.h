@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The block list: whether a source lies in any of up to millions of prefixes. It is one array of
- * cache lines, written by crates/xdp/src/filter/table.rs while this reads it. Every decision
- * hangs on one aligned word, which changes at once; the whole is replaced in its slot of
- * filter_lists.
+ * The block list: a lookup of a source in up to millions of prefixes. The list is one array of cache lines,
+ * which crates/xdp/src/filter/table.rs writes while the hook reads it. Every decision depends on one aligned
+ * word, which changes atomically. A whole list is replaced in its slot of filter_lists.
  *
- * IPv4: two bits for each /24 say none, all or some of it. For "some" a hash table holds a word
- * per /28: its 28 bits and a bit for each of its 16 addresses. IPv6: a hash table for each prefix
- * length that occurs, of words up to /64 and of pairs beyond. A table's line is full before the
- * next one is used, so a look-up ends at the first empty slot.
+ * IPv4: two bits for each /24 show whether none, all or some of its addresses are listed. For "some" a hash
+ * table has a word per /28, with 28 bits of the prefix and a bit for each of the 16 addresses. IPv6: there is
+ * a hash table for each prefix length that occurs, of words up to /64 and of pairs of words beyond. A line is
+ * filled before the next one is used, so a lookup ends at the first empty slot.
  */
 #ifndef FILTER_BLOCK_H
 #define FILTER_BLOCK_H
@@ -28,7 +27,10 @@ struct {
 			__uint(type, BPF_MAP_TYPE_ARRAY);
 			__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 			__uint(max_entries, 1);
-			/* By size: clang leaves a type that is only named in here unresolved. */
+			/*
+			 * The sizes are given as numbers, because clang does not resolve a type that is named
+			 * only here.
+			 */
 			__uint(key_size, sizeof(__u32));
 			__uint(value_size, sizeof(struct block_line));
 		});
@@ -79,9 +81,9 @@ struct block_search {
 };
 
 /*
- * Where a prefix' search begins: a multilinear function of its 32-bit words, whose upper half is
- * as good as random for whoever does not know the factors. Addresses that are listed are often
- * the sender's choice.
+ * Returns the hash of a prefix, where its search begins: a multilinear function of its 32-bit words. The
+ * upper half appears random to senders that do not know the factors. Listed addresses are often the choice of
+ * a sender.
  */
 TRIVIUM_INLINE __u32 block_home6(const struct block_line *length, __u64 high, __u64 low)
 {
@@ -91,7 +93,7 @@ TRIVIUM_INLINE __u32 block_home6(const struct block_line *length, __u64 high, __
 	return sum >> 32;
 }
 
-/* One prefix length. */
+/* Looks up an address under one prefix length. */
 static long search6(__u32 index, struct block_search *search)
 {
 	__u32 outer = 0;
@@ -158,7 +160,7 @@ TRIVIUM_INLINE __u32 filter_listed(const struct filter_key *key)
 		return 1;
 	search.high = bpf_be64_to_cpu(*(const __be64 *)key->source);
 	search.low = bpf_be64_to_cpu(*(const __be64 *)(key->source + 8));
-	/* No source begins with these bits; the table keeps them for empty slots and removed ones. */
+	/* No source begins with these bits. The table uses them for empty and removed slots. */
 	if (search.high >= BLOCK_RESERVED)
 		return 0;
 	bpf_loop(BLOCK_LENGTHS_MAX, search6, &search, 0);

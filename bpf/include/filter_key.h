@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What rules see of a frame. Headers are read from its linear part, and no further than the length
- * in the IP header: what lies behind that is padding. Later fragments have no ports, flags or
- * payload. A frame in which the fields that rules ask for cannot be reached is FILTER_UNREADABLE:
- * crates/xdp/src/filter/compiled.rs decides what that means.
+ * Extraction of the fields that rules match. Headers are read from the linear part of a frame, and only up to
+ * the length in the IP header, because padding follows it. Later fragments have no ports, flags or payload. A
+ * frame in which the fields that rules match cannot be reached is FILTER_UNREADABLE.
+ * crates/xdp/src/filter/compiled.rs decides the treatment of these frames.
  */
 #ifndef FILTER_KEY_H
 #define FILTER_KEY_H
@@ -15,18 +15,19 @@
 
 #define FILTER_NOWHERE 0xffffffff
 
-/* Tags that are walked, whatever their identifiers: offsets behind them are below 128. */
+/* Maximum number of tags examined, whatever their identifiers. Offsets after them are below 128. */
 #define FILTER_TAGS_MAX 16
-/* Bytes from an Ethernet header's first byte to its EtherType. */
+/* Number of bytes from the first byte of an Ethernet header to its EtherType. */
 #define FILTER_TYPE_OFFSET 12
 /*
- * A later fragment of IPv6 that begins before this byte of the fragmentable part can overlap extension
- * headers and the transport header of the first. The smallest MTU is 1280: no sender needs such a fragment.
+ * Least offset of an IPv6 fragment that cannot overlap headers. A later fragment that begins before this byte
+ * of the fragmentable part can overlap the extension headers and the transport header of the first one. The
+ * minimum MTU is 1280 bytes, so no sender needs such a fragment.
  */
 #define FILTER_FRAGMENT6_LEAST 64
 
 struct filter_key {
-	__u8 source[16] __attribute__((aligned(8))); /* IPv4: the first four */
+	__u8 source[16] __attribute__((aligned(8))); /* IPv4 uses the first four bytes */
 	__u8 destination[16];
 	__u32 family;
 	__u32 fragment;
@@ -39,11 +40,11 @@ struct filter_key {
 	__u32 base[4];
 };
 
-/* RFC 8200 section 4.5 */
+/* Fragment header, RFC 8200 section 4.5. */
 struct ipv6_fragment_header {
 	__u8 next;
 	__u8 reserved;
-	__be16 offset; /* in its upper 13 bits; the lowest is set when more follow */
+	__be16 offset; /* offset in the upper 13 bits. The lowest bit is set when more fragments follow */
 	__be32 id;
 };
 
@@ -51,25 +52,25 @@ TRIVIUM_INLINE __u32 frame_offset(const struct frame *frame)
 {
 	long offset = frame->at - (void *)(long)frame->ctx->data;
 
-	/* In 64 bits: of fewer, the compiler would keep halves of pointers on the stack. */
+	/* With fewer than 64 bits, the compiler would spill halves of pointers to the stack. */
 	asm volatile("" : "+r"(offset));
 	return offset;
 }
 
-/* TCP, UDP, DCCP, SCTP and UDP-Lite begin with both ports. */
+/* Returns whether a protocol begins with both ports: TCP, UDP, DCCP, SCTP and UDP-Lite. */
 TRIVIUM_INLINE int has_ports(__u32 protocol)
 {
 	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_DCCP ||
 	       protocol == IPPROTO_SCTP || protocol == IPPROTO_UDPLITE;
 }
 
-/* Whether rules look into the transport header behind its ports. Rules with cookies read the flags. */
+/* Returns whether rules match fields of the TCP header after the ports. Rules with cookies read the flags. */
 TRIVIUM_INLINE int asks_tcp(void)
 {
 	return filter.field[FILTER_FIELD_FLAGS].present || filter.probe[0].length || PORT_SERVICES;
 }
 
-/* Reads the transport header; the packet ends at the offset `end` of the frame. */
+/* Reads the transport header of a packet that ends at the offset `end` of the frame. */
 TRIVIUM_INLINE void key_transport(struct frame *frame, struct filter_key *key, __u32 end)
 {
 	__u32 at = frame_offset(frame);
@@ -79,7 +80,7 @@ TRIVIUM_INLINE void key_transport(struct frame *frame, struct filter_key *key, _
 		key->fragment = FILTER_UNREADABLE;
 		return;
 	}
-	/* Rules may ask for the protocol alone. */
+	/* Rules may match only the protocol. */
 	if (!filter.field[FILTER_FIELD_SOURCE_PORT].present && !filter.field[FILTER_FIELD_DESTINATION_PORT].present &&
 	    !asks_tcp())
 		return;
@@ -113,7 +114,7 @@ TRIVIUM_INLINE int wants_source(void)
 	       filter.uses & FILTER_USES_SOURCES || PORT_SERVICES;
 }
 
-/* False when the header cannot be read. */
+/* Reads an IPv4 header. Returns 0 when the fixed header cannot be read. */
 TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 {
 	struct iphdr *ip = frame->at;
@@ -131,14 +132,17 @@ TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 	key->protocol = ip->protocol;
 	total = bpf_ntohs(ip->tot_len);
 	fragment = bpf_ntohs(ip->frag_off) & (IPV4_FRAGMENT_OFFSET | IPV4_MORE_FRAGMENTS);
-	/* A length of 0 is that of a packet that is yet to be segmented, and never that of a fragment. */
+	/* A length of 0 belongs to a packet that will be segmented, and never to a fragment. */
 	if (frame->at + header > frame->end || (total ? total < header : fragment)) {
 		key->fragment = FILTER_UNREADABLE;
 		return 1;
 	}
 	total = total ? frame_offset(frame) + total : FILTER_NOWHERE;
 	if (fragment & IPV4_FRAGMENT_OFFSET) {
-		/* RFC 3128: it overlaps the header of which the first one was judged. */
+		/*
+		 * RFC 3128: the fragment overlaps the transport header of the first fragment, which the rules
+		 * have judged.
+		 */
 		key->fragment = key->protocol == IPPROTO_TCP &&
 						(fragment & IPV4_FRAGMENT_OFFSET) * 8 < sizeof(struct tcphdr) ?
 					FILTER_UNREADABLE :
@@ -153,8 +157,8 @@ TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 }
 
 /*
- * Walks the extension headers (RFC 8200 section 4) to the transport header, at most up to the offset
- * `end` of the frame; false: not there.
+ * Walks the extension headers (RFC 8200 section 4) up to the transport header. Stops at the offset `end` of
+ * the frame. Returns 0 when the transport header is not found.
  */
 TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, __u8 next, __u32 end)
 {
@@ -179,14 +183,17 @@ TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, _
 			offset = bpf_ntohs(fragment->offset);
 			next = fragment->next;
 			frame->at = fragment + 1;
-			/* Of a fragment the length is known, and a packet that is no fragment goes on. */
+			/*
+			 * The length of a fragment must be known. A packet with an atomic fragment header is
+			 * read further.
+			 */
 			if (offset >> 3 || offset & 1) {
 				if (frame_offset(frame) > end || end == FILTER_NOWHERE)
 					return 0;
 				key->fragment = FILTER_FIRST;
 			}
 			if (offset >> 3) {
-				/* What follows is not a header. */
+				/* The bytes that follow are not a header. */
 				key->fragment = (offset & ~7u) < FILTER_FRAGMENT6_LEAST ? FILTER_UNREADABLE :
 											 FILTER_LATER;
 				key->protocol = next;
@@ -215,7 +222,7 @@ TRIVIUM_INLINE int key_ipv6(struct frame *frame, struct filter_key *key)
 	if (!filter.transport)
 		return 1;
 	end = frame_offset(frame) + sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	/* A length of 0 is that of a jumbogram, or of a packet that is yet to be segmented. */
+	/* A length of 0 belongs to a jumbogram or to a packet that will be segmented. */
 	if (!ip->payload_len)
 		end = FILTER_NOWHERE;
 	frame->at = ip + 1;
@@ -226,10 +233,10 @@ TRIVIUM_INLINE int key_ipv6(struct frame *frame, struct filter_key *key)
 	return 1;
 }
 
-/* EtherTypes are above, lengths (IEEE 802.3) are below. */
+/* Least EtherType. Smaller values are lengths (IEEE 802.3). */
 #define FILTER_LEAST_TYPE 0x0600
 
-/* What stands behind a length where a packet has its EtherType there (IEEE 802.2, RFC 1042). */
+/* Header that follows a length and carries the EtherType of a packet (IEEE 802.2, RFC 1042). */
 struct filter_snap {
 	__u8 sap[2];
 	__u8 control;
@@ -237,7 +244,10 @@ struct filter_snap {
 	__be16 ethertype;
 } __attribute__((packed));
 
-/* Whether IP or a tag stands behind a length. Linux does not read it; other receivers do. */
+/*
+ * Returns whether IP or a tag follows a length. Linux does not read such frames as IP, but other receivers
+ * do.
+ */
 TRIVIUM_INLINE int is_snap_ip(struct frame *frame, __be16 length)
 {
 	struct filter_snap *snap = frame->at;
@@ -273,11 +283,12 @@ TRIVIUM_INLINE void key_network(struct frame *frame, struct filter_key *key, __b
 }
 
 /*
- * The offset of the EtherType behind all tags; 0: it cannot be reached. An identifier of 0 is that of
- * no VLAN (IEEE 802.1Q clause 6.9.1): receivers take such tags off, however many there are. The VLAN
- * is that of the outermost other tag.
+ * Returns the offset of the EtherType after all tags, or 0 if it cannot be reached. A tag with identifier 0
+ * has no VLAN (IEEE 802.1Q clause 6.9.1), and receivers remove any number of such tags. The VLAN is that of
+ * the outermost other tag.
  *
- * A function by itself: what comes behind it is verified once, and not once for each number of tags.
+ * The function is global, so the verifier processes the code that follows once, and not once for each number
+ * of tags.
  */
 __attribute__((noinline)) int filter_tags(struct xdp_md *ctx, struct filter_key *key)
 {
@@ -307,8 +318,8 @@ __attribute__((noinline)) int filter_tags(struct xdp_md *ctx, struct filter_key 
 }
 
 /*
- * Not inlined, and not static: the verifier walks it once by itself, and what comes after it once
- * for all of its outcomes instead of once for each.
+ * Reads the fields of a frame. The function is neither inlined nor static, so the verifier processes it once,
+ * and the code that follows once for all of its results.
  */
 __attribute__((noinline)) int filter_read(struct xdp_md *ctx, struct filter_key *key)
 {
@@ -330,7 +341,7 @@ __attribute__((noinline)) int filter_read(struct xdp_md *ctx, struct filter_key 
 	key->base[FILTER_BASE_TRANSPORT] = FILTER_NOWHERE;
 	key->base[FILTER_BASE_PAYLOAD] = FILTER_NOWHERE;
 	at = filter_tags(ctx, key);
-	/* The verifier is to see the mask: offsets are below 128. */
+	/* The verifier needs this mask. Offsets are below 128. */
 	asm volatile("" : "+r"(at));
 	ethertype = frame.at + (at & 127);
 	if (at && (void *)(ethertype + 1) <= frame.end) {

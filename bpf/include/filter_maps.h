@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The filter's constants and maps. User space makes the maps in the size that the rules need and
- * hands them to the program; the sizes here are those of an empty filter. The first group belongs
- * to one set of rules and is never written again; the second outlives it.
+ * Constants and maps of the filter. User space creates the maps in the size that the rules need and passes
+ * them to the program. The sizes here are those of an empty filter. The first group of maps belongs to one
+ * rule set and is written once. The second group outlives a rule set.
  */
 #ifndef FILTER_MAPS_H
 #define FILTER_MAPS_H
@@ -29,7 +29,9 @@ struct {
 	__type(value, struct filter_line16);
 } filter_classes SEC(".maps");
 
-/* Address tries: 16 bits, then 8 at a time. An entry is a class, or a node if its top bit is set. */
+/*
+ * Address tries with strides of 16 and then 8 bits. An entry is a node if its top bit is set, else a class.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -54,7 +56,7 @@ struct {
 	__type(value, struct filter_rule);
 } filter_rules SEC(".maps");
 
-/* From the bytes at a probe to their class; what is not here is class 0. */
+/* Classes by probe and bytes. Bytes without an entry have class 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -69,7 +71,10 @@ struct {
 	__type(value, struct filter_count);
 } filter_counts SEC(".maps");
 
-/* A bucket is the time until which its tokens are spent (ITU-T I.371, virtual scheduling). */
+/*
+ * Token buckets of rules. A bucket is the time until which its tokens are spent (ITU-T I.371, virtual
+ * scheduling).
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, FILTER_RULES_MAX);
@@ -77,7 +82,7 @@ struct {
 	__type(value, __u64);
 } filter_buckets SEC(".maps");
 
-/* Buckets of sources. When it is full the source unseen for longest loses its own. */
+/* Buckets of sources. When the map is full, the least recently seen source is evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -90,7 +95,7 @@ struct {
 	__uint(max_entries, 4096);
 } filter_samples SEC(".maps");
 
-/* Samples that the ring had no room for. */
+/* Number of samples that did not fit into the ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

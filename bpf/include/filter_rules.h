@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which rules a frame matches, by bit vectors (Lakshman and Stiliadis, SIGCOMM 1998): each field
- * of the frame gives a row of bits, one per rule, and the rules whose bit is in every row match.
- * With more than 64 rules a row begins with a summary, a bit per word that is not zero (Baboescu
- * and Varghese, SIGCOMM 2001), so that only words are read in which a match is possible. The
- * lowest bit is the rule that comes first.
+ * Matching of rules by bit vectors (Lakshman and Stiliadis, SIGCOMM 1998). Each field of the frame selects a
+ * row with one bit per rule, and the rules with a bit in every row match. With more than 64 rules a row
+ * begins with a summary, which has a bit per word that is not zero (Baboescu and Varghese, SIGCOMM 2001), so
+ * only words with a possible match are read. The lowest bit is the first rule.
  */
 #ifndef FILTER_RULES_H
 #define FILTER_RULES_H
@@ -16,16 +15,17 @@
 
 #define FILTER_ROWS (FILTER_FIELDS + FILTER_PROBES_MAX)
 
-/* What goes on from one matching rule to the next. */
+/* State of a walk over the matching rules. */
 struct filter_walk {
 	struct xdp_md *ctx;
 	struct filter_key *key;
-	__u64 words; /* a summary of words yet to be read */
+	__u64 words; /* summary of words yet to be read */
 	__u64 bits;  /* rules of the current word yet to be tried */
 	__u32 word;
-	__u32 verdict; /* enum filter_verdict, above it the index of a rule with cookies */
-	__u32 length;  /* of the frame */
-	__u32 row[FILTER_ROWS]; /* of the fields that are present; the others are never written or read */
+	__u32 verdict; /* enum filter_verdict, with the index of a rule with cookies above it */
+	__u32 length;  /* length of the frame */
+	/* Rows of the fields that are present. Other elements are never written or read. */
+	__u32 row[FILTER_ROWS];
 };
 
 enum filter_verdict {
@@ -33,16 +33,16 @@ enum filter_verdict {
 	FILTER_VERDICT_DROP = 1,
 	FILTER_VERDICT_LIMIT = 2,
 	FILTER_VERDICT_ANSWER = 3,  /* the frame has become an answer */
-	FILTER_VERDICT_SERVICE = 4, /* a rule with cookies is to judge before others go on */
-	FILTER_VERDICT_MET = 5,     /* and it has let the frame go on */
+	FILTER_VERDICT_SERVICE = 4, /* a rule with cookies must judge before the walk continues */
+	FILTER_VERDICT_MET = 5,     /* a rule with cookies has let the frame pass */
 };
 
 #define FILTER_VERDICT_BITS 3
 
-/* Rules, and words of them. */
+/* Maximum number of steps of a walk: all rules, and all words of rules. */
 #define FILTER_STEPS (FILTER_RULES_MAX + FILTER_RULES_MAX / 64 + 1)
 
-/* The place of the lowest bit, by de Bruijn's sequence. */
+/* Position of the lowest bit, by de Bruijn's sequence. */
 static const __u8 filter_places[64] = {
 	0,  1,	2,  53, 3,  7,	54, 27, 4,  38, 41, 8,	34, 55, 48, 28, 62, 5,	39, 46, 44, 42,
 	22, 9,	24, 35, 59, 56, 49, 18, 29, 11, 63, 52, 6,  26, 37, 40, 33, 47, 61, 45, 43, 21,
@@ -54,7 +54,7 @@ TRIVIUM_INLINE __u32 lowest_bit(__u64 bits)
 	return filter_places[((bits & -bits) * 0x022fdd63cc95386dull) >> 58];
 }
 
-/* The class of a value that stands in the table of a field. */
+/* Returns the class of a value from the table of a field. */
 TRIVIUM_INLINE __u32 class_of(enum filter_field field, __u32 value)
 {
 	__u32 line = filter.field[field].table + value / 32;
@@ -72,7 +72,7 @@ TRIVIUM_INLINE __u32 trie_entry(__u32 line, __u32 index)
 	return entries ? entries->at[index & 15] : 0;
 }
 
-/* The class of the longest prefix that covers an address. */
+/* Returns the class of the longest prefix that covers an address. */
 TRIVIUM_INLINE __u32 class_of_address(__u32 root, const __u8 *address, int bytes)
 {
 	__u32 entry = trie_entry(root, address[0] << 8 | address[1]);
@@ -86,7 +86,7 @@ TRIVIUM_INLINE __u32 class_of_address(__u32 root, const __u8 *address, int bytes
 	return entry;
 }
 
-/* Row of an address field; class 0 is that of frames without addresses. */
+/* Returns the row of an address field. Class 0 belongs to frames without addresses. */
 TRIVIUM_INLINE __u32 address_row(enum filter_field field, __u32 family, const __u8 *address)
 {
 	__u32 rows = filter.field[field].rows;
@@ -98,7 +98,7 @@ TRIVIUM_INLINE __u32 address_row(enum filter_field field, __u32 family, const __
 	return rows;
 }
 
-/* Row of a probe; class 0 is that of frames that lack the bytes or have others. */
+/* Returns the row of a probe. Class 0 belongs to frames that lack the bytes or have other values. */
 TRIVIUM_INLINE __u32 probe_row(struct filter_walk *walk, __u32 probe)
 {
 	struct filter_probe_key key = { .probe = probe };
@@ -124,7 +124,7 @@ TRIVIUM_INLINE __u64 row_word(__u32 row, __u32 place)
 	return word ? *word : 0;
 }
 
-/* Looks a field up, and ends where no rule is left. */
+/* Looks up a field, and returns from the function when no rule can match. */
 #define ASK(walk, common, is_present, field, found)                                                \
 	if (is_present) {                                                                          \
 		(walk)->row[field] = (found);                                                      \
@@ -136,7 +136,9 @@ TRIVIUM_INLINE __u64 row_word(__u32 row, __u32 place)
 #define ASK_TABLE(walk, common, name, value)                                                       \
 	ASK(walk, common, filter.field[name].present, name, filter.field[name].rows + class_of(name, value))
 
-/* The rows of a frame and the first word that they have in common, the cheap fields first. */
+/*
+ * Finds the rows of a frame and returns the conjunction of their first words. The cheapest fields come first.
+ */
 TRIVIUM_INLINE __u64 find_rows(struct filter_walk *walk)
 {
 	struct filter_key *key = walk->key;
@@ -163,7 +165,7 @@ TRIVIUM_INLINE __u64 find_rows(struct filter_walk *walk)
 	return common;
 }
 
-/* The rows' words at one place, all of them together. */
+/* Returns the conjunction of the rows' words at one index. */
 TRIVIUM_INLINE __u64 common_word(const struct filter_walk *walk, __u32 place)
 {
 	__u64 bits = ~0ull;
@@ -175,7 +177,10 @@ TRIVIUM_INLINE __u64 common_word(const struct filter_walk *walk, __u32 place)
 	return bits;
 }
 
-/* Whether a frame of this cost exceeds the bucket's rate; it is charged if it does not. */
+/*
+ * Returns whether a frame of this cost exceeds the bucket's rate. A frame that does not exceed the rate is
+ * charged.
+ */
 TRIVIUM_INLINE int bucket_exceeded(__u64 *bucket, __u64 cost, __u64 burst)
 {
 	__u64 now = bpf_ktime_get_ns() << FILTER_TICK_SHIFT;
@@ -190,15 +195,15 @@ TRIVIUM_INLINE int bucket_exceeded(__u64 *bucket, __u64 cost, __u64 burst)
 		if (__sync_val_compare_and_swap(bucket, spent, from + cost) == spent)
 			return 0;
 	}
-	/* Contended by that many CPUs, it is as good as empty. */
+	/* A bucket with this much contention counts as empty. */
 	return 1;
 }
 
-/* The bucket of the frame's source under a rule, made when it is new. */
+/* Returns the bucket of the frame's source under a rule. Creates a new one if needed. */
 TRIVIUM_INLINE __u64 *source_bucket(const struct filter_walk *walk, const struct filter_rule *rule)
 {
 	const struct filter_key *key = walk->key;
-	/* Frames without a source share a bucket. */
+	/* Frames without a source address share a bucket. */
 	int has_source = key->family == FILTER_IPV4 || key->family == FILTER_IPV6;
 	struct filter_source source = { .slot = rule->slot, .family = has_source ? key->family : FILTER_OTHER };
 	const __u64 full = 0;
@@ -227,7 +232,9 @@ TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct fi
 	__u32 slot = rule->slot;
 	__u64 *bucket;
 
-	/* A source without a bucket (the kernel has no room for one at the moment) shares the rule's own with all such. */
+	/*
+	 * Sources without a bucket (the kernel has no free entry at the moment) share the bucket of the rule.
+	 */
 	if (filter.uses & FILTER_USES_SOURCES && rule->flags & FILTER_PER_SOURCE)
 		bucket = source_bucket(walk, rule);
 	else
@@ -237,7 +244,7 @@ TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct fi
 	return bucket ? bucket_exceeded(bucket, cost, rule->burst) : 0;
 }
 
-/* Tells user space of the frame; when the ring is full, only how many it was not told of. */
+/* Writes a sample of the frame to the ring. When the ring is full, only counts the sample. */
 TRIVIUM_INLINE void sample(const struct filter_walk *walk, const struct filter_rule *rule)
 {
 	struct filter_sample *sample = bpf_ringbuf_reserve(&filter_samples, sizeof(*sample), 0);
@@ -256,14 +263,14 @@ TRIVIUM_INLINE void sample(const struct filter_walk *walk, const struct filter_r
 	sample->length = length;
 	if (length > FILTER_SAMPLE_BYTES)
 		length = FILTER_SAMPLE_BYTES;
-	/* The verifier must see that it is neither 0 nor more. */
+	/* The verifier must see that the length is neither 0 nor too large. */
 	if (length == 0 || bpf_xdp_load_bytes(walk->ctx, 0, sample->head, length))
 		length = 0;
 	sample->captured = length;
 	bpf_ringbuf_submit(sample, 0);
 }
 
-/* Counts a match and does what the rule says; true when it is the last. */
+/* Counts a match and applies the rule. Returns whether the walk ends. */
 TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 {
 	struct filter_rule *rule = bpf_map_lookup_elem(&filter_rules, &index);
@@ -281,7 +288,7 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 	if (!count)
 		return 0;
 	if (PORT_SERVICES && rule->action == FILTER_COOKIE) {
-		/* The first one that matches is the service's. */
+		/* The first matching rule with cookies applies. */
 		if (walk->verdict == FILTER_VERDICT_MET)
 			return 0;
 		walk->verdict = FILTER_VERDICT_SERVICE | index << FILTER_VERDICT_BITS;
@@ -290,7 +297,7 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 		return 1;
 	}
 	dry = rule->flags & FILTER_DRY_RUN;
-	/* No FILTER_COOKIE gets here, and the compiler is not to make room for it. */
+	/* FILTER_COOKIE does not occur here. The cast keeps the compiler from generating code for it. */
 	switch ((__u32)rule->action) {
 	case FILTER_DROP:
 		acted = last = 1;
@@ -329,7 +336,7 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 	return last && !dry;
 }
 
-/* One matching rule, or one word of rules, at a time. */
+/* Processes one matching rule, or one word of rules. */
 static long walk_step(__u32 step, struct filter_walk *walk)
 {
 	__u64 bits = walk->bits;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the stage of a bridge that goes by OpenFlow's rules and user space agree on; crates/xdp/src/flows/
- * mirrors it, and its tests compare both sides through the object's BTF.
+ * Layout that the stage of cached OpenFlow flows and user space share. crates/xdp/src/flows/ mirrors it, and
+ * its tests compare both sides through the object's BTF.
  */
 #ifndef FLOWS_LAYOUT_H
 #define FLOWS_LAYOUT_H
@@ -9,32 +9,35 @@
 #include <linux/types.h>
 
 #define FLOW_WORDS 8
-/* Different masks at the same time. */
+/* Maximum number of different masks at a time. */
 #define FLOW_MASKS 8
-/* 2^64 over the golden ratio */
+/* 2^64 over the golden ratio. */
 #define FLOW_SPREAD 0x9e3779b97f4a7c15ULL
-/* Of a line of the table. */
+/* Number of places per line of the table. */
 #define FLOW_PLACES 8
-/* Flows by whose hash it is remembered which mask the last packet met. */
+/* Number of hints, selected by a flow's hash. A hint holds the mask that the flow's last packet matched. */
 #define FLOW_HINTS 4096
 
-/* The constants of one port's stage. */
+/* Constants of one port's stage. */
 struct flows_conf {
 	__u32 present;
-	__u32 port;    /* its number: in keys, in bridge_devices and in bridge_counts */
-	__u32 partial; /* whether senders leave checksums open */
-	__u32 lines;   /* of flow_table, a power of two, less one */
-	__u64 factors[FLOW_WORDS]; /* of the hashes, one for each word: odd, secret */
+	__u32 port;    /* port number in keys, bridge_devices and bridge_counts */
+	__u32 partial; /* whether senders may leave partial checksums */
+	__u32 lines;   /* number of lines of flow_table, a power of two, less one */
+	__u64 factors[FLOW_WORDS]; /* secret odd factors of the hashes, one for each word */
 };
 
-/* Places of flows in flow_entries plus one, below 32 bits of their hash; 0: free. */
+/*
+ * A line of places: the index of a flow in flow_entries plus one, below 32 bits of the flow's hash. 0 for a
+ * free place.
+ */
 struct flow_line {
 	__u64 places[FLOW_PLACES];
 };
 
-/* The key that the workers' caches know (crates/packet/src/flow_key.rs), octet for octet. */
+/* Flow key, equal to the key of the workers' caches octet for octet (crates/packet/src/flow_key.rs). */
 struct flow_key {
-	__u8 in_port[2]; /* lower octet first */
+	__u8 in_port[2]; /* low octet first */
 	__u8 l2_flags;
 	__u8 l3_kind;
 	__be16 outer;
@@ -53,7 +56,7 @@ struct flow_key {
 	__u8 ttl;
 } __attribute__((aligned(8)));
 
-/* l2_flags, l3_kind, and the bit of a TCI in the key that says that the tag is there. */
+/* Values of l2_flags and l3_kind, and the bit of a TCI in the key that means that the tag is present. */
 #define FLOW_OUTER_IS_SERVICE 1
 #define FLOW_IPV4 1
 #define FLOW_ARP 2
@@ -64,26 +67,26 @@ struct flow_mask {
 	__u64 words[FLOW_WORDS];
 };
 
-/* What is done to a flow's packets. */
+/* Actions on the packets of a flow. */
 enum flow_does {
 	FLOW_DROPS = 1 << 0,
-	FLOW_POPS = 1 << 1,   /* the tag goes */
-	FLOW_PUSHES = 1 << 2, /* a tag comes, after that */
-	FLOW_SETS_IP = 1 << 3, /* addresses, TOS, TTL or ports */
-	FLOW_NORMAL = 1 << 4, /* they go where the bridge knows the station, and nothing else is done */
+	FLOW_POPS = 1 << 1,   /* removes the tag */
+	FLOW_PUSHES = 1 << 2, /* adds a tag, after FLOW_POPS */
+	FLOW_SETS_IP = 1 << 3, /* sets addresses, TOS, TTL or ports */
+	FLOW_NORMAL = 1 << 4, /* sends by the station table of the bridge, without other actions */
 };
 
-/* A flow. It is not changed while a program may know it. */
+/* A flow. It does not change while a running program may use it. */
 struct flow_entry {
-	__u64 key[FLOW_WORDS]; /* masked */
-	__u32 mask;            /* the number of its mask */
+	__u64 key[FLOW_WORDS]; /* masked key */
+	__u32 mask;            /* number of the mask */
 	enum flow_does does;
-	__u32 port;            /* by which it leaves */
-	__u16 tci_mask;        /* of the tag that it came with */
+	__u32 port;            /* number of the output port */
+	__u16 tci_mask;        /* TCI bits to set in the received tag */
 	__u16 tci;
-	__u64 eth_mask[2];     /* destination, source */
+	__u64 eth_mask[2];     /* Ethernet addresses: destination, source */
 	__u64 eth[2];
-	__u16 tag[2];          /* that is put on: TPID and TCI */
+	__u16 tag[2];          /* TPID and TCI of the tag to add */
 	__u32 ports_mask;
 	__u32 ports;
 	__u8 tos_mask;
@@ -97,34 +100,35 @@ struct flow_entry {
 	__u64 reserved[8];
 };
 
-/* What a flow has done here. */
+/* Counts of a flow in the hook. */
 struct flow_count {
 	__u64 packets;
 	__u64 bytes;
-	__u64 used; /* nanoseconds of CLOCK_MONOTONIC, as coarse as the kernel's tick */
+	__u64 used; /* nanoseconds of CLOCK_MONOTONIC, with the resolution of the kernel's tick */
 	__u64 reserved;
 };
 
-/* By the number of a port: bytes of the longest frame that it takes, without a tag; 0: none. */
+/* Longest frame that a port accepts, in bytes without a tag, by port number. 0 for none. */
 struct flow_port {
 	__u64 longest;
 };
 
 struct flow_state {
-	__u64 until; /* nanoseconds: from then on nothing is answered, since nobody looks after the flows */
+	/* Nanoseconds. From then on the stage finds no flows, because user space no longer renews the table. */
+	__u64 until;
 };
 
-/* The number of a mask that is worth trying first. */
+/* Number of the mask to try first. */
 struct flow_hint {
 	__u64 mask;
 };
 
-/* What is read of a frame: on the stack there is no room for it. */
+/* Fields read from a frame. The stack has no space for them. */
 struct flow_frame {
 	struct flow_key key;
-	__u32 l3; /* where the IP header begins; 0: there is none */
+	__u32 l3; /* offset of the IP header, or 0 for none */
 	__u32 tagged;
-	__u32 slot; /* where the flow stands that it belongs to */
+	__u32 slot; /* index of the matching flow */
 	__u32 reserved;
 };
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the generator and user space agree on; mirrored in crates/xdp and compared by its tests. */
+/* Layout that the generator and user space share, mirrored in crates/xdp and compared by its tests. */
 #ifndef LIVEGEN_LAYOUT_H
 #define LIVEGEN_LAYOUT_H
 
 #include <linux/types.h>
 
-/* Bytes of a frame that are written anew: Ethernet, one tag, IPv4, and UDP or most of TCP. */
+/* Number of bytes that are written into each frame: Ethernet, one tag, IPv4, and UDP or most of TCP. */
 #define LIVEGEN_HEADER 60
 
-/* The fields that take the number of the flow. */
+/* Fields that carry the flow number. */
 enum livegen_vary {
 	LIVEGEN_PORTS = 1,
 	LIVEGEN_SOURCE_MAC = 2,
@@ -18,25 +18,25 @@ enum livegen_vary {
 };
 
 struct livegen_conf {
-	__u64 header[7];   /* bytes 0..56 of the frame, as they go to the wire */
+	__u64 header[7];   /* bytes 0..56 of the frame, in network byte order */
 	__u32 header_tail; /* bytes 56..60 */
-	__u32 ifindex;     /* where the frames go */
-	__u32 flow_mask;   /* flows - 1, flows being a power of two */
+	__u32 ifindex;     /* output device */
+	__u32 flow_mask;   /* number of flows, a power of two, less one */
 	__u32 vary;        /* enum livegen_vary */
-	__u32 random;      /* 1: flows in pseudo-random order; 0: in turn */
-	__u32 tagged;      /* 1: an 802.1Q tag stands before the IP header */
-	__u32 destination;       /* host order; the flow is added above destination_shift */
-	__u32 destination_shift; /* 32 - prefix bits that vary */
-	__u32 ip_sum;            /* sum of the IP header's words, checksum and addresses aside */
-	__u32 destination_port;  /* host order */
-	__u32 source;            /* host order; one that varies is the flow's scattered number */
+	__u32 random;      /* 1 for flows in pseudo-random order, 0 for sequential order */
+	__u32 tagged;      /* 1 if an 802.1Q tag precedes the IP header */
+	__u32 destination;       /* host byte order. The flow is added above destination_shift */
+	__u32 destination_shift; /* 32 less the number of prefix bits that vary */
+	__u32 ip_sum;            /* sum of the IP header's words without checksum and addresses */
+	__u32 destination_port;  /* host byte order */
+	__u32 source;            /* host byte order. A varying source is the flow's scattered address */
 	__u32 reserved;
 };
 
-/* What goes on from one call to the next. */
+/* State that is kept between calls. */
 struct livegen_state {
-	__u64 sent;     /* frames given to the device, whether it took them or not */
-	__u32 position; /* the next flow, or the state of the random numbers: then never 0 */
+	__u64 sent;     /* number of frames given to the device, whether it accepted them or not */
+	__u32 position; /* number of the next flow, or the state of the random numbers, which is never 0 */
 	__u32 reserved;
 };
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the replay of recorded frames and user space agree on; mirrored in crates/xdp. */
+/* Layout that the replay of recorded frames and user space share, mirrored in crates/xdp. */
 #ifndef REPLAY_LAYOUT_H
 #define REPLAY_LAYOUT_H
 
 #include <linux/types.h>
 
-/* An Ethernet frame of 1500 bytes' payload with two VLAN tags. */
+/* Maximum length of a frame in bytes: a payload of 1500 bytes with two VLAN tags. */
 #define REPLAY_FRAME_MAX 1522
 
 struct replay_conf {
-	__u32 ifindex; /* where the frames go */
-	__u32 frames;  /* elements of the map */
-	__u32 random;  /* 1: in pseudo-random order; 0: in turn */
+	__u32 ifindex; /* output device */
+	__u32 frames;  /* number of elements of the map */
+	__u32 random;  /* 1 for pseudo-random order, 0 for sequential order */
 	__u32 reserved;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The first stage: rules in their order, the block list among what they ask for. A frame that no
- * rule drops goes on to the next stage. With rules that ask for cookies: stage_syncookie.h.
+ * The first stage: rules in their order, including the block list. A frame that no rule drops continues with
+ * the next stage. Rules with cookies are in stage_syncookie.h.
  */
 #ifndef TRIVIUM_STAGE_FILTER_H
 #define TRIVIUM_STAGE_FILTER_H
@@ -24,7 +24,7 @@ TRIVIUM_INLINE enum filter_verdict stage_filter(struct xdp_md *ctx)
 	walk.verdict = FILTER_VERDICT_CONTINUE;
 	walk.word = 0;
 	if (filter.words == 1) {
-		/* Most often the first rule that matches is the last that is asked. */
+		/* In most cases the first matching rule is also the last one. */
 		if (apply(&walk, filter.rules == 1 ? 0 : lowest_bit(common)))
 			return walk.verdict;
 		walk.words = 0;

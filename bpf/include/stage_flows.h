@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The stage of a port whose bridge goes by OpenFlow's rules: packets of flows that the workers' caches hold
- * and that are hot are answered right here, if what is done to them can be done here: dropped, or sent by one
- * port, after headers were written and a tag was put on or taken off. Everything else goes up.
+ * The stage of a port whose bridge has OpenFlow rules. Packets of frequently used flows of the workers'
+ * caches are processed in the hook, where the hook supports their actions: drop, or send by one port after
+ * setting header fields and adding or removing a tag. All other frames go to the worker.
  *
- * A frame's key is the worker's, octet for octet, or the frame goes up: a second tag, IP options, extension
- * headers, fragments, lengths that contradict each other. A flow is found by one of a few masks; the one
- * that the packet's flow met last is tried first, so that most packets need one look.
+ * The key of a frame equals the worker's key octet for octet. Frames for which this cannot be ensured go to
+ * the worker: a second tag, IP options, extension headers, fragments, and contradictory lengths. A flow is
+ * looked up by one of a few masks. The mask that the flow matched last is tried first, so most packets need
+ * one lookup.
  *
- * Order is kept as in stage_bridge.h, by the same numbers. Frames that are not read here may belong to flows
- * whose other frames are: they have buckets by their Ethernet addresses alone, and a flow is answered only
- * when nothing of either bucket is under way.
+ * Order is kept as in stage_bridge.h, by the same numbers. Frames that cannot be read here may belong to
+ * flows that have other frames here. Such frames have buckets by their Ethernet addresses alone. The hook
+ * forwards a frame only when neither of its two buckets has pending frames.
  *
- * What goes by NORMAL asks for known stations, as a bridge that learns alone does: where one of both is not known,
- * or the frame is for a group, it goes up, and the worker learns and floods.
+ * Packets with the action NORMAL are sent by the station table, as in the bridge stage. Where a station is
+ * unknown, or the frame is multicast or broadcast, the frame goes to the worker, which learns and floods.
  *
- * Agreement. User space takes a flow out by writing 0 over its place, and gives what it had to another only
- * when all programs that ran then have ended. When it does not come back in time, nothing is answered.
+ * Consistency: user space removes a flow by writing 0 to its place. It reuses the flow's slot only when all
+ * programs that were running have ended. When user space does not renew the table in time, the hook finds no
+ * flows.
  */
 #ifndef TRIVIUM_STAGE_FLOWS_H
 #define TRIVIUM_STAGE_FLOWS_H
@@ -42,7 +44,7 @@ struct {
 	__type(value, struct flow_entry);
 } flow_entries SEC(".maps");
 
-/* By the place of the entry. */
+/* Counts of flows, by the index of the entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -89,14 +91,14 @@ struct {
 	__type(value, struct flow_frame);
 } flow_frames SEC(".maps");
 
-/* Buckets of frames that are read here, and behind them those of all others. */
+/* Number of buckets for frames that are read here. The buckets of all other frames follow. */
 #define FLOW_READ_BUCKETS (BRIDGE_BUCKETS / 2)
 
 #define FLOW_WORD(seen, nth) (((__u64 *)&(seen)->key)[nth])
 
 /*
- * Words of the key as they are put together in registers: what is stored in pieces and read as a whole
- * right afterwards has to wait for the stores.
+ * Words of the key, assembled in registers. A word that is stored in pieces and then read as a whole would
+ * wait for the stores.
  */
 union flow_port_word {
 	struct {
@@ -135,14 +137,17 @@ union flow_halves {
 	__u64 word;
 };
 
-/* Type and code of a message of ICMP or IGMP. */
+/* Reads type and code of an ICMP or IGMP message. */
 TRIVIUM_INLINE void flow_kind(union flow_l4_word *l4_word, const __u8 *l4)
 {
 	l4_word->src_port = bpf_htons(l4[0]);
 	l4_word->dst_port = bpf_htons(l4[1]);
 }
 
-/* Reads what stands behind an IP header, of which `left` bytes are the packet's; false: not as the worker reads it. */
+/*
+ * Reads the header that follows an IP header, of which `left` bytes belong to the packet. Returns 0 where the
+ * worker may read it differently.
+ */
 TRIVIUM_INLINE int flow_read_l4(union flow_l4_word *word, __u8 proto, void *l4, void *end, __u32 left, int v4)
 {
 	__be16 *ports = l4;
@@ -253,7 +258,7 @@ TRIVIUM_INLINE int flow_read_ipv6(struct flow_frame *seen, union flow_type_word 
 	return known;
 }
 
-/* Ethernet and IPv4, RFC 826: others have nothing that the key has fields for. */
+/* Reads ARP for Ethernet and IPv4 (RFC 826). Other messages have no fields in the key. */
 TRIVIUM_INLINE int flow_read_arp(struct flow_frame *seen, union flow_type_word *type, void *at, void *end)
 {
 	union flow_halves source = {}, destination = {};
@@ -265,7 +270,7 @@ TRIVIUM_INLINE int flow_read_arp(struct flow_frame *seen, union flow_type_word *
 	if (halves[0] != bpf_htons(1) || halves[1] != bpf_htons(ETH_P_IP) || octets[4] != 6 || octets[5] != 4)
 		return 0;
 	type->proto = octets[6] ? 0 : octets[7];
-	/* At even places only. */
+	/* The addresses are aligned to two bytes only. */
 	source.half[0] = halves[7] | (__u32)halves[8] << 16;
 	destination.half[0] = halves[12] | (__u32)halves[13] << 16;
 	FLOW_WORD(seen, 3) = source.word;
@@ -273,7 +278,7 @@ TRIVIUM_INLINE int flow_read_arp(struct flow_frame *seen, union flow_type_word *
 	return 1;
 }
 
-/* Fills the key; false where the worker may see another one. */
+/* Fills the key. Returns 0 where the worker may have another key. */
 static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_frame *seen, __u32 length)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -289,11 +294,11 @@ static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_f
 	__builtin_memset(seen, 0, sizeof(*seen));
 	if (at > end)
 		return 0;
-	/* Eight octets of addresses, then the four that are left. */
+	/* Eight octets of the addresses are read first, then the remaining four. */
 	FLOW_WORD(seen, 1) = *(__u64 *)data;
 	type.eth_src = *(__u32 *)(data + 8);
 	FLOW_WORD(seen, 2) = type.word;
-	/* Only the first buffer is read here. Shorter frames have no room for what is done to tags. */
+	/* Only the first buffer is read. Shorter frames have no space for changes of tags. */
 	if (end - data != length || at + TAG_BYTES > end)
 		return 0;
 	port.in_port[0] = flows.port;
@@ -343,19 +348,19 @@ TRIVIUM_INLINE __u64 flow_product(__u64 word, __u64 secret)
 	return (__u64)((__u32)word + (__u32)secret) * ((__u32)(word >> 32) + (__u32)(secret >> 32));
 }
 
-/* The flow that a frame belongs to by one mask. */
+/* Returns the flow that a frame matches by one mask. */
 static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *seen, __u32 number)
 {
 	struct flow_mask *mask = bpf_map_lookup_elem(&flow_masks, &number);
 	/*
-	 * A sum of products, none of which waits for another: of each word's halves, after a secret was added to
-	 * both. So whoever chooses words cannot tell what they change of it (NH: Black and others, "UMAC", 1999).
-	 * What tables keep is the upper half of another product.
+	 * The hash is a sum of independent products. Each product has the halves of one word, after a secret
+	 * was added to both. Senders that choose words cannot predict the change of the sum (NH: Black and
+	 * others, "UMAC", 1999). The tables use the upper half of another product.
 	 */
 	__u64 hash = number * flows.factors[0];
 	__u32 at;
 
-	/* Every mask in use asks for the port, which is in the first word. */
+	/* Every mask in use contains the port, which is in the first word. */
 	if (!mask || !seen || !mask->words[0])
 		return 0;
 #pragma unroll
@@ -394,7 +399,10 @@ static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *s
 	return 0;
 }
 
-/* The flow that a frame belongs to: by the mask of the last one of its kind, then by all others. */
+/*
+ * Returns the flow that a frame matches. The mask of the last matching frame of the same hash is tried first,
+ * then the other masks.
+ */
 static __attribute__((noinline)) struct flow_entry *flow_find(struct flow_frame *seen, __u64 hash)
 {
 	__u32 at = hash >> 32 & (FLOW_HINTS - 1), first = 0;
@@ -419,13 +427,13 @@ static __attribute__((noinline)) struct flow_entry *flow_find(struct flow_frame 
 	return 0;
 }
 
-/* A checksum after words went from one sum to another: RFC 1624, equation 3. */
+/* Returns a checksum updated from one sum of words to another: RFC 1624, equation 3. */
 TRIVIUM_INLINE __u16 flow_mended(__u16 check, __u64 old, __u64 new)
 {
 	return ~fold((__u64)(__u16)~check + (__u16)~fold(old) + new);
 }
 
-/* The same of TCP, UDP and ICMPv6; UDP's 0 says that there is none. */
+/* Updates a checksum of TCP, UDP or ICMPv6. A UDP checksum of 0 means that there is none. */
 TRIVIUM_INLINE void flow_mend_l4(__u16 *check, __u64 old, __u64 new, int udp)
 {
 	__u16 now;
@@ -441,7 +449,7 @@ TRIVIUM_INLINE __u64 flow_halves(__u32 word)
 	return (word & 0xffff) + (word >> 16);
 }
 
-/* Changes bits of an address of so many words; the sums of what it was and what it is. */
+/* Sets bits of an address of `words` words. Returns the sums of the old and the new words. */
 TRIVIUM_INLINE void flow_set_address(__u32 *to, const __u32 *value, const __u32 *mask, const int words,
 				     __u64 *old, __u64 *new)
 {
@@ -455,7 +463,7 @@ TRIVIUM_INLINE void flow_set_address(__u32 *to, const __u32 *value, const __u32 
 	}
 }
 
-/* One 16-bit word of an IPv4 header. */
+/* Sets bits of one 16-bit word of an IPv4 header. */
 TRIVIUM_INLINE void flow_set_half(struct iphdr *ip, __u16 *to, __u16 value, __u16 mask)
 {
 	__u16 old = *to;
@@ -469,7 +477,10 @@ TRIVIUM_INLINE int flow_any(const __u32 *mask)
 	return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
 }
 
-/* In the worker's order (crates/switch/src/flow/rewrite.rs), since sums of 0 may be said in two ways. */
+/*
+ * Sets IPv4 fields in the worker's order (crates/switch/src/flow/rewrite.rs), because a one's complement sum
+ * of 0 has two representations.
+ */
 TRIVIUM_INLINE int flow_set_ipv4(struct iphdr *ip, void *end, struct flow_entry *entry, __u8 proto)
 {
 	__u16 *check = 0;
@@ -554,7 +565,7 @@ TRIVIUM_INLINE int flow_set_ipv6(struct ipv6hdr *ip, void *end, struct flow_entr
 	return 1;
 }
 
-/* Writes headers; false if they are not where they were. */
+/* Writes the header fields. Returns 0 if the headers are not in place. */
 static __attribute__((noinline)) int flow_write(struct xdp_md *ctx, struct flow_frame *seen,
 						struct flow_entry *entry)
 {
@@ -589,7 +600,7 @@ static __attribute__((noinline)) int flow_write(struct xdp_md *ctx, struct flow_
 	return 1;
 }
 
-/* Takes the tag off and puts another on, as far as the flow says. */
+/* Removes and adds tags as the flow requires. */
 TRIVIUM_INLINE int flow_tag(struct xdp_md *ctx, struct flow_entry *entry)
 {
 	if (entry->does & FLOW_POPS && !bridge_retag(ctx, 0, 0))
@@ -615,7 +626,7 @@ TRIVIUM_INLINE void flow_counted(struct flow_frame *seen, __u32 length, __u64 no
 
 	if (!counted)
 		return;
-	/* The port's queues share it, which other ports never touch. */
+	/* The queues of one port share the counts. Other ports do not use them. */
 	if (conf.queues > 1) {
 		__sync_fetch_and_add(&counted->packets, 1);
 		__sync_fetch_and_add(&counted->bytes, length);
@@ -639,7 +650,7 @@ TRIVIUM_INLINE __u32 *flow_bucket(__u32 queue, __u64 hash, int read)
 	return kept ? &kept->last[bucket % BRIDGE_BUCKETS_OF_LINE] : 0;
 }
 
-/* What became of a frame that is sent, or BRIDGE_UP as it was. */
+/* Sends a frame by a flow. Returns a verdict, or BRIDGE_UP for an unchanged frame. */
 TRIVIUM_INLINE int flow_send(struct xdp_md *ctx, struct flow_frame *seen, struct flow_entry *entry,
 			     __u32 length)
 {
@@ -661,7 +672,7 @@ TRIVIUM_INLINE int flow_send(struct xdp_md *ctx, struct flow_frame *seen, struct
 		count(TRIVIUM_COUNT_BRIDGE_LOST);
 		return XDP_DROP;
 	}
-	/* The device may have gone a moment ago: then nobody is there to take it. */
+	/* The redirect fails when the device was deleted meanwhile. */
 	verdict = bpf_redirect_map(&bridge_devices, port, XDP_DROP);
 	if (verdict == XDP_REDIRECT) {
 		bridge_counted(port, left, 0);
@@ -672,7 +683,7 @@ TRIVIUM_INLINE int flow_send(struct xdp_md *ctx, struct flow_frame *seen, struct
 	return verdict;
 }
 
-/* The VLAN of a frame that the learning bridge is to see, or BRIDGE_NO_VLAN where the worker has to say. */
+/* Returns the VLAN of a frame in the bridge, or BRIDGE_NO_VLAN where the worker must decide. */
 TRIVIUM_INLINE __u16 flow_vlan(const struct flow_frame *seen)
 {
 	__u16 vid = bpf_ntohs(seen->key.outer) & 0xfff;
@@ -684,7 +695,9 @@ TRIVIUM_INLINE __u16 flow_vlan(const struct flow_frame *seen)
 	return vid;
 }
 
-/* An address as stations are known by it: in the key both stand at even places only. */
+/*
+ * Returns an address as a key of the station table. Addresses in the flow key are aligned to two bytes only.
+ */
 TRIVIUM_INLINE __u64 flow_station(const __u8 *address, __u16 vid)
 {
 	const __u16 *halves = (const void *)address;
@@ -692,7 +705,7 @@ TRIVIUM_INLINE __u64 flow_station(const __u8 *address, __u16 vid)
 	return halves[0] | (__u64)halves[1] << 16 | (__u64)halves[2] << 32 | (__u64)vid << 48;
 }
 
-/* Where a frame leaves by NORMAL, as bridge_way() says it. */
+/* Returns the place to which a frame leaves by NORMAL, as bridge_way() does. */
 static __attribute__((noinline)) __u32 flow_way(struct flow_frame *seen, struct bridge_order *order,
 						 __u32 length)
 {
@@ -707,7 +720,7 @@ static __attribute__((noinline)) __u32 flow_way(struct flow_frame *seen, struct 
 			  length - (seen->tagged ? TAG_BYTES : 0));
 }
 
-/* Sends it there. */
+/* Sends a frame to the place that flow_way() returned. */
 static __attribute__((noinline)) int flow_normal(struct xdp_md *ctx, struct flow_frame *seen, __u32 to_where,
 						 __u32 length)
 {
@@ -730,7 +743,7 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 	if (!seen || !state)
 		return BRIDGE_UP;
 	verdict = flow_read(ctx, seen, length);
-	/* In both, the port's number is the same. */
+	/* The port's number is constant, and is not a part of either hash. */
 	addresses = FLOW_WORD(seen, 1) * flows.factors[1] + *(__u32 *)&seen->key.eth_src[2] * flows.factors[2];
 	others = flow_bucket(queue, addresses, 0);
 	if (!verdict) {
@@ -741,7 +754,7 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 #pragma unroll
 	for (int word = 3; word < 7; word++)
 		hash += FLOW_WORD(seen, word) * flows.factors[word];
-	/* Not TCP's flags, TOS and TTL: they change within a flow. */
+	/* TCP flags, TOS and TTL change within a flow, so they are not a part of the hash. */
 	hash += ((__u64)*(__u32 *)&seen->key.eth_type << 32 | *(__u32 *)&seen->key.src_port) * flows.factors[7];
 	*bucket = flow_bucket(queue, hash, 1);
 	if (!*bucket || !others || order->bypass || up)
@@ -789,14 +802,14 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 	return verdict;
 }
 
-/* With `up` the frame is the worker's whatever is known. */
+/* Runs the stage of cached flows. With `up` the frame goes to the worker in any case. */
 TRIVIUM_INLINE int stage_flows(struct xdp_md *ctx, int up)
 {
 	__u32 queue = ctx->rx_queue_index, *bucket = 0;
 	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
 	int verdict;
 
-	/* A queue that nobody serves: steer follows when_down. */
+	/* The queue has no order state, so no worker serves it. Steer applies when_down. */
 	if (!order)
 		return BRIDGE_UP;
 	verdict = flow_answer(ctx, order, &bucket, up);

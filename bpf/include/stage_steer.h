@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The last stage: the frame goes to the socket of its receive queue, or follows when_down. Where a
- * port asks for more, exact flows are looked up before the stage of its room (an operator who names
- * a flow means it), and what no other stage has decided goes by a table over the flow's hash. Either
- * names the worker, the kernel, or the kernel on another CPU.
+ * The last stage. The frame goes to the socket of its receive queue, or follows when_down.
+ *
+ * Where a steering is configured, exact flows are looked up before the stage of the port's function, because
+ * they are explicit decisions of the operator. Frames that no other stage has decided are steered by a table
+ * over the flow hash. Flows and table select the worker, the kernel, or the kernel on another CPU.
  */
 #ifndef TRIVIUM_STAGE_STEER_H
 #define TRIVIUM_STAGE_STEER_H
@@ -11,7 +12,7 @@
 #include "bridge_layout.h"
 #include "steer_frame.h"
 
-/* Slots of exact flows, unless user space asks for others. */
+/* Exact flows. User space sets the number of slots. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -20,7 +21,7 @@ struct {
 	__type(value, struct steer_flow);
 } steer_flows SEC(".maps");
 
-/* By slot. */
+/* Counts of exact flows, by slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -37,7 +38,7 @@ struct {
 	__type(value, struct steer_table);
 } steer_table SEC(".maps");
 
-/* By enum steer_counted; user space makes it as long as there are CPUs. */
+/* Counts by enum steer_counted. User space sets max_entries for the number of CPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, STEER_COUNT_CPU);
@@ -45,7 +46,7 @@ struct {
 	__type(value, struct steer_count);
 } steer_counts SEC(".maps");
 
-/* The kernel lets only programs of one kind (frames in several buffers, or not) share one. */
+/* Target CPUs. Multi-buffer programs and other programs cannot share a CPU map. */
 struct {
 	__uint(type, BPF_MAP_TYPE_CPUMAP);
 	__uint(max_entries, 1);
@@ -53,12 +54,12 @@ struct {
 	__type(value, __u32);
 } steer_cpus SEC(".maps");
 
-/* What is known of a frame. */
+/* State of a frame in the steer stage. */
 struct steer_way {
-	__u32 to; /* enum steer_to, as its exact flow says */
+	__u32 to; /* enum steer_to, as selected by the exact flow */
 	__u32 hash;
 	__u32 mark;
-	__u32 numbered; /* whether the bridge's number stands in front of it */
+	__u32 numbered; /* whether the bridge's number is in front of the frame */
 };
 
 TRIVIUM_INLINE void steer_counted(__u32 which, __u32 length)
@@ -71,7 +72,7 @@ TRIVIUM_INLINE void steer_counted(__u32 which, __u32 length)
 	counted->bytes += length;
 }
 
-/* Reads the frame and looks for its exact flow. */
+/* Reads the frame and looks up its exact flow. */
 TRIVIUM_INLINE void steer_find(struct xdp_md *ctx, struct steer_way *way)
 {
 	struct steer_frame frame = {};
@@ -90,14 +91,14 @@ TRIVIUM_INLINE void steer_find(struct xdp_md *ctx, struct steer_way *way)
 	hit = bpf_map_lookup_elem(&steer_hits, &flow->slot);
 	if (!hit)
 		return;
-	/* Queues share it. */
+	/* Several queues share the counts. */
 	__sync_fetch_and_add(&hit->packets, 1);
 	__sync_fetch_and_add(&hit->bytes, bpf_xdp_get_buff_len(ctx));
 }
 
 /*
- * Puts hash and mark in front of the frame and its number; where there is no room, it goes without.
- * Metadata that a user's program has left gives way.
+ * Writes hash and mark in front of the frame and its number. Without space the frame has neither. The
+ * metadata replaces metadata of a custom program.
  */
 TRIVIUM_INLINE void steer_note(struct xdp_md *ctx, const struct steer_way *way)
 {
@@ -120,7 +121,9 @@ TRIVIUM_INLINE void steer_note(struct xdp_md *ctx, const struct steer_way *way)
 	}
 }
 
-/* Sends a frame to a CPU. One that is not in the map leaves it with the kernel where it is. */
+/*
+ * Sends a frame to a CPU. If the CPU is not in the map, the frame stays with the kernel on the receiving CPU.
+ */
 TRIVIUM_INLINE int steer_to_cpu(struct xdp_md *ctx, __u32 cpu)
 {
 	int verdict = bpf_redirect_map(&steer_cpus, cpu, XDP_PASS);
@@ -130,7 +133,7 @@ TRIVIUM_INLINE int steer_to_cpu(struct xdp_md *ctx, __u32 cpu)
 	return verdict;
 }
 
-/* Gives the kernel a frame, here or on another CPU. */
+/* Passes a frame to the kernel, on the receiving CPU or on another one. */
 TRIVIUM_INLINE int steer_to_kernel(struct xdp_md *ctx, const struct steer_way *way, __u32 to)
 {
 	int verdict = XDP_PASS;
@@ -149,11 +152,11 @@ TRIVIUM_INLINE __u32 steer_by_table(__u32 hash)
 	__u32 key = 0;
 	struct steer_table *table = bpf_map_lookup_elem(&steer_table, &key);
 
-	/* It changes while it is read: one word, once. */
+	/* The table may change while it is read, so the word is read once. */
 	return table ? *(volatile __u32 *)&table->to[hash % STEER_BUCKETS] : STEER_WORKER;
 }
 
-/* A frame that another stage has counted and leaves to the kernel: the table may choose its CPU. */
+/* Steers a frame that another stage has counted and passes to the kernel. The table may select its CPU. */
 TRIVIUM_INLINE int steer_passed(struct xdp_md *ctx, const struct steer_way *way, int verdict)
 {
 	__u32 to;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Connections to a service are asked for a cookie before the service hears of them. A SYN is
- * answered from here, without memory of it (RFC 4987 section 3.6), and sent back the way that it came.
- * The cookies are the kernel's own, of its secret that all its network namespaces share.
+ * SYN cookies for TCP services. A client must return a cookie before the service sees its connection. The
+ * hook answers a SYN without keeping state (RFC 4987 section 3.6), and sends the answer back by the receiving
+ * device. The cookies are the kernel's own, made with a secret that all its network namespaces share.
  *
- * Scheme "cookie": the answer is a SYN+ACK as the service's kernel would make it under a flood. The
- * ACK that brings its cookie goes on to the service, whose kernel checks it again and accepts the
- * connection; it does so only for sockets that have made cookies themselves within two minutes
- * (tcp_syncookies = 2), so now and then a SYN is let through to each. Connections are remembered,
- * and what belongs to none is dropped while SYNs are answered. Those that have brought no cookie, but
- * were open when the flood began, are remembered apart: whatever is forged takes no place of the others.
+ * Scheme "cookie": the answer is the SYN+ACK that the service's kernel would send under a flood. The ACK that
+ * returns the cookie goes to the service, whose kernel checks the cookie again and accepts the connection.
+ * The kernel does so only for sockets that have sent cookies themselves within two minutes (tcp_syncookies
+ * set to 2), so a SYN is passed to each service from time to time.
  *
- * Scheme "retry": the answer is a SYN+ACK that acknowledges a cookie instead of the SYN. A client
- * that has sent one refuses that with a RST of this number (RFC 9293 section 3.10.7.3) and sends
- * its SYN again, which passes, since the source of a RST with a cookie is remembered. This works in
+ * Scheme "cookie" remembers connections. While SYNs are answered, segments of other connections are dropped.
+ * Connections that have returned no cookie, but were open when the flood began, are stored separately, so
+ * forged segments cannot displace the others.
+ *
+ * Scheme "retry": the answer is a SYN+ACK that acknowledges a cookie instead of the SYN. A client that has
+ * sent the SYN refuses the answer with a RST of this number (RFC 9293 section 3.10.7.3) and sends its SYN
+ * again. This SYN passes, because the source of a RST with a valid cookie is remembered. The scheme works in
  * front of any host.
  */
 #ifndef TRIVIUM_STAGE_SYNCOOKIE_H
@@ -22,13 +24,13 @@
 #include "syncookie_answer.h"
 
 #define SECOND 1000000000ULL
-/* SYNs are answered until their rate has been low for so long. */
+/* Time for which SYNs are still answered after their rate has become low. */
 #define COOKIE_HOLD (10 * SECOND)
-/* Connections that are open already become known in this time after a rule came. */
+/* Time after a rule was added in which open connections are learned. */
 #define COOKIE_LEARN (60 * SECOND)
-/* Sequence numbers of one connection's segments, one after the other, differ by less. */
+/* Maximum difference between the sequence numbers of consecutive segments of one connection. */
 #define COOKIE_WINDOW (1 << 24)
-/* A SYN of each service goes through this often: a quarter of the time that its kernel asks for. */
+/* Interval at which a SYN of each service passes, a quarter of the interval that the kernel requires. */
 #define COOKIE_KEEP (30 * SECOND)
 
 TRIVIUM_INLINE void cookie_client(struct filter_client *client, const struct filter_key *key, __u32 slot,
@@ -66,14 +68,14 @@ TRIVIUM_INLINE void cookie_remember(const struct cookie_walk *walk, const struct
 	bpf_map_update_elem(&filter_clients, &walk->work->client, &value, BPF_ANY);
 }
 
-/* Whether SYNs are answered now. */
+/* Returns whether SYNs are answered now. */
 TRIVIUM_INLINE int cookie_asked(const struct cookie_walk *walk)
 {
 	return walk->rule->flags & FILTER_COOKIE_ALWAYS ||
 	       *(volatile __u64 *)&walk->service->until > walk->now;
 }
 
-/* Notices a flood by the rate of SYNs. */
+/* Detects a flood by the rate of SYNs. */
 TRIVIUM_INLINE void cookie_rate(const struct cookie_walk *walk, __u32 slot)
 {
 	__u64 *bucket = bpf_map_lookup_elem(&filter_buckets, &slot);
@@ -81,7 +83,7 @@ TRIVIUM_INLINE void cookie_rate(const struct cookie_walk *walk, __u32 slot)
 
 	if (!bucket || !bucket_exceeded(bucket, walk->rule->cost >> FILTER_COST_SHIFT, walk->rule->burst))
 		return;
-	/* Once a second is often enough, and leaves the line to the readers. */
+	/* Writing once a second suffices, and keeps the cache line shared among readers. */
 	if (until - *(volatile __u64 *)&walk->service->until > SECOND)
 		*(volatile __u64 *)&walk->service->until = until;
 }
@@ -124,7 +126,7 @@ refused:
 	return FILTER_VERDICT_DROP;
 }
 
-/* A segment that is no plain SYN, under the scheme "retry". */
+/* Processes a segment other than a plain SYN, under the scheme "retry". */
 TRIVIUM_INLINE enum filter_verdict cookie_refusal(struct xdp_md *ctx, const struct filter_key *key,
 						  const struct cookie_walk *walk)
 {
@@ -144,11 +146,11 @@ TRIVIUM_INLINE enum filter_verdict cookie_refusal(struct xdp_md *ctx, const stru
 	}
 	walk->counted->valid += 1;
 	cookie_remember(walk, key, FILTER_CLIENT_SOURCE, walk->now + rule->sample * SECOND);
-	/* The service has sent nothing that could be refused. */
+	/* The service has sent no segment that the RST could refuse. */
 	return FILTER_VERDICT_DROP;
 }
 
-/* Whether a connection has been learned that has brought no cookie. */
+/* Returns whether a connection was learned that has returned no cookie. */
 TRIVIUM_INLINE int cookie_is_learned(const struct cookie_walk *walk, const struct filter_key *key)
 {
 	cookie_client(&walk->work->client, key, walk->rule->slot, FILTER_CLIENT_FLOW);
@@ -156,8 +158,9 @@ TRIVIUM_INLINE int cookie_is_learned(const struct cookie_walk *walk, const struc
 }
 
 /*
- * Learns a connection from segments that bring no cookie: by the second one, if its numbers go on from
- * those of the one before. Forged ones, each of another connection, take no place but each other's.
+ * Learns a connection from segments without a cookie. The connection is learned with the second segment, if
+ * its numbers continue those of the first. Forged segments, each of another connection, displace only each
+ * other.
  */
 TRIVIUM_INLINE void cookie_learn(const struct cookie_walk *walk, const struct filter_key *key)
 {
@@ -176,7 +179,7 @@ TRIVIUM_INLINE void cookie_learn(const struct cookie_walk *walk, const struct fi
 		bpf_map_update_elem(&filter_claims, client, &numbers, BPF_ANY);
 }
 
-/* The same under the scheme "cookie". */
+/* Processes a segment other than a plain SYN, under the scheme "cookie". */
 TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, const struct filter_key *key,
 							  const struct cookie_walk *walk)
 {
@@ -184,7 +187,7 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 	int learns = rule->flags & FILTER_COOKIE_ALWAYS ? walk->now - walk->service->since < COOKIE_LEARN :
 							   !cookie_asked(walk);
 
-	/* In a dry run nobody was asked for a cookie. */
+	/* In a dry run no client has received a cookie. */
 	if (rule->flags & FILTER_DRY_RUN || cookie_known(walk, key, FILTER_CLIENT_FLOW) ||
 	    cookie_is_learned(walk, key))
 		return FILTER_VERDICT_CONTINUE;
@@ -194,7 +197,7 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 			cookie_remember(walk, key, FILTER_CLIENT_FLOW, walk->now);
 			return FILTER_VERDICT_CONTINUE;
 		}
-		/* The segment has been read. */
+		/* cookie_valid() has read the segment. */
 		if (learns)
 			cookie_learn(walk, key);
 	}
@@ -204,7 +207,10 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 	return FILTER_VERDICT_DROP;
 }
 
-/* What becomes of a segment to a service. A frame that is given another verdict than to go on is the answer, or nobody's. */
+/*
+ * Judges a segment to a service. With a verdict other than FILTER_VERDICT_CONTINUE the frame is the answer,
+ * or must be dropped.
+ */
 static __attribute__((noinline)) int syncookie_meet(struct xdp_md *ctx, struct cookie_work *work, __u32 index)
 {
 	struct filter_rule *rule = bpf_map_lookup_elem(&filter_rules, &index);
@@ -239,8 +245,8 @@ static __attribute__((noinline)) int syncookie_meet(struct xdp_md *ctx, struct c
 }
 
 /*
- * The filter (stage_filter.h) with rules that ask for cookies: such a rule ends the walk, judges,
- * and the walk goes on behind it.
+ * Runs the filter (stage_filter.h) with rules that have cookies. Such a rule ends the walk and judges the
+ * frame, and the walk continues with the next rule.
  */
 static __attribute__((noinline)) int stage_services(struct xdp_md *ctx)
 {

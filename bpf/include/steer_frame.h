@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What steering sees of a frame: its exact flow, and its conversation's hash, which is the workers'
- * own (crates/packet/src/flow_key/): both directions hash alike, fragments by their addresses, and
- * what is not IP by its stations. Lengths are judged as there, so that frames agree which are cut
- * short or say a wrong length; a test holds the two against each other.
+ * Reading of a frame for steering: its exact flow, and the hash of its conversation. The hash equals that of
+ * the workers (crates/packet/src/flow_key/). Both directions have the same hash. Fragments are hashed by
+ * their addresses, and frames other than IP by their stations. Lengths are checked as in the workers, so that
+ * both agree on truncated frames and wrong lengths. A test compares the two.
  */
 #ifndef STEER_FRAME_H
 #define STEER_FRAME_H
@@ -14,23 +14,24 @@
 const volatile struct steer_conf steer SEC(".rodata.steer") = {};
 
 /*
- * Places are offsets that stand in memory, and what reads is a function that the verifier walks once
- * by itself, knowing nothing of them: so frames of all shapes together cost their sum.
+ * Fields read from a frame. Positions are offsets in memory, and the reading functions are global functions
+ * that the verifier processes once each, without knowledge of the offsets. The verifier's cost is therefore
+ * the sum over all kinds of frames, and not the product.
  */
 struct steer_frame {
 	struct steer_key key;
 	__u64 ends[4];   /* words of both addresses */
-	__u32 at;        /* what is read next, from the frame's beginning */
-	__u32 end;       /* of the IP packet, by its header */
-	__u32 ethertype; /* behind tags and SNAP, as on the wire */
+	__u32 at;        /* offset of the next header from the beginning of the frame */
+	__u32 end;       /* offset of the end of the IP packet, by its header */
+	__u32 ethertype; /* EtherType after tags and SNAP, in network byte order */
 	__u32 tags;
 	__u32 fragment;
-	__u32 operation; /* of ARP */
+	__u32 operation; /* operation of ARP */
 	__u32 hash;
-	__u32 exact; /* whether the key can be an exact flow's */
+	__u32 exact; /* whether the key can match an exact flow */
 };
 
-/* Frames are no longer, nor headers further behind. */
+/* Maximum length of a frame and offset of a header. */
 #define STEER_PLACE_MAX 0x3fff
 
 #define STEER_EXTENSIONS_MAX 8
@@ -45,7 +46,7 @@ struct steer_frame {
 #define STEER_ANY_FRAGMENT 1
 #define STEER_LATER_FRAGMENT 2
 
-/* The 128-bit product's halves, combined. */
+/* Returns the combined halves of the 128-bit product. */
 TRIVIUM_INLINE __u64 steer_fold(__u64 a, __u64 b)
 {
 	__u64 a_low = (__u32)a, a_high = a >> 32, b_low = (__u32)b, b_high = b >> 32;
@@ -63,7 +64,7 @@ TRIVIUM_INLINE __u32 steer_hash(__u64 from, __u64 to, __be16 ethertype, __u8 pro
 	return steer_fold(from ^ kind ^ STEER_K0, to ^ kind ^ STEER_K0) * STEER_K2 >> 32;
 }
 
-/* A station's address as a number. */
+/* Returns the address of a station as a number. */
 TRIVIUM_INLINE __u64 steer_station(const __u8 *address)
 {
 	return bpf_be64_to_cpu(*(const __be64 *)address) >> 16;
@@ -74,7 +75,7 @@ TRIVIUM_INLINE void steer_fragment(struct steer_frame *seen, int later)
 	seen->fragment = STEER_ANY_FRAGMENT | (later ? STEER_LATER_FRAGMENT : 0);
 }
 
-/* So many bytes from the next place on, or 0 where the first buffer has fewer. */
+/* Returns a pointer to `length` bytes at the current offset, or 0 where the first buffer has fewer. */
 TRIVIUM_INLINE void *steer_bytes(struct xdp_md *ctx, const struct steer_frame *seen, __u32 length)
 {
 	void *data = (void *)(long)ctx->data;
@@ -86,7 +87,7 @@ TRIVIUM_INLINE void *steer_bytes(struct xdp_md *ctx, const struct steer_frame *s
 	return data + length > (void *)(long)ctx->data_end ? 0 : data;
 }
 
-/* Bytes from the next place to the end of all buffers. */
+/* Returns the number of bytes from the current offset to the end of all buffers. */
 TRIVIUM_INLINE __u32 steer_left(struct xdp_md *ctx, const struct steer_frame *seen)
 {
 	__u32 length = bpf_xdp_get_buff_len(ctx);
@@ -94,7 +95,7 @@ TRIVIUM_INLINE __u32 steer_left(struct xdp_md *ctx, const struct steer_frame *se
 	return length > seen->at ? length - seen->at : 0;
 }
 
-/* Addresses, tags, and what follows; 0: cut short. */
+/* Reads the addresses, the tags and the EtherType. Returns 0 for a truncated frame. */
 __attribute__((noinline)) int steer_link(struct xdp_md *ctx, struct steer_frame *seen)
 {
 	struct frame frame = frame_open(ctx);
@@ -126,7 +127,7 @@ __attribute__((noinline)) int steer_link(struct xdp_md *ctx, struct steer_frame 
 		seen->tags = i + 1;
 	}
 	if (bpf_ntohs(ethertype) < STEER_ETHERTYPE_LEAST) {
-		/* A length: an EtherType may follow in a SNAP header (RFC 1042). */
+		/* The field is a length. An EtherType may follow in a SNAP header (RFC 1042). */
 		snap = frame.at;
 		ethertype = bpf_htons(STEER_LLC);
 		if ((void *)(snap + 8) <= frame.end && snap[0] == 0xaa && snap[1] == 0xaa &&
@@ -140,7 +141,10 @@ __attribute__((noinline)) int steer_link(struct xdp_md *ctx, struct steer_frame 
 	return 1;
 }
 
-/* 0: malformed before its addresses are read, so that it is known by its stations. */
+/*
+ * Reads an IPv4 header. Returns 0 if it is malformed before its addresses are read, in which case the frame
+ * is hashed by its stations.
+ */
 __attribute__((noinline)) int steer_ipv4(struct xdp_md *ctx, struct steer_frame *seen)
 {
 	struct iphdr *ip;
@@ -185,7 +189,7 @@ __attribute__((noinline)) int steer_ipv6(struct xdp_md *ctx, struct steer_frame 
 	length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
 	if (length > room)
 		return 0;
-	/* A jumbogram (RFC 2675) says 0 and means the rest of the frame. */
+	/* A jumbogram (RFC 2675) has length 0 and extends to the end of the frame. */
 	if (ip->payload_len == 0 && ip->nexthdr == IPPROTO_HOPOPTS)
 		length = room;
 	__builtin_memcpy(seen->key.source, &ip->saddr, 16);
@@ -204,7 +208,7 @@ TRIVIUM_INLINE int steer_is_extension(__u8 next)
 	       next == IPPROTO_DSTOPTS || next == IPPROTO_AH;
 }
 
-/* What follows a header: another extension, the transport header, or neither. */
+/* Kind of the header that follows: another extension, the transport header, or a truncated header. */
 enum steer_next { STEER_EXTENSION, STEER_TRANSPORT, STEER_CUT };
 
 /* Reads one extension header. */
@@ -235,7 +239,10 @@ __attribute__((noinline)) int steer_extension(struct xdp_md *ctx, struct steer_f
 		return STEER_CUT;
 	seen->key.protocol = extension->next;
 	seen->at += size;
-	/* Offset 0 without "more" is a whole packet in a fragment's dress (RFC 6946). */
+	/*
+	 * A fragment header with offset 0 and without "more" is an atomic fragment, which is a whole packet
+	 * (RFC 6946).
+	 */
 	if (fragment)
 		steer_fragment(seen, fragment & 0xfff8);
 	if (!steer_is_extension(extension->next) || fragment & 0xfff8)
@@ -243,7 +250,7 @@ __attribute__((noinline)) int steer_extension(struct xdp_md *ctx, struct steer_f
 	return STEER_EXTENSION;
 }
 
-/* Ports, if the header is whole; 0: it is not. */
+/* Reads the ports. Returns 0 if the transport header is truncated. */
 __attribute__((noinline)) int steer_transport(struct xdp_md *ctx, struct steer_frame *seen)
 {
 	__u8 *header;
@@ -278,7 +285,7 @@ __attribute__((noinline)) int steer_transport(struct xdp_md *ctx, struct steer_f
 	return 1;
 }
 
-/* ARP and RARP for IPv4 hash by their operation, too. */
+/* Reads the operation of ARP and RARP for IPv4, which is a part of the hash. */
 __attribute__((noinline)) int steer_arp(struct xdp_md *ctx, struct steer_frame *seen)
 {
 	__u8 *message;
@@ -293,7 +300,7 @@ __attribute__((noinline)) int steer_arp(struct xdp_md *ctx, struct steer_frame *
 	return 0;
 }
 
-/* Without an Ethernet header all is zero. */
+/* Reads a frame. All fields are zero without an Ethernet header. */
 __attribute__((noinline)) int steer_read(struct xdp_md *ctx, struct steer_frame *seen)
 {
 	__u64 from, to, ports = 0;
@@ -328,9 +335,9 @@ __attribute__((noinline)) int steer_read(struct xdp_md *ctx, struct steer_frame 
 	if (!seen->fragment)
 		ports = seen->key.source_port | (__u64)seen->key.destination_port << 16;
 	else if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_SCTP)
-		/* All fragments of a flow go one way, and only the first has ports. */
+		/* All fragments of a flow go to the same target, and only the first has ports. */
 		seen->exact = 0;
-	/* A flow has one tag at most. */
+	/* An exact flow has at most one tag. */
 	if (seen->tags > 1)
 		seen->exact = 0;
 	from = (seen->ends[0] * STEER_K1) ^ seen->ends[1] ^ (ports & 0xffff) << 20;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A SYN as its answer, and back: cookies, options, checksums. stage_syncookie.h decides which frame
- * becomes one. The kernel's helpers look at addresses, ports and numbers in headers that lie
- * anywhere: these are made here, so that a frame's own may be of any shape.
+ * Conversion of a SYN to its answer: cookies, options, checksums. stage_syncookie.h decides which frames are
+ * answered. The kernel's helpers read addresses, ports and numbers from headers at any address. The headers
+ * are built here, so the frame itself may have any format.
  */
 #ifndef TRIVIUM_SYNCOOKIE_ANSWER_H
 #define TRIVIUM_SYNCOOKIE_ANSWER_H
@@ -25,15 +25,15 @@
 #define OPTION_SACK 4
 #define OPTION_TIME 8
 
-/* What timestamps carry of a client's options: as cookie_init_timestamp() of the kernel has it. */
+/* Number of timestamp bits that encode the client's options, as in cookie_init_timestamp() of the kernel. */
 #define COOKIE_TIME_BITS 6
-#define COOKIE_TIME_SCALE 0xf /* none */
+#define COOKIE_TIME_SCALE 0xf /* no window scale */
 #define COOKIE_TIME_SACK 0x10
 
-/* Bytes of options in an answer: MSS, SACK and timestamps, window scale. */
+/* Maximum number of option bytes in an answer: MSS, SACK and timestamps, window scale. */
 #define COOKIE_OPTIONS 20
 
-/* Ethernet's shortest frame without its check sequence. */
+/* Minimum length of an Ethernet frame in bytes, without frame check sequence. */
 #define COOKIE_FRAME_LEAST 60
 
 union cookie_ip {
@@ -42,7 +42,7 @@ union cookie_ip {
 	__u32 words[10];
 };
 
-/* A TCP header with its options: the client's, then the answer's in its place. */
+/* A TCP header with its options: first the client's, then the answer's in its place. */
 struct cookie_segment {
 	union {
 		struct tcphdr tcp;
@@ -54,10 +54,13 @@ struct cookie_segment {
 	__be32 time;
 	__u32 has_time;
 	__u32 has_sack;
-	__u32 scale; /* above 14: none */
+	__u32 scale; /* above 14 for none */
 };
 
-/* Room that the stack does not have: nothing else runs on this CPU until the frame is judged. */
+/*
+ * Working memory that does not fit on the stack. No other frame is processed on this CPU until the frame is
+ * judged.
+ */
 struct cookie_work {
 	struct filter_key key;
 	struct filter_client client;
@@ -67,7 +70,7 @@ struct cookie_work {
 	__u8 swapped[2 * ETH_ALEN];
 };
 
-/* What is remembered of the clients of services. When it is full the one unseen for longest goes. */
+/* Clients of services. When the map is full, the least recently seen client is evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -75,7 +78,10 @@ struct {
 	__type(value, __u64);
 } filter_clients SEC(".maps");
 
-/* The same of connections that have brought no cookie, but segments that belong together; with when. */
+/*
+ * Connections that have returned no cookie, but sent consecutive segments, with the time of learning. When
+ * the map is full, the least recently seen one is evicted.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -83,7 +89,9 @@ struct {
 	__type(value, __u64);
 } filter_learned SEC(".maps");
 
-/* Of a connection that has sent one segment: its sequence number, above what it acknowledges. */
+/*
+ * Connections that have sent one segment. The value is its sequence number, above its acknowledgement number.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -113,7 +121,7 @@ struct {
 	__type(value, struct cookie_work);
 } filter_work SEC(".maps");
 
-/* What a frame's way through the stage needs. */
+/* State of a frame in the stage. */
 struct cookie_walk {
 	const struct filter_rule *rule;
 	struct filter_service *service;
@@ -122,7 +130,7 @@ struct cookie_walk {
 	__u64 now;
 };
 
-/* Both addresses, which is what cookies are made of besides ports and numbers. */
+/* Writes both addresses, from which cookies are made together with ports and numbers. */
 TRIVIUM_INLINE void cookie_addresses(union cookie_ip *ip, const struct filter_key *key)
 {
 	__builtin_memset(ip, 0, sizeof(*ip));
@@ -135,7 +143,7 @@ TRIVIUM_INLINE void cookie_addresses(union cookie_ip *ip, const struct filter_ke
 	}
 }
 
-/* The header without its options; false when it is cut short. */
+/* Reads the TCP header without its options. Returns 0 when it is truncated. */
 TRIVIUM_INLINE int cookie_read(struct xdp_md *ctx, const struct filter_key *key, struct cookie_segment *segment)
 {
 	__u32 at = key->base[FILTER_BASE_TRANSPORT];
@@ -144,7 +152,7 @@ TRIVIUM_INLINE int cookie_read(struct xdp_md *ctx, const struct filter_key *key,
 	return at != FILTER_NOWHERE && !bpf_xdp_load_bytes(ctx, at, segment->bytes, TCP_HEADER);
 }
 
-/* The options, too. */
+/* Reads the TCP options. */
 TRIVIUM_INLINE int cookie_read_options(struct xdp_md *ctx, const struct filter_key *key,
 				       struct cookie_segment *segment)
 {
@@ -164,7 +172,7 @@ TRIVIUM_INLINE int cookie_read_options(struct xdp_md *ctx, const struct filter_k
 				   more);
 }
 
-/* The next option; 1 after the last one. */
+/* Reads the next option. Returns 1 after the last one. */
 static long cookie_option(__u32 step, struct cookie_walk *walk)
 {
 	struct cookie_segment *segment = &walk->work->segment;
@@ -199,7 +207,7 @@ static long cookie_option(__u32 step, struct cookie_walk *walk)
 	return 0;
 }
 
-/* Milliseconds of the kernel's clock of timestamps, whose low bits tell the client's options. */
+/* Returns the kernel's timestamp clock in milliseconds. The low bits encode the client's options. */
 TRIVIUM_INLINE __u32 cookie_time(const struct cookie_segment *segment, __u64 now)
 {
 	__u32 clock = now / 1000000;
@@ -212,7 +220,7 @@ TRIVIUM_INLINE __u32 cookie_time(const struct cookie_segment *segment, __u64 now
 	return time > clock ? time - (1 << COOKIE_TIME_BITS) : time;
 }
 
-/* Puts the answer's options where the client's were; their length in bytes. */
+/* Replaces the client's options by those of the answer. Returns their length in bytes. */
 TRIVIUM_INLINE __u32 cookie_write_options(struct cookie_segment *segment, const struct filter_rule *rule,
 					  __u32 family, __u64 now)
 {
@@ -237,7 +245,7 @@ TRIVIUM_INLINE __u32 cookie_write_options(struct cookie_segment *segment, const 
 	return length;
 }
 
-/* Makes the answer's TCP header of the client's; false when there is no cookie. */
+/* Replaces the client's TCP header by that of the answer. Returns 0 when no cookie could be made. */
 TRIVIUM_INLINE int cookie_write(struct xdp_md *ctx, const struct filter_key *key, struct cookie_walk *walk)
 {
 	struct cookie_segment *segment = &walk->work->segment;
@@ -249,7 +257,7 @@ TRIVIUM_INLINE int cookie_write(struct xdp_md *ctx, const struct filter_key *key
 	__s64 made;
 
 	if (retry) {
-		/* The RST will not tell the SYN's number. */
+		/* The RST will not contain the number of the SYN. */
 		segment->tcp.seq = 0;
 		segment->words[3] = 0;
 		segment->tcp.doff = TCP_HEADER / 4;
@@ -276,7 +284,7 @@ TRIVIUM_INLINE int cookie_write(struct xdp_md *ctx, const struct filter_key *key
 	acknowledged = bpf_ntohl(client) + 1;
 	number = made;
 	if (retry) {
-		/* It would be an answer after all, of nobody. */
+		/* The answer would be a valid acknowledgement of the SYN. */
 		if (number == acknowledged)
 			return 0;
 		acknowledged = number;
@@ -286,10 +294,10 @@ TRIVIUM_INLINE int cookie_write(struct xdp_md *ctx, const struct filter_key *key
 		segment->scale = COOKIE_TIME_SCALE;
 		if (filter.uses & FILTER_USES_COOKIE_OPTIONS)
 			bpf_loop(TCP_HEADER_MAX - TCP_HEADER, cookie_option, walk, 0);
-		/* All that was read is in variables now. */
+		/* All fields that were read are in variables now. */
 		__builtin_memset(segment->bytes + TCP_HEADER, 0, sizeof(segment->bytes) - TCP_HEADER);
 		options = cookie_write_options(segment, walk->rule, key->family, walk->now);
-		/* What a client sends at first (RFC 6928); then the service tells its own. */
+		/* Size of a client's initial window (RFC 6928). The service sends its own window later. */
 		mss = walk->rule->answer & 0xffff;
 		window = 10 * (mss ? mss : 1460);
 		if (window > 65535)
@@ -305,7 +313,7 @@ TRIVIUM_INLINE int cookie_write(struct xdp_md *ctx, const struct filter_key *key
 	return 1;
 }
 
-/* The IP header that goes before the answer, and both checksums. */
+/* Builds the IP header of the answer, and both checksums. */
 TRIVIUM_INLINE void cookie_seal(const struct filter_key *key, struct cookie_work *work, __u32 ttl)
 {
 	struct cookie_segment *segment = &work->segment;
@@ -321,7 +329,7 @@ TRIVIUM_INLINE void cookie_seal(const struct filter_key *key, struct cookie_work
 		__builtin_memcpy(&ip->v4.daddr, key->source, 4);
 		sum += (__u64)ip->v4.saddr + ip->v4.daddr;
 		ip->words[0] = bpf_htonl(0x45000000 | (sizeof(ip->v4) + segment->length));
-		ip->words[1] = bpf_htonl(0x4000); /* whole, and to stay so */
+		ip->words[1] = bpf_htonl(0x4000); /* not fragmented, with the flag "don't fragment" */
 		ip->words[2] = bpf_htonl(ttl << 24 | IPPROTO_TCP << 16);
 #pragma unroll
 		for (int word = 0; word < 5; word++)
@@ -339,7 +347,7 @@ TRIVIUM_INLINE void cookie_seal(const struct filter_key *key, struct cookie_work
 	segment->tcp.check = ~fold(sum);
 }
 
-/* Makes the answer of the frame; false when it has not become one, and must not go anywhere. */
+/* Turns the frame into the answer. Returns 0 on failure, after which the frame must be dropped. */
 TRIVIUM_INLINE int cookie_put(struct xdp_md *ctx, const struct filter_key *key, struct cookie_work *work)
 {
 	__u32 network = key->base[FILTER_BASE_NETWORK];
@@ -359,7 +367,7 @@ TRIVIUM_INLINE int cookie_put(struct xdp_md *ctx, const struct filter_key *key, 
 	if (bpf_xdp_adjust_tail(ctx, (int)frame - (int)bpf_xdp_get_buff_len(ctx)) ||
 	    bpf_xdp_load_bytes(ctx, 0, work->stations, sizeof(work->stations)))
 		return 0;
-	/* Nobody alone asked, or nobody alone was asked. */
+	/* The source or the destination is multicast or broadcast. */
 	if ((work->stations[0] | work->stations[ETH_ALEN]) & 1)
 		return 0;
 	__builtin_memcpy(work->swapped, work->stations + ETH_ALEN, ETH_ALEN);
@@ -371,7 +379,7 @@ TRIVIUM_INLINE int cookie_put(struct xdp_md *ctx, const struct filter_key *key, 
 	return 1;
 }
 
-/* Whether the segment brings back what a SYN was answered with. */
+/* Returns whether the segment returns the cookie with which a SYN was answered. */
 TRIVIUM_INLINE int cookie_valid(struct xdp_md *ctx, const struct filter_key *key, struct cookie_work *work, int retry)
 {
 	struct tcphdr *tcp = &work->segment.tcp;
@@ -379,7 +387,10 @@ TRIVIUM_INLINE int cookie_valid(struct xdp_md *ctx, const struct filter_key *key
 	if (!cookie_read(ctx, key, &work->segment))
 		return 0;
 	if (retry) {
-		/* Its own number is the cookie, of a SYN with the number 0: see cookie_write(). */
+		/*
+		 * The number of the segment is the cookie, made for a SYN with the number 0: see
+		 * cookie_write().
+		 */
 		tcp->ack_seq = bpf_htonl(bpf_ntohl(tcp->seq) + 1);
 		tcp->seq = bpf_htonl(1);
 	}

@@ -26,7 +26,7 @@ struct vlan_tag {
 /* First bytes of hop-by-hop, routing and destination options headers, RFC 8200 section 4. */
 struct ipv6_extension {
 	__u8 next;
-	/* in units of 8 bytes beyond the first 8, for AH in units of 4 bytes beyond the first 8 */
+	/* Length in units of 8 bytes beyond the first 8, for AH in units of 4 bytes beyond the first 8. */
 	__u8 length;
 };
 

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the counter of the kernel's losses and user space agree on; mirrored in crates/xdp. */
+/* Layout that the loss counter and user space share, mirrored in crates/xdp. */
 #ifndef WATCH_LAYOUT_H
 #define WATCH_LAYOUT_H
 
 #include <linux/types.h>
 
 enum watch_event {
-	WATCH_EXCEPTION = 0, /* aborted, a verdict that is none, or one that the driver cannot do */
-	WATCH_REDIRECT = 1,  /* a redirect that its target refused */
-	WATCH_DEVICE = 2,    /* redirected to a device that then did not take it */
-	WATCH_TRANSMIT = 3,  /* transmitted back by a device that then did not take it */
-	WATCH_CPU = 4,	     /* redirected to a CPU whose queue is full */
+	WATCH_EXCEPTION = 0, /* aborted, an unknown verdict, or one that the driver does not support */
+	WATCH_REDIRECT = 1,  /* a redirect that the target refused */
+	WATCH_DEVICE = 2,    /* a redirected frame that the target device did not accept */
+	WATCH_TRANSMIT = 3,  /* a frame to transmit back that the device did not accept */
+	WATCH_CPU = 4,	     /* a redirected frame for a CPU whose queue was full */
 };
 
 struct watch_key {
-	__u32 netns;   /* inode of the receiving device's namespace; 0 where the kernel does not tell */
-	__u32 ifindex; /* of the receiving device, there; for a CPU, the id of the map of CPUs */
+	/* Inode of the receiving device's network namespace. 0 where the kernel does not report it. */
+	__u32 netns;
+	__u32 ifindex; /* receiving device in its namespace. For a CPU, the id of the CPU map */
 	enum watch_event event;
-	__u32 code;    /* the verdict of an exception, the CPU, else the error number */
+	__u32 code;    /* the verdict of an exception, the number of a CPU, or an error number */
 };
 
-/* One loss as it happens. */
+/* A single loss event. */
 struct watch_told {
 	__u64 at; /* bpf_ktime_get_ns() */
 	struct watch_key key;
@@ -29,10 +30,10 @@ struct watch_told {
 };
 
 struct watch_conf {
-	__u32 each; /* whether each loss is told by itself, too */
+	__u32 each; /* whether each loss is also reported in the ring */
 };
 
-/* Combinations of devices and codes that are told apart; the rest is counted under zeros. */
+/* Maximum number of combinations of device and code. Further losses are counted under a key of zeros. */
 #define WATCH_CAPACITY 4096
 
 #endif
