@@ -1,4 +1,4 @@
-//! Builds the programs of `bpf/` with clang; `src/object.rs` embeds what comes out.
+//! Compiles the programs of `bpf/` with clang. `src/object.rs` embeds the objects.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn main() {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let source = required_dir("CARGO_MANIFEST_DIR").join("../../bpf");
     let out = required_dir("OUT_DIR");
-    // A directory is watched with what it holds.
+    // Cargo watches a directory with all its contents.
     println!("cargo::rerun-if-changed={}", source.display());
     for program in PROGRAMS {
         compile(&clang, &source, program, &out.join(format!("{program}.bpf.o")));
@@ -31,7 +31,7 @@ fn required_dir(variable: &str) -> PathBuf {
 fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
     let input = format!("{program}.bpf.c");
     let result = Command::new(clang)
-        // Relative paths throughout: those of the build machine stay out of the object.
+        // All paths are relative, so the object contains no path of the build machine.
         .current_dir(source)
         .arg("-fdebug-compilation-dir=.")
         .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
@@ -53,7 +53,8 @@ fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
     }
 }
 
-/// Where Debian keeps `asm/types.h`: clang looks there for the host's target only.
+/// Returns the directory where Debian keeps `asm/types.h`. clang searches this directory only for the host's
+/// target.
 fn multiarch_include() -> Option<String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").ok()?;
     let dir = format!("/usr/include/{arch}-linux-gnu");

@@ -1,6 +1,7 @@
-//! Nanoseconds that each stage of a port's program adds to a frame, in test runs: the least of many short ones (what else runs on the core
-//! only makes them slower), less the program without a stage. As root, in a network namespace of its own:
-//! `cargo build --release -p xdp --example stage_cost && unshare --net taskset -c 1 target/release/examples/stage_cost`
+//! Measures the nanoseconds that each stage of a port's program adds to a frame, in test runs. Each result is
+//! the least of many short runs, because other load on the core only makes runs slower, less the cost of the
+//! program without a stage. Run it as root, in a network namespace of its own: `cargo build --release -p xdp
+//! --example stage_cost && unshare --net taskset -c 1 target/release/examples/stage_cost`
 
 use std::process::Command;
 
@@ -17,14 +18,15 @@ use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePo
 use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
 
-/// Fewer than a frame has hops: a stage that routes counts one for each run.
+/// Number of repetitions per run, less than the TTL of the frame. A routing stage decrements the TTL in each
+/// repetition.
 const REPEAT: u32 = 200;
-/// Each begins with a wait of the kernel for all CPUs, some 25 ms.
+/// Number of runs. Each run begins with some 25 ms in which the kernel waits for all CPUs.
 const RUNS: usize = 50;
 const OUTPUT: u16 = 2;
 const VLAN: u16 = 10;
 
-/// Frames come in at `d`; `o` is where they would leave.
+/// Setup of the devices. Frames arrive at `d` and leave by `o`.
 const SET_UP: &str = "
     ip link add g type veth peer name d; ip link add o type veth peer name s
     for x in g d o s; do echo 1 > /proc/sys/net/ipv6/conf/$x/disable_ipv6; ip link set dev $x up; done
@@ -103,7 +105,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A router's tables with the frame's destination behind the output; beside it are so many other routes.
+/// Returns a router's tables that have the frame's destination behind the output, and `beside` other routes.
 fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Error>> {
     let sizes = AnswerSizes { words4: 1 << 21, words6: 1 << 18, paths: 17, groups: 1, neighbours: 17 };
     let answers = Answers::new(&sizes)?;
@@ -164,7 +166,7 @@ fn config(owner: Owner) -> ProgramConfig {
     ProgramConfig { owner, when_down: WhenDown::Drop, queues: 1, locals }
 }
 
-/// UDP from 10.0.1.2:1024 to 10.0.2.2:9, 60 bytes, 255 hops.
+/// Returns a UDP frame from 10.0.1.2:1024 to 10.0.2.2:9 with 60 bytes and a TTL of 255.
 fn frame() -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
@@ -210,7 +212,8 @@ const MEMBER: BridgePort = BridgePort {
     partial_checksums: false,
 };
 
-/// All that the device receives is one flow, whose mask asks for the port, the EtherType and the first octets of the destination.
+/// Returns a stage with one flow for all received frames. The mask of the flow contains the port, the
+/// EtherType and the first octets of the destination.
 fn flow(
     port: &Attached,
     stations: &StationTable,
@@ -232,7 +235,7 @@ fn flow(
     Ok(FlowStage::new(&own, port, &table, devices, Some((&MEMBER, stations)))?)
 }
 
-/// The frame's stations: one behind the device, the other behind the output.
+/// Returns the frame's stations: one behind the device, the other behind the output.
 fn bridge(output: u32) -> Result<(StationTable, BridgeDevices), Error> {
     let (table, devices) = (StationTable::new(1024, 1)?, BridgeDevices::new()?);
     devices.set(OUTPUT, output)?;

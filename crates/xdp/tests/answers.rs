@@ -1,4 +1,5 @@
-//! Routes answered in the hook: random frames against the worker's own decision, and live frames under tables that change.
+//! Tests of routing in the hook: random frames compared with the worker's own decision, and live frames while
+//! the tables change.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -34,7 +35,7 @@ fn known_ways_are_taken_right_here() {
         ([198, 51, 100, 200], 2),
         ([203, 0, 113, 9], 2),
         ([8, 8, 8, 8], 2),
-        // On the links themselves.
+        // Destinations on the links themselves.
         ([10, 0, 2, 2], 1),
         ([10, 0, 3, 2], 2),
     ] {
@@ -43,14 +44,15 @@ fn known_ways_are_taken_right_here() {
     for (to, leads) in [("2001:db8::7", 1), ("2001:db8:4::1", 2), ("fd00:2::2", 1), ("fd00:3::2", 2)] {
         rig.goes(&six(to), leads);
     }
-    // What is behind the packet goes; a hop of two is one then; fragments like all others.
+    // Bytes after the packet are removed, a TTL of 2 becomes 1, and fragments are forwarded like other
+    // packets.
     rig.goes(&[four([198, 51, 100, 7]), vec![9; 30]].concat(), 1);
     rig.goes(&ipv4([198, 51, 100, 7].into(), 60, |ip| ip[8] = 2), 1);
     rig.goes(&ipv4([198, 51, 100, 7].into(), 60, |ip| ip[6] = 0x20), 1);
-    // As long as the way out allows.
+    // Packets of exactly the MTU of the output.
     rig.goes(&ipv4([198, 51, 100, 7].into(), 1000, |_| ()), 1);
     rig.goes(&ipv6("2001:db8::7".parse().unwrap(), 1000, |_| ()), 1);
-    // What was received and sent, and by whom, to the packet.
+    // The counts of received and sent packets are exact.
     let (one, two, three) =
         (rig.tables.answers.counts(1).unwrap(), rig.tables.answers.counts(2), rig.tables.answers.counts(3));
     let (two, three) = (two.unwrap(), three.unwrap());
@@ -68,7 +70,8 @@ fn what_needs_more_goes_up_as_it_came() {
     let mut rig = Rig::new(&ANSWER);
     let four = |to: [u8; 4]| ipv4(to.into(), 60, |_| ());
     let six = |to: &str| ipv6(to.parse().unwrap(), 60, |_| ());
-    // Unreachable, prohibited, thrown, without ways, unresolved, by a device of the kernel's, back, nobody on the link.
+    // Routes that are unreachable, prohibited or thrown, without next hops, unresolved, by a device of the
+    // kernel, back to the input, and an unknown address on the link.
     for last in [5, 9, 13, 17, 21, 25, 29] {
         rig.goes_up(&four([192, 0, 2, last]));
     }
@@ -76,13 +79,13 @@ fn what_needs_more_goes_up_as_it_came() {
     for to in ["2001:db8:3::1", "2001:db8:6::1", "2001:db8:4::2", "fd00:2::9", "3fff::1"] {
         rig.goes_up(&six(to));
     }
-    // A byte too long.
+    // Packets that are one byte too long.
     rig.goes_up(&ipv4([198, 51, 100, 7].into(), 1001, |_| ()));
     rig.goes_up(&ipv6("2001:db8::7".parse().unwrap(), 1001, |_| ()));
     for gone in [four([192, 0, 2, 1]), six("2001:db8:2::1")] {
         assert_eq!(rig.see(&gone), (Verdict::Drop, Counter::RouteBlackhole, gone.clone()));
     }
-    // One family, or none, and again.
+    // One family is enabled, then none, then both.
     let (way4, way6) = (four([198, 51, 100, 7]), six("2001:db8::7"));
     rig.tables.answers.answer(true, false);
     rig.goes(&way4, 1);
@@ -92,7 +95,8 @@ fn what_needs_more_goes_up_as_it_came() {
     rig.goes_up(&way4);
     rig.tables.answers.answer(true, true);
     rig.goes(&way6, 1);
-    // A device that takes nothing, an interface that is none any more, a neighbour that goes, a device that is gone.
+    // A device that accepts no redirected frames, an interface that is removed, a neighbour that is removed,
+    // and a device that is gone.
     let n2 = AnswerInterface {
         port: 2,
         device: rig.router.near[1],
@@ -107,7 +111,7 @@ fn what_needs_more_goes_up_as_it_came() {
     rig.goes(&way4, 1);
     rig.tables.answers.set_interface(1, None);
     rig.goes_up(&way4);
-    // Its number stands for another device now.
+    // The number now belongs to another device.
     rig.tables.answers.set_interface(1, Some(&AnswerInterface { device: 9999, takes: Takes::Frames, ..n2 }));
     rig.goes_up(&way4);
     rig.tables.answers.set_interface(1, Some(&AnswerInterface { takes: Takes::Frames, ..n2 }));
@@ -120,7 +124,7 @@ fn what_needs_more_goes_up_as_it_came() {
     rig.goes_up(&way4);
 }
 
-/// The sum that a sender leaves to be completed is the worker's to complete.
+/// A partial checksum is left to the worker.
 #[test]
 fn open_checksums_go_up_where_senders_leave_them() {
     need_root!();
@@ -131,7 +135,8 @@ fn open_checksums_go_up_where_senders_leave_them() {
     Rig::new(&AnswerPort { partial_checksums: true, ..ANSWER }).goes_up(&open);
 }
 
-/// What the hook forwards, the worker would have forwarded like this; what it gives up the worker cannot answer like that.
+/// The worker would have forwarded each frame that the hook forwards in the same way. The worker cannot
+/// forward frames that the hook passes to the kernel in the way of the hook.
 #[test]
 fn the_hook_and_the_worker_decide_alike() {
     need_root!();
@@ -164,16 +169,17 @@ fn the_hook_and_the_worker_decide_alike() {
             Counter::RouteForwarded | Counter::RouteBlackhole => {
                 prop_assert_eq!(Some((counter, verdict, after)), wanted, "{:?}", decision);
             }
-            // It went up.
+            // The frame went to the worker.
             Counter::DownPassed => prop_assert!(wanted.is_none() && after == frame, "{wanted:?}"),
-            // It comes from this host itself, or from all of a link: not by a worker either.
+            // The source is this host itself or a broadcast address of a link. A worker does not forward such
+            // a frame either.
             Counter::RouteAddress
                 if frame[12] == 8 && OWN_SOURCES.contains(&frame[26..30].try_into().unwrap()) =>
             {
                 let is_forwarded = matches!(decision, Decision::Forward { .. });
                 prop_assert!(verdict == Verdict::Pass && after == frame && !is_forwarded, "{decision:?}");
             }
-            // It is the kernel's: what a worker gets is less.
+            // The frame belongs to the kernel, so a worker would not get it.
             _ => prop_assert!(verdict == Verdict::Pass && after == frame),
         }
         Ok(())
@@ -186,7 +192,7 @@ fn the_hook_and_the_worker_decide_alike() {
     }
 }
 
-/// n1 answers by tables; f2 and f3 count what arrives, or let it through.
+/// A line of three devices. n1 routes by tables. f2 and f3 count the frames that arrive, or pass them.
 struct Line {
     namespace: Namespace,
     port: Attached,
@@ -215,7 +221,7 @@ impl Line {
         Line { namespace, port, tables, far, near, _own: own }
     }
 
-    /// To 16 destinations from 198.51.100.0 on.
+    /// Returns traffic to 16 destinations from 198.51.100.0.
     fn traffic(&self) -> Traffic {
         Traffic {
             destination_mac: NEAR[0],
@@ -227,7 +233,8 @@ impl Line {
     }
 }
 
-/// Each of the destinations always has a way by n2; what changes is everything else: gateways, neighbours' prefixes that lead by n3, groups.
+/// Each destination has a route by n2 at all times, while everything else changes: gateways, prefixes of
+/// neighbours that lead by n3, and groups.
 #[test]
 fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
     need_root!();
@@ -254,7 +261,7 @@ fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
                     3 => tables.fib.remove4(single, &mut tables.adjacencies).unwrap(),
                     _ => tables.fib.set4(single, path, &mut tables.adjacencies).unwrap(),
                 }
-                // Beside it, in the same nodes.
+                // Routes next to the destinations, in the same trie nodes.
                 let beside = Prefix::new(u32::from_be_bytes([198, 51, 100, 16 + last]), 32);
                 tables.fib.set4(beside, &astray, &mut tables.adjacencies).unwrap();
                 let wider = Prefix::new(u32::from_be_bytes([198, 51, 96 + last % 4, 0]), 22 + last % 2);
@@ -276,7 +283,7 @@ fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
     assert_eq!((by_neighbour, tables.answers.counts(1).unwrap()), (sent, expected));
 }
 
-/// A neighbour's address changes all the time: frames bear the old one or the new one, whole.
+/// The address of a neighbour changes all the time. Each frame carries either the old address or the new one.
 #[test]
 fn no_frame_has_half_of_an_address() {
     need_root!();
@@ -333,13 +340,13 @@ fn no_frame_overtakes_one_that_went_up() {
     let six = ipv6("2001:db8::7".parse().unwrap(), 60, |_| ());
     let tagged = tables::tagged(&known, 200);
     let unknown = ipv4([192, 0, 2, 21].into(), 60, |_| ());
-    // Nobody has said yet that what came before the stage has left.
+    // The departure of frames from before the stage was not reported yet.
     assert_eq!(way(&known), Counter::Steered);
     assert_eq!(orders.numbers(0), (1, u32::MAX));
     orders.finish(0, 1);
     for frame in [&known, &six, &tagged] {
         assert_eq!(way(frame), Counter::RouteForwarded);
-        // The flow goes up for a while.
+        // The flow goes to the worker for a while.
         rig.tables.answers.answer(false, false);
         assert_eq!(way(frame), Counter::Steered);
         rig.tables.answers.answer(true, true);
@@ -352,7 +359,8 @@ fn no_frame_overtakes_one_that_went_up() {
         assert_eq!(way(frame), Counter::Steered, "the last is under way");
         orders.finish(0, sent + 1);
         assert_eq!(way(frame), Counter::RouteForwarded);
-        // Where the queue overflows, the flow is dropped until it can change; a frame that only the worker can answer goes up.
+        // While the queue overflows, frames of the flow are dropped until the flow can move. A frame that
+        // only the worker can route goes to the worker.
         rig.tables.answers.answer(false, false);
         assert_eq!(way(frame), Counter::Steered);
         rig.tables.answers.answer(true, true);
@@ -365,7 +373,7 @@ fn no_frame_overtakes_one_that_went_up() {
         assert_eq!(way(frame), Counter::RouteForwarded);
         orders.hold(0, false);
     }
-    // Nothing can be under way without a socket.
+    // No frame can be pending without a socket.
     rig.tables.answers.answer(false, false);
     assert_eq!(way(&known), Counter::Steered);
     rig.tables.answers.answer(true, true);
@@ -384,7 +392,7 @@ fn a_successor_goes_on_with_the_order() {
     let first = stage(&line.port);
     line.port.set_route(Some(&first)).unwrap();
     line.port.route_orders().unwrap().finish(0, 41);
-    // Other constants keep the order, and so does another process.
+    // A change of constants keeps the order, and so does adoption by another process.
     let second = stage(&line.port).with_vlans(VLANS);
     line.port.set_route(Some(&second)).unwrap();
     assert!(!first.is_same(&second).unwrap());
@@ -394,7 +402,7 @@ fn a_successor_goes_on_with_the_order() {
     assert!(adopted.explain(&ipv4([198, 51, 100, 7].into(), 60, |_| ())).is_ok());
 }
 
-/// A successor finds what its predecessor's program reads, and nothing is counted by asking.
+/// A successor finds the tables that its predecessor's program reads, and explaining a frame counts nothing.
 #[test]
 fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     need_root!();
@@ -415,7 +423,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     assert!(found.is_same(&stage).unwrap() && found.is_answering());
     let says = adopted.explain(&frame).unwrap();
     assert_eq!((says.way, says.to), (Counter::RouteForwarded, Some(2)));
-    // Another router's tables are others.
+    // The tables of another router are different tables.
     let (other, own) = (Tables::new(), Own::new("red").unwrap());
     assert!(!found.is_same(&RouteStage::answering(&PORT, &own, &other.answers, &ANSWER)).unwrap());
     assert!(!found.is_same(&RouteStage::new(&PORT, &own)).unwrap());

@@ -1,4 +1,5 @@
-//! Tags of VLANs that are a router's interfaces, and sources that are elsewhere: what the hook answers, the worker would have answered so.
+//! Tests of tagged frames of VLANs that are a router's interfaces, and of reverse path checks: the hook's
+//! results are compared with the worker's.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -19,13 +20,14 @@ use tables::{ANSWER, MAC, MTU, Rig, TAG, VLANS, frame, sent, tagged};
 use xdp::route::{AnswerPort, Sources};
 use xdp::{Counter, Verdict};
 
-/// A frame for the interface of this number, without its tag.
+/// Returns a frame for the interface of this number, without its tag.
 fn towards(number: usize, frame: &[u8]) -> Vec<u8> {
     [&MAC[number][..], &frame[6..]].concat()
 }
 
 impl Rig {
-    /// With the tag of the interface `by` it goes to a neighbour behind port `to`, by the interface `out`.
+    /// Checks that a frame with the tag of the interface `by` goes to a neighbour behind port `to`, by the
+    /// interface `out`.
     #[track_caller]
     fn carries(&self, frame: &[u8], by: usize, to: usize, out: usize) {
         let frame = towards(by, frame);
@@ -47,17 +49,18 @@ fn tags_come_and_go_with_interfaces() {
         rig.carries(&six("2001:db8::7"), by, 1, 1);
         rig.carries(&four([198, 18, 0, 1]), by, 1, 5);
         rig.carries(&six("2001:db8:8::1"), by, 1, 5);
-        // On the link of a VLAN itself, with what stands behind the packet.
+        // A destination on the link of a VLAN, with bytes after the packet.
         rig.carries(&[four([10, 2, 100, 2]), vec![9; 30]].concat(), by, 1, 5);
-        // As long as the way out allows, its tag aside.
+        // A packet of exactly the MTU of the output, without the tag.
         rig.carries(&ipv4([198, 18, 0, 1].into(), 900, |_| ()), by, 1, 5);
     }
-    // Out of the port that it came by, by another interface.
+    // Out of the receiving port, by another interface.
     rig.carries(&four([198, 18, 1, 1]), 3, 0, 4);
     rig.carries(&four([198, 18, 1, 1]), 0, 0, 4);
     rig.carries(&four([192, 0, 2, 29]), 4, 0, 0);
     let counts = [1, 2].map(|port| rig.tables.answers.counts(port).unwrap());
-    // Frames of VLANs weigh their tags: 60 bytes without, but for those of 74, and three of 914.
+    // The bytes of tagged frames include their tags: 60 bytes without a tag, except frames of 74 bytes, and
+    // three of 914 bytes.
     let long = 3 * (914 - 74);
     assert_eq!((counts[0].rx_packets, counts[1].tx_packets, counts[0].tx_packets), (21, 18, 3));
     let bare = 21 * 74 + long;
@@ -73,15 +76,17 @@ fn everything_else_with_a_tag_goes_up_as_it_came() {
     let rig = Rig::with_vlans(&ANSWER, &VLANS);
     let plain = towards(3, &ipv4([198, 51, 100, 7].into(), 60, |_| ()));
     let up = |frame: &[u8], vlan: u16| rig.goes_up(&tagged(frame, vlan));
-    // A VLAN that the hook has no interface for; addresses of another VLAN's interface, of all.
+    // A VLAN without an interface in the hook, the address of another VLAN's interface, and the broadcast
+    // address.
     up(&plain, 300);
     up(&plain, 200);
     up(&[&[0xff; 6], &plain[6..]].concat(), 100);
-    // A second tag, ARP, a header that is cut short.
+    // A second tag, ARP, and a truncated header.
     up(&tagged(&plain, 200), 100);
     up(&[&plain[..12], &[8, 6], &[0; 46]].concat(), 100);
     up(&plain[..30], 100);
-    // What would be the kernel's without its tag: this host's, hops used up, options, addresses of the link.
+    // Frames that would belong to the kernel without the tag: to this host, with an expired TTL, with
+    // options, or with link-local addresses.
     for kernels in [
         ipv4([10, 0, 1, 1].into(), 60, |_| ()),
         ipv4([198, 51, 100, 7].into(), 60, |ip| ip[8] = 1),
@@ -90,21 +95,22 @@ fn everything_else_with_a_tag_goes_up_as_it_came() {
     ] {
         up(&towards(3, &kernels), 100);
     }
-    // Back by its own interface, a byte too long, no route there.
+    // Back by the receiving interface, one byte too long, and without a route.
     up(&towards(4, &ipv4([198, 18, 1, 1].into(), 60, |_| ())), 200);
     up(&towards(3, &ipv4([198, 18, 0, 1].into(), 901, |_| ())), 100);
     up(&towards(3, &ipv4([192, 0, 2, 5].into(), 60, |_| ())), 100);
-    // The interface is down, and up again.
+    // The interface is removed, and added again.
     rig.carries(&plain, 3, 1, 1);
     rig.tables.answers.set_interface(3, None);
     up(&plain, 100);
     up(&[&[0; 6], &plain[6..]].concat(), 100);
-    // A tag that is no interface's is the kernel's.
+    // A frame with the tag of no interface belongs to the kernel.
     let other = tagged(&plain, 77);
     assert_eq!(rig.see(&other), (Verdict::Pass, Counter::RouteTagged, other.clone()));
 }
 
-/// With routes by every kind of way back: by n1, by n2, by the default route, to nowhere, by several, by VLANs.
+/// Returns a source address with any kind of reverse path: by n1, by n2, by the default route, nowhere, by
+/// several next hops, by VLANs.
 fn source4() -> impl Strategy<Value = [u8; 4]> {
     select(vec![
         [10, 0, 1, 2],
@@ -139,7 +145,7 @@ fn source6() -> impl Strategy<Value = [u8; 16]> {
     select(all.to_vec()).prop_map(|text| text.parse::<std::net::Ipv6Addr>().unwrap().octets())
 }
 
-/// Frames with sources of all kinds, and the number of the interface that they come by.
+/// Returns frames with sources of all kinds, and the number of the receiving interface.
 fn arriving() -> impl Strategy<Value = (usize, Vec<u8>)> {
     (select(vec![0_usize, 3, 4]), frame(), source4(), source6()).prop_map(|(by, mut frame, four, six)| {
         if frame[12..15] == [8, 0, 0x45] {
@@ -206,7 +212,8 @@ fn alike(sources: Sources) {
             prop_assert_eq!(by, 0, "what has a VLAN's tag is none of the kernel's by itself");
             return Ok(());
         }
-        // It went up: since it must, or since of several ways back only the worker knows all, or since without its tag it is the kernel's.
+        // The frame went to the worker. Either the worker has to process it, or only the worker knows all of
+        // several reverse paths, or the frame would belong to the kernel without its tag.
         let several = sources == Sources::Strict
             && match frame[12..14] {
                 [8, 0] => frame[26] == 100,

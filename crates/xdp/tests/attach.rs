@@ -1,4 +1,5 @@
-//! Modes, their fallbacks, foreign programs, and what reaches the socket and the kernel.
+//! Tests of attach modes, their fallbacks, foreign programs, and of the frames that reach the socket and the
+//! kernel.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -122,7 +123,7 @@ fn foreign_program_of_a_link_is_refused_by_name() {
     drop(foreign);
 }
 
-/// The advice in the message is followed word by word.
+/// Runs the advice in the error message literally.
 #[test]
 fn foreign_program_of_netlink_can_be_removed_as_the_error_says() {
     need_root!();
@@ -161,7 +162,7 @@ fn features_follow_the_peer() {
     assert_eq!(xdp::driver("va").as_deref(), Some("veth"));
 }
 
-/// Frames from the far end of a veth into the socket of its queue, byte for byte.
+/// Frames from the far end of a veth reach the socket of their queue, byte for byte.
 #[test]
 fn steers_to_the_socket_in_both_modes() {
     need_root!();
@@ -170,7 +171,7 @@ fn steers_to_the_socket_in_both_modes() {
         let (far, near) = namespace.veth("va", "vb", "");
         let port = PortProgram::load(&bridged()).unwrap().attach(near, mode, None).unwrap();
         let socket = Xsk::bound(near, 0);
-        // In generic mode nothing makes the veth take redirected frames: send through the stack.
+        // In generic mode the veth accepts no redirected frames, so the frames are sent through the stack.
         let watch = PacketSocket::on(far);
         let frames: Vec<Vec<u8>> =
             (0..20_u8).map(|i| support::ethernet(support::to_us(), &[], 0x0800, &[i; 60])).collect();
@@ -195,7 +196,7 @@ fn steers_to_the_socket_in_both_modes() {
     }
 }
 
-/// A real host behind a routed port without a socket: the kernel goes on answering.
+/// The kernel still answers a real host behind a routed port without a socket.
 #[test]
 fn routed_port_leaves_ping_to_the_kernel() {
     need_root!();
@@ -218,7 +219,7 @@ fn routed_port_leaves_ping_to_the_kernel() {
         let counters = port.counters().unwrap();
         assert!(counters.get(Counter::PassedLocal4) >= 3, "{counters:?}");
         assert!(counters.get(Counter::PassedLocal6) >= 3, "{counters:?}");
-        // Without the addresses nothing is the kernel's.
+        // Without local addresses no packet belongs to the kernel.
         port.update_locals(&LocalAddresses::default()).unwrap();
         sh("! ping -q -c 1 -W 1 192.0.2.1");
         assert!(port.counters().unwrap().get(Counter::DownDropped) >= 1);

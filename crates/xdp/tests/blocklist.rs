@@ -1,4 +1,4 @@
-//! The block list of the hook against the prefixes that it stands for.
+//! Tests of the hook's block list against the list of prefixes.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -63,7 +63,7 @@ fn drops(loaded: &Loaded, source: IpAddr) -> bool {
     loaded.test_run(&frame).unwrap().verdict == Verdict::Drop
 }
 
-/// Addresses at which something may change: the ends of a prefix and their neighbours.
+/// Returns addresses where the result may change: the ends of a prefix and their neighbours.
 fn edges(prefix: Prefix) -> [IpAddr; 4] {
     match prefix.address() {
         IpAddr::V4(v4) => {
@@ -83,7 +83,7 @@ fn covered(prefixes: &BTreeSet<Prefix>, address: IpAddr) -> bool {
     prefixes.iter().any(|prefix| prefix.contains(address))
 }
 
-/// Prefixes that nest and touch: all lie in a few places.
+/// Returns prefixes that nest and touch, because all are in a few places.
 fn prefix() -> impl Strategy<Value = Prefix> {
     let v4 = (select(vec![0x0a00_0000_u32, 0x0a00_0100, 0xffff_ff00]), 0..512_u32, 0..=32_u8)
         .prop_map(|(base, host, length)| (Ipv4Addr::from_bits(base ^ host).into(), length));
@@ -156,7 +156,7 @@ fn changes_agree_with_the_prefixes() {
     runner.run(&cases, check).unwrap();
 }
 
-/// Numbers that look random, the same in every run.
+/// Returns a generator of pseudo-random numbers, equal in every run.
 fn noise(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state ^= state << 13;
@@ -188,7 +188,8 @@ fn large_lists_hold_every_prefix_and_no_more() {
         });
     }
     let mut port = Port::new(prefixes.iter().copied());
-    // Those that cover an address by the lengths that occur: the list is too long to be walked.
+    // Looks for covering prefixes by the lengths that occur, because the list is too long for a linear
+    // search.
     let lengths = |address: IpAddr| if address.is_ipv4() { 20..=32 } else { 48..=128_u8 };
     let truth = |all: &BTreeSet<Prefix>, address| {
         lengths(address).any(|length| all.contains(&Prefix::new(address, length).unwrap()))
@@ -203,7 +204,7 @@ fn large_lists_hold_every_prefix_and_no_more() {
             assert_eq!(port.drops(address), truth(&prefixes, address), "{address}");
         }
     }
-    // So many more that the tables must grow.
+    // The number of new prefixes makes the tables grow.
     let before = port.list.table_bytes();
     for _ in 0..300_000 {
         let prefix = Prefix::new(address4(random()), 32).unwrap();
@@ -218,7 +219,7 @@ fn large_lists_hold_every_prefix_and_no_more() {
     }
 }
 
-/// While the list changes around it, one address is always listed and another never.
+/// While the list changes around them, one address is always listed and another never is.
 #[test]
 fn look_ups_are_never_torn() {
     need_root!();
@@ -236,7 +237,7 @@ fn look_ups_are_never_torn() {
             let mut random = noise(99);
             for round in 0..3000_u64 {
                 let bits = random();
-                // Neighbours in the same words, and one that covers the listed address too.
+                // Neighbours in the same words, and a prefix that also covers the listed address.
                 let near4 = 0x0a09_0810 + u32::try_from(bits % 240).unwrap();
                 let near6 = 0x2001_0db8 << 96 | u128::from(bits >> 8) << 8;
                 let near = [
@@ -275,7 +276,7 @@ fn prefixes_expire() {
     assert_eq!(port.list.next_expiry(), Some(now));
     assert_eq!(port.list.expire(now).unwrap(), 1);
     assert!(!port.drops(a.address()) && port.drops(b.address()));
-    // A new time takes the place of the old one.
+    // A new expiry replaces the old one.
     port.list.insert(b, None).unwrap();
     assert_eq!((port.list.next_expiry(), port.list.expire(later).unwrap()), (None, 0));
     assert!(port.drops(b.address()) && port.list.has(b) && !port.list.has(a));

@@ -1,4 +1,4 @@
-//! The bridge stage: every verdict by test runs, and real frames between veth devices.
+//! Tests of the bridge stage: every verdict by test runs, and real frames between veth devices.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -35,7 +35,8 @@ const PORT: BridgePort = BridgePort {
     partial_checksums: false,
 };
 
-/// Port 1 with a hook; port 2 is another device. A is behind port 1, B behind port 2.
+/// A bridge in which port 1 has a hook and port 2 is another device. A is behind port 1, and B is behind port
+/// 2.
 struct Rig {
     table: StationTable,
     devices: BridgeDevices,
@@ -72,7 +73,7 @@ impl Rig {
         self.attached.prepare_bridge(Some(stage)).unwrap()
     }
 
-    /// What the program says of a frame, the counter that it moved, and the frame afterwards.
+    /// Returns the verdict on a frame, the counter that it incremented, and the frame afterwards.
     fn see(&self, loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter, Vec<u8>) {
         let before = self.attached.counters().unwrap();
         let run = loaded.test_run_from(frame, Some((self.near, 0)), 1).unwrap();
@@ -83,7 +84,8 @@ impl Rig {
         (run.verdict, moved[0], run.frame)
     }
 
-    /// Whether the stage with these constants answers; a frame that goes up is as it was, its number in front of it.
+    /// Returns whether the stage with these constants forwards a frame. A frame for the worker must be
+    /// unchanged, with its number in front.
     fn answers(&self, port: BridgePort, frame: &[u8]) -> bool {
         let stage = self.stage(port);
         let (verdict, counter, after) = self.see(&self.loaded(&stage), frame);
@@ -104,7 +106,7 @@ impl Rig {
     }
 }
 
-/// A frame of 60 bytes between two stations, with 802.1Q tags if any.
+/// Returns a frame of 60 bytes between two stations, with these 802.1Q tags.
 fn frame(to: [u8; 6], from: [u8; 6], tags: &[(u16, u16)]) -> Vec<u8> {
     let mut frame = [to, from].concat();
     for (protocol, control) in tags {
@@ -125,7 +127,7 @@ fn udp(to: [u8; 6], from: [u8; 6], partial: bool) -> Vec<u8> {
     frame[12..14].copy_from_slice(&[8, 0]);
     let ip: [u8; 20] = [0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     frame[14..34].copy_from_slice(&ip);
-    // 10.0.0.1 + 10.0.0.2 + 17 + 26, in network order.
+    // 10.0.0.1 + 10.0.0.2 + 17 + 26, in network byte order.
     let bare: u16 = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 17 + 26;
     frame[40..42].copy_from_slice(&if partial { bare } else { bare + 1 }.to_be_bytes());
     frame
@@ -253,7 +255,8 @@ fn a_station_seen_elsewhere_is_taken_out_at_once() {
     assert!(!rig.answers(PORT, &frame(B, A, &[])));
 }
 
-/// A station that finds no place is the worker's, and all others are answered as before.
+/// Frames of a station that does not fit into the table go to the worker, and all others are forwarded as
+/// before.
 #[test]
 fn a_full_table_leaves_the_rest_to_the_worker() {
     need_root!();
@@ -264,7 +267,7 @@ fn a_full_table_leaves_the_rest_to_the_worker() {
     };
     let (known, refused): (Vec<u16>, Vec<u16>) =
         (0..4_000).partition(|number| rig.table.insert(key(VLAN, station(*number)), place(2), 5));
-    // Full to the last place: every pair of buckets has had its chance.
+    // The table is full: every pair of buckets has been tried.
     assert_eq!((known.len() + 2, rig.table.iter().count()), (rig.table.capacity(), rig.table.capacity()));
     let known_still = || {
         let here =
@@ -279,13 +282,13 @@ fn a_full_table_leaves_the_rest_to_the_worker() {
     for number in refused.iter().take(20) {
         let other = station(*number);
         assert_eq!(rig.table.get(key(VLAN, other)), None);
-        // As they came, with a number in front, as `answers` holds.
+        // The frames are unchanged, with a number in front, as `answers` checks.
         assert!(!rig.answers(PORT, &frame(other, A, &[])), "to it");
         assert!(!rig.answers(PORT, &frame(B, other, &[])), "from it");
         assert!(!rig.table.remove(key(VLAN, other)));
     }
     known_still();
-    // One that is there may move, and who goes makes room.
+    // A present station may move, and a removed station frees a place.
     assert!(rig.table.insert(key(VLAN, B), Place { reached: None, ..place(2) }, 6));
     assert!(!rig.answers(PORT, &frame(B, A, &[])));
     let waiting = key(VLAN, station(refused[0]));
@@ -297,7 +300,7 @@ fn a_full_table_leaves_the_rest_to_the_worker() {
     assert_eq!(rig.table.get(waiting), Some((place(2), 7)));
 }
 
-/// With a socket in the slot it is given to that, in the order in which it came.
+/// With a socket in the slot the frame goes to the socket, in the order of arrival.
 #[test]
 fn a_station_without_a_place_goes_to_the_socket() {
     need_root!();
@@ -342,12 +345,12 @@ fn no_frame_overtakes_one_that_went_up() {
     let (loaded, orders) = (rig.loaded(&stage), stage.orders());
     let (known, unknown, other) = (frame(B, A, &[]), frame(C, A, &[]), frame(B, A, &[]));
     let way = |loaded: &Loaded, frame: &[u8]| rig.see(loaded, frame).1;
-    // Nobody has said yet that what came before the stage has left.
+    // The departure of frames from before the stage was not reported yet.
     assert_eq!(way(&loaded, &known), Counter::Steered);
     assert_eq!(orders.numbers(0), (1, u32::MAX));
     orders.finish(0, 1);
     assert_eq!(way(&loaded, &known), Counter::Bridged);
-    // The flow goes up for a while.
+    // The flow goes to the worker for a while.
     orders.set_bypass(true);
     assert_eq!(way(&loaded, &known), Counter::Steered);
     orders.set_bypass(false);
@@ -359,10 +362,10 @@ fn no_frame_overtakes_one_that_went_up() {
     assert_eq!(way(&loaded, &other), Counter::Steered, "number 3 is");
     orders.finish(0, 4);
     assert_eq!(way(&loaded, &other), Counter::Bridged);
-    // Another flow does not matter.
+    // Another flow has no effect.
     assert_eq!(way(&loaded, &unknown), Counter::Steered);
     assert_eq!(way(&loaded, &known), Counter::Bridged);
-    // Where the queue overflows, the flow is dropped until it can change.
+    // While the queue overflows, frames of the flow are dropped until the flow can move.
     orders.set_bypass(true);
     assert_eq!(way(&loaded, &known), Counter::Steered);
     orders.set_bypass(false);
@@ -373,7 +376,7 @@ fn no_frame_overtakes_one_that_went_up() {
     orders.finish(0, orders.numbers(0).0);
     assert_eq!(way(&loaded, &known), Counter::Bridged);
     orders.hold(0, false);
-    // Other constants: the order goes on.
+    // A change of constants keeps the order.
     assert_eq!(way(&loaded, &unknown), Counter::Steered);
     port.learning = false;
     let mut rig = rig;
@@ -431,7 +434,7 @@ fn frames_cross_between_devices_and_pins_keep_them_crossing() {
     };
     all_arrive(&mut generator);
     assert_eq!(attached.counters().unwrap().get(Counter::Bridged), 10_000);
-    // The process that made all this is gone.
+    // The process that created the port is gone.
     drop((attached, table, devices, stage));
     all_arrive(&mut generator);
     let mut adopted = xdp::adopt(&pin).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! The verifier's cost of every variant, recorded in `budget.txt`: it fails when one grows by a
-//! quarter. After a wanted change: `XDP_BUDGET=write cargo test -p xdp --test budget`.
+//! Checks the verifier's cost of every variant against `budget.txt`. The test fails when a cost grows by a
+//! quarter. After an intended change run `XDP_BUDGET=write cargo test -p xdp --test budget`.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -26,7 +26,7 @@ use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, WhenDown};
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
 const HEAD: &str = "# variant | instructions that the verifier walks | instructions that stay\n";
 
-/// Walked and remaining instructions by variant.
+/// Number of instructions processed by the verifier and of those that remain, by variant.
 type Costs = BTreeMap<String, (u32, u32)>;
 
 fn measured() -> Costs {
@@ -108,7 +108,7 @@ fn measured() -> Costs {
     costs
 }
 
-/// A bridge's stage stands on a port that is attached already.
+/// Returns the cost of a bridge stage, which requires an attached port.
 fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -135,7 +135,7 @@ fn bridge_port(tagged: bool, partial_checksums: bool) -> BridgePort {
     }
 }
 
-/// The same of a bridge that goes by rules.
+/// Returns the cost of a stage of cached OpenFlow flows.
 fn with_flows(partial_checksums: bool, asks_stations: bool) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -156,7 +156,7 @@ fn flow_stage(attached: &Attached, partial_checksums: bool, asks_stations: bool)
     FlowStage::new(&port, attached, &table, &devices, asks_stations.then_some(known)).unwrap()
 }
 
-/// A capture around a large filter.
+/// Returns the cost of a capture around a large filter.
 fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -168,7 +168,7 @@ fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     attached.info().unwrap()
 }
 
-/// The same of the kernel's routing.
+/// Returns the cost of a stage of kernel routing.
 fn with_fib(check_sources: bool, partial_checksums: bool) -> ProgramInfo {
     let namespace = support::Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -195,7 +195,7 @@ fn answers_stage(partial_checksums: bool, sources: Sources) -> RouteStage {
     RouteStage::answering(&port, &own, &answers, &answer)
 }
 
-/// A virtual router's port whose answers keep the order of frames.
+/// Returns the cost of a virtual router's port that keeps the frame order.
 fn with_order() -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -207,7 +207,7 @@ fn with_order() -> ProgramInfo {
     attached.info().unwrap()
 }
 
-/// A virtual router's port with a steering.
+/// Returns the cost of a virtual router's port with a steering.
 fn with_route() -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
@@ -219,7 +219,7 @@ fn with_route() -> ProgramInfo {
     attached.prepare_steering(Some(&steering)).unwrap().info().unwrap()
 }
 
-/// Filters of one field, and of every field with every action.
+/// Returns filters of one field, and of every field with every action.
 fn filters() -> [(&'static str, Vec<Rule>); 4] {
     let rule = |name: &str, matches: Match| Rule {
         name: name.to_owned(),
@@ -255,7 +255,7 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
     ]
 }
 
-/// Filters with SYN cookies: of both schemes by themselves, and with every option beside every field.
+/// Returns filters with SYN cookies: both schemes by themselves, and every option together with every field.
 fn services() -> [(&'static str, Vec<Rule>); 3] {
     let service = |name: &str, scheme| Rule {
         name: name.to_owned(),
@@ -293,7 +293,7 @@ fn recorded() -> Costs {
         .collect()
 }
 
-/// What the two have against each other.
+/// Returns the differences between measured and recorded costs.
 fn complaints(measured: &Costs, recorded: &Costs) -> Vec<String> {
     let mut list = Vec::new();
     for (name, (walked, remaining)) in measured {
@@ -323,7 +323,7 @@ fn no_variant_grows_by_a_quarter() {
     assert!(complaints.is_empty(), "{}\nif wanted: XDP_BUDGET=write", complaints.join("\n"));
 }
 
-/// The largest of each kind beside each other, in both builds: the verifier takes them, and their stack together.
+/// The verifier accepts the largest stages of each kind together, in both builds, including their stack.
 #[test]
 fn every_combination_of_stages_loads() {
     need_root!();
@@ -394,7 +394,7 @@ fn budget_notices_growth_and_strangers() {
     assert_eq!(complaints(&costs(&[("b", 1, 1)]), &then).len(), 2);
 }
 
-/// What is not chosen costs nothing: the verifier removes it.
+/// Stages that are not present cost nothing, because the verifier removes them.
 #[test]
 fn absent_stages_leave_no_instructions() {
     need_root!();

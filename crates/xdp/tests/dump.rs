@@ -1,4 +1,4 @@
-//! Captures at the hook: frames as they come and as they leave, with verdicts.
+//! Tests of captures at the hook: frames at entry and exit, with verdicts.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -19,7 +19,7 @@ fn port(ifindex: u32, pin: Option<PinPath>) -> Attached {
     loaded.attach(ifindex, AttachMode::Native, pin).unwrap()
 }
 
-/// Frames that differ in their payload.
+/// Returns frames that differ in their payload.
 fn numbered(count: u8, length: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| ethernet(to_us(), &[], 0x88b5, &vec![number; length - 14])).collect()
 }
@@ -28,7 +28,7 @@ fn generator(ifindex: u32, frames: &[Vec<u8>]) -> Generator {
     Generator::replay(&Replay { ifindex, frames, order: Order::InTurn, rate: None, park: true }).unwrap()
 }
 
-/// The next frames of a capture, and no more than these.
+/// Returns the next `count` frames of a capture, and checks that there are no more.
 fn dumped(reader: &RingReader<Dumped>, count: usize) -> Vec<Dumped> {
     let mut all = Vec::new();
     awaited("captured frames", || {
@@ -64,7 +64,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     let age = now.checked_sub(Duration::from_nanos(all[3].at_ns)).unwrap();
     assert!(age < Duration::from_secs(60), "{age:?}");
 
-    // Only what goes to a socket, and only as it leaves; another capture takes the place of the first.
+    // Captures only frames for a socket, and only at exit. The second capture replaces the first.
     let xsk = Xsk::bound(b, 0);
     let only = DumpConfig { verdicts: vec![Verdict::Redirect], entry: false, ..DumpConfig::default() };
     let dump = Dump::new(&only).unwrap();
@@ -79,7 +79,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     assert_eq!(all.iter().map(|dumped| &dumped.exit).collect::<Vec<_>>(), [&frames[0], &frames[1]]);
     assert_eq!((dump.missed().unwrap(), reader.poll(Duration::ZERO).unwrap().len()), (0, 0));
 
-    // And then it is the program that it was, on the same maps.
+    // Afterwards the program is the original one, on the same maps.
     hook.set_dump(None).unwrap();
     assert_eq!(hook.info().unwrap().tag, plain);
     generator.send(2).unwrap();
@@ -88,7 +88,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     assert_eq!((counters.get(Counter::DownDropped), counters.get(Counter::Steered)), (8, 4));
 }
 
-/// What is replaced meanwhile keeps the capture, and the capture sees what the replacement says.
+/// Replacements keep the capture, which shows the verdicts of the replaced program.
 #[test]
 fn a_capture_stays_through_changes_of_the_program() {
     need_root!();
@@ -142,7 +142,7 @@ fn a_capture_stays_through_changes_of_the_program() {
     assert_eq!(reader.poll(Duration::ZERO).unwrap(), []);
 }
 
-/// The frames go their way, and the copies that do not fit are counted.
+/// Frames pass as before, and copies that do not fit are counted.
 #[test]
 fn a_full_ring_costs_copies_and_no_frames() {
     need_root!();
@@ -160,7 +160,7 @@ fn a_full_ring_costs_copies_and_no_frames() {
     assert_eq!(u64::try_from(got).unwrap() + dump.missed().unwrap(), 10_000);
 }
 
-/// Frames in several buffers are captured beyond the first one.
+/// Frames in several buffers are captured beyond the first buffer.
 #[test]
 fn jumbo_frames_are_captured() {
     need_root!();
@@ -181,7 +181,7 @@ fn jumbo_frames_are_captured() {
     assert_eq!((&all[0].entry[..], &all[0].exit[..]), (&frame[..2048], &frame[..2048]));
 }
 
-/// A process that dies while it captures leaves a program that its successor knows.
+/// A successor recognises the program of a process that died during a capture.
 #[test]
 fn a_pinned_hook_is_adopted_with_a_capture_around_it() {
     need_root!();

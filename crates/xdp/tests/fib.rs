@@ -1,5 +1,5 @@
-//! The stage of the kernel's routing: every verdict and every code of the kernel's helper by test runs, devices that come
-//! and go, and what a successor finds.
+//! Tests of the stage of kernel routing: every verdict and every code of the kernel's helper by test runs,
+//! devices that come and go, and adoption by a successor.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -16,7 +16,7 @@ use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, Whe
 const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 
-/// The frame as the next hop must get it.
+/// Returns the frame that the next hop must receive.
 fn forwarded(frame: &[u8], by: usize) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[..6].copy_from_slice(&FAR[by]);
@@ -59,7 +59,7 @@ fn a_packet_for_elsewhere_goes_to_its_next_hop() {
     }
     goes(&router, &loaded, &ipv6(BEHIND6, 60, |_| ()), 1);
     goes(&router, &loaded, &ipv6(Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1), 60, |_| ()), 2);
-    // Every sum of the header, so that every carry of the checksum is met.
+    // Every identification value, so that every carry of the checksum occurs.
     for id in 0..=u16::MAX {
         let frame = ipv4(BEHIND, 28, |ip| ip[4..6].copy_from_slice(&id.to_be_bytes()));
         let run = loaded.test_run_from(&frame, Some((router.near[0], 0)), 1).unwrap();
@@ -67,7 +67,7 @@ fn a_packet_for_elsewhere_goes_to_its_next_hop() {
     }
     let sent = stage.counts().unwrap();
     assert_eq!(sent[&router.near[2]], FibCount { packets: 3, bytes: 3 * 74 });
-    // ESP is the far end's; ports are read where they are.
+    // ESP belongs to the far end. Ports are read where the protocol has them.
     for protocol in [1, 6, 50, 132] {
         goes(&router, &loaded, &ipv4(BEHIND, 60, |ip| ip[9] = protocol), 1);
         goes(&router, &loaded, &ipv6(BEHIND6, 60, |ip| ip[6] = protocol), 1);
@@ -128,7 +128,7 @@ fn the_stack_gets_what_is_its_own() {
             _ => Counter::FibAddress,
         };
         stays(&ipv4(address.into(), 60, |_| ()), why);
-        // As a source: a subnet's broadcast address is nothing special to the kernel.
+        // As a source, the broadcast address of a subnet is an ordinary address to the kernel.
         if address != [10, 0, 2, 255] {
             stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&address)), Counter::FibAddress);
         }
@@ -206,7 +206,7 @@ fn every_answer_of_the_kernel_has_its_counter() {
     four(13, 60, Counter::FibNoRoute);
     four(17, 60, Counter::FibTunnel);
     four(29, 60, Counter::FibSameDevice);
-    // 9000 bytes by the route, 1500 by its device.
+    // The MTU is 9000 bytes by the route and 1500 by its device.
     four(25, 1501, Counter::FibTooLong);
     four(21, 1001, Counter::FibTooLong);
     goes(&router, &loaded, &ipv4(Ipv4Addr::new(192, 0, 2, 21), 1000, |_| ()), 1);
@@ -259,7 +259,7 @@ fn frames_in_several_buffers_go_where_they_are_taken() {
 fn open_checksums_and_doubtful_sources_are_the_stacks() {
     need_root!();
     let router = Router::new();
-    // 10.0.1.2 + 198.51.100.7 + 17 + 40, in network order.
+    // 10.0.1.2 + 198.51.100.7 + 17 + 40, in network byte order.
     let bare: u32 = 0x0a00 + 0x0102 + 0xc633 + 0x6407 + 17 + 40;
     let bare = u16::try_from((bare & 0xffff) + (bare >> 16)).unwrap();
     let open = ipv4(BEHIND, 60, |ip| ip[26..28].copy_from_slice(&bare.to_be_bytes()));
@@ -285,7 +285,7 @@ fn devices_that_go_keep_their_sum() {
     let (stage, loaded) = router.stage(&Router::port());
     let frame = ipv4(BEHIND, 60, |_| ());
     goes(&router, &loaded, &frame, 1);
-    // Else it would take over.
+    // The default route would otherwise replace the deleted route.
     router.namespace.ip("route del default");
     router.namespace.ip("link del dev n2");
     support::eventually("the kernel forgets the device", || router.see(&loaded, &frame).0 == Verdict::Pass);
@@ -304,7 +304,7 @@ fn devices_that_go_keep_their_sum() {
 fn explain_tells_the_device_and_counts_nothing() {
     need_root!();
     let mut router = Router::new();
-    // Counted elsewhere than devices of small index.
+    // The index is too large for the array of counts.
     router.namespace.ip("link add name n4 index 5000 type veth peer name f4");
     router.namespace.ip("link set dev n4 up address 02:00:00:00:04:01");
     router.namespace.ip("link set dev f4 up");
@@ -333,7 +333,7 @@ fn explain_tells_the_device_and_counts_nothing() {
     );
 }
 
-/// Real frames, one route, through the owner's end and adoption.
+/// Real frames by one route, through the end of the owner and adoption.
 #[test]
 fn frames_cross_and_pins_keep_them_crossing() {
     need_root!();
@@ -342,7 +342,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     let pin = PinPath::new(&format!("fib-{}", std::process::id())).unwrap();
     let stage = FibStage::new(&Router::port(), &router.attached).unwrap();
     let old = std::mem::replace(&mut router.attached, {
-        // The rig's own hook makes room for a pinned one.
+        // The test's own hook is replaced by a pinned one.
         let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
         let namespace = &router.namespace;
         let (_, other) = namespace.veth("o1", "o2", "");
@@ -354,7 +354,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     stage.set_devices(&router.takes(Takes::Frames, Takes::Frames)).unwrap();
     attached.set_fib(Some(&stage)).unwrap();
     router.pass.remove(1);
-    // Whoever lists links may hold the old one for a moment.
+    // A process that lists links may hold the old link for a moment.
     let sink =
         support::awaited("the far end is free", || Sink::attach(router.far[1], AttachMode::Native).ok());
     let traffic = Traffic {
@@ -372,7 +372,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     };
     all_arrive();
     assert_eq!(attached.counters().unwrap().get(Counter::FibForwarded), 10_000);
-    // The process that made all this is gone.
+    // The process that created the port is gone.
     drop((attached, stage));
     all_arrive();
     let mut adopted = xdp::adopt(&pin).unwrap().unwrap();
@@ -384,7 +384,7 @@ fn frames_cross_and_pins_keep_them_crossing() {
     all_arrive();
     assert_eq!(adopted.counters().unwrap().get(Counter::FibForwarded), 30_000);
     assert_eq!(stage.count(router.near[1]).unwrap().packets, 30_000);
-    // Another specialisation goes on counting; without the stage the stack forwards.
+    // Another specialisation keeps the counts. Without the stage the stack forwards.
     let next = FibStage::new(&FibPort { check_sources: true, ..Router::port() }, &adopted).unwrap();
     assert_eq!(next.count(router.near[1]).unwrap().packets, 30_000);
     adopted.set_fib(None).unwrap();

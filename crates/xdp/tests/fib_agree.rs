@@ -1,5 +1,6 @@
-//! The stage of the kernel's routing against the kernel's forwarding: what the hook forwards, the stack would have
-//! forwarded with the same bytes by the same device; everything else the hook leaves as it is.
+//! Compares the stage of kernel routing with the kernel's forwarding. The stack would have forwarded each
+//! frame that the hook forwards with the same bytes by the same device. The hook leaves all other frames
+//! unchanged.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -18,10 +19,10 @@ use support::{PacketSocket, sh};
 use xdp::Verdict;
 use xdp::fib::FibPort;
 
-/// Of the frames that tell when all before them have passed.
+/// IP protocol of the frames that show that all frames before them have passed.
 const BARRIER: u8 = 253;
 
-/// Addresses that all kinds of routes lead to, each with a last octet of its own.
+/// Returns addresses to which routes of all kinds lead, each with a last octet of its own.
 fn address4() -> impl Strategy<Value = [u8; 4]> {
     let usual = select(vec![[10, 0, 2, 2], [198, 51, 100, 7], [203, 0, 113, 9], [8, 8, 8, 8], [10, 0, 3, 2]]);
     let special = select(vec![
@@ -142,7 +143,7 @@ fn packet6() -> impl Strategy<Value = (u16, Vec<u8>)> {
     )
 }
 
-/// Frames: sometimes longer than their packet, cut short, or with a byte changed.
+/// Returns frames that are sometimes longer than their packet, truncated, or changed in one byte.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let packet = prop_oneof![packet4(), packet6()];
     let to = prop_oneof![
@@ -166,7 +167,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What comes out of f2 and f3 when the stack alone has a frame.
+/// The frames that leave f2 and f3 when only the stack processes a frame.
 struct Stack {
     into: PacketSocket,
     out: [PacketSocket; 2],
@@ -193,7 +194,8 @@ impl Stack {
                 if frame.get(12..14) == Some(&[8, 0]) && frame[23] == BARRIER {
                     break;
                 }
-                // What the kernel itself has to say (resolving neighbours, ICMP errors, resets) is not forwarded.
+                // Packets that the kernel itself sends (neighbour resolution, ICMP errors, resets) are not
+                // forwarded packets.
                 let is_for_neighbour = frame.get(..6) == Some(&FAR[1]) || frame.get(..6) == Some(&FAR[2]);
                 if is_for_neighbour && (!is_routers_own(&frame) || is_routers_own(sent)) {
                     came.push(frame);
@@ -204,7 +206,7 @@ impl Stack {
     }
 }
 
-/// Whether a frame bears one of the router's own addresses as its source.
+/// Returns whether the source of a frame is an address of the router.
 fn is_routers_own(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => matches!(frame.get(26..30), Some([10, 0, 1..=3, 1])),
@@ -219,7 +221,7 @@ fn is_routers_own(frame: &[u8]) -> bool {
 fn agree(port: FibPort, rp_filter: u8, cases: u32) {
     let router = Router::new();
     router.check_sources(rp_filter);
-    // Its answers to the sender matter to nobody here, and cost time.
+    // The answers to the sender are not examined, and rate limiting would slow the test down.
     sh("echo 0 > /proc/sys/net/ipv4/icmp_ratelimit");
     let (_, loaded) = router.stage(&port);
     let stack = Stack::new(&router);

@@ -1,4 +1,4 @@
-//! The filter of the hook, and that of workers, against the list of rules that both stand for.
+//! Tests of the hook's filter and the workers' filter against a linear list of rules.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -18,7 +18,7 @@ use xdp::filter::{
 };
 use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
 
-/// Rules in tables; `None`: the random rules know nothing of contradictions and of the number of places.
+/// Compiles rules. Returns `None` for random rules that contradict themselves or need too many places.
 fn compile(set: &RuleSet) -> Option<Compiled> {
     match Compiled::new(set) {
         Ok(compiled) => Some(compiled),
@@ -27,7 +27,7 @@ fn compile(set: &RuleSet) -> Option<Compiled> {
     }
 }
 
-/// A bridged port without a socket: what the filter lets through is passed.
+/// Loads a bridged port without a socket, which passes the frames that the filter lets through.
 fn load(set: &RuleSet) -> Option<(Filter, Loaded)> {
     let compiled = compile(set)?;
     let filter =
@@ -36,7 +36,7 @@ fn load(set: &RuleSet) -> Option<(Filter, Loaded)> {
     Some((filter, loaded))
 }
 
-/// What the hook makes of a frame.
+/// Returns the outcome of a frame in the hook.
 fn see(loaded: &Loaded, frame: &[u8]) -> Outcome {
     let before = loaded.counters().unwrap();
     let run = loaded.test_run(frame).unwrap();
@@ -64,7 +64,7 @@ fn compare(set: &RuleSet, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What a worker makes of a frame, whose first piece has so many bytes.
+/// Returns the outcome of a frame in a worker. The first piece of the frame has `head` bytes.
 fn judge(filter: &WorkerFilter, frame: &[u8], head: usize, look: Look) -> Outcome {
     let rest = |offset: usize, piece: &mut [u8]| {
         let found = frame.get(offset..offset + piece.len());
@@ -81,7 +81,7 @@ fn judge(filter: &WorkerFilter, frame: &[u8], head: usize, look: Look) -> Outcom
     }
 }
 
-/// Workers against the list.
+/// Compares workers with the list.
 fn compare_worker(mut set: RuleSet, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     for rule in &mut set.rules {
         if matches!(rule.action, Action::Sample { .. }) {
@@ -133,13 +133,13 @@ fn workers_agree_with_a_long_list() {
     runner.run(&cases, |(set, frames)| compare_worker(possible(set), &frames)).unwrap();
 }
 
-/// A rule by this name, for everything.
+/// Returns a rule of this name that matches every frame.
 fn rule(name: &str, action: Action) -> Rule {
     let matches = Match::default();
     Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
 }
 
-/// What patterns ask for may lie behind a packet's first frame, or over its end.
+/// The bytes that a pattern matches may be after the first piece of a packet, or extend over the end of it.
 #[test]
 fn workers_look_behind_the_first_piece() {
     let pattern = Pattern { base: Base::Frame, offset: 60, bytes: vec![7; 12], mask: Vec::new() };
@@ -188,7 +188,7 @@ fn counters_of_workers_belong_to_the_rules_name() {
     let counters: Vec<RuleCounters> = tally.counters();
     let packets: Vec<(&str, u64)> = counters.iter().map(|rule| (rule.name.as_str(), rule.packets)).collect();
     assert_eq!(packets, [("kept", 3), ("new", 1)]);
-    // A rule expires by itself.
+    // A rule expires by time.
     let mut ends = rule("ends", Action::Drop);
     ends.expires = Some(Moment(10));
     let third = WorkerFilter::new(&set(vec![ends]), &mut tally, None).unwrap();
@@ -238,7 +238,8 @@ fn random_rules_agree_with_the_list() {
     runner.run(&cases, |(set, frames)| compare(&set, &frames)).unwrap();
 }
 
-/// Sixteen tags are read. The hook took the VLAN of the seventeenth from the frame, although the filter counts it among what cannot be read.
+/// Sixteen tags are read. The VLAN of a seventeenth tag must not be used, because the filter counts such a
+/// frame as unreadable.
 #[test]
 fn the_vlan_of_a_tag_beyond_the_last_that_is_read_is_not_known() {
     need_root!();
@@ -275,18 +276,20 @@ fn many_random_rules_agree_with_the_list() {
     runner.run(&cases, |(set, frames)| compare(&without_patterns(set), &frames)).unwrap();
 }
 
-/// A kernel's services on two ports, UDP and TCP, behind a device whose frames come from the end that is told.
+/// Services of the kernel on ports of UDP and TCP, behind a device. The frames of the test come from the
+/// other end.
 struct Services {
     namespace: Namespace,
     near: u32,
     mac: [u8; 6],
     from: PacketSocket,
-    /// By port, IPv4 and IPv6.
+    /// UDP sockets by port, for IPv4 and IPv6.
     udp: Vec<(u16, [UdpSocket; 2])>,
     _tcp: Vec<TcpListener>,
 }
 
-/// The port that rules protect, one that is open, and one by which a test knows that all before has arrived.
+/// The port that rules protect, an open port, and the port of the frame that shows that all earlier frames
+/// have arrived.
 const CLOSED: u16 = 22;
 const OPEN: u16 = 23;
 const MARK: u16 = 24;
@@ -294,10 +297,10 @@ const MARK: u16 = 24;
 impl Services {
     fn start() -> Services {
         let namespace = Namespace::enter_new();
-        // One answer for a SYN: those of one round are not to be counted in the next.
+        // A SYN is answered once, so answers of one round are not counted in the next.
         std::fs::write("/proc/sys/net/ipv4/tcp_synack_retries", "0").unwrap();
         let (far, near) = namespace.veth("va", "vb", "mtu 9000");
-        // The far end is nobody: what the services answer goes to its address.
+        // The far end owns no address, so answers of the services go to its device.
         let far_mac = namespace.ip("-br link show dev va").split_whitespace().nth(2).unwrap().to_owned();
         let near_mac = namespace.ip("-br link show dev vb").split_whitespace().nth(2).unwrap().to_owned();
         for (address, near) in
@@ -329,10 +332,11 @@ impl Services {
         }
     }
 
-    /// How many of these frames' datagrams and SYNs the services on both ports have got.
+    /// Returns the numbers of datagrams and SYNs of these frames that the services on both ports have
+    /// received.
     fn deliver(&self, frames: &[Vec<u8>]) -> [usize; 2] {
         let mut counts = [0; 2];
-        // Few at a time, so that no queue is full.
+        // Few frames at a time, so that no queue is full.
         for some in frames.chunks(64) {
             some.iter().for_each(|frame| self.from.send(frame));
             let mark = Segment { v6: false, tcp: false, port: MARK, number: 1 };
@@ -346,7 +350,7 @@ impl Services {
                     .sum::<usize>();
             }
         }
-        // A listener that has heard a SYN answers it.
+        // A listener that has received a SYN answers it.
         for frame in self.from.waiting() {
             let at = match frame.get(12..14) {
                 Some([0x08, 0x00]) if frame.get(23) == Some(&6) => 34,
@@ -364,7 +368,7 @@ impl Services {
     }
 }
 
-/// Rules of each kind that keep everything from the port [`CLOSED`].
+/// Returns rules of each kind that keep all packets from the port [`CLOSED`].
 fn closed() -> Vec<(&'static str, Vec<Rule>)> {
     let to = |name: &str, protocol, ports: std::ops::RangeInclusive<u16>, action| {
         let mut rule = rule(name, action);
@@ -397,7 +401,7 @@ fn closed() -> Vec<(&'static str, Vec<Rule>)> {
     ]
 }
 
-/// A frame with a length and a SNAP header (RFC 1042) in front of its EtherType, or of another one.
+/// Returns a frame with a length and a SNAP header (RFC 1042) in front of its EtherType, or of another one.
 fn behind_snap(frame: &[u8], tags: usize, ethertype: Option<u16>) -> Vec<u8> {
     let at = 12 + 4 * tags;
     let length = u16::try_from(frame.len() - at + 6).unwrap();
@@ -406,8 +410,8 @@ fn behind_snap(frame: &[u8], tags: usize, ethertype: Option<u16>) -> Vec<u8> {
     [&frame[..at], &length.to_be_bytes(), &snap, &frame[at + 2..]].concat()
 }
 
-/// Whatever stands in front of a datagram or a SYN: what rules drop does not reach the kernel's service, though without them most of it
-/// does. The hook and workers agree on every frame.
+/// Whatever headers precede a datagram or a SYN, packets that rules drop do not reach the kernel's service,
+/// although most of them do without the rules. Hook and workers agree on every frame.
 #[test]
 fn what_rules_drop_never_reaches_a_service() {
     need_root!();
@@ -422,7 +426,7 @@ fn what_rules_drop_never_reaches_a_service() {
         let segment = Segment { v6, tcp, port, number: u16::try_from(number % 60_000).unwrap() };
         packets.push((segment, stacks::hidden(services.mac, segment, &mut random)));
     }
-    // Those that were found to get through once.
+    // Packets that once passed by mistake.
     let found = |number, v6, tags, headers| {
         let segment = Segment { v6, tcp: false, port: CLOSED, number };
         (segment, vec![stacks::plain(services.mac, segment, tags, headers)])
@@ -455,12 +459,13 @@ fn what_rules_drop_never_reaches_a_service() {
         let worker =
             WorkerFilter::new(&Arc::new(set(Unreadable::Drop)), &mut Tally::default(), None).unwrap();
         let hook = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
-        // In a hook headers must lie in a page, and in a test run the whole frame does.
+        // In a hook, headers must be in the first page. In a test run the whole frame is.
         for frame in frames.iter().chain(&of_known).filter(|frame| frame.len() < 3000) {
             let look = Look { now: Moment::now(), worker: 0, dry: false };
             assert_eq!(see(&hook, frame), judge(&worker, frame, frame.len(), look), "{name}: {frame:02x?}");
         }
-        // IP behind a length and a SNAP header is as unreadable as behind too many tags. Other protocols are what they are.
+        // IP after a length and a SNAP header is as unreadable as after too many tags. Other protocols are
+        // read normally.
         for tags in [0, 1, 3] {
             let segment = Segment { v6: tags == 3, tcp: false, port: OPEN, number: 1 };
             let unreadable = stacks::plain(services.mac, segment, 17, 0);
@@ -476,7 +481,7 @@ fn what_rules_drop_never_reaches_a_service() {
         }
     }
     assert!(told_apart);
-    // Whoever wants them has them.
+    // The rule set can let unreadable frames pass.
     let (_, rules) = closed().swap_remove(0);
     let lax = Compiled::new(&RuleSet { rules, unreadable: Unreadable::Pass }).unwrap();
     let filter = Filter::new(&lax, FilterSizes::default(), None).unwrap();

@@ -1,4 +1,4 @@
-//! The filter on a port: replaced under load, kept by pins and through swaps, sampled, limited.
+//! Tests of the filter on a port: replacement under load, pins and swaps, samples, and limits.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -51,7 +51,7 @@ fn rules_are_replaced_under_load_without_a_gap() {
         let (mut round, begin) = (0, std::time::Instant::now());
         // On a busy machine all 60 changes may be over between two bursts of frames.
         while round < 60 || !by_both(dropped(&port), &filter) {
-            // The second rule comes and goes; each set drops everything, by one rule or the other.
+            // The second rule is added and removed. Each set drops all frames, by one rule or the other.
             let first = rule("comes", Match { lengths: vec![60..=60], ..Match::default() }, Action::Drop);
             let second = rule("kept", Match::default(), Action::Drop);
             let set = if round % 2 == 0 { compiled([first, second]) } else { compiled([second]) };
@@ -87,7 +87,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
     let mut filter = Filter::of(&port).unwrap().unwrap();
     assert_eq!(port.filter_id().unwrap(), Some(filter.id().unwrap()));
     assert_eq!(counted(&filter, "listed").packets, 100, "filtered and counted while nobody was there");
-    // Its list and its rules can be changed, and its counters go on.
+    // The list and the rules can be changed, and the counters go on.
     let list = Blocklist::of(&filter, []).unwrap();
     generator.send(10).unwrap();
     support::eventually("frames", || port.counters().unwrap().seen() >= 110);
@@ -119,9 +119,9 @@ fn rates_are_kept() {
     assert!(passed <= allowed + 1.0 && passed >= allowed * 0.9, "{passed} of {allowed}");
 }
 
-/// A port that lets two frames of each source pass, and so many sources have a bucket at a time.
+/// Returns a port that passes two frames of each source, with buckets for `sources` sources at a time.
 fn limiting_sources(sources: u32) -> (Filter, Loaded) {
-    // One an hour: what a test takes buys nobody a frame.
+    // One frame an hour: the duration of the test does not add a token.
     let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
     let per_source = Some(SourceBits { v4: 32, v6: 64 });
     let limit = rule("limit", Match::default(), Action::RateLimit { rate, per_source });
@@ -131,7 +131,7 @@ fn limiting_sources(sources: u32) -> (Filter, Loaded) {
     (filter, loaded)
 }
 
-/// Whether a frame of this source passes; what does not is over the rate, and nothing else.
+/// Returns whether a frame of this source passes. Checks that a dropped frame is over the rate.
 fn passes(loaded: &Loaded, source: u32) -> bool {
     let limited = || loaded.counters().unwrap().get(Counter::FilterLimited);
     let frame = frame4(std::net::Ipv4Addr::LOCALHOST, |ip| ip[12..16].copy_from_slice(&source.to_be_bytes()));
@@ -147,7 +147,7 @@ fn each_of_more_sources_than_there_are_buckets_is_limited() {
     need_root!();
     let (filter, loaded) = limiting_sources(64);
     let first = 0x0a00_0001_u32;
-    // The first comes once more at the end: others have its bucket, and it begins anew.
+    // The first source is repeated at the end. Its bucket was evicted, so it starts with a full one.
     for source in (first..first + 5_000).chain([first]) {
         let passed: Vec<bool> = (0..5).map(|_| passes(&loaded, source)).collect();
         assert_eq!(passed, [true, true, false, false, false], "{source:#x}");
@@ -168,7 +168,8 @@ fn a_source_that_goes_on_keeps_its_bucket_among_many_that_come_once() {
             sent += 1;
         }
     }
-    // The kernel's order is not exact. Without any the bucket would be lost twenty times, two frames each.
+    // The kernel's LRU order is not exact. Without any order the bucket would be lost twenty times, for two
+    // frames each.
     assert!(passed < 10 && sent == 1_250, "{passed} of {sent}");
 }
 
@@ -190,7 +191,7 @@ fn samples_reach_user_space() {
     let (mut of_all, mut of_some) = (0, 0);
     for sample in reader.poll(Duration::ZERO).unwrap() {
         assert_eq!((sample.length, &sample.head[..]), (300, &frame[..128]));
-        // Both clocks are read when the reader is made, one after the other.
+        // Both clocks are read when the reader is created, one after the other.
         let slack = 100_000_000;
         assert!(sample.at_ns + slack >= before && sample.at_ns <= now() + slack);
         match filter.rule_at(sample.slot) {
@@ -200,7 +201,7 @@ fn samples_reach_user_space() {
         }
     }
     assert_eq!(of_all, 1000);
-    // A binomial variable with a deviation of 9.5: six of them to either side.
+    // A binomial variable with a standard deviation of 9.5. The range is six deviations to either side.
     assert!((43..=157).contains(&of_some), "{of_some}");
     assert_eq!(counted(&filter, "some").acted, of_some);
     assert_eq!(filter.samples().missed().unwrap(), 0);
@@ -222,7 +223,7 @@ fn samples_that_find_no_room_are_counted() {
     assert!((10..100).contains(&taken), "{taken}");
     assert_eq!(samples.missed().unwrap(), 100 - u64::try_from(taken).unwrap());
     assert_eq!(counted(&filter, "all").acted, 100, "whether or not anybody reads");
-    // There is room again.
+    // The ring has space again.
     loaded.test_run(&frame).unwrap();
     assert_eq!(reader.poll(Duration::ZERO).unwrap().len(), 1);
 }
@@ -245,7 +246,7 @@ fn a_rule_of_a_new_name_begins_at_zero() {
     need_root!();
     let sizes = FilterSizes { rules: 1, ..FilterSizes::default() };
     let mut filter = Filter::new(&drop_all("r0"), sizes, None).unwrap();
-    // Slots are used again after two changes.
+    // Slots are reused after two changes.
     for round in 1..6 {
         let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
         loaded.test_run(&[0; 60]).unwrap();
@@ -255,7 +256,7 @@ fn a_rule_of_a_new_name_begins_at_zero() {
     }
 }
 
-/// Every refusal names the rule, and says what to do.
+/// Every refusal names the rule and gives advice.
 #[test]
 fn impossible_rules_are_refused_by_name() {
     let none = Match::default;

@@ -1,5 +1,6 @@
-//! Every code that the kernel's helpers may give, forced: most cannot be had from the kernel on demand. The port's program is
-//! compiled once more, with one helper that says what the test wants ([`forced.h`](support/forced.h)).
+//! Tests of every code that the kernel's helpers may return. The codes are forced, because most cannot be
+//! produced with a real kernel on demand. The port's program is compiled again with one helper that returns
+//! the code of the test ([`forced.h`](support/forced.h)).
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -30,10 +31,10 @@ const ABORTED: u32 = 0;
 const DROP: u32 = 1;
 const PASS: u32 = 2;
 const REDIRECT: u32 = 4;
-/// What a helper says that was asked for too much.
+/// Code of a helper for an invalid request.
 const EINVAL: i32 = -22;
 
-/// `enum forced_helper`
+/// Values of `enum forced_helper`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Helper {
     None,
@@ -54,13 +55,13 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// The program with constants of its own, and its maps.
+/// The program with forced constants, and its maps.
 struct Forced {
     object: libbpf_rs::Object,
 }
 
 impl Forced {
-    /// `constants` are sections by the ends of their names.
+    /// Loads the program. `constants` are sections by the ends of their names.
     fn new(helper: Helper, code: i32, constants: &[(&str, Vec<u8>)]) -> Forced {
         static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
         let object = OBJECT.get_or_init(|| {
@@ -89,8 +90,8 @@ impl Forced {
         Forced { object: open.load().unwrap() }
     }
 
-    /// The program of this source with the maps and constants of one that was loaded as the product loads it: all tables are the same, only a
-    /// helper's code is not.
+    /// Loads this source with the maps and constants of a program that was loaded normally. All tables are
+    /// shared, and only the code of one helper differs.
     fn twin(loaded: &Loaded, source: &str, helper: Helper, code: i32) -> Forced {
         static OBJECTS: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
         const SOURCES: [&str; 2] = ["trivium.bpf.c", "services.bpf.c"];
@@ -115,14 +116,15 @@ impl Forced {
         let code = u32::from_ne_bytes(code.to_ne_bytes());
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            // The kernel keeps 15 letters of a name.
+            // The kernel keeps 15 characters of a name.
             let short: String = name.chars().take(15).collect();
             if name == ".rodata.forced" {
                 map.set_initial_value(&words(&[helper as u32, code])).unwrap();
             } else if let Some(theirs) = maps.get(&short) {
                 map.reuse_fd(theirs.as_fd()).unwrap();
             } else if !name.ends_with(".rodata") {
-                // Of a stage that the program does not have. Unnamed constants are the object's own.
+                // The map belongs to a stage that the program does not have. Unnamed constants belong to the
+                // object.
                 map.set_autocreate(false).unwrap();
             }
         }
@@ -143,7 +145,7 @@ impl Forced {
         values.iter().map(|value| u64::from_ne_bytes(value[..8].try_into().unwrap())).sum()
     }
 
-    /// Verdict, the only counter that moved, and the frame afterwards.
+    /// Returns the verdict, the only counter that changed, and the frame afterwards.
     fn run(&self, ingress: u32, frame: &[u8]) -> (u32, Counter, Vec<u8>) {
         let count = || Counter::ALL.map(|counter| self.sum("counters", counter as u32));
         let before = count();
@@ -180,7 +182,8 @@ fn the_kernels_routing() {
         forced.put("fib_devices", router.near[1], &router.near[1].to_ne_bytes());
         forced
     };
-    // Longer than the packet, so that it is trimmed, and longer than the MTU that every device has.
+    // The frame is longer than the packet, so it is trimmed. The packet is longer than the MTU that every
+    // device has.
     let mut frame = ipv4(Ipv4Addr::new(198, 51, 100, 7), 100, |_| ());
     frame.extend([9; 10]);
     let forwarded = forced(Helper::None, 0).run(router.near[0], &frame);
@@ -195,7 +198,7 @@ fn the_kernels_routing() {
     let others = [
         (Helper::FibBack, EINVAL, Counter::FibAddress),
         (Helper::FibBack, 4, Counter::FibAddress),
-        // Fragmentation needed, segments too long, and no answer (the device went).
+        // Fragmentation needed, segments too long, and no result because the device is gone.
         (Helper::CheckMtu, 1, Counter::FibTooLong),
         (Helper::CheckMtu, 2, Counter::FibTooLong),
         (Helper::CheckMtu, EINVAL, Counter::FibFailed),
@@ -212,14 +215,14 @@ fn the_kernels_routing() {
     }
 }
 
-/// `struct trivium_conf`: the counters' number is the object's own.
+/// Encodes `struct trivium_conf`. The number of counters is that of the object.
 fn conf_of(owner: u32, when_down: u32) -> Vec<u8> {
     words(&[owner, when_down, 1, u32::try_from(Counter::ALL.len()).unwrap()])
 }
 
-/// A bridged port 1 with the sender behind it, the receiver with a tag behind port 2.
+/// Loads a bridged port 1 with the sender behind it. The receiver is behind port 2, with a tag.
 fn bridging(helper: Helper, code: i32, device: u32) -> Forced {
-    // The factor 0 leads to the first line.
+    // The factor 0 selects the first line.
     let conf = words(&[1, 1, 10, 0, 0, 1, 0, 0, 0, 0]);
     let forced = Forced::new(helper, code, &[("conf", conf_of(0, DROP)), ("bridge", conf)]);
     let frame = frame();
@@ -253,12 +256,12 @@ fn the_bridge() {
         let (verdict, counter, _) = run(Helper::RedirectMap, i32::try_from(code).unwrap());
         assert_eq!((verdict, counter), (code, Counter::BridgeLost));
     }
-    // An unknown receiver goes up, with its number if there is room for it.
+    // A frame to an unknown receiver goes to the worker, with its number if there is space for it.
     let unknown = [&[2, 0, 0, 0, 0, 9], &frame()[6..]].concat();
     let (_, counter, after) = bridging(Helper::None, 0, near).run(near, &unknown);
     assert_eq!(counter, Counter::DownDropped);
     assert_eq!(Mark::read(after[..8].try_into().unwrap()), Some(Mark(1)));
-    // No room, and a driver that takes no metadata.
+    // No headroom, and a driver without metadata support.
     for code in [EINVAL, -95] {
         let (verdict, counter, after) = bridging(Helper::AdjustMeta, code, near).run(near, &unknown);
         assert_eq!((verdict, counter, after), (DROP, Counter::DownDropped, unknown.clone()));
@@ -280,7 +283,7 @@ fn steering() {
     };
     const WORKER: u32 = 1;
     const CPU: u32 = 1 << 16;
-    // Slots of `steer_counts`: without metadata, to the kernel.
+    // Indices of `steer_counts`: without metadata, and to the kernel.
     const UNMARKED: u32 = 0;
     const KERNEL: u32 = 2;
     let marked = steering(Helper::None, 0, WORKER);
@@ -304,7 +307,7 @@ fn steering() {
         let (verdict, counter, _) = forced.run(near, &frame());
         assert_eq!((verdict, counter), (code, expected));
     }
-    // A CPU that is not there leaves it with the kernel.
+    // A CPU that is not in the map leaves the frame with the kernel.
     for helper in [Helper::None, Helper::RedirectMap] {
         let forced = steering(helper, i32::try_from(PASS).unwrap(), CPU);
         let (verdict, counter, _) = forced.run(near, &frame());
@@ -313,20 +316,21 @@ fn steering() {
     }
 }
 
-/// A route's answer: the frame goes as the table says; whatever a helper says that it needs, the worker gets the frame.
+/// Routes in the hook: the frame goes to the table's next hop, and for every error of a helper the worker
+/// gets the frame.
 #[test]
 fn routes() {
     need_root!();
     let rig = Rig::with_vlans(&ANSWER, &VLANS);
     let near = rig.router.near[0];
-    // Longer than the packet, so that the frame is trimmed.
+    // The frame is longer than the packet, so it is trimmed.
     let frame = [ipv4([198, 51, 100, 7].into(), 100, |_| ()), vec![9; 10]].concat();
     let run = |helper, code, frame: &[u8]| {
         Forced::twin(&rig.loaded, "trivium.bpf.c", helper, code).run(near, frame)
     };
     let expected = (REDIRECT, Counter::RouteForwarded, sent(&frame, FAR[1], NEAR[1], 0));
     assert_eq!(run(Helper::None, 0, &frame), expected);
-    // A tag comes on, goes, and is exchanged for another; only the first two move the frame's beginning.
+    // A tag is added, removed, and replaced. Only the first two move the beginning of the frame.
     let towards = |number: usize, frame: &[u8]| [&MAC[number][..], &frame[6..]].concat();
     let plain = ipv4([198, 18, 0, 1].into(), 100, |_| ());
     let push = towards(0, &plain);
@@ -335,7 +339,7 @@ fn routes() {
     assert_eq!(run(Helper::None, 0, &push), expected);
     let expected = (REDIRECT, Counter::RouteForwarded, sent(&towards(3, &frame), FAR[1], MAC[1], 0));
     assert_eq!(run(Helper::None, 0, &pop), expected);
-    // The way to the worker is a redirection as well, which gets the same code.
+    // The redirect to the worker gets the forced code too.
     for (code, counter) in [
         (PASS, Counter::DownPassed),
         (DROP, Counter::DownDropped),
@@ -357,14 +361,15 @@ fn routes() {
             assert_eq!(&after, frame, "{helper:?} says {code}: the worker gets the frame as it came");
         }
     }
-    // Taken apart already when the head does not move: no longer than the packet, else as it came.
+    // The frame has been trimmed when the head does not move, and is otherwise unchanged.
     let (verdict, counter, after) = run(Helper::AdjustHead, EINVAL, &pop);
     assert_eq!((verdict, counter), (PASS, Counter::DownPassed));
     assert_eq!(after, pop[..after.len()], "nothing but what stood behind the packet is missing");
     assert!(after.len() >= pop.len() - 10);
 }
 
-/// A flow's answer: once headers may have been written the frame cannot go up any more, and is counted as lost.
+/// Flows in the hook: once headers may have been written the frame cannot go to the worker any more, and is
+/// counted as lost.
 #[test]
 fn flows() {
     need_root!();
@@ -382,7 +387,7 @@ fn flows() {
     let stage = FlowStage::new(&port, &attached, &table, &devices, None).unwrap();
     let loaded = attached.prepare_flows(Some(&stage)).unwrap();
     let frame = frame4(Ipv4Addr::new(198, 51, 100, 7), |ip| {
-        // UDP without a checksum, as long as its packet.
+        // UDP without a checksum, as long as the packet.
         ip[24..26].copy_from_slice(&20_u16.to_be_bytes());
         let sum = packet::checksum::ipv4_header(&ip[..20]);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -411,7 +416,8 @@ fn flows() {
     }
 }
 
-/// A SYN in a flood: without a whole answer the frame goes nowhere; a segment whose cookie does not hold goes nowhere either.
+/// A SYN in a flood is dropped if the answer cannot be completed. A segment with an invalid cookie is dropped
+/// too.
 #[test]
 fn cookies() {
     need_root!();
@@ -447,7 +453,7 @@ fn cookies() {
     let syn = tcp(SYN, 0);
     let run = |helper, code, frame: &[u8]| {
         let twin = Forced::twin(&loaded, "services.bpf.c", helper, code);
-        // More than one a second just now: a flood, whose first SYN went through.
+        // More than one SYN in this second is a flood. The first SYN passes.
         for _ in 0..3 {
             loaded.test_run(&syn).unwrap();
         }
@@ -466,14 +472,14 @@ fn cookies() {
             assert_eq!((verdict, counter), (DROP, Counter::FilterDropped), "{helper:?} says {code}");
         }
     }
-    // The kernel finds that a cookie holds, or that it does not, or cannot say.
+    // The kernel reports a valid cookie, an invalid cookie, or an error.
     let ack = tcp(ACK, 0x1234_5678);
     for (nth, (code, expected)) in (0..).zip([
         (0, (PASS, Counter::DownPassed)),
         (-13, (DROP, Counter::FilterDropped)),
         (EINVAL, (DROP, Counter::FilterDropped)),
     ]) {
-        // Another client each time: a connection is remembered.
+        // Another client each time, because connections are remembered.
         let mut ack = ack.clone();
         ack[35] += nth;
         let (verdict, counter, _) = run(Helper::CheckCookie, code, &ack);

@@ -1,4 +1,4 @@
-//! The generator and its counterparts over real devices.
+//! Tests of the generator and its counterparts over real devices.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -16,8 +16,8 @@ use xdp::live::{Generator, Order, Pass, Protocol, Redirect, Sink, Sunk, Traffic,
 const ALL_VARY: Vary =
     Vary { ports: true, source_mac: true, destination_mac: true, destination: true, source: true };
 
-/// A generator that stands on its device. What has left it may be there for a moment: a process that another test starts has its
-/// link until it runs its own program.
+/// Returns a generator that is parked on its device. A program that was detached may still be there for a
+/// moment, because a process that another test starts holds its link until it executes its own program.
 fn parked(traffic: &Traffic) -> Generator {
     support::awaited("a parked generator", || {
         Some(Generator::new(traffic).unwrap()).filter(|generator| generator.parked())
@@ -61,7 +61,7 @@ fn keeps_to_its_rate() {
     let sink = Sink::attach(b, AttachMode::Native).unwrap();
     let mut generator = Generator::new(&Traffic { rate: Some(20_000), ..Traffic::to(a) }).unwrap();
     let offered = generator.run_until(&AtomicBool::new(false), Duration::from_millis(500)).unwrap();
-    // An upper bound whatever the machine does; the lower one leaves room for a busy machine.
+    // The upper bound is independent of the machine. The lower bound allows for a busy machine.
     let ceiling = 20_000.0 * (offered.elapsed.as_secs_f64() + 0.002);
     assert!(offered.packets as f64 <= ceiling, "{offered:?}");
     assert!(offered.packets >= 5_000, "{offered:?}");
@@ -79,7 +79,7 @@ fn stops_when_told() {
     assert_eq!(offered.packets, 0);
 }
 
-/// What the far end receives, frame by frame.
+/// Returns the frames that the far end receives.
 fn received(traffic: &Traffic, namespace: &Namespace, packets: u64) -> Vec<Vec<u8>> {
     let (a, b) = namespace.veth("va", "vb", "");
     let _pass = Pass::attach(b, AttachMode::Native).unwrap();
@@ -91,7 +91,7 @@ fn received(traffic: &Traffic, namespace: &Namespace, packets: u64) -> Vec<Vec<u
     frames
 }
 
-/// One's complement sum over the IP header: 0xffff when the checksum is right.
+/// Returns the one's complement sum over the IP header, which is 0xffff when the checksum is right.
 fn header_sum(frame: &[u8]) -> u16 {
     let mut sum: u32 =
         frame[14..34].chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
@@ -110,7 +110,7 @@ fn flows_differ_where_they_should_and_headers_are_valid() {
         for vlan in [None, Some(5)] {
             let traffic = Traffic { vary: ALL_VARY, protocol, vlan, ..base.clone() };
             let frames = received(&traffic, &namespace, 48);
-            // The kernel takes the tag out of the frame.
+            // The kernel removes the tag from the frame.
             assert!(frames.iter().all(|f| f.len() == if vlan.is_some() { 96 } else { 100 }));
             assert!(frames.iter().all(|f| header_sum(f) == 0xffff), "{frames:02x?}");
             let distinct = |part: std::ops::Range<usize>| -> BTreeSet<Vec<u8>> {
@@ -145,8 +145,8 @@ fn random_order_is_repeatable_and_reaches_all_flows() {
     assert_eq!(set(&random), set(&in_turn));
 }
 
-/// Pages come back as the receiver left them: what the far end wrote must not go out again. Here
-/// the kernel routes, which rewrites both MAC addresses and the TTL.
+/// Pages come back as the receiver left them, and changes by the far end must not be sent again. Here the
+/// kernel routes, which rewrites both MAC addresses and the TTL.
 #[test]
 fn headers_are_written_anew() {
     need_root!();

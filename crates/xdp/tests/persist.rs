@@ -1,4 +1,4 @@
-//! Swaps, pins, kills and hand-overs.
+//! Tests of swaps, pins, killed processes and hand-overs.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -24,7 +24,7 @@ fn attach(ifindex: u32, pin: Option<&Pin>) -> Attached {
     loaded.attach(ifindex, AttachMode::Native, pin.map(|pin| pin.0.clone())).unwrap()
 }
 
-/// A pin path of this test alone, removed whatever happens.
+/// A pin path of one test, removed on drop.
 struct Pin(PinPath);
 
 impl Pin {
@@ -59,7 +59,7 @@ fn pinned_port_outlives_its_owner_and_is_adopted() {
     assert_eq!((adopted.ifindex(), adopted.device()), (near, "vb"));
     assert_eq!(adopted.constants(), bridged_constants());
     assert_eq!(adopted.counters().unwrap().get(Counter::DownDropped), 100, "counted meanwhile");
-    // The adopted port is whole: sockets, replacement, removal.
+    // The adopted port supports all operations: sockets, replacement, removal.
     adopted.set_socket(0, unbound_socket().as_fd()).unwrap();
     let mut adopted = adopted;
     adopted.swap(adopted.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
@@ -157,14 +157,14 @@ fn adopting_from_another_namespace_is_refused() {
     adopt(&pin.0).unwrap().unwrap().detach().unwrap();
 }
 
-/// A pinned program answers the kernel's query for links as well, and type 6 is XDP in both
-/// numberings: only what kind of descriptor it is tells them apart.
+/// A pinned program also answers the kernel's query for links, and type 6 is XDP in both numberings. Only the
+/// kind of the descriptor distinguishes them.
 #[test]
 fn foreign_pins_are_not_adopted() {
     need_root!();
     let namespace = Namespace::enter_new();
     let (far, near) = namespace.veth("va", "vb", "");
-    // Pinning mounts the file system where it is absent.
+    // Pinning mounts the BPF file system where it is not mounted.
     let pin = Pin::new("foreign");
     attach(near, Some(&pin)).detach().unwrap();
     std::fs::create_dir_all(pin.0.directory()).unwrap();
@@ -174,7 +174,7 @@ fn foreign_pins_are_not_adopted() {
     let error = adopt(&pin.0).unwrap_err();
     assert!(matches!(error, Error::NotOurs { .. }), "{error}");
     std::fs::remove_file(pin.0.directory().join("link")).unwrap();
-    // A link, but of somebody else's program.
+    // A link of a foreign program.
     let _foreign = xdp::live::Pass::attach(far, AttachMode::Native).unwrap();
     let link = xdp::inspect(far).unwrap().unwrap().link.unwrap();
     support::sh(&format!("bpftool link pin id {link} {path}/link"));
@@ -221,8 +221,8 @@ fn swap_refuses_what_would_lose_sockets() {
     assert_eq!(port.info().unwrap().id, before);
 }
 
-/// Each frame meets one program or the other: all are counted, none vanishes. A swap takes some
-/// 25 ms, in which the kernel waits for all CPUs; XDP_SWAPS sets another number.
+/// Each frame meets one program or the other: all frames are counted and none is lost. A swap takes some 25
+/// ms, in which the kernel waits for all CPUs. XDP_SWAPS sets another number of swaps.
 #[test]
 fn swaps_under_traffic_lose_nothing() {
     need_root!();
@@ -276,7 +276,7 @@ fn hand_over_of_something_else_is_refused() {
 
 const HOLDER: &str = "XDP_TEST_HOLDER";
 
-/// Not a test of its own: the process that `kill` kills. It holds a port until then.
+/// Not a test of its own, but the process that `kill` kills. It holds a port until then.
 #[test]
 fn holder() {
     let Ok(order) = std::env::var(HOLDER) else { return };
@@ -297,7 +297,7 @@ fn namespace_index() -> u32 {
     support::sh("ip -o link show dev vb").split(':').next().unwrap().parse().unwrap()
 }
 
-/// Starts a holder and waits until it holds.
+/// Starts a holder and waits until it holds the port.
 fn start_holder(namespace: &str, pin: &str) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "holder", "--nocapture"])
@@ -337,8 +337,8 @@ fn kill_leaves_what_is_pinned_and_when_down_decides() {
     holder.wait().unwrap();
     let port = adopt(&pin.0).unwrap().unwrap();
     assert_eq!(port.counters().unwrap().get(Counter::Steered), 10);
-    // The dead process's socket is closed by then, and its slot empty: nothing leaks to the
-    // kernel, nothing else counts.
+    // The socket of the dead process is closed by then, and its slot is empty. No frame reaches the kernel,
+    // and no other counter changes.
     generator.send(10).unwrap();
     let counters = port.counters().unwrap();
     assert_eq!((counters.get(Counter::DownDropped), counters.seen()), (10, 20));

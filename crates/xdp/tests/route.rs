@@ -1,5 +1,6 @@
-//! The stage of a virtual router's port: every reason by test runs, random frames against a plain reading of them, own addresses that
-//! come and go, what a successor finds, and a host that sees a router where a socket stands on the queue.
+//! Tests of the stage of a virtual router's port: every reason by test runs, random frames against a plain
+//! implementation, own addresses that change, adoption by a successor, and a host that uses a router with a
+//! socket on the queue.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -30,12 +31,12 @@ use xdp::{
 };
 
 const OWN4: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
-/// Of its subnet's broadcasts.
+/// A broadcast address of the router's subnet.
 const BROADCAST4: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 255);
 const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
-/// Frames are built to it.
+/// The frames of the tests are sent to this port.
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 const VRRP: RoutePort = RoutePort { vrrp: true, ..PORT };
 
@@ -53,7 +54,7 @@ fn load(port: &RoutePort, own: &Own, when_down: WhenDown) -> Loaded {
     PortProgram::load_routed(&config(Owner::Routed, when_down), &RouteStage::new(port, own)).unwrap()
 }
 
-/// The verdict on a frame and the one counter that it moved; the frame must be untouched.
+/// Returns the verdict on a frame and the one counter that changed. The frame must be unchanged.
 fn see(loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter) {
     let before = loaded.counters().unwrap();
     let run = loaded.test_run(frame).unwrap();
@@ -64,7 +65,7 @@ fn see(loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter) {
     (run.verdict, moved[0])
 }
 
-/// A router's port with and without a socket, under each `when_down`.
+/// A router's port with and without a socket, for each `when_down`.
 struct Rig {
     up: Loaded,
     pass: Loaded,
@@ -96,7 +97,7 @@ impl Rig {
     }
 }
 
-/// The same frame to another Ethernet address.
+/// Returns the frame with another destination Ethernet address.
 fn to(mac: [u8; 6], frame: &[u8]) -> Vec<u8> {
     [&mac[..], &frame[6..]].concat()
 }
@@ -111,7 +112,7 @@ fn what_is_to_be_routed_goes_up() {
     for protocol in [1, 6, 17, 50, 132] {
         up(&ipv4(BEHIND, 28, |ip| ip[9] = protocol));
     }
-    // Fragments as all others: nobody looks behind the first header.
+    // Fragments are routed like other packets, because only the first header is read.
     for fragment in [0x2000_u16, 1, 0x2001] {
         up(&ipv4(BEHIND, 60, |ip| ip[6..8].copy_from_slice(&fragment.to_be_bytes())));
     }
@@ -121,14 +122,14 @@ fn what_is_to_be_routed_goes_up() {
     }
     up(&ipv4(BEHIND, 60, |ip| ip[8] = 2));
     up(&ipv6(BEHIND6, 60, |ip| ip[7] = 2));
-    // 10.0.1.2 + 198.51.100.7 + 17 + 40: the sum that a sender leaves to be completed.
+    // 10.0.1.2 + 198.51.100.7 + 17 + 40: a partial checksum.
     let bare: u32 = 0x0a00 + 0x0102 + 0xc633 + 0x6407 + 17 + 40;
     let bare = u16::try_from((bare & 0xffff) + (bare >> 16)).unwrap();
     up(&ipv4(BEHIND, 60, |ip| ip[26..28].copy_from_slice(&bare.to_be_bytes())));
-    // Padding behind a packet, and a frame in several buffers.
+    // Padding after a packet, and a frame in several buffers.
     up(&[ipv4(BEHIND, 28, |_| ()), vec![9; 18]].concat());
     up(&ipv4(BEHIND, 8000, |_| ()));
-    // The ends of what is confined, and what only looks like it.
+    // The ends of ranges that are never routed, and addresses next to them.
     for address in
         [[1, 0, 0, 0], [126, 255, 255, 255], [128, 0, 0, 0], [223, 255, 255, 255], [169, 253, 255, 255]]
     {
@@ -140,7 +141,7 @@ fn what_is_to_be_routed_goes_up() {
         up(&ipv6(address, 60, |_| ()));
         up(&ipv6(BEHIND6, 60, |ip| ip[8..24].copy_from_slice(&address.octets())));
     }
-    // Its neighbours' addresses are none of its own.
+    // The addresses of neighbours are not the router's own.
     up(&ipv4(Ipv4Addr::new(10, 0, 1, 2), 60, |_| ()));
 }
 
@@ -188,7 +189,7 @@ fn packets_for_its_own_addresses_are_the_kernels_whatever_they_are() {
     let rig = Rig::new(&PORT);
     let edits: [fn(&mut [u8]); 5] = [
         |_| (),
-        // Expired as BGP's may be, with options, a fragment, from nobody as DHCP's.
+        // An expired TTL as BGP may use, options, a fragment, and the unspecified source of DHCP.
         |ip| ip[8] = 1,
         |ip| ip[0] = 0x46,
         |ip| ip[6] = 0x20,
@@ -207,7 +208,7 @@ fn packets_for_its_own_addresses_are_the_kernels_whatever_they_are() {
     for edit in edits {
         rig.stays(&ipv6(OWN6, 60, edit), Counter::PassedLocal6);
     }
-    // What is the kernel's of other ports is nothing here.
+    // Local addresses of other ports have no meaning here.
     rig.goes_up(&ipv4(support::LOCAL4, 60, |_| ()));
     rig.goes_up(&ipv6(support::LOCAL6, 60, |_| ()));
     rig.goes_up(&ipv6(Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 9), 60, |_| ()));
@@ -218,7 +219,7 @@ fn many_addresses_are_its_own_and_no_others() {
     need_root!();
     let mut own = Own::new("blue").unwrap();
     let loaded = load(&PORT, &own, WhenDown::Pass);
-    // Some 3,000 of a family: others share their hashes' bits.
+    // Some 3,000 addresses of a family, so other addresses share the bits of their hashes.
     let at = |family: u32, number: u32| -> IpAddr {
         let low = number.wrapping_mul(0x9e37_79b1);
         match family {
@@ -258,11 +259,11 @@ fn addresses_that_leave_no_network_are_the_kernels() {
         rig.stays(&ipv4(address.into(), 60, |_| ()), Counter::RouteAddress);
         rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&address)), Counter::RouteAddress);
     }
-    // Nobody else is this host. Of IPv6 the kernel does not ask it either.
+    // Only the router itself has these sources. The kernel does not check this for IPv6.
     for own in [OWN4, BROADCAST4] {
         rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&own.octets())), Counter::RouteAddress);
     }
-    // A group is no source.
+    // A multicast address is not a valid source.
     rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&[224, 0, 0, 1])), Counter::RouteAddress);
     for address in ["::", "::1", "fe80::9", "febf::1", "::ffff:10.0.2.2", "::10.0.2.2", "ff02::1"] {
         let address: Ipv6Addr = address.parse().unwrap();
@@ -294,9 +295,9 @@ fn the_kernel_judges_what_is_malformed() {
     stays(&ipv4(BEHIND, 60, |ip| ip[3] = 61));
     stays(&ipv6(BEHIND6, 60, |ip| ip[0] = 0x40));
     stays(&ipv6(BEHIND6, 60, |ip| ip[5] += 1));
-    // For its own address as well: the stack counts it.
+    // The stack also counts such a packet to the router's own address.
     stays(&ipv4(OWN4, 60, |ip| ip[3] = 61));
-    // Each bit of the checksum, and one of each other word.
+    // Each bit of the checksum, and one bit of each other word.
     for bit in 0..16 {
         let mut frame = four.clone();
         frame[24 + bit / 8] ^= 1 << (bit % 8);
@@ -332,7 +333,8 @@ fn vrrps_addresses_are_the_ports_when_it_says_so() {
     }
 }
 
-/// Why a frame is the kernel's, read field by field; `None`: it is to be routed.
+/// Returns the reason why a frame belongs to the kernel, read field by field. `None` means that the frame is
+/// to be routed.
 fn why(frame: &[u8], own: &BTreeSet<IpAddr>, port: &RoutePort) -> Option<Counter> {
     let (Some(mac), Some(ethertype)) = (frame.get(..6), frame.get(12..14)) else {
         return Some(Counter::PassedMalformed);
@@ -361,7 +363,7 @@ fn why(frame: &[u8], own: &BTreeSet<IpAddr>, port: &RoutePort) -> Option<Counter
         (hops, options) = (packet[8], words > 5);
         let mut sealed = packet[..20].to_vec();
         seal(&mut sealed);
-        // Two sums say the same: 0 and 0xffff.
+        // The sums 0 and 0xffff are equivalent.
         let sum = |header: &[u8]| match [header[10], header[11]] {
             [0xff, 0xff] => [0, 0],
             other => other,
@@ -421,7 +423,7 @@ fn address6() -> impl Strategy<Value = [u8; 16]> {
     prop_oneof![3 => Just(BEHIND6.octets()), 2 => select(known), 2 => any::<[u8; 16]>()]
 }
 
-/// Mostly to the port; then perhaps cut, or changed in one byte.
+/// Returns frames that are mostly for the port, sometimes truncated or changed in one byte.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let hops = select(vec![0_u8, 1, 2, 64, 255]);
     let four =
@@ -475,7 +477,7 @@ fn random_frames_are_read_as_they_are_plainly() {
             Ok(())
         });
         held.unwrap();
-        // A tag comes by chance alone.
+        // A tag occurs only by chance.
         let all =
             [&REASONS[..], &[Counter::DownDropped, Counter::PassedControl, Counter::PassedGroup]].concat();
         let missing: Vec<_> = all.iter().filter(|way| !seen.borrow().contains(way)).collect();
@@ -519,7 +521,7 @@ fn the_filter_comes_before_and_steering_around() {
     assert_eq!(see(&loaded, &transit), (Verdict::Drop, Counter::DownDropped));
     assert_eq!(see(&loaded, &local), (Verdict::Pass, Counter::PassedLocal4));
 
-    // An exact flow is before the room, the table behind it.
+    // An exact flow precedes the stage of the port's function, and the table follows it.
     let steering = SteerConfig { capacity: 8, table: true, metadata: false, cpu_queue: 64 };
     let mut steering = Steering::new(&steering).unwrap();
     let flow = |destination: Ipv4Addr| ExactFlow {
@@ -545,7 +547,7 @@ fn the_filter_comes_before_and_steering_around() {
     assert_eq!(see(&loaded, &bad(BEHIND)), (Verdict::Drop, Counter::FilterDropped));
 }
 
-/// Frames by the ten thousand until it is done: each of them leaves this way.
+/// Sends frames by the ten thousand until `done` is set, and checks that each has this outcome.
 fn stream(loaded: &Loaded, frame: &[u8], way: Counter, done: &AtomicBool) {
     let mut frames = 0;
     while !done.load(Ordering::Relaxed) || frames == 0 {
@@ -556,7 +558,8 @@ fn stream(loaded: &Loaded, frame: &[u8], way: Counter, done: &AtomicBool) {
     assert_eq!((counters.get(way), counters.seen()), (frames, frames), "each of them leaves so");
 }
 
-/// Own addresses change while frames pass by the million: one that stays is the kernel's for each of them.
+/// Own addresses change while millions of frames pass. Each frame to an address that stays goes to the
+/// kernel.
 #[test]
 fn own_addresses_come_and_go_while_frames_pass() {
     need_root!();
@@ -624,7 +627,7 @@ fn a_full_table_refuses_names_and_keeps_what_it_has() {
     refused(own.insert([10, 2, 0, 0].into()).map(drop), "10.2.0.0", "IPv4");
     let mut more = all(2);
     more.insert([10, 3, 0, 0].into());
-    // Of what is refused nothing is done, not even for a moment.
+    // A refused replacement changes nothing, not even temporarily.
     let (done, first) = (AtomicBool::new(false), load(&PORT, &own, WhenDown::Drop));
     let frame = ipv4(Ipv4Addr::new(10, 1, 0, 0), 60, |_| ());
     std::thread::scope(|scope| {
@@ -636,13 +639,13 @@ fn a_full_table_refuses_names_and_keeps_what_it_has() {
     });
     assert_eq!((own.addresses(), is([10, 2, 0, 0])), (&all(1), Counter::DownDropped));
     assert_eq!((is([10, 1, 0, 0]), is([10, 1, 255, 255])), (Counter::PassedLocal4, Counter::PassedLocal4));
-    // The other family has room of its own, and one that goes makes room.
+    // The other family has space of its own, and a removed address frees space.
     own.insert(OWN6.into()).unwrap();
     assert!(own.remove([10, 1, 7, 7].into()).unwrap());
     own.insert([10, 2, 0, 0].into()).unwrap();
     assert_eq!((is([10, 1, 7, 7]), is([10, 2, 0, 0])), (Counter::DownDropped, Counter::PassedLocal4));
     refused(own.insert([10, 1, 7, 7].into()).map(drop), "10.1.7.7", "IPv4");
-    // All others in their place, while there is no room for both.
+    // All other addresses replace the present ones, while there is no space for both.
     own.replace_all(&all(3)).unwrap();
     assert_eq!((is([10, 1, 0, 0]), is([10, 3, 9, 9])), (Counter::DownDropped, Counter::PassedLocal4));
     let six: BTreeSet<IpAddr> =
@@ -652,7 +655,7 @@ fn a_full_table_refuses_names_and_keeps_what_it_has() {
     assert_eq!(is([10, 3, 9, 9]), Counter::DownDropped);
 }
 
-/// The kernel has less room than is known here: the way back from the middle of a replacement.
+/// The kernel's table has less space than expected, so a replacement is rolled back from the middle.
 #[test]
 fn a_replacement_that_fails_halfway_is_undone() {
     need_root!();
@@ -716,7 +719,7 @@ fn another_ethernet_address_takes_effect() {
     assert!(!port.route().unwrap().is_for(&PORT, &own).unwrap());
     moves(&port, &frame, Counter::RouteStation);
     moves(&port, &to(moved.mac, &frame), Counter::DownDropped);
-    // Replacements keep it; its addresses are what they were.
+    // Replacements of the program keep the stage and its addresses.
     port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
     moves(&port, &to(moved.mac, &frame), Counter::DownPassed);
     moves(&port, &to(moved.mac, &ipv4(OWN4, 60, |_| ())), Counter::PassedLocal4);
@@ -755,7 +758,7 @@ fn a_port_stands_in_one_room() {
     port.set_bridge(Some(&bridge)).unwrap();
     assert_eq!(rooms(&port), (true, false, false));
     port.set_route(Some(&stage)).unwrap();
-    // What takes nothing away leaves it.
+    // Removing stages that are not present keeps the stage.
     port.set_fib(None).unwrap();
     port.set_bridge(None).unwrap();
     assert_eq!(rooms(&port), (false, false, true));
@@ -763,7 +766,7 @@ fn a_port_stands_in_one_room() {
     assert_eq!((rooms(&port), port.constants().owner), ((false, false, false), Owner::Routed));
 }
 
-/// For drivers that take no frames in several buffers.
+/// The build for drivers without multi-buffer support gives the same results.
 #[test]
 fn the_build_for_linear_frames_says_the_same() {
     need_root!();
@@ -814,7 +817,7 @@ fn captures_and_explanations_tell_the_reason() {
     });
     let said: Vec<_> = all.iter().map(|dumped| (dumped.verdict, dumped.way)).collect();
     assert_eq!(said, told.iter().map(|(_, verdict, way)| (*verdict, Some(*way))).collect::<Vec<_>>());
-    // The same of a frame that nobody has sent, which counts nothing.
+    // Explaining the frames gives the same results and counts nothing.
     let before = port.counters().unwrap();
     for (frame, verdict, way) in &told {
         let says = port.explain(frame).unwrap();
@@ -825,7 +828,7 @@ fn captures_and_explanations_tell_the_reason() {
 
 const HOLDER: &str = "XDP_TEST_ROUTE_HOLDER";
 
-/// Not a test of its own: the process that is killed. It holds two ports of one router until then.
+/// Not a test of its own, but the process that is killed. It holds two ports of one router until then.
 #[test]
 fn holder() {
     let Ok(order) = std::env::var(HOLDER) else { return };
@@ -857,7 +860,7 @@ fn start_holder(order: &str) -> Child {
     child
 }
 
-/// Removed whatever happens.
+/// A pin that is removed on drop.
 struct Pin(PinPath);
 
 impl Drop for Pin {
@@ -877,7 +880,7 @@ fn a_killed_routers_ports_go_on_and_a_successor_finds_its_addresses() {
     let mut holder = start_holder(&format!("{} {one} {two}", namespace.name));
     holder.kill().unwrap();
     holder.wait().unwrap();
-    // Nobody is there, and the kernel keeps what is its own.
+    // No process serves the ports, and the kernel keeps its own packets.
     let wires = [PacketSocket::on(va), PacketSocket::on(vc)];
     let (local, transit) = (ipv4(OWN4, 60, |_| ()), ipv4(BEHIND, 60, |_| ()));
     for wire in &wires {
@@ -898,7 +901,7 @@ fn a_killed_routers_ports_go_on_and_a_successor_finds_its_addresses() {
         assert!(!port.route().unwrap().is_for(&VRRP, &own).unwrap());
         assert!(!port.route().unwrap().is_for(&PORT, &Own::new("blue").unwrap()).unwrap());
     }
-    // What the successor says holds for both, before it has replaced anything and afterwards.
+    // Changes by the successor apply to both ports, before and after it replaces the programs.
     own.replace_all(&[BEHIND.into(), OWN6.into()].into()).unwrap();
     for swap in [false, true] {
         for (port, wire) in ports.iter_mut().zip(&wires) {
@@ -922,7 +925,8 @@ fn a_killed_routers_ports_go_on_and_a_successor_finds_its_addresses() {
     }
 }
 
-/// A host behind a router: the kernel answers for the router's own addresses, and a socket gets what the host sends elsewhere.
+/// The kernel answers for the router's own addresses to a host behind a router, and a socket receives the
+/// host's other packets.
 #[test]
 fn a_host_sees_a_router_where_a_socket_stands() {
     need_root!();
@@ -939,7 +943,7 @@ fn a_host_sees_a_router_where_a_socket_stands() {
     router.ip("address add fd00:1::1/64 dev vb nodad");
     host.ip("route add default via 10.0.1.1");
     host.ip("-6 route add default via fd00:1::1");
-    // Where the kernel would forward to, so that it tells senders of expired packets.
+    // A route for the kernel, so that it reports expired packets to their senders.
     router.veth("wa", "wb", "");
     router.ip("route add 198.51.100.0/24 dev wb");
     router.ip("-6 route add 2001:db8::/64 dev wb");
@@ -972,14 +976,14 @@ fn a_host_sees_a_router_where_a_socket_stands() {
         (&NEAR[0][..], &BEHIND6.octets()[..], &b"to six"[..])
     );
 
-    // Expired on the way, the kernel says so: what traceroute sees.
+    // The kernel reports packets that expire on the path, as traceroute sees them.
     for expired in ["ping -n -t 1 -c 1 -W 2 198.51.100.7", "ping -n -t 1 -c 1 -W 2 2001:db8::7"] {
         let said = sh(&format!("{expired} || true"));
         assert!(said.contains("exceeded"), "{said}");
     }
     assert_eq!((ways().get(Counter::RouteTtl), ways().get(Counter::Steered)), (2, 2));
 
-    // An address that the router gets is the kernel's from then on, and one that it loses is to be routed.
+    // A new address of the router belongs to the kernel at once, and packets to a removed address are routed.
     router.ip("address add 10.0.9.1/32 dev lo");
     own.insert([10, 0, 9, 1].into()).unwrap();
     sh("ping -n -c 1 -W 2 10.0.9.1");

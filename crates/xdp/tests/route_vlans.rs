@@ -1,5 +1,5 @@
-//! VLANs that are a router's interfaces: their frames go up whatever is in them, those of others stay with the kernel, and a successor
-//! finds which they are.
+//! Tests of VLANs that are interfaces of a router: their frames go to the worker, frames of other VLANs stay
+//! with the kernel, and a successor finds the list of VLANs.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -18,7 +18,7 @@ const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 const VLANS: [u16; 4] = [1, 100, 127, 4094];
-/// The same, all of them the worker's.
+/// The VLANs, all without routing in the hook.
 const UP: [(u16, Option<u16>); 4] = [(1, None), (100, None), (127, None), (4094, None)];
 
 fn own() -> Own {
@@ -31,7 +31,7 @@ fn tagged(frame: &[u8], protocol: u16, control: u16) -> Vec<u8> {
     [&frame[..12], &protocol.to_be_bytes(), &control.to_be_bytes(), &frame[12..]].concat()
 }
 
-/// The verdict on a frame and the one counter that it moved; the frame must be untouched.
+/// Returns the verdict on a frame and the one counter that changed. The frame must be unchanged.
 fn see(loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter) {
     let before = loaded.counters().unwrap();
     let run = loaded.test_run(frame).unwrap();
@@ -60,7 +60,8 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
         let frames = [
             ipv4(BEHIND, 60, |_| ()),
             ipv6(BEHIND6, 60, |_| ()),
-            // What would be the kernel's without a tag: its mirror in the kernel gets it from the worker.
+            // Frames that would belong to the kernel without a tag. The worker passes them to the kernel's
+            // device of the VLAN.
             ipv4(OWN4, 60, |_| ()),
             ipv4(BEHIND, 60, |ip| ip[8] = 1),
             arp.clone(),
@@ -72,16 +73,16 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
                     true => (Verdict::Redirect, Counter::Steered),
                     false => (Verdict::Pass, Counter::RouteTagged),
                 };
-                // Priority and drop eligibility do not matter.
+                // Priority and drop eligibility have no effect.
                 for bits in if is_own { [0, 0xf000] } else { [0, 0x9000] } {
                     assert_eq!(see(&loaded, &tagged(frame, 0x8100, bits | vlan)), wanted, "VLAN {vlan}");
                 }
             }
-            // A provider's tag is no VLAN of ours.
+            // A service tag is not a VLAN of the router.
             let provider = tagged(frame, 0x88a8, 100);
             assert_eq!(see(&loaded, &provider), (Verdict::Pass, Counter::RouteTagged));
         }
-        // Where one may stand in front, it is not looked into.
+        // With service tags enabled, frames behind a service tag are not read further.
         let service = stage.clone().with_service_tags();
         let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &service).unwrap();
         loaded.set_socket(0, socket.as_fd()).unwrap();
@@ -89,16 +90,16 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
         assert_eq!(see(&loaded, &provider), (Verdict::Redirect, Counter::Steered));
         let other = tagged(&frames[0], 0x88a8, 101);
         assert_eq!(see(&loaded, &other), (Verdict::Pass, Counter::RouteTagged));
-        // A tag that ends the frame.
+        // A tag at the end of the frame.
         let cut = tagged(&arp, 0x8100, 100)[..16].to_vec();
         assert_eq!(see(&loaded, &cut), (Verdict::Pass, Counter::RouteTagged));
-        // Without a tag all is as ever.
+        // Frames without a tag are processed as before.
         assert_eq!(see(&loaded, &arp), (Verdict::Pass, Counter::PassedControl));
         assert_eq!(see(&loaded, &frames[2]), (Verdict::Pass, Counter::PassedLocal4));
     }
 }
 
-/// Whatever happens.
+/// A pin that is removed on drop.
 struct Removed(PinPath);
 
 impl Drop for Removed {
@@ -125,7 +126,7 @@ fn a_successor_finds_them() {
     assert!(found.vlans().eq(UP) && found.port() == PORT);
     assert!(found.is_same(&stage).unwrap());
     assert!(!found.is_same(&RouteStage::new(&PORT, &own).with_vlans([(1, None)])).unwrap());
-    // Taken away, the program has no trace of them.
+    // After removal, the program has no VLANs.
     port.set_route(Some(&RouteStage::new(&PORT, &own))).unwrap();
     drop(port);
     let port = adopt(&pin).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Looking at a hook from outside: what the kernel lost after its verdict; and recorded frames and a reflector.
+//! Tests of observation of a hook: losses of the kernel after the verdict, recorded frames, and a reflector.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -12,7 +12,7 @@ use xdp::live::{Generator, Order, Pass, Redirect, Reflect, Replay, Sink, Traffic
 use xdp::watch::{LossEvent, Losses};
 use xdp::{AttachMode, Attached, Owner, PortProgram, WhenDown};
 
-/// Our program on a device.
+/// Attaches a port program to a device.
 fn port(ifindex: u32, when_down: WhenDown) -> Attached {
     let loaded = PortProgram::load(&config(Owner::Bridged, when_down)).unwrap();
     loaded.attach(ifindex, AttachMode::Native, None).unwrap()
@@ -23,7 +23,7 @@ fn inode() -> u32 {
     std::fs::metadata("/proc/thread-self/ns/net").unwrap().st_ino().try_into().unwrap()
 }
 
-/// Frames that this namespace's device has lost so.
+/// Returns the frames that a device of this namespace has lost by this event.
 fn lost(losses: &Losses, ifindex: u32, event: LossEvent) -> Vec<(String, u64)> {
     let all = losses.read().unwrap();
     let own = all.iter().filter(|loss| (loss.netns, loss.ifindex, loss.event) == (inode(), ifindex, event));
@@ -38,7 +38,7 @@ fn redirects_that_fail_are_counted_by_device_and_reason() {
     let (c, _d) = namespace.veth("vc", "vd", "");
     let losses = Losses::watch().unwrap();
     assert!(losses.left_out().is_empty(), "{:?}", losses.left_out());
-    // A socket of another device stands in the slot.
+    // The slot has a socket of another device.
     let hook = port(b, WhenDown::Drop);
     let xsk = Xsk::bound(c, 0);
     hook.set_socket(0, xsk.fd()).unwrap();
@@ -46,7 +46,7 @@ fn redirects_that_fail_are_counted_by_device_and_reason() {
     awaited("1000 frames", || (hook.counters().unwrap().seen() == 1000).then_some(()));
     assert_eq!(lost(&losses, b, LossEvent::Redirect), [("the target cannot take it".to_owned(), 1000)]);
     assert_eq!(lost(&losses, a, LossEvent::Redirect), []);
-    // And without loss nothing is counted.
+    // Without losses nothing is counted.
     drop(hook);
     let sink = Sink::attach(b, AttachMode::Native).unwrap();
     Generator::new(&Traffic::to(a)).unwrap().send(1000).unwrap();
@@ -66,7 +66,7 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
         let hook = port(b, WhenDown::Drop);
         let xsk = Xsk::bound(b, 0);
         hook.set_socket(0, xsk.fd()).unwrap();
-        // It has 256 frames, and nobody gives them back.
+        // The socket has 256 frames of memory, which are not returned.
         Generator::new(&Traffic::to(a)).unwrap().send(1000).unwrap();
         awaited("1000 frames", || (hook.counters().unwrap().seen() == 1000).then_some(()));
         assert_eq!(
@@ -74,8 +74,8 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
             [("the socket has no free frame".to_owned(), 1000 - 256)]
         );
     }
-    // The target's peer has no program: such a veth is no target.
-    // A process that another test starts holds the link's descriptor until it is another program.
+    // The target's peer has no program, so the veth cannot be a target. A process that another test starts
+    // holds the link's descriptor until it executes its own program.
     let _redirect = awaited("a free device", || Redirect::attach(b, c, AttachMode::Native).ok());
     let mut generator = Generator::new(&Traffic { length: 200, ..Traffic::to(a) }).unwrap();
     let refused = |reason: &str| {
@@ -85,7 +85,7 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
     generator.send(1000).unwrap();
     awaited("1000 refused", || (refused("operation not supported") == 1000).then_some(()));
     assert_eq!(lost(&losses, b, LossEvent::Device), []);
-    // With a program it is one, and takes what its peer's MTU allows.
+    // With a program on the peer the veth is a target, and accepts frames up to the MTU of its peer.
     let sink = Sink::attach(d, AttachMode::Native).unwrap();
     namespace.ip("link set dev vd mtu 100");
     generator.send(1000).unwrap();
@@ -99,7 +99,7 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
     assert_eq!(lost(&losses, b, LossEvent::Device), counted);
 }
 
-/// A ring with room tells all of them; of a small one, the rest is counted.
+/// A ring with enough space reports all losses. For a small ring, the rest is counted.
 #[test]
 fn losses_are_told_one_by_one() {
     need_root!();
@@ -115,7 +115,7 @@ fn losses_are_told_one_by_one() {
         let before = hook.counters().unwrap().seen();
         Generator::new(&Traffic::to(a)).unwrap().send(1000).unwrap();
         awaited("1000 frames", || (hook.counters().unwrap().seen() == before + 1000).then_some(()));
-        // Tests beside this one may lose frames, too.
+        // Other tests may cause losses too.
         let all = reader.poll(Duration::from_millis(10)).unwrap();
         let own: Vec<_> = all.iter().filter(|at| (at.loss.netns, at.loss.ifindex) == (inode(), b)).collect();
         let told: u64 = own.iter().map(|at| at.loss.frames).sum();
@@ -135,7 +135,7 @@ fn losses_are_told_one_by_one() {
     assert!(Losses::watch().unwrap().reader().unwrap().is_none());
 }
 
-/// Frames that differ in their last bytes.
+/// Returns frames that differ in their last bytes.
 fn numbered(count: u8, length: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| ethernet(to_us(), &[], 0x88b5, &vec![number; length - 14])).collect()
 }

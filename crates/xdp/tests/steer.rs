@@ -1,4 +1,5 @@
-//! Steering: every target by test runs, the hash held against the workers' own, and real frames to sockets and CPUs.
+//! Tests of steering: every target by test runs, the hash compared with the workers' hash, and real frames to
+//! sockets and CPUs.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -50,7 +51,7 @@ fn frame(text: &str) -> Vec<u8> {
     spec::parse(text).unwrap()
 }
 
-/// A program with a steering, and perhaps a socket in its slot.
+/// A program with a steering, and optionally a socket in its slot.
 struct Port {
     loaded: Loaded,
     _socket: Option<OwnedFd>,
@@ -75,7 +76,7 @@ impl Port {
         (run.verdict, moved, run.frame)
     }
 
-    /// The verdict and its counter; the frame is as it was.
+    /// Returns the verdict and its counter. The frame must be unchanged.
     fn see(&self, frame: &[u8]) -> (Verdict, Counter) {
         let (verdict, moved, after) = self.run(frame);
         assert_eq!(after, frame);
@@ -94,16 +95,16 @@ fn flows_go_where_they_are_told_on_every_port() {
     let local = flow("203.0.113.1", &LOCAL4.to_string(), 17, Some((7, 9)));
     for owner in [Owner::Bridged, Owner::Routed] {
         let port = Port::new(owner, &steering, true);
-        // Nobody says anything of it: as without a steering.
+        // No flow matches, so the frame is processed as without a steering.
         assert_eq!(port.see(&frame(UDP)), WORKER);
         for (target, expected) in
             [(SteerTo::Kernel, KERNEL), (SteerTo::Cpu(0), CPU), (SteerTo::Worker, WORKER)]
         {
-            // The program that runs sees it at once.
+            // The running program sees the flow at once.
             steering.insert(udp(), to(target)).unwrap();
             assert_eq!(port.see(&frame(UDP)), expected, "{owner:?} {target}");
         }
-        // What is for this host is the worker's where an operator says so.
+        // Packets for this host go to the worker if a flow selects it.
         let text = format!("ip_src=203.0.113.1,ip_dst={LOCAL4},udp,src_port=7,dst_port=9");
         if owner == Owner::Routed {
             assert_eq!(port.see(&frame(&text)), (Verdict::Pass, Counter::PassedLocal4));
@@ -114,7 +115,7 @@ fn flows_go_where_they_are_told_on_every_port() {
         assert!(!steering.remove(&udp()).unwrap());
         assert_eq!(port.see(&frame(UDP)), WORKER);
     }
-    // Without a socket the worker's flows follow when_down.
+    // Without a socket, flows to the worker follow when_down.
     steering.insert(udp(), to(SteerTo::Worker)).unwrap();
     let port = Port::new(Owner::Routed, &steering, false);
     assert_eq!(port.see(&frame(UDP)), (Verdict::Drop, Counter::DownDropped));
@@ -134,7 +135,7 @@ fn a_flow_is_exact() {
     let sees = |text: &str| port.see(&frame(text)) == KERNEL;
     assert!(sees(UDP) && sees(TCP6) && sees(&format!("vlan=7,{TCP6}")));
     assert!(sees("ip_src=192.0.2.7,ip_dst=198.51.100.9,icmp"));
-    // A priority tag is no VLAN.
+    // A priority tag has no VLAN.
     let mut priority = frame(&format!("vlan=7,{TCP6}"));
     priority[14..16].copy_from_slice(&[0xe0, 0]);
     assert_eq!(port.see(&priority), KERNEL);
@@ -178,7 +179,7 @@ fn what_is_cut_short_or_in_pieces_is_no_flow() {
     assert_eq!(edited(|f| f[16..18].copy_from_slice(&[0, 27])), WORKER);
     assert_eq!(edited(|f| f[14] = 0x55), WORKER);
     assert_eq!(edited(|f| f[14] = 0x44), WORKER);
-    // "Don't fragment" is no fragment; padding is no packet.
+    // "Don't fragment" does not make a fragment, and padding is not a part of the packet.
     assert_eq!(edited(|f| f[20] = 0x40), KERNEL);
     assert_eq!(edited(|f| f.extend([0; 30])), KERNEL);
     let whole = frame(UDP);
@@ -186,11 +187,11 @@ fn what_is_cut_short_or_in_pieces_is_no_flow() {
     for length in 14..end {
         assert_eq!(port.see(&whole[..length]), WORKER, "{length} bytes");
     }
-    // A protocol without ports is known in pieces, too.
+    // A flow of a protocol without ports also matches fragments.
     let mut ping = frame("ip_src=192.0.2.7,ip_dst=198.51.100.9,icmp");
     ping[21] = 1;
     assert_eq!(port.see(&ping), KERNEL);
-    // Behind up to eight extension headers.
+    // Up to eight extension headers are read.
     let with = |headers: usize, fragment: bool| {
         let mut chain: Vec<u8> = Vec::new();
         for at in 0..headers {
@@ -220,7 +221,7 @@ fn what_is_cut_short_or_in_pieces_is_no_flow() {
     }
     assert_eq!(port.see(&with(9, false)), WORKER);
     assert_eq!(port.see(&with(1, true)), WORKER, "a first fragment");
-    // In several buffers.
+    // A frame in several buffers.
     let mut jumbo = frame(UDP);
     jumbo[16..18].copy_from_slice(&8986_u16.to_be_bytes());
     jumbo[38..40].copy_from_slice(&8966_u16.to_be_bytes());
@@ -240,13 +241,13 @@ fn flows_are_counted_replaced_and_expire() {
         port.see(&frame);
     }
     assert_eq!(steering.flows().next().unwrap().2.bytes, 3 * u64::try_from(frame.len()).unwrap());
-    // Another target: its counts go on.
+    // The counts are kept with another target.
     let soon = Moment::now().after(Duration::from_millis(200));
     steering.insert(udp(), FlowEntry { expires: Some(soon), ..to(SteerTo::Cpu(0)) }).unwrap();
     assert_eq!(port.see(&frame), CPU);
     assert_eq!(hits(&steering), 4);
     assert_eq!(steering.expire(Moment(soon.0 - 1)).unwrap(), 0);
-    // The hook itself looks at the time, whoever takes the entry out.
+    // The hook itself checks the time, before the entry is removed.
     eventually("it expires", || port.see(&frame) == WORKER);
     assert!(Moment::now() >= soon);
     assert_eq!(hits(&steering), 4 + port.loaded.counters().unwrap().get(Counter::SteerCpu) - 1);
@@ -270,12 +271,12 @@ fn a_full_table_of_flows_refuses_one_more() {
     let error = steering.insert(nth(3), to(SteerTo::Kernel)).unwrap_err();
     assert!(matches!(error, Error::SteerFull { capacity: 3 }), "{error}");
     assert!(error.to_string().contains("capacity"), "{error}");
-    // Those that there are can be changed, and one that goes makes room.
+    // Present flows can be changed, and a removed flow frees a slot.
     steering.insert(nth(1), to(SteerTo::Cpu(0))).unwrap();
     assert!(steering.remove(&nth(0)).unwrap());
     steering.insert(nth(7), to(SteerTo::Kernel)).unwrap();
     assert_eq!(port.see(&frame(UDP)), KERNEL);
-    // More room: flows and counts come along. Less: refused.
+    // A larger capacity keeps flows and counts. A smaller one is refused.
     let more = steering.like(&SteerConfig { capacity: 8, ..FLOWS }).unwrap();
     assert_eq!(Port::new(Owner::Bridged, &more, true).see(&frame(UDP)), KERNEL);
     let hits: Vec<u64> = more.flows().map(|(_, _, count)| count.packets).collect();
@@ -301,7 +302,7 @@ fn what_cannot_be_is_refused() {
     assert!(steering.is_empty());
 }
 
-/// Its metadata, and the frame behind it.
+/// Returns the metadata and the frame that follows it.
 fn noted(bytes: &[u8]) -> (SteerMeta, &[u8]) {
     let (meta, rest) = bytes.split_first_chunk().unwrap();
     (SteerMeta::read(*meta), rest)
@@ -331,13 +332,14 @@ fn the_table_decides_what_nobody_did() {
             assert_eq!(port.see(&frame(UDP)), expected, "{owner:?} {target}");
             assert_eq!(port.see(&frame(&other)), WORKER);
         }
-        // An exact flow goes before.
+        // An exact flow precedes the table.
         steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], false).unwrap();
         steering.insert(udp(), to(SteerTo::Worker)).unwrap();
         assert_eq!(port.see(&frame(UDP)), WORKER);
         assert_eq!(port.see(&frame(&other)), KERNEL);
         steering.remove(&udp()).unwrap();
-        // What the kernel gets on a routed port anyway goes to the CPU that the table names, under its own counter.
+        // Frames that the kernel gets on a routed port in any case go to the CPU of the table, under their
+        // own counter.
         steering.set_table(&[SteerTo::Cpu(0); STEER_BUCKETS], false).unwrap();
         let arp = support::ethernet([0xff; 6], &[], 0x0806, &[0; 46]);
         let expected = match owner {
@@ -346,14 +348,14 @@ fn the_table_decides_what_nobody_did() {
         };
         assert_eq!(port.see(&arp), expected);
     }
-    // Where nothing is left of the stage, nothing is counted.
+    // A program without the stage counts nothing.
     let before = steering.counts().unwrap();
     let plain = PortProgram::load(&config(Owner::Bridged, WhenDown::Pass)).unwrap();
     plain.test_run(&frame(UDP)).unwrap();
     assert_eq!(steering.counts().unwrap(), before);
 }
 
-/// The workers' own hash, and the flow that a key is of where it is one.
+/// Returns the workers' hash of a frame, and the frame's exact flow if it has one.
 fn oracle(frame: &[u8]) -> Option<(u32, Option<ExactFlow>)> {
     let mut key = FlowKey::default();
     let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
@@ -387,7 +389,7 @@ fn hash_and_flows_agree_with_the_workers() {
     runner
         .run(&vec(packets::frame(), 24), |frames| {
             for mut frame in frames {
-                // A length that fits, in most: the generator's say anything.
+                // Most frames get a valid length, because the generator's lengths are arbitrary.
                 if let Some((at, total)) = length_of(&frame) {
                     frame[at..at + 2].copy_from_slice(&total.to_be_bytes());
                 }
@@ -414,7 +416,7 @@ fn hash_and_flows_agree_with_the_workers() {
     assert!(flows > 100 && hashes > 1000, "{flows} flows of {hashes} frames");
 }
 
-/// Where an IP packet's length stands behind up to two tags, and what it would be.
+/// Returns the offset of an IP packet's length behind up to two tags, and the valid length.
 fn length_of(frame: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     loop {
@@ -472,7 +474,7 @@ fn a_bridged_port_numbers_what_a_flow_sends_up() {
         let after = attached.counters().unwrap();
         (Counter::ALL.into_iter().find(|c| after.get(*c) != before.get(*c)).unwrap(), run.frame)
     };
-    // Known stations: the bridge's, unless its flow says otherwise.
+    // Frames between known stations are bridged, unless a flow decides otherwise.
     assert_eq!(see(attached.prepare_steering(Some(&steering)).unwrap()).0, Counter::Bridged);
     steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
     let (counter, after) = see(attached.prepare_steering(Some(&steering)).unwrap());
@@ -486,7 +488,7 @@ fn a_bridged_port_numbers_what_a_flow_sends_up() {
         assert_eq!(Mark::read(after[8..16].try_into().unwrap()), Some(Mark(number)));
         assert_eq!(stage.orders().numbers(0).0, number);
     }
-    // Without metadata the number alone stands there.
+    // Without metadata only the number is in front of the frame.
     let bare = steering.like(&FLOWS).unwrap();
     let (_, after) = see(attached.prepare_steering(Some(&bare)).unwrap());
     assert_eq!(Mark::read(after[..8].try_into().unwrap()), Some(Mark(3)));
@@ -507,24 +509,24 @@ fn a_port_in_the_kernels_routing_is_spread_by_the_table() {
     attached.set_steering(Some(&steering)).unwrap();
     let frame = frame(UDP);
     let says = attached.explain(&frame).unwrap();
-    // The stage's own reason, and the CPU that it goes to.
+    // The reason of the stage, and the CPU of the table.
     assert!(says.way.name().starts_with("fib_"), "{says:?}");
     assert_eq!((says.verdict, says.steered, says.flow), (Verdict::Redirect, Some(SteerTo::Cpu(0)), None));
     steering.insert(udp(), to(SteerTo::Kernel)).unwrap();
     let says = attached.explain(&frame).unwrap();
     assert_eq!((says.way, says.verdict), (Counter::SteerKernel, Verdict::Pass));
     assert_eq!((says.steered, says.flow), (Some(SteerTo::Kernel), Some(udp())));
-    // Nothing was counted.
+    // Explaining a frame counts nothing.
     assert_eq!(steering.flows().next().unwrap().2.packets, 0);
     assert!(steering.counts().unwrap().iter().all(|(_, count)| count.packets == 0));
 }
 
-/// The CPU on which a socket's last datagram was received.
+/// Returns the CPU on which a socket's last datagram was received.
 #[allow(unsafe_code, reason = "a socket option that std does not have")]
 fn incoming_cpu(socket: &UdpSocket) -> u32 {
     let mut cpu = 0_u32;
     let mut length = libc::socklen_t::try_from(size_of::<u32>()).unwrap();
-    // SAFETY: writes at most `length` bytes into `cpu`.
+    // SAFETY: the call writes at most `length` bytes into `cpu`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -538,7 +540,7 @@ fn incoming_cpu(socket: &UdpSocket) -> u32 {
     cpu
 }
 
-/// A pair whose near end has the address that the generator sends to, and a socket there.
+/// Returns a veth pair and a socket. The near end has the address to which the generator sends.
 fn receiver(namespace: &Namespace) -> (u32, u32, UdpSocket) {
     let (far, near) = namespace.veth("va", "vb", "");
     support::sh("ethtool -K vb gro on");
@@ -546,7 +548,7 @@ fn receiver(namespace: &Namespace) -> (u32, u32, UdpSocket) {
     namespace.ip("address add 10.0.2.2/24 dev vb");
     namespace.ip("route add default via 10.0.2.9");
     let socket = UdpSocket::bind("10.0.2.2:9").unwrap();
-    // Of sockets that know their peer alone the kernel keeps the CPU.
+    // The kernel stores the receiving CPU only for connected sockets.
     socket.connect("10.0.1.2:1024").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     (far, near, socket)
@@ -560,7 +562,7 @@ fn frames_reach_the_cpu_that_they_are_sent_to() {
         let (far, near, socket) = receiver(&namespace);
         let mut port = attached(near, attach, None);
         assert_eq!(port.mode(), mode);
-        // A generic program's frames arrive as well, but stay where they are: see `Kind::Generic`.
+        // Frames of a generic program arrive too, but stay on their CPU: see `Kind::Generic`.
         let sends = mode == Mode::Native;
         assert_eq!(port.sends_to_cpus(), sends);
         let mut steering = Steering::new(&ALL).unwrap();
@@ -664,7 +666,7 @@ fn flows_and_tables_change_under_load_without_loss() {
             });
             steering.set_table(&table, true).unwrap();
             if round.is_multiple_of(20) {
-                // The whole stage, too.
+                // The whole stage is replaced too.
                 steering = steering.like(&SteerConfig { capacity: 64 + u32::from(round), ..ALL }).unwrap();
                 port.set_steering(Some(&steering)).unwrap();
             }
@@ -712,7 +714,7 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     assert_eq!((found.table(), found.get(&udp())), ((table, true), Some(to(SteerTo::Kernel))));
     let hits = found.flows().find(|(flow, ..)| *flow == generated).unwrap().2;
     assert_eq!(hits.packets, 10);
-    // It goes on under a new owner, who can change it.
+    // The steering continues under a new owner, which can change it.
     let mut steering = found.like(&ALL).unwrap();
     port.set_steering(Some(&steering)).unwrap();
     steering.insert(generated, FlowEntry { to: SteerTo::Kernel, ..entry }).unwrap();
@@ -722,7 +724,7 @@ fn a_pinned_steering_outlives_its_owner_and_is_adopted() {
     }
     let hits = steering.flows().find(|(flow, ..)| *flow == generated).unwrap().2;
     assert_eq!((hits.packets, port.counters().unwrap().get(Counter::SteerKernel)), (20, 10));
-    // An owner's swap keeps it, and it can be taken off.
+    // A swap by the owner keeps the steering, which can be removed.
     port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
     assert!(steering.is_on(&port));
     port.set_steering(None).unwrap();
@@ -749,7 +751,7 @@ fn programs_of_both_builds_share_a_steering() {
         let says = port.explain(&frame(UDP)).unwrap();
         assert_eq!((says.verdict, says.way), CPU);
     }
-    // A CPU that comes later is there for both.
+    // A CPU that is added later is available for both ports.
     let last = *online_cpus().unwrap().last().unwrap();
     steering.set_table(&[SteerTo::Cpu(last); STEER_BUCKETS], true).unwrap();
     for port in &ports {

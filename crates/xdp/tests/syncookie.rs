@@ -1,4 +1,4 @@
-//! SYN cookies in test runs: every branch of both schemes, on frames of every shape.
+//! Tests of SYN cookies by test runs: every branch of both schemes, on frames of every kind.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -24,7 +24,7 @@ const SERVICE4: [u8; 4] = [192, 0, 2, 80];
 const CLIENT6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
 const SERVICE6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80];
 
-/// The sum of RFC 1071 over 16-bit words.
+/// Returns the RFC 1071 sum over 16-bit words.
 fn sum(parts: &[&[u8]]) -> u16 {
     let bytes: Vec<u8> = parts.concat();
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
@@ -35,7 +35,7 @@ fn sum(parts: &[&[u8]]) -> u16 {
     u16::try_from(sum).unwrap()
 }
 
-/// A segment to the service, and how it is wrapped.
+/// A segment to the service, and its encapsulation.
 #[derive(Clone)]
 struct Segment {
     v6: bool,
@@ -105,7 +105,7 @@ impl Segment {
     }
 }
 
-/// What came back, checked in every field that is the same for all answers.
+/// An answer. The fields that are equal in all answers have been checked.
 #[derive(Debug)]
 struct Answer {
     seq: u32,
@@ -196,7 +196,7 @@ enum Fate {
 }
 
 impl Hook {
-    /// What becomes of a frame, and the frame as it is then.
+    /// Returns the outcome of a frame, and the frame afterwards.
     fn run(&self, frame: &[u8]) -> (Fate, Vec<u8>) {
         let before = self.loaded.counters().unwrap();
         let run = self.loaded.test_run(frame).unwrap();
@@ -235,7 +235,7 @@ impl Hook {
         self.filter.cookie_counters().unwrap()[rule]
     }
 
-    /// Answered, valid, invalid, refused, through.
+    /// Returns the counts answered, valid, invalid, refused, through.
     fn figures(&self) -> [u64; 5] {
         let counted = self.counted("web");
         [counted.answered, counted.valid, counted.invalid, counted.refused, counted.through]
@@ -248,7 +248,7 @@ impl Hook {
     }
 }
 
-/// Under a flood of more than one SYN a second.
+/// Returns a hook under a flood of more than one SYN a second.
 fn flooded(scheme: CookieScheme) -> Hook {
     let hook = hook(vec![service("web", scheme, Some(1))]);
     for _ in 0..3 {
@@ -258,7 +258,7 @@ fn flooded(scheme: CookieScheme) -> Hook {
     hook
 }
 
-/// The segment that completes a connection, after an answer of the scheme "cookie".
+/// Returns the segment that completes a connection, after an answer of the scheme "cookie".
 fn completing(asked: &Segment, answer: &Answer) -> Segment {
     Segment {
         flags: ACK,
@@ -287,7 +287,7 @@ fn a_cookie_that_comes_back_opens_the_way() {
         let ack = completing(&syn, &answer);
         let data = Segment { flags: ACK | PSH, payload: 100, ..ack.clone() };
         let later = Segment { seq: ack.seq + 5000, ack: ack.ack + 6000, ..data.clone() };
-        // The kernel looks at the difference of both, whose lowest two bits are the MSS.
+        // The kernel examines the difference of both numbers, whose lowest two bits encode the MSS.
         let wrong = Segment { ack: ack.ack + 100, ..ack.clone() };
         assert_eq!(hook.fate(&later), Fate::Dropped, "of no connection");
         assert_eq!(hook.fate(&wrong), Fate::Dropped);
@@ -299,7 +299,7 @@ fn a_cookie_that_comes_back_opens_the_way() {
             Fate::Dropped,
             "another number"
         );
-        // The ACK may be lost: data that follow bring the same.
+        // The ACK may be lost. Data that follow carry the same numbers.
         let first = if v6 { &data } else { &ack };
         assert_eq!(hook.fate(first), Fate::On);
         for known in [&ack, &data, &later, &Segment { flags: FIN | ACK, ..later.clone() }] {
@@ -312,7 +312,7 @@ fn a_cookie_that_comes_back_opens_the_way() {
     }
 }
 
-/// An answer of one namespace's secret is the machine's: the same cookie is good for another program.
+/// The secret of cookies belongs to the machine, so a cookie is valid for another program too.
 #[test]
 fn any_program_knows_the_kernels_cookies() {
     need_root!();
@@ -335,7 +335,7 @@ fn now_and_then_a_syn_goes_through_to_each_service() {
         }
     }
     assert_eq!(hook.figures(), [54, 0, 0, 0, 3]);
-    // A client that asks again is answered as at first.
+    // A client that repeats its SYN gets the same answer.
     let syn = Segment { client: 30, ..segment(SYN) };
     assert_eq!(hook.answer(&syn).seq, hook.answer(&syn).seq);
     assert!(!hook.counted("web").flood, "it answers at any rate");
@@ -344,18 +344,19 @@ fn now_and_then_a_syn_goes_through_to_each_service() {
 #[test]
 fn connections_that_were_there_first_are_learned() {
     need_root!();
-    // Always, for a time after the rule came; with a threshold, while it is calm.
+    // Without a threshold, connections are learned for a time after the rule was added. With a threshold,
+    // they are learned while there is no flood.
     let always = hook(vec![service("web", cookie(), None)]);
     let data = Segment { flags: ACK, ack: 77, ..segment(ACK) };
     assert_eq!(always.fate(&data), Fate::On);
     assert_eq!(always.fate(&Segment { flags: RST, port: 7, ..data.clone() }), Fate::On);
     let calm = hook(vec![service("web", cookie(), Some(1))]);
-    // By two segments, the second of which goes on from the first; it may be the same again.
+    // A connection is learned by two segments, of which the second continues or repeats the first.
     assert_eq!(calm.fate(&data), Fate::On);
     assert_eq!(calm.fate(&Segment { seq: data.seq + 1448, ack: 300, ..data.clone() }), Fate::On);
     let again = Segment { port: 9, ..data.clone() };
     assert_eq!([calm.fate(&again), calm.fate(&again)], [Fate::On; 2]);
-    // Not by one, nor by two that do not belong together.
+    // A connection is not learned by one segment, nor by two that do not belong together.
     let once = Segment { port: 10, ..data.clone() };
     let (forged, more) = (Segment { port: 11, ..data.clone() }, Segment { port: 11, seq: 5, ..data.clone() });
     for segment in [&once, &forged, &more] {
@@ -375,8 +376,8 @@ fn connections_that_were_there_first_are_learned() {
     assert_eq!(calm.figures()[1..3], [0, 12]);
 }
 
-/// ACKs of forged connections, many times as many as there is room for, displace neither a connection that has brought its cookie nor one
-/// that was open before.
+/// ACKs of forged connections, many more than the capacity, displace neither a connection that has returned
+/// its cookie nor one that was open before.
 #[test]
 fn forged_acknowledgements_displace_no_connection() {
     need_root!();
@@ -396,7 +397,7 @@ fn forged_acknowledgements_displace_no_connection() {
     }
     flood(&hook);
     assert_eq!(hook.fate(&open), Fate::On, "the open one is known still");
-    // The same while it answers: what has no cookie is not remembered at all.
+    // While SYNs are answered, segments without a cookie are not remembered at all.
     let syn = Segment { port: 50_000, ..segment(SYN) };
     let ack = completing(&syn, &hook.answer(&syn));
     assert_eq!(hook.fate(&ack), Fate::On);
@@ -425,15 +426,15 @@ fn answers_carry_options_in_timestamps() {
     assert_eq!((plain.options.len(), plain.options[11] & 0x3f), (16, 0xf));
     let large = with(&[&time, &[3, 3, 200]]);
     assert_eq!((large.options.len(), large.options[11] & 0x3f), (20, 14), "RFC 7323, 2.3");
-    // Times are milliseconds of the kernel's clock, at most 64 behind it.
+    // Timestamps are milliseconds of the kernel's clock, at most 64 behind it.
     let stamp = u32::from_be_bytes(usual.options[8..12].try_into().unwrap());
     let text = std::fs::read_to_string("/proc/uptime").unwrap();
     let uptime: f64 = text.split_whitespace().next().unwrap().parse().unwrap();
     assert!((f64::from(stamp) / 1000.0 - uptime).abs() < 60.0, "{stamp} of {uptime}");
-    // Without timestamps there is nowhere to keep them.
+    // Without timestamps the options cannot be encoded.
     assert_eq!(with(&[&[4, 2, 3, 3, 7]]).options, mss);
     assert_eq!(with(&[]).options, mss);
-    // Options that end early, lie about their length, or are none.
+    // Options that end early, have a wrong length, or are unknown.
     for bad in
         [&[8, 10, 1, 2][..], &[8, 200, 1, 2], &[8, 0, 1, 2], &[8, 1, 8, 10], &[0, 8, 10, 1], &[254, 4, 1, 2]]
     {
@@ -463,7 +464,7 @@ fn retries_are_asked_for_and_let_through() {
         for wrong in &wrong {
             assert_eq!(hook.fate(wrong), Fate::On, "perhaps of a connection that is there");
         }
-        // What a reset with an ACK says is another thing.
+        // A reset with an ACK has another meaning.
         assert_eq!(hook.fate(&Segment { flags: RST | ACK, ..reset.clone() }), Fate::On);
         assert_eq!(hook.fate(&syn), Fate::Answered);
         assert_eq!(hook.fate(&reset), Fate::Dropped, "the service has sent nothing");
@@ -517,7 +518,7 @@ fn frames_of_every_shape_are_answered() {
                 }
             }
         }
-        // The answer has none of these.
+        // The answer has no options, tags or extension headers of the SYN.
         let asked = segment(SYN);
         let mut with_options = asked.packet();
         with_options[0] = 0x46;
@@ -557,14 +558,14 @@ fn what_cannot_be_answered_is_dropped() {
             Fate::Dropped,
             "may hold others' flags"
         );
-        // To a group, or from one.
+        // To a multicast address, or from one.
         for at in [0, 6] {
             let mut group = segment(SYN).frame();
             group[at] |= 1;
             assert_eq!(hook.run(&group).0, Fate::Dropped);
         }
         assert_eq!(refused(), before + 3);
-        // A header that says to be longer than the frame, or shorter than any.
+        // A TCP header length beyond the frame, or below the minimum.
         let mut long = segment(SYN).frame();
         long[14 + 20 + 12] = 0xf0;
         let mut short = segment(SYN).frame();
@@ -572,7 +573,7 @@ fn what_cannot_be_answered_is_dropped() {
         let wanted =
             if matches!(scheme, CookieScheme::Retry { .. }) { Fate::Answered } else { Fate::Dropped };
         assert_eq!((hook.run(&long).0, hook.run(&short).0), (wanted, wanted), "retries ask for no options");
-        // No flags to be seen.
+        // The flags are truncated.
         for length in [4, 13, 19] {
             assert_eq!(hook.run(&segment(SYN).frame()[..34 + length]).0, Fate::Dropped, "{length}");
         }
@@ -635,11 +636,11 @@ fn other_rules_come_before_and_after() {
     ]);
     let from = |client: u8, flags: u8| hook.fate(&Segment { client, flags, ..segment(SYN) });
     assert_eq!((from(5, SYN), from(6, SYN), from(7, SYN)), (Fate::On, Fate::Dropped, Fate::Answered));
-    // What the service lets through goes on to later rules, and to no second service.
+    // Segments that the service's rule passes continue with later rules, except those with cookies.
     assert_eq!((from(7, ACK), from(7, ACK | PSH)), (Fate::On, Fate::Dropped));
     assert_eq!((hook.acted("web").0, hook.acted("second").0), (3, 0));
     assert_eq!((hook.acted("pushy"), hook.acted("all").0), ((1, 1), 1));
-    // Others' frames have nothing to do with it.
+    // Frames to other hosts are not affected.
     let stranger = Segment { to: 81, ..segment(SYN) };
     assert_eq!(hook.fate(&stranger), Fate::On);
     let mut udp = segment(SYN).frame();
@@ -674,7 +675,7 @@ fn a_full_memory_forgets_the_oldest() {
     for port in 1..=2000 {
         let syn = Segment { port, ..segment(SYN) };
         let (fate, frame) = hook.run(&syn.frame());
-        // Its service may be forgotten, too.
+        // The entry of the service may be evicted too.
         if fate == Fate::Answered {
             let ack = completing(&syn, &read(&frame, &syn));
             assert_eq!(hook.fate(&ack), Fate::On);
@@ -707,7 +708,7 @@ fn changes_keep_what_belongs_to_the_name() {
     assert_eq!(hook.fate(&segment(SYN)), Fate::On);
 }
 
-/// On a device: explained without a trace, and taken over from pins.
+/// A hook on a device is explained without side effects, and adopted from pins.
 #[test]
 fn a_hook_is_explained_and_adopted() {
     need_root!();
@@ -726,13 +727,13 @@ fn a_hook_is_explained_and_adopted() {
     assert_eq!((said.way, said.verdict), (Counter::FilterAnswered, Verdict::Redirect));
     assert_eq!(said.rules, [("web".to_owned(), true)]);
     let answer = read(&said.frame, &syn);
-    // A cookie in an explained RST is no client's.
+    // A cookie in an explained RST does not register a client.
     let reset = Segment { flags: RST, seq: answer.ack, ..syn.clone() };
     assert_eq!(port.explain(&reset.frame()).unwrap().way, Counter::FilterDropped);
     assert_eq!(port.explain(&syn.frame()).unwrap().way, Counter::FilterAnswered);
     assert_eq!(filter.cookie_counters().unwrap()["web"], CookieCounters::default());
 
-    // What runs on the device remembers the client, and so does a successor.
+    // The running program remembers the client, and so does a successor.
     let run = |frame: &[u8], port: &xdp::Attached, filter: &Filter| {
         port.prepare_filter(Some(filter)).unwrap().test_run(frame).unwrap().verdict
     };
@@ -747,7 +748,7 @@ fn a_hook_is_explained_and_adopted() {
     port.detach().unwrap();
 }
 
-/// Every refusal names the rule, and says what to do.
+/// Every refusal names the rule and gives advice.
 #[test]
 fn impossible_services_are_refused_by_name() {
     type Change = fn(&mut Rule);

@@ -1,4 +1,5 @@
-//! Programs of a user's own in front of a port's: verdicts, refusals, swaps on both sides, pins, and what is left when things go.
+//! Tests of custom programs in front of a port's program: verdicts, refusals, swaps on both sides, pins, and
+//! the state after removals.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -18,7 +19,8 @@ fn reflector() -> Vec<u8> {
     compiled_file(&Path::new(EXAMPLES).join("reflector.bpf.c"), &[])
 }
 
-/// The byte after the Ethernet header is the verdict, and above these the frame goes on; frames are counted.
+/// A program that takes its verdict from the byte after the Ethernet header, and continues with the port's
+/// program for higher values. It counts frames.
 const CHOOSER: &str = r#"
 #include "trivium.h"
 struct {
@@ -55,7 +57,7 @@ fn attach(ifindex: u32, pin: Option<&Pin>) -> Attached {
     loaded.attach(ifindex, AttachMode::Native, pin.map(|pin| pin.0.clone())).unwrap()
 }
 
-/// A frame whose first byte after the header is this.
+/// Returns a frame with this byte after the Ethernet header.
 fn numbered(number: u8) -> Vec<u8> {
     ethernet(to_us(), &[], 0x88b5, &[number; 50])
 }
@@ -64,7 +66,7 @@ fn generator(ifindex: u32, frames: &[Vec<u8>]) -> Generator {
     Generator::replay(&Replay { ifindex, frames, order: Order::InTurn, rate: None, park: true }).unwrap()
 }
 
-/// A pin path of this test alone, removed whatever happens.
+/// A pin path of one test, removed on drop.
 struct Pin(PinPath);
 
 impl Pin {
@@ -84,7 +86,7 @@ impl Drop for Pin {
     }
 }
 
-/// The first value of a map that `bpftool` finds.
+/// Returns the first value of a map that `bpftool` finds.
 fn value(map: &str) -> u64 {
     let text = sh(&format!("bpftool -j map lookup {map} key 0 0 0 0"));
     let (_, value) = text.split_once("\"value\":[").unwrap();
@@ -95,12 +97,13 @@ fn value(map: &str) -> u64 {
     u64::from_ne_bytes(bytes.try_into().unwrap())
 }
 
-/// The program that the device runs.
+/// Returns the name of the device's program.
 fn on_device(ifindex: u32) -> String {
     xdp::inspect(ifindex).unwrap().map(|program| program.name).unwrap_or_default()
 }
 
-/// Every verdict of the user's is final; a frame that goes on gets the port's, and without a port what comes after the call.
+/// Every verdict of the custom program is final. A frame that continues gets the port's verdict, and without
+/// a port the statement after the tail call runs.
 #[test]
 fn every_verdict_is_final_but_going_on() {
     need_root!();
@@ -125,7 +128,7 @@ fn every_verdict_is_final_but_going_on() {
     assert_eq!((counters.get(Counter::DownDropped), counters.seen()), (1, 1));
 }
 
-/// A UDP datagram to a port, with a payload and what `edit` makes of it.
+/// Returns a UDP datagram to a port, with a payload and the changes of `edit`.
 fn datagram(from: u16, to: u16, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut packet = ipv4(LOCAL4, |ip| ip[9] = 17);
     packet[20..22].copy_from_slice(&from.to_be_bytes());
@@ -175,7 +178,7 @@ fn the_reflector_answers_echo_alone() {
     }
 }
 
-/// What the loader says of an object.
+/// Returns the loader's error message and advice for an object.
 fn refusal(object: &[u8], wanted: Option<&str>, multi_buffer: bool) -> (String, String) {
     match UserProgram::load(object, wanted, multi_buffer) {
         Err(Error::User(error)) => (error.to_string(), error.advice()),
@@ -235,7 +238,7 @@ fn what_the_kernel_refuses_is_shown_with_its_log() {
     );
     assert!(said.contains("invalid access to packet") && said.lines().count() < 50, "{said}");
     assert!(advice.contains("log"), "{advice}");
-    // A type of the kernel's that this kernel does not have.
+    // A kernel type that this kernel does not have.
     let core = compiled(
         "#include \"trivium.h\"\nstruct nobody { int member; } __attribute__((preserve_access_index));\n\
          SEC(\"xdp.frags\") int core(struct xdp_md *ctx) {\n\
@@ -256,7 +259,7 @@ fn what_the_kernel_refuses_is_shown_with_its_log() {
     assert!(said.contains("trivium_next") && advice.contains("trivium.h"), "{said}; {advice}");
 }
 
-/// A broken object is refused or loaded, whatever is wrong with it: the process that reads it goes on.
+/// A broken object is refused or loaded, and the reading process continues in any case.
 #[test]
 fn broken_objects_do_no_harm() {
     need_root!();
@@ -283,7 +286,8 @@ fn broken_objects_do_no_harm() {
     assert!(refused > 0, "nothing was broken");
 }
 
-/// What the port is changes behind the user's program, and that one in front of it; not a frame is lost or meets neither.
+/// The port's program and the custom program are both replaced under traffic. No frame is lost or meets
+/// neither.
 #[test]
 fn both_are_replaced_under_traffic() {
     need_root!();
@@ -324,13 +328,14 @@ fn a_refused_replacement_changes_nothing() {
     assert!(matches!(error, Error::User(UserError::Buffers { multi_buffer: false, .. })), "{error}");
     assert_eq!(port.user().unwrap().info().unwrap().id, id);
     assert_eq!((on_device(near).as_str(), pin.there("user-new")), ("chooser", false));
-    // Something is in the way of its pins.
+    // A directory blocks the path of its pins.
     std::fs::create_dir_all(pin.0.directory().join("user-old/program")).unwrap();
     port.set_user(load(&reflector())).unwrap();
     assert_eq!((on_device(near).as_str(), pin.there("user-old")), ("reflector", false));
 }
 
-/// The capture is around the port's program: it shows what goes on, as the user's program left it.
+/// The capture is around the port's program. It shows the frames that continue, as the custom program left
+/// them.
 #[test]
 fn a_dump_shows_what_goes_on() {
     need_root!();
@@ -350,7 +355,7 @@ fn a_dump_shows_what_goes_on() {
         all.len() == 2
     });
     assert_eq!([&all[0].entry, &all[1].entry], [&frames[1], &frames[3]]);
-    // Another program comes in front meanwhile; the capture goes on.
+    // The capture continues when another custom program is set.
     port.set_user(load(&reflector())).unwrap();
     assert!(port.dumps().unwrap());
     port.set_dump(None).unwrap();
@@ -377,7 +382,8 @@ fn a_pinned_program_outlives_its_owner_with_its_maps() {
         (port.user().unwrap().info().unwrap().id, port.info().unwrap().name.as_str()),
         (id, "trivium_port")
     );
-    // All goes on: the port's program is replaced behind it, and it by another.
+    // Everything continues: the port's program is replaced behind the custom program, and the custom program
+    // by another.
     port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
     generator.send(2).unwrap();
     assert_eq!(port.counters().unwrap().get(Counter::PassedControl), 1);
@@ -395,7 +401,7 @@ fn a_pinned_program_outlives_its_owner_with_its_maps() {
     assert_eq!(xdp::inspect(near).unwrap(), None);
 }
 
-/// What a process leaves that died in the middle of a load: the directory of the program that runs is the right one.
+/// A process that died in the middle of a load leaves the directory of the running program valid.
 #[test]
 fn half_made_pins_are_put_right() {
     need_root!();
@@ -406,21 +412,21 @@ fn half_made_pins_are_put_right() {
     let mut port = attach(near, Some(&pin));
     port.set_user(load(&compiled(CHOOSER))).unwrap();
     drop(port);
-    // Died before the link was told: the new one's pins are rubbish.
+    // The process died before the link update, so the new pins are removed.
     sh(&format!("mkdir -p {directory}/user-new/maps; bpftool link show pinned {directory}/link"));
     drop(adopt(&pin.0).unwrap().unwrap());
     assert!(pin.there("user/program") && !pin.there("user-new"));
-    // Died after it, before the new pins got their name.
+    // The process died after the link update, before the new pins were renamed.
     sh(&format!("mv {directory}/user {directory}/user-new; mkdir -p {directory}/user/maps"));
     let port = adopt(&pin.0).unwrap().unwrap();
     assert_eq!(port.user().unwrap().name(), "chooser");
     assert!(pin.there("user/maps/frames_that_were_seen") && !pin.there("user-new"));
     drop(port);
-    // Died between both names.
+    // The process died between both renames.
     sh(&format!("mv {directory}/user {directory}/user-new"));
     drop(adopt(&pin.0).unwrap().unwrap());
     assert!(pin.there("user/maps/frames_that_were_seen") && pin.there("user/next") && !pin.there("user-new"));
-    // Died after an unload, before the pins went.
+    // The process died after an unload, before the pins were removed.
     let mut port = adopt(&pin.0).unwrap().unwrap();
     sh(&format!("mkdir -p {directory}/user-old"));
     port.take_user().unwrap();
@@ -430,7 +436,7 @@ fn half_made_pins_are_put_right() {
     assert!(port.user().is_none() && !pin.there("user") && !pin.there("user-old"));
 }
 
-/// Whoever removes the array's pin leaves a program that leads nowhere; it is taken off.
+/// When the array's pin is removed by hand, the custom program leads nowhere and is detached.
 #[test]
 fn a_program_without_its_port_is_taken_off() {
     need_root!();
@@ -472,7 +478,8 @@ fn a_hand_over_takes_the_program_along() {
     }
 }
 
-/// The device goes: the program stays with whoever held the port, and stands in front of the next one with what it has counted.
+/// When the device is deleted, the custom program stays with the holder of the port. It can be put in front
+/// of the next port with its counts.
 #[test]
 fn a_program_outlives_its_device() {
     need_root!();
@@ -498,7 +505,8 @@ fn a_program_outlives_its_device() {
     assert_eq!(port.counters().unwrap().get(Counter::DownDropped), 3);
 }
 
-/// What an object says of pinning is void: its maps are pinned with the port, and go with the program.
+/// Pin paths that an object declares are ignored. Its maps are pinned with the port, and removed with the
+/// program.
 #[test]
 fn maps_are_pinned_by_the_port_alone() {
     need_root!();
@@ -523,7 +531,7 @@ fn maps_are_pinned_by_the_port_alone() {
     drop(port);
 }
 
-/// The way of a frame is told for the port's own program; the user's is named and not run.
+/// Explaining a frame covers the port's own program. The custom program is named and not run.
 #[test]
 fn explain_names_it_and_leaves_its_maps_alone() {
     need_root!();

@@ -1,5 +1,5 @@
-//! A user's program in front that leaves metadata of its own or takes headroom, and what the port puts in front of frames
-//! behind it.
+//! Tests of a custom program that leaves metadata or takes headroom, and of the metadata that the port adds
+//! in front of frames behind it.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -29,12 +29,13 @@ const PORT: BridgePort = BridgePort {
     partial_checksums: false,
 };
 const STEER: SteerConfig = SteerConfig { capacity: 8, table: false, metadata: true, cpu_queue: 64 };
-/// Headroom of a test run's frame: `XDP_PACKET_HEADROOM` without the kernel's `struct xdp_frame`.
+/// Headroom of a frame in a test run: `XDP_PACKET_HEADROOM` without the kernel's `struct xdp_frame`.
 const ROOM: usize = 256 - 40;
-/// Metadata that a user's program leaves, and headroom that it takes before, in bytes.
+/// Metadata that a custom program leaves, and headroom that it takes before, in bytes.
 const LEFT: [(usize, usize); 8] = [(0, 0), (4, 0), (8, 0), (12, 0), (16, 0), (32, 0), (0, 64), (20, 64)];
 
-/// A program that takes headroom with a copy of the Ethernet header, leaves metadata, and goes on.
+/// Returns a program that takes headroom with a copy of the Ethernet header, leaves metadata, and continues
+/// with the port's program.
 fn leaving(metadata: usize, headroom: usize) -> UserProgram {
     let head = "unsigned char header[14], *data = (void *)(long)ctx->data, *meta;
         if (data + 14 > (unsigned char *)(long)ctx->data_end) return XDP_ABORTED;
@@ -54,7 +55,8 @@ fn leaving(metadata: usize, headroom: usize) -> UserProgram {
     UserProgram::load(&one("xdp.frags", "leaving", &body), None, true).unwrap()
 }
 
-/// The length of the metadata in front of a frame that came through [`leaving`] with so much headroom taken.
+/// Returns the length of the metadata in front of a frame that came through [`leaving`] with this headroom
+/// taken.
 #[track_caller]
 fn metadata_of(after: &[u8], frame: &[u8], headroom: usize) -> usize {
     let length = after.len() - frame.len() - headroom;
@@ -63,7 +65,8 @@ fn metadata_of(after: &[u8], frame: &[u8], headroom: usize) -> usize {
     length
 }
 
-/// A bridged port that knows both stations of [`UDP`], the sender behind it and the other behind another device.
+/// A bridged port that knows both stations of [`UDP`]: the sender behind the port, and the receiver behind
+/// another device.
 struct Rig {
     attached: Attached,
     table: StationTable,
@@ -99,7 +102,7 @@ impl Rig {
         Rig { attached, table, stage, _devices: devices, _socket: socket, _namespace: namespace }
     }
 
-    /// The only counter that a frame moves, and what becomes of it.
+    /// Returns the verdict, the only counter that changed, and the frame afterwards.
     fn see(&self, frame: &[u8]) -> (Verdict, Counter, Vec<u8>) {
         let before = self.attached.counters().unwrap();
         let run = self.attached.user().unwrap().test_run(frame).unwrap();
@@ -110,7 +113,7 @@ impl Rig {
         (run.verdict, moved[0], run.frame)
     }
 
-    /// The same of a frame that goes up, though the hook could answer it.
+    /// Returns a frame that goes to the worker, although the hook could forward it.
     fn up(&self, frame: &[u8]) -> Vec<u8> {
         self.stage.orders().set_bypass(true);
         let (verdict, counter, after) = self.see(frame);
@@ -148,11 +151,12 @@ fn the_bridges_number_stands_right_before_the_frame() {
         let case = format!("{metadata} bytes of metadata, {headroom} of headroom");
         let after = rig.up(&frame);
         let length = metadata_of(&after, &frame, headroom);
-        // As the worker reads it.
+        // The mark as the worker reads it.
         let before = after[..length].last_chunk().copied().unwrap_or_default();
         assert_eq!((Mark::read(before), length), (Some(Mark(at)), Mark::LEN), "{case}");
         assert_eq!(orders.numbers(0).0, at, "{case}");
-        // The worker is done with it, and the flow changes to the hook, with what is the user's in front.
+        // The worker has sent the frame, and the flow moves to the hook, with the custom program's metadata
+        // in front.
         orders.finish(0, Mark::read(before).unwrap().0);
         let (verdict, counter, after) = rig.see(&frame);
         assert_eq!((verdict, counter), (Verdict::Redirect, Counter::Bridged), "{case}");
@@ -183,7 +187,7 @@ fn the_hash_stands_sixteen_bytes_before_the_frame() {
     assert_eq!(steering.unmarked().unwrap(), 0);
 }
 
-/// What no stage needs is the user's: a program of tc reads it.
+/// Metadata that no stage replaces stays in place. A tc program can read it.
 #[test]
 fn a_port_that_puts_nothing_there_keeps_it() {
     need_root!();
@@ -203,7 +207,7 @@ fn a_frame_without_room_goes_on_without() {
     need_root!();
     let mut rig = Rig::new();
     let (orders, frame) = (std::sync::Arc::clone(rig.stage.orders()), frame());
-    // Four bytes are left: too few for a number. Its flow waits for another's.
+    // Four bytes are left, too few for a number. The flow waits for the number of another frame.
     rig.attached.set_user(leaving(0, ROOM - 4)).unwrap();
     let after = rig.up(&frame);
     assert_eq!((metadata_of(&after, &frame, ROOM - 4), orders.numbers(0)), (0, (1, 0)));
@@ -219,11 +223,11 @@ fn a_frame_without_room_goes_on_without() {
     orders.finish(0, 4);
     rig.attached.set_user(leaving(0, ROOM - 4)).unwrap();
     assert_eq!(rig.see(&frame).1, Counter::Bridged);
-    // Its metadata gives room, which it has taken.
+    // The metadata gives space, which the number takes.
     rig.attached.set_user(leaving(8, ROOM - 8)).unwrap();
     assert_eq!(Mark::read(rig.up(&frame)[..8].try_into().unwrap()), Some(Mark(5)));
     orders.finish(0, 5);
-    // A tag wants four bytes.
+    // A tag needs four bytes.
     rig.table.insert(key(&frame[..6]), Place { tagged: true, ..place(2) }, 5);
     for (room, expected) in
         [(4, (Verdict::Redirect, Counter::Bridged)), (3, (Verdict::Drop, Counter::BridgeLost))]
@@ -232,7 +236,7 @@ fn a_frame_without_room_goes_on_without() {
         let (verdict, counter, _) = rig.see(&frame);
         assert_eq!((verdict, counter), expected, "{room} bytes");
     }
-    // Room for the number and not for the hash, for neither, and for both.
+    // Space for the number and not for the hash, for neither, and for both.
     let steering = Steering::new(&STEER).unwrap();
     rig.attached.set_steering(Some(&steering)).unwrap();
     for (unmarked, (room, length)) in (1..).zip([(12, 8), (4, 0)]) {
@@ -246,7 +250,7 @@ fn a_frame_without_room_goes_on_without() {
     assert_eq!(steering.unmarked().unwrap(), 2);
 }
 
-/// Real frames, as a worker's socket gets them.
+/// Real frames, as a worker's socket receives them.
 #[test]
 fn a_socket_reads_both_behind_a_users_program() {
     need_root!();

@@ -1,4 +1,4 @@
-//! Every verdict of the port's program, by test runs of the very object that is attached.
+//! Tests of every verdict of the port's program, by test runs of the object that is attached.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -14,7 +14,7 @@ const REMOTE4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const REMOTE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 7);
 const OWNERS: [Owner; 2] = [Owner::Bridged, Owner::Routed];
 
-/// A loaded program and, if asked for, a socket in its slot.
+/// A loaded program and, if requested, a socket in its slot.
 struct Port {
     loaded: Loaded,
     _socket: Option<std::os::fd::OwnedFd>,
@@ -30,7 +30,7 @@ impl Port {
         Port { loaded, _socket: socket }
     }
 
-    /// The verdict on a frame and the one counter that it moved; the frame must be untouched.
+    /// Returns the verdict on a frame and the one counter that changed. The frame must be unchanged.
     fn see(&self, frame: &[u8]) -> (Verdict, Counter) {
         let before = self.loaded.counters().unwrap();
         let run = self.loaded.test_run(frame).unwrap();
@@ -91,7 +91,7 @@ fn bridged_port_gives_the_kernel_nothing() {
 fn routed_port_leaves_other_protocols_to_the_kernel() {
     need_root!();
     expect_kernel(&arp(), Counter::PassedControl);
-    // ARP to one station, LLDP, LACP, an 802.3 length with STP behind it, MPLS.
+    // ARP to one station, LLDP, LACP, an 802.3 length followed by STP, MPLS.
     for (to, ethertype) in [
         (to_us(), 0x0806),
         ([1, 0x80, 0xc2, 0, 0, 0x0e], 0x88cc),
@@ -110,7 +110,7 @@ fn routed_port_leaves_groups_to_the_kernel() {
     expect_kernel(&broadcast, Counter::PassedGroup);
     let ospf = ethernet([1, 0, 0x5e, 0, 0, 5], &[], 0x0800, &ipv4(Ipv4Addr::new(224, 0, 0, 5), |_| {}));
     expect_kernel(&ospf, Counter::PassedGroup);
-    // A group address in a unicast frame, the limited broadcast, the ends of 224.0.0.0/3.
+    // A group address in a unicast frame, the limited broadcast address, and the ends of 224.0.0.0/3.
     for to in [[224, 0, 0, 0], [239, 255, 255, 255], [240, 0, 0, 1], [255, 255, 255, 255]] {
         expect_kernel(&frame4(Ipv4Addr::from(to), |_| {}), Counter::PassedGroup);
     }
@@ -126,7 +126,7 @@ fn routed_port_leaves_local_addresses_to_the_kernel() {
     need_root!();
     expect_kernel(&frame4(LOCAL4, |_| {}), Counter::PassedLocal4);
     expect_kernel(&frame6(LOCAL6, 17, &[0; 8]), Counter::PassedLocal6);
-    // Fragments, expired packets and options to us are the kernel's as well.
+    // Fragments, expired packets and options to local addresses belong to the kernel as well.
     expect_kernel(&frame4(LOCAL4, |ip| ip[6] = 0x20), Counter::PassedLocal4);
     expect_kernel(&frame4(LOCAL4, |ip| ip[8] = 0), Counter::PassedLocal4);
     expect_kernel(&frame4(LOCAL4, |ip| ip[0] = 0x46), Counter::PassedLocal4);
@@ -140,16 +140,16 @@ fn routed_port_gives_transit_to_the_socket() {
     need_root!();
     expect_socket(Owner::Routed, &frame4(REMOTE4, |_| {}));
     expect_socket(Owner::Routed, &frame6(REMOTE6, 17, &[0; 8]));
-    // The router answers expired packets, and reads options; "don't fragment" is no fragment.
+    // The router answers expired packets and reads options. "Don't fragment" does not make a fragment.
     for ttl in [0, 1, 255] {
         expect_socket(Owner::Routed, &frame4(REMOTE4, |ip| ip[8] = ttl));
     }
     expect_socket(Owner::Routed, &frame4(REMOTE4, |ip| ip[0] = 0x4a));
     expect_socket(Owner::Routed, &frame4(REMOTE4, |ip| ip[6] = 0x40));
-    // Neighbours of the local addresses by one bit.
+    // Addresses that differ from the local addresses in one bit.
     expect_socket(Owner::Routed, &frame4(Ipv4Addr::from_bits(LOCAL4.to_bits() ^ 1), |_| {}));
     expect_socket(Owner::Routed, &frame6(Ipv6Addr::from_bits(LOCAL6.to_bits() ^ (1 << 64)), 17, &[]));
-    // Padding behind the packet.
+    // Padding after the packet.
     let mut padded = frame4(REMOTE4, |_| {});
     padded.extend([0; 20]);
     expect_socket(Owner::Routed, &padded);
@@ -167,7 +167,7 @@ fn routed_port_leaves_fragments_to_the_kernel() {
     }
     let fragment = [17, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     expect_kernel(&frame6(REMOTE6, 44, &fragment), Counter::PassedFragment);
-    // Behind hop-by-hop (16 bytes), routing and authentication (24 bytes) headers.
+    // A fragment header after hop-by-hop (16 bytes), routing and authentication (24 bytes) headers.
     let mut chain = vec![43, 1];
     chain.extend([0; 14]);
     chain.extend([51, 0, 0, 0, 0, 0, 0, 0]);
@@ -189,10 +189,10 @@ fn routed_port_walks_ipv6_extensions() {
         payload.extend([0; 8]);
         expect_socket(Owner::Routed, &frame6(REMOTE6, 60, &payload));
     }
-    // Deeper than the hook looks, and a header that says to be longer than the frame.
+    // More extension headers than the hook examines, and a header that is longer than the frame.
     expect_kernel(&frame6(REMOTE6, 60, &options(6, 17)), Counter::PassedMalformed);
     expect_kernel(&frame6(REMOTE6, 60, &[60, 200, 0, 0, 0, 0, 0, 0]), Counter::PassedMalformed);
-    // Local ones are the kernel's whatever follows.
+    // Packets to local addresses belong to the kernel whatever headers follow.
     expect_kernel(&frame6(LOCAL6, 60, &options(6, 17)), Counter::PassedLocal6);
 }
 
@@ -208,7 +208,7 @@ fn routed_port_leaves_malformed_headers_to_the_kernel() {
         |ip| ip[2] = 0xff,
     ];
     for edit in bad {
-        // Also with a local destination: what cannot be read is not looked up.
+        // Also with a local destination, because malformed packets are not looked up.
         for to in [REMOTE4, LOCAL4] {
             expect_kernel(&frame4(to, edit), Counter::PassedMalformed);
         }
@@ -219,7 +219,7 @@ fn routed_port_leaves_malformed_headers_to_the_kernel() {
     packet[5] = 8;
     packet[0] = 0x40;
     expect_kernel(&ethernet(to_us(), &[], 0x86dd, &packet), Counter::PassedMalformed);
-    // A jumbogram says a length of 0 (RFC 2675).
+    // A jumbogram has a length field of 0 (RFC 2675).
     let mut jumbo = ipv6(REMOTE6, 0, &[17, 0, 0xc2, 4, 0, 1, 0, 0]);
     jumbo[5] = 0;
     expect_kernel(&ethernet(to_us(), &[], 0x86dd, &jumbo), Counter::PassedMalformed);
@@ -263,7 +263,7 @@ fn frames_truncated_at_every_byte_are_never_aborted() {
     for owner in OWNERS {
         let port = Port::new(owner, WhenDown::Drop, true);
         for frame in &whole {
-            // The kernel itself never shows a program less than an Ethernet header.
+            // The kernel never passes less than an Ethernet header to a program.
             for length in 14..frame.len() {
                 let (verdict, counter) = port.see(&frame[..length]);
                 if owner == Owner::Bridged || (verdict, counter) == (Verdict::Redirect, Counter::Steered) {
@@ -278,8 +278,8 @@ fn frames_truncated_at_every_byte_are_never_aborted() {
     }
 }
 
-/// Deterministic noise in the header bytes that steer the program: whatever it does, it gives
-/// one of its verdicts and counts once.
+/// Deterministic noise in the header bytes that the program examines. For every frame the program returns a
+/// valid verdict and counts once.
 #[test]
 fn mutated_frames_leave_one_known_way() {
     need_root!();
@@ -390,7 +390,7 @@ fn local_addresses_fill_the_map_and_no_more() {
     let full =
         ProgramConfig { locals: range(0x0a00_0000, capacity), ..config(Owner::Routed, WhenDown::Drop) };
     let mut loaded = PortProgram::load(&full).unwrap();
-    // Entirely other addresses, although there is no room for both.
+    // Entirely different addresses, although there is no space for both sets.
     loaded.update_locals(&range(0x0b00_0000, capacity)).unwrap();
     let verdict = |to| loaded.test_run(&frame4(Ipv4Addr::from_bits(to), |_| {})).unwrap().verdict;
     assert_eq!(verdict(0x0a00_0000), Verdict::Drop);

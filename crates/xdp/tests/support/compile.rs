@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/xdp");
 
-/// A directory of one compilation's own.
+/// A temporary directory of one compilation.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -25,7 +25,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The object of a source's file, with more arguments for clang.
+/// Returns the object of a source file, compiled with further arguments for clang.
 pub fn compiled_file(source: &Path, arguments: &[String]) -> Vec<u8> {
     let scratch = Scratch::new();
     let object = scratch.0.join("object.o");
@@ -44,7 +44,7 @@ pub fn compiled_file(source: &Path, arguments: &[String]) -> Vec<u8> {
     std::fs::read(&object).unwrap()
 }
 
-/// The object of a source.
+/// Returns the object of a source text.
 pub fn compiled(source: &str) -> Vec<u8> {
     let scratch = Scratch::new();
     let file = scratch.0.join("source.bpf.c");
@@ -52,7 +52,7 @@ pub fn compiled(source: &str) -> Vec<u8> {
     compiled_file(&file, &[])
 }
 
-/// A program of that section, name and body, in front of a port.
+/// Returns the object of a program with this section, name and body, for use in front of a port.
 pub fn one(section: &str, name: &str, body: &str) -> Vec<u8> {
     compiled(&format!(
         "#include \"trivium.h\"\nSEC(\"{section}\") int {name}(struct xdp_md *ctx) {{ (void)ctx; {body} }}\n\

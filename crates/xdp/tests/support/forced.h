@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Included before the port's program by the tests of helpers' codes: one of the helpers gives this
- * code, whatever it would have said, and does nothing. The others are the kernel's.
+ * Header that the tests of helper codes include before the port's program. One of the helpers returns the
+ * forced code, whatever its real result would be, and does nothing. The other helpers are the kernel's.
  */
 #ifndef FORCED_H
 #define FORCED_H
@@ -12,7 +12,7 @@
 enum forced_helper {
 	FORCED_NONE,
 	FORCED_FIB_LOOKUP,
-	FORCED_FIB_BACK, /* the look-up of the way back to a source */
+	FORCED_FIB_BACK, /* lookup of the reverse path of a source */
 	FORCED_CHECK_MTU,
 	FORCED_ADJUST_HEAD,
 	FORCED_ADJUST_META,

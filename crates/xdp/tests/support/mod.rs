@@ -1,4 +1,4 @@
-//! What the tests share: privilege, namespaces, AF_XDP sockets and frames.
+//! Common parts of the tests: privilege, namespaces, AF_XDP sockets and frames.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(unsafe_code, reason = "sockets and namespaces through libc; every block states why it holds")]
@@ -23,7 +23,8 @@ use std::time::Duration;
 use xdp::live::{Generator, Traffic};
 use xdp::{LocalAddresses, Owner, ProgramConfig, WhenDown};
 
-/// Returns false, and records the skip, without the privilege that BPF needs. In CI a missing privilege is a failure.
+/// Returns whether the process has the privilege that BPF needs. Records the skip otherwise. In CI a missing
+/// privilege is a failure.
 #[must_use]
 pub fn privileged() -> bool {
     if !testbed::privileged() {
@@ -53,12 +54,12 @@ pub fn config(owner: Owner, when_down: WhenDown) -> ProgramConfig {
     ProgramConfig { owner, when_down, queues: 1, locals: locals() }
 }
 
-/// An AF_XDP socket with a receive ring and no frame memory: enough to stand in a slot.
+/// Returns an AF_XDP socket with a receive ring and without frame memory, which is enough for a slot.
 pub fn unbound_socket() -> OwnedFd {
-    // SAFETY: takes integers; the result is checked.
+    // SAFETY: the call takes integers, and the result is checked.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0, "AF_XDP: {}", std::io::Error::last_os_error());
-    // SAFETY: `fd` is new and ours.
+    // SAFETY: `fd` is new and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     set_option(socket.as_fd(), libc::XDP_RX_RING, &64_u32);
     socket
@@ -77,21 +78,21 @@ fn set_option_at<T>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) 
     assert_eq!(result, 0, "option {option}: {}", std::io::Error::last_os_error());
 }
 
-/// Runs a command of the tests' set-up, which must succeed.
+/// Runs a command of the test setup, which must succeed.
 pub fn sh(command: &str) -> String {
     let output = Command::new("sh").arg("-ec").arg(command).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A network namespace that goes with this value. `ip netns exec` would remount /sys and hide
-/// pins, so threads enter it by setns.
+/// A network namespace that is deleted with this value. Threads enter it by setns, because `ip netns exec`
+/// would remount /sys and hide pins.
 pub struct Namespace {
     pub name: String,
 }
 
 impl Namespace {
-    /// A new, empty one, with the calling thread in it.
+    /// Creates an empty namespace and moves the calling thread into it.
     pub fn enter_new() -> Namespace {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -101,12 +102,12 @@ impl Namespace {
         Namespace { name }
     }
 
-    /// `ip -n NAME <arguments>`.
+    /// Runs `ip -n NAME <arguments>`.
     pub fn ip(&self, arguments: &str) -> String {
         sh(&format!("ip -n {} {arguments}", self.name))
     }
 
-    /// A veth pair, both ends here and up, without IPv6 chatter.
+    /// Creates a veth pair with both ends in this namespace and up, without IPv6 autoconfiguration traffic.
     pub fn veth(&self, a: &str, b: &str, options: &str) -> (u32, u32) {
         self.ip(&format!("link add name {a} {options} type veth peer name {b} {options}"));
         for device in [a, b] {
@@ -115,7 +116,8 @@ impl Namespace {
         (self.index(a), self.index(b))
     }
 
-    /// Sends this while `work` goes on, without a rate in bursts of 2,000 as fast as it goes; tells how many frames that were.
+    /// Sends traffic while `work` runs. Without a rate, sends at full speed in bursts of 2,000 frames.
+    /// Returns the number of frames sent.
     pub fn under_load(&self, traffic: &Traffic, work: impl FnOnce()) -> u64 {
         let done = AtomicBool::new(false);
         let (begun, begins) = mpsc::channel::<()>();
@@ -135,7 +137,7 @@ impl Namespace {
                     }
                 }
             });
-            // Also when the work fails, or its sender would keep the test from ending.
+            // The sender also stops when the work fails. Otherwise the test would never end.
             let stop = Stop(&done);
             let _ = begins.recv();
             work();
@@ -149,7 +151,7 @@ impl Namespace {
     }
 }
 
-/// Stops a sender when it goes.
+/// A guard that stops a sender on drop.
 struct Stop<'d>(&'d AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -167,7 +169,7 @@ impl Drop for Namespace {
 /// Moves the calling thread into a namespace.
 pub fn enter(name: &str) {
     let file = File::open(format!("/run/netns/{name}")).unwrap();
-    // SAFETY: a descriptor of a namespace; only this thread changes.
+    // SAFETY: the descriptor is that of a namespace, and only this thread changes.
     let result = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
     assert_eq!(result, 0, "setns {name}: {}", std::io::Error::last_os_error());
 }
@@ -175,7 +177,7 @@ pub fn enter(name: &str) {
 const TO_US: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A frame of an ethertype behind any number of tags (as tag protocol and id).
+/// Returns a frame with an EtherType behind any number of tags, given as tag protocol and id.
 pub fn ethernet(destination: [u8; 6], tags: &[(u16, u16)], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [destination, FROM].concat();
     for (protocol, id) in tags {
@@ -187,7 +189,7 @@ pub fn ethernet(destination: [u8; 6], tags: &[(u16, u16)], ethertype: u16, paylo
     frame
 }
 
-/// An IPv4 packet: `edit` changes the header before nothing more is done (no checksum).
+/// Returns an IPv4 packet. `edit` changes the header. The header has no checksum.
 pub fn ipv4(to: Ipv4Addr, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut packet = vec![0_u8; 40];
     packet[0] = 0x45;
@@ -200,7 +202,7 @@ pub fn ipv4(to: Ipv4Addr, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     packet
 }
 
-/// An IPv6 packet with that next header and payload.
+/// Returns an IPv6 packet with this next header and payload.
 pub fn ipv6(to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0_u8; 40];
     packet[0] = 0x60;
@@ -225,20 +227,20 @@ pub fn to_us() -> [u8; 6] {
     TO_US
 }
 
-/// All that the stack receives on a device.
+/// A packet socket that receives all frames of the stack on a device.
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
     pub fn on(ifindex: u32) -> PacketSocket {
         const ALL: u16 = 3;
-        // SAFETY: takes integers; the result is checked.
+        // SAFETY: the call takes integers, and the result is checked.
         let fd = unsafe {
             libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, i32::from(ALL.to_be()))
         };
         assert!(fd >= 0, "AF_PACKET: {}", std::io::Error::last_os_error());
-        // SAFETY: `fd` is new and ours.
+        // SAFETY: `fd` is new and has no other owner.
         let socket = PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) });
-        // Each frame counts with the page that it came in.
+        // Each frame is charged with the page that it arrived in.
         set_option_at(socket.0.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &(1_i32 << 22));
         // SAFETY: an all-zero address is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -252,26 +254,26 @@ impl PacketSocket {
         socket
     }
 
-    /// The next frame, or `None` after two seconds without one.
+    /// Returns the next frame, or `None` after two seconds without one.
     pub fn receive(&self) -> Option<Vec<u8>> {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd.
+        // SAFETY: the call reads and writes one pollfd.
         if unsafe { libc::poll(&raw mut poll, 1, 2000) } != 1 {
             return None;
         }
         let mut frame = vec![0_u8; 2048];
-        // SAFETY: writes at most the buffer's length.
+        // SAFETY: the call writes at most the buffer's length.
         let length = unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
         frame.truncate(usize::try_from(length).unwrap());
         Some(frame)
     }
 
-    /// The frames that have been received already.
+    /// Returns the frames that have been received already.
     pub fn waiting(&self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| {
             let mut frame = vec![0_u8; 2048];
             let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
-            // SAFETY: writes at most the buffer's length.
+            // SAFETY: the call writes at most the buffer's length.
             let length = unsafe { libc::recv(fd, frame.as_mut_ptr().cast(), frame.len(), flags) };
             frame.truncate(usize::try_from(length).ok()?);
             Some(frame)
@@ -281,15 +283,15 @@ impl PacketSocket {
 }
 
 impl PacketSocket {
-    /// Sends a frame by the stack, as a host would.
+    /// Sends a frame through the stack, as a host would.
     pub fn send(&self, frame: &[u8]) {
-        // SAFETY: reads the frame's bytes.
+        // SAFETY: the call reads the frame's bytes.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         assert_eq!(usize::try_from(sent).ok(), Some(frame.len()), "{}", std::io::Error::last_os_error());
     }
 }
 
-/// What the kernel does later (freeing links, running NAPI) is awaited, not slept for.
+/// Polls for an effect that the kernel produces later (freeing links, running NAPI), instead of sleeping.
 #[track_caller]
 pub fn awaited<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = std::time::Instant::now();

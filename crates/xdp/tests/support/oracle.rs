@@ -1,5 +1,5 @@
-//! The filter as a list: every rule is held against the frame, one after the other. It shares
-//! no code with the compiler and none with the hook.
+//! Reference implementation of the filter as a list. Every rule is compared with the frame, one after the
+//! other. The code is independent of the compiler and the hook.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,7 +9,7 @@ use xdp::filter::{
     VlanMatch,
 };
 
-/// What becomes of a frame.
+/// Outcome of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Continue,
@@ -17,10 +17,10 @@ pub enum Outcome {
     Limit,
 }
 
-/// What a rule has counted: packets, bytes, and packets on which it acted.
+/// Counts of a rule: packets, bytes, and packets on which it acted.
 pub type Counts = (u64, u64, u64);
 
-/// Rules, their counters and their buckets. Rates must be so low that no token comes back.
+/// Rules with their counters and buckets. Rates must be so low that no token is added.
 pub struct Oracle {
     rules: Vec<Rule>,
     asked: Asked,
@@ -30,7 +30,7 @@ pub struct Oracle {
     pub listed: Vec<Prefix>,
 }
 
-/// What of frames rules ask for: a frame in which that cannot be reached is unreadable.
+/// Parts of a frame that rules match. A frame in which they cannot be reached is unreadable.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     headers: bool,
@@ -61,7 +61,7 @@ fn of_headers(m: &Match) -> bool {
     *m != plain
 }
 
-/// A frame, taken apart.
+/// The fields of a parsed frame.
 #[derive(Debug, Clone)]
 pub struct Facts {
     family: Family,
@@ -150,7 +150,7 @@ impl Facts {
         };
         let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
         let packet = match total {
-            // Of one that is yet to be segmented.
+            // The packet will be segmented later.
             0 if self.fragment == Fragment::Whole => frame,
             0 => return self.fragment = Fragment::Unreadable,
             _ => frame.get(..at + total).unwrap_or(frame),
@@ -216,7 +216,7 @@ impl Facts {
         self.fragment = Fragment::Unreadable;
     }
 
-    /// Of a packet that is cut at its end, which may lie before the header.
+    /// Reads the transport header of a packet that is truncated at its end, which may be before the header.
     fn transport(&mut self, packet: &[u8], at: usize, asked: Asked) {
         if !asked.ports {
             return;
@@ -329,7 +329,7 @@ impl Oracle {
                     let source = per_source.map(|bits| match facts.source {
                         Some(IpAddr::V4(v4)) => Prefix::new(v4.into(), bits.v4).unwrap().address(),
                         Some(IpAddr::V6(v6)) => Prefix::new(v6.into(), bits.v6).unwrap().address(),
-                        // All that have no source share a bucket, which no address has.
+                        // Frames without a source share a bucket, under an address that does not occur.
                         None => Ipv6Addr::from_bits(0xabcd).into(),
                     });
                     let spent = self.spent.entry((rule.name.clone(), source)).or_default();

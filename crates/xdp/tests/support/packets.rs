@@ -1,4 +1,4 @@
-//! Random rules and random frames from the same few values, so that they meet often.
+//! Random rules and random frames from the same few values, so that they match often.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use xdp::filter::{
     TcpFlags, Unit, Unreadable, VlanMatch,
 };
 
-/// Few enough that prefixes nest and meet.
+/// Returns addresses with few different octets, so that prefixes nest and match.
 pub fn address() -> impl Strategy<Value = IpAddr> {
     let v4 = vec(select(vec![0_u8, 1, 2, 128, 255]), 4);
     let v6 = vec(select(vec![0_u8, 1, 128]), 16);
@@ -104,13 +104,13 @@ fn matches() -> impl Strategy<Value = Match> {
     })
 }
 
-/// Buckets that fill up too slowly to matter.
+/// Returns limits whose buckets refill too slowly to have an effect.
 fn limit() -> impl Strategy<Value = Action> {
     let source = weighted(0.5, (0..=32_u8, 0..=128_u8).prop_map(|(v4, v6)| SourceBits { v4, v6 }));
     (any::<bool>(), 1..4_u64, source).prop_map(|(bytes, burst, per_source)| {
         let hour = Duration::from_secs(3600);
         let rate = if bytes {
-            // 36,000 bytes an hour: one in 100 ms. What a test takes must not buy a frame.
+            // 36,000 bytes an hour are one byte in 100 ms. The duration of a test must not add a frame.
             Rate { unit: Unit::Bytes, amount: 36_000, per: hour, burst: burst * 64 }
         } else {
             Rate { unit: Unit::Packets, amount: 1, per: hour, burst }
@@ -129,7 +129,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Rules with names in their order. Those that can never match are for other tests.
+/// Returns rules that are named in their order. Other tests cover rules that can never match.
 pub fn rule_set(count: RangeInclusive<usize>) -> impl Strategy<Value = RuleSet> {
     let long_ago = Just(Some(Moment(1)));
     let far = Just(Some(Moment(u64::MAX)));
@@ -194,7 +194,8 @@ fn ipv4() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Extension headers by number; 44 with some offset, 51 with its own unit.
+/// Returns IPv6 packets with extension headers by number. Header 44 has an offset, and header 51 has another
+/// length unit.
 fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     let header = (select(vec![0_u8, 43, 60, 44, 51]), select(vec![0_u16, 1, 8, 9, 63, 64, 65, 128]));
     let length = select(vec![0_u16, 0, 4, 8, 12, 24, 60, 500]);
@@ -219,7 +220,7 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Frames: with some tags, or more of them than are read; sometimes cut short or with a byte changed.
+/// Returns frames with some tags, or with more tags than are read. Some are truncated or changed in one byte.
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     let payload = prop_oneof![
         4 => ipv4().prop_map(|p| (0x0800_u16, p)),

@@ -1,5 +1,5 @@
-//! A namespace that routes between three devices, for the stage of the kernel's routing: near ends n1, n2 and n3 are the
-//! router's, far ends f1, f2 and f3 are others'.
+//! A namespace that routes between three devices, for the stage of kernel routing. The near ends n1, n2 and
+//! n3 belong to the router, and the far ends f1, f2 and f3 to other hosts.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,12 +10,12 @@ use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, Verdict, Wh
 
 use super::{Namespace, config, sh};
 
-/// Of n1, n2 and n3.
+/// Ethernet addresses of n1, n2 and n3.
 pub const NEAR: [[u8; 6]; 3] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 2, 1], [2, 0, 0, 0, 3, 1]];
-/// Neighbours behind f1, f2 and f3.
+/// Ethernet addresses of the neighbours behind f1, f2 and f3.
 pub const FAR: [[u8; 6]; 3] = [[2, 0, 0, 0, 1, 2], [2, 0, 0, 0, 2, 2], [2, 0, 0, 0, 3, 2]];
 
-/// Routes of every kind; behind n2 and n3, 10.0.N.2 and fd00:N::2 are known.
+/// Routes of every kind. Behind n2 and n3, the neighbours 10.0.N.2 and fd00:N::2 are known.
 const ROUTES: &str = "
     route add 198.51.100.0/24 via 10.0.2.2
     route add 203.0.113.0/24 via inet6 fd00:3::2 dev n3
@@ -46,7 +46,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// A hook without the stage stands on n1; n2 and n3 take redirected frames.
+    /// Creates the router. n1 has a hook without the stage, and n2 and n3 accept redirected frames.
     pub fn new() -> Router {
         let namespace = Namespace::enter_new();
         let (mut near, mut far, mut pass) = ([0; 3], [0; 3], Vec::new());
@@ -62,7 +62,7 @@ impl Router {
             for address in [format!("10.0.{number}.2"), format!("fd00:{number}::2")] {
                 namespace.ip(&format!("neighbor add {address} lladdr {} dev {n}", text(FAR[at])));
             }
-            // Far ends only carry: they are nobody's addresses, and speak for nobody.
+            // The far ends only carry frames. They own no addresses and send nothing themselves.
             sh(&format!("echo 1 > /proc/sys/net/ipv6/conf/{f}/disable_ipv6"));
             namespace.ip(&format!("link set dev {f} arp off"));
         }
@@ -94,7 +94,7 @@ impl Router {
         [(self.near[1], two), (self.near[2], three)].into()
     }
 
-    /// The stage, by which frames leave by n2 and n3.
+    /// Returns the stage, by which frames leave by n2 and n3.
     pub fn stage(&self, port: &FibPort) -> (FibStage, Loaded) {
         let stage = FibStage::new(port, &self.attached).unwrap();
         stage.set_devices(&self.takes(Takes::Frames, Takes::MultiBuffer)).unwrap();
@@ -102,7 +102,7 @@ impl Router {
         (stage, loaded)
     }
 
-    /// What the program says of a frame that n1 receives, the counter that it moved, and the frame afterwards.
+    /// Returns the verdict on a frame that n1 receives, the counter that changed, and the frame afterwards.
     pub fn see(&self, loaded: &Loaded, frame: &[u8]) -> (Verdict, Counter, Vec<u8>) {
         let before = self.attached.counters().unwrap();
         let run = loaded.test_run_from(frame, Some((self.near[0], 0)), 1).unwrap();
@@ -114,7 +114,7 @@ impl Router {
     }
 }
 
-/// The header's checksum (RFC 791).
+/// Writes the header's checksum (RFC 791).
 pub fn seal(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
@@ -127,7 +127,8 @@ pub fn ethernet(to: [u8; 6], ethertype: u16, packet: &[u8]) -> Vec<u8> {
     [&to[..], &FAR[0], &ethertype.to_be_bytes(), packet].concat()
 }
 
-/// UDP from 10.0.1.2 with so many bytes of IPv4; `edit` changes the header before its checksum is made.
+/// Returns a UDP packet from 10.0.1.2 with `length` bytes of IPv4. `edit` changes the header before its
+/// checksum is written.
 pub fn ipv4(to: Ipv4Addr, length: u16, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut packet = vec![0; usize::from(length)];
     packet[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, 17, 0, 0]);
@@ -141,7 +142,7 @@ pub fn ipv4(to: Ipv4Addr, length: u16, edit: impl FnOnce(&mut [u8])) -> Vec<u8> 
     ethernet(NEAR[0], 0x0800, &packet)
 }
 
-/// The same from fd00:1::2.
+/// Like [`ipv4`], for IPv6 from fd00:1::2.
 pub fn ipv6(to: Ipv6Addr, length: u16, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut packet = vec![0; usize::from(length)];
     packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, 17, 64]);

@@ -1,5 +1,5 @@
-//! Packets for a kernel's UDP and TCP services, behind stacks of tags, options, extension headers and fragments by which a sender may
-//! try to hide what is in them. Most of them a kernel delivers.
+//! Packets for UDP and TCP services of a kernel, behind stacks of tags, options, extension headers and
+//! fragments by which a sender may try to hide the contents. A kernel delivers most of these packets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ pub const FAR6: Ipv6Addr = Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1);
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// Numbers that are the same in every run with this seed (xorshift64*).
+/// A generator of pseudo-random numbers, equal in every run with the same seed (xorshift64*).
 pub struct Random(pub u64);
 
 impl Random {
@@ -36,13 +36,13 @@ impl Random {
     }
 }
 
-/// What is sent.
+/// A datagram or SYN to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub v6: bool,
     pub tcp: bool,
     pub port: u16,
-    /// Its payload, and the port that it comes from.
+    /// Number in the payload, from which the source port is derived.
     pub number: u16,
 }
 
@@ -69,9 +69,9 @@ impl Segment {
         }
     }
 
-    /// Header and payload: a datagram, or a SYN. `padding` makes a datagram longer.
+    /// Returns header and payload of a datagram or a SYN. `padding` makes a datagram longer.
     fn transport(self, padding: usize) -> Vec<u8> {
-        // Ports of clients, none of which is a service's.
+        // Client ports, which do not include the ports of services.
         let from = 1024 + self.number % 60_000;
         let mut bytes = [from.to_be_bytes(), self.port.to_be_bytes()].concat();
         let at = if self.tcp {
@@ -93,7 +93,7 @@ impl Segment {
     }
 }
 
-/// An IPv4 packet; `fragment` is the field of flags and offset.
+/// Returns an IPv4 packet. `fragment` is the field of flags and offset.
 fn packet4(segment: Segment, options: usize, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let header = 20 + 4 * options;
     let length = u16::try_from(header + payload.len()).unwrap();
@@ -103,7 +103,7 @@ fn packet4(segment: Segment, options: usize, fragment: u16, payload: &[u8]) -> V
     packet.extend(fragment.to_be_bytes());
     packet.extend([64, segment.protocol(), 0, 0]);
     packet.extend(segment.addresses());
-    // No operation.
+    // Options "no operation".
     packet.resize(header, 1);
     let checksum = sum(&packet, 0);
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
@@ -121,16 +121,16 @@ fn packet6(segment: Segment, next: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Headers of these kinds in front of a payload, and the first one's kind.
+/// Returns extension headers of these kinds in front of a payload, and the kind of the first one.
 fn chain(headers: &[(u8, usize)], behind: u8, payload: &[u8]) -> (u8, Vec<u8>) {
     let mut bytes = Vec::new();
     for (at, (kind, units)) in headers.iter().enumerate() {
         let next = headers.get(at + 1).map_or(behind, |(next, _)| *next);
         let mut header = vec![next, 0];
         match kind {
-            // Not fragmented at all (RFC 6946).
+            // An atomic fragment header (RFC 6946).
             44 => header.extend([0; 6]),
-            // Of no type that is known, with nowhere left to go.
+            // A routing header of an unknown type with no segments left.
             43 => header.extend([253, 0, 0, 0, 0, 0]),
             // Options that receivers skip, and padding.
             _ => {
@@ -156,7 +156,7 @@ fn chain(headers: &[(u8, usize)], behind: u8, payload: &[u8]) -> (u8, Vec<u8>) {
     (headers.first().map_or(behind, |(kind, _)| *kind), bytes)
 }
 
-/// A fragment header in front of a piece.
+/// Returns a fragment header in front of a piece.
 fn fragment6(next: u8, offset: usize, more: bool, id: u16, piece: &[u8]) -> Vec<u8> {
     let field = u16::try_from(offset).unwrap() | u16::from(more);
     let [high, low] = field.to_be_bytes();
@@ -164,17 +164,17 @@ fn fragment6(next: u8, offset: usize, more: bool, id: u16, piece: &[u8]) -> Vec<
     [&[next, 0, high, low, 0, 0, first, second], piece].concat()
 }
 
-/// A frame to the service's host, behind so many tags with the identifier 0.
+/// Returns a frame to the service's host, behind these tags with identifier 0.
 pub fn framed(to: [u8; 6], tags: &[(u16, u16)], v6: bool, packet: &[u8], random: &mut Random) -> Vec<u8> {
     let mut frame = super::ethernet(to, tags, if v6 { 0x86dd } else { 0x0800 }, packet);
     while frame.len() < 60 {
-        // Not zeros: nobody is to take it for a part of the packet.
+        // The padding is not zero, so that it cannot be taken for a part of the packet.
         frame.push(random.byte());
     }
     frame
 }
 
-/// A datagram or SYN behind so many tags with the identifier 0 and so many headers of destination options.
+/// Returns a datagram or SYN behind `tags` tags with identifier 0 and `headers` destination options headers.
 pub fn plain(to: [u8; 6], segment: Segment, tags: usize, headers: usize) -> Vec<u8> {
     let payload = segment.transport(0);
     let packet = if segment.v6 {
@@ -186,7 +186,7 @@ pub fn plain(to: [u8; 6], segment: Segment, tags: usize, headers: usize) -> Vec<
     framed(to, &vec![(0x8100, 0); tags], segment.v6, &packet, &mut Random(1))
 }
 
-/// The frames of a segment, as somebody may send them who has something to hide.
+/// Returns the frames of a segment as a sender may build them to hide its contents.
 pub fn hidden(to: [u8; 6], segment: Segment, random: &mut Random) -> Vec<Vec<u8>> {
     let padding = if segment.tcp || random.one_in(3) { 0 } else { random.below(64) };
     let payload = segment.transport(padding);
@@ -194,7 +194,7 @@ pub fn hidden(to: [u8; 6], segment: Segment, random: &mut Random) -> Vec<Vec<u8>
         if segment.v6 { packets6(segment, &payload, random) } else { packets4(segment, &payload, random) };
     let tags: Vec<(u16, u16)> = match random.below(3) {
         0 => Vec::new(),
-        // The priority may be any.
+        // The priority may have any value.
         _ => (0..random.below(20))
             .map(|_| (random.pick(&[0x8100, 0x88a8]), random.pick(&[0, 0xe000, 0x1000])))
             .collect(),
@@ -212,7 +212,7 @@ fn packets4(segment: Segment, payload: &[u8], random: &mut Random) -> Vec<Vec<u8
     let offset = u16::try_from(cut / 8).unwrap();
     let mut packets = vec![packet4(segment, options, 0x2000, first), packet4(segment, options, offset, rest)];
     if random.one_in(4) {
-        // What a filter may read of the first one, and what another has in its place.
+        // A filter may read the first fragment, and another fragment has other bytes in its place.
         let mut other = first.to_vec();
         other[2..4].copy_from_slice(&9_u16.to_be_bytes());
         packets.insert(random.below(2), packet4(segment, options, 0x2000, &other));
@@ -240,7 +240,7 @@ fn packets6(segment: Segment, payload: &[u8], random: &mut Random) -> Vec<Vec<u8
         let (next, bytes) = chain(&before, segment.protocol(), payload);
         return vec![packet6(segment, next, &bytes)];
     }
-    // Headers on both sides of the fragment header.
+    // Extension headers on both sides of the fragment header.
     let behind = headers(random, 3);
     let (inner, whole) = chain(&behind, segment.protocol(), payload);
     let cut = 8 * (1 + random.below(whole.len() / 8));

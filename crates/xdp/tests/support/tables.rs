@@ -1,5 +1,5 @@
-//! A virtual router's tables as programs and workers have them, between n1, n2 and n3 of a namespace: what the hook of n1 says of a frame
-//! is compared with what the worker decides.
+//! Tables of a virtual router for programs and workers, between n1, n2 and n3 of a namespace. The hook's
+//! result on a frame at n1 is compared with the worker's decision.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -25,20 +25,20 @@ use crate::support::router::{FAR, NEAR, Router, ipv4, ipv6, seal};
 
 pub const SEED: u32 = 0x5eed_0001;
 pub const NEIGHBOURS: u32 = 64;
-/// By the numbers of interfaces: n1, n2 and n3; VLANs 100 and 200 of n1, VLAN 100 of n2.
+/// MTUs by interface number: n1, n2 and n3, VLANs 100 and 200 of n1, and VLAN 100 of n2.
 pub const MTU: [u32; 6] = [1500, 1000, 1500, 1500, 1500, 900];
-/// The same: their Ethernet addresses, and their tags.
+/// Ethernet addresses and VLAN tags by interface number.
 pub const MAC: [[u8; 6]; 6] = [NEAR[0], NEAR[1], NEAR[2], [2, 0, 0, 1, 1, 1], NEAR[0], [2, 0, 0, 1, 2, 1]];
 pub const TAG: [u16; 6] = [0, 0, 0, 100, 200, 100];
-/// VLANs of n1: one that is no interface to the hook is the worker's.
+/// VLANs of n1. Frames of a VLAN without an interface in the hook go to the worker.
 pub const VLANS: [(u16, Option<u16>); 3] = [(100, Some(3)), (200, Some(4)), (300, None)];
-/// Devices of VLANs, by their interfaces' numbers.
+/// Devices of VLANs by interface number.
 pub const VLAN_DEVICE: [u32; 6] = [0, 0, 0, 1003, 1004, 1005];
 pub const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 pub const ANSWER: AnswerPort =
     AnswerPort { number: 1, interface: 0, sources: Sources::Any, partial_checksums: false, seed: SEED };
 
-/// A router's tables as programs and workers have them.
+/// A router's tables as programs and workers read them.
 pub struct Tables {
     pub answers: Answers,
     pub fib: Fib,
@@ -74,7 +74,7 @@ impl Tables {
         Tables { answers, fib, adjacencies, reader: domain.register().unwrap() }
     }
 
-    /// A VLAN's interface, whose device the kernel has for nothing else.
+    /// Adds the interface of a VLAN. The kernel uses its device index for no other device.
     pub fn vlan(&mut self, number: u16, port: u16) {
         let at = usize::from(number);
         let interface = AnswerInterface {
@@ -89,7 +89,7 @@ impl Tables {
         self.adjacencies.bind(VLAN_DEVICE[at], Some(number));
     }
 
-    /// The interface of a device has the number below its port's.
+    /// Adds the interface of a device. Its number is one less than the port's.
     pub fn interface(&mut self, port: u16, device: u32, mac: [u8; 6], mtu: u32) {
         let takes = if port == 3 { Takes::MultiBuffer } else { Takes::Frames };
         let interface = AnswerInterface { port, device, mac, mtu, takes, vlan: 0 };
@@ -124,7 +124,7 @@ pub fn ways(all: &[Way]) -> Path {
     Path::Ways(all.to_vec())
 }
 
-/// Routes of every kind between n1, n2 and n3 of a namespace; the hook's program is that of n1.
+/// Routes of every kind between n1, n2 and n3 of a namespace, with the hook's program of n1.
 pub struct Rig {
     pub tables: Tables,
     pub router: Router,
@@ -138,7 +138,7 @@ impl Rig {
         Rig::with_vlans(answer, &[])
     }
 
-    /// The same where these VLANs of n1 are interfaces.
+    /// Like `Rig::new`, with these VLANs of n1 as interfaces.
     pub fn with_vlans(answer: &AnswerPort, vlans: &[(u16, Option<u16>)]) -> Rig {
         let router = Router::new();
         let [n1, n2, n3] = router.near;
@@ -227,12 +227,12 @@ impl Rig {
         self.router.see(&self.loaded, frame)
     }
 
-    /// What the worker would do with a frame that n1 has received.
+    /// Returns the worker's decision on a frame that n1 has received.
     pub fn worker_says(&self, frame: &[u8], scratch: &mut Scratch) -> Decision {
         self.worker_says_at(0, frame, scratch)
     }
 
-    /// The same of one without a tag that has come in by the interface of this number.
+    /// Returns the worker's decision on an untagged frame that the interface of this number has received.
     pub fn worker_says_at(&self, interface: u16, frame: &[u8], scratch: &mut Scratch) -> Decision {
         let mut key = FlowKey::default();
         let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).unwrap();
@@ -254,7 +254,7 @@ impl Rig {
     }
 }
 
-/// The frame, which has no tag, as a router sends it; `tag` is the VLAN's, 0: none.
+/// Returns an untagged frame as a router sends it. `tag` is the VLAN of the sent frame, or 0 for none.
 pub fn sent(frame: &[u8], to: [u8; 6], from: [u8; 6], tag: u16) -> Vec<u8> {
     let mut after = [&to[..], &from, &frame[12..]].concat();
     let length = if frame[12..14] == [8, 0] {
@@ -269,7 +269,7 @@ pub fn sent(frame: &[u8], to: [u8; 6], from: [u8; 6], tag: u16) -> Vec<u8> {
     if tag == 0 { after } else { tagged(&after, tag) }
 }
 
-/// The frame with a tag of IEEE 802.1Q.
+/// Returns the frame with an IEEE 802.1Q tag.
 pub fn tagged(frame: &[u8], control: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &control.to_be_bytes(), &frame[12..]].concat()
 }
@@ -316,7 +316,7 @@ pub fn address6() -> impl Strategy<Value = [u8; 16]> {
     select(all).prop_map(|text| text.parse::<Ipv6Addr>().unwrap().octets())
 }
 
-/// The router's own addresses, and a link's broadcast address.
+/// The router's own addresses, and a broadcast address of a link.
 pub const OWN_SOURCES: [[u8; 4]; 4] = [[10, 0, 1, 1], [10, 0, 2, 1], [10, 0, 3, 1], [10, 0, 2, 255]];
 
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {

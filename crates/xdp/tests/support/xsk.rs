@@ -1,4 +1,4 @@
-//! A minimal AF_XDP socket in copy mode that receives: enough to see what is steered to it.
+//! A minimal AF_XDP socket in copy mode that receives frames, to check the frames that are steered to it.
 
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use super::set_option;
 const FRAME: usize = 4096;
 const FRAMES: u32 = 256;
 
-/// A mapping that goes with this value.
+/// A memory mapping that is removed on drop.
 struct Mapping {
     at: NonNull<u8>,
     length: usize,
@@ -19,7 +19,7 @@ struct Mapping {
 impl Mapping {
     fn new(length: usize, flags: i32, fd: i32, offset: u64) -> Mapping {
         let offset = i64::try_from(offset).unwrap();
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        // SAFETY: the call creates a new mapping at an address that the kernel chooses.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset)
         };
@@ -30,26 +30,28 @@ impl Mapping {
     fn word(&self, offset: u64) -> &AtomicU32 {
         let offset = usize::try_from(offset).unwrap();
         assert!(offset + 4 <= self.length && offset.is_multiple_of(4));
-        // SAFETY: inside the mapping, aligned, and shared with the kernel as an atomic word.
+        // SAFETY: the word is inside the mapping, aligned, and shared with the kernel as an atomic word.
         unsafe { AtomicU32::from_ptr(self.at.as_ptr().add(offset).cast()) }
     }
 
     fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         assert!(offset + length <= self.length);
-        // SAFETY: inside the mapping; the kernel writes no more to what it has handed over.
+        // SAFETY: the bytes are inside the mapping, and the kernel no longer writes to memory that it has
+        // handed over.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(offset), length) }.to_vec()
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.length);
-        // SAFETY: inside the mapping; the kernel reads it only after the ring's producer moves.
+        // SAFETY: the bytes are inside the mapping, and the kernel reads them only after the ring's producer
+        // moves.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr().add(offset), bytes.len()) };
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which nothing refers any more.
+        // SAFETY: the mapping belongs to this value, and no reference to it remains.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.length) };
     }
 }
@@ -63,16 +65,16 @@ pub struct Xsk {
 }
 
 impl Xsk {
-    /// Bound to a queue of a device of this namespace.
+    /// Creates a socket that is bound to a queue of a device of this namespace.
     pub fn bound(ifindex: u32, queue: u32) -> Xsk {
-        // SAFETY: takes integers; the result is checked.
+        // SAFETY: the call takes integers, and the result is checked.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         assert!(fd >= 0, "AF_XDP: {}", std::io::Error::last_os_error());
-        // SAFETY: `fd` is new and ours.
+        // SAFETY: `fd` is new and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let length = FRAME * usize::try_from(FRAMES).unwrap();
         let memory = Mapping::new(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
-        // SAFETY: integers only.
+        // SAFETY: the struct holds integers only.
         let mut region: libc::xdp_umem_reg = unsafe { zeroed() };
         region.addr = u64::try_from(memory.at.as_ptr().expose_provenance()).unwrap();
         region.len = u64::try_from(length).unwrap();
@@ -102,12 +104,13 @@ impl Xsk {
         self.socket.as_fd()
     }
 
-    /// The next frame, or `None` when there is none; its memory goes back to the kernel.
+    /// Returns the next frame, or `None` when there is none. The memory of the frame is returned to the
+    /// kernel.
     pub fn receive(&self) -> Option<Vec<u8>> {
         self.receive_noted().map(|(_, frame)| frame)
     }
 
-    /// The same with the sixteen bytes in front of it.
+    /// Returns the next frame with the sixteen bytes in front of it.
     pub fn receive_noted(&self) -> Option<([u8; 16], Vec<u8>)> {
         let consumer = self.receive.word(self.offsets.rx.consumer);
         let at = consumer.load(Ordering::Relaxed);
@@ -134,7 +137,7 @@ impl Xsk {
 }
 
 fn ring_offsets(socket: BorrowedFd<'_>) -> libc::xdp_mmap_offsets {
-    // SAFETY: integers only.
+    // SAFETY: the struct holds integers only.
     let mut offsets: libc::xdp_mmap_offsets = unsafe { zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::xdp_mmap_offsets>()).unwrap();
     // SAFETY: the kernel writes at most `length` bytes.
@@ -152,7 +155,7 @@ fn ring_offsets(socket: BorrowedFd<'_>) -> libc::xdp_mmap_offsets {
 }
 
 fn bind(socket: BorrowedFd<'_>, ifindex: u32, queue: u32) {
-    // SAFETY: integers only.
+    // SAFETY: the struct holds integers only.
     let mut address: libc::sockaddr_xdp = unsafe { zeroed() };
     address.sxdp_family = u16::try_from(libc::AF_XDP).unwrap();
     address.sxdp_flags = libc::XDP_COPY;
