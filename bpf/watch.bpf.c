@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Counts frames that the kernel loses after a program's verdict. The hook has counted such a frame as steered
+ * Counts frames that the kernel loses after a program's verdict. The hook has counted a lost frame as steered
  * or redirected, and only the kernel's tracepoints report the loss. The programs are loaded while losses are
  * observed. Each is loaded separately, so that a tracepoint that a kernel lacks affects only its own count.
  */

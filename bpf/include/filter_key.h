@@ -22,7 +22,7 @@
 /*
  * Least offset of an IPv6 fragment that cannot overlap headers. A later fragment that begins before this byte
  * of the fragmentable part can overlap the extension headers and the transport header of the first one. The
- * minimum MTU is 1280 bytes, so no sender needs such a fragment.
+ * minimum MTU is 1280 bytes, so no sender needs a fragment below this offset.
  */
 #define FILTER_FRAGMENT6_LEAST 64
 

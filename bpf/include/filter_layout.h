@@ -61,7 +61,7 @@ enum filter_fragment {
 	FILTER_WHOLE = 0,
 	FILTER_FIRST = 1,
 	FILTER_LATER = 2,
-	/* Of any family: fields that rules match cannot be reached. The protocol is 0 unless known. */
+	/* Any family: fields that rules match cannot be reached. The protocol is 0 unless known. */
 	FILTER_UNREADABLE = 3,
 };
 

@@ -110,8 +110,8 @@ TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 	if (ipv4_is_confined(ip->saddr) || ipv4_is_confined(destination))
 		return TRIVIUM_COUNT_ROUTE_ADDRESS;
 	/*
-	 * The source is the router itself. The kernel drops such a packet, unless it is configured to accept
-	 * it.
+	 * The source is the router itself. The kernel drops the packet, unless configured to accept its own
+	 * source addresses.
 	 */
 	if (route_is_own4(ip->saddr))
 		return TRIVIUM_COUNT_ROUTE_ADDRESS;

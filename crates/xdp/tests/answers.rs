@@ -171,8 +171,8 @@ fn the_hook_and_the_worker_decide_alike() {
             }
             // The frame went to the worker.
             Counter::DownPassed => prop_assert!(wanted.is_none() && after == frame, "{wanted:?}"),
-            // The source is this host itself or a broadcast address of a link. A worker does not forward such
-            // a frame either.
+            // The source is this host itself or a broadcast address of a link. A worker does not forward
+            // these frames either.
             Counter::RouteAddress
                 if frame[12] == 8 && OWN_SOURCES.contains(&frame[26..30].try_into().unwrap()) =>
             {

@@ -238,8 +238,8 @@ fn random_rules_agree_with_the_list() {
     runner.run(&cases, |(set, frames)| compare(&set, &frames)).unwrap();
 }
 
-/// Sixteen tags are read. The VLAN of a seventeenth tag must not be used, because the filter counts such a
-/// frame as unreadable.
+/// Sixteen tags are read. The VLAN of a seventeenth tag must not be used, because the filter counts frames
+/// with seventeen tags as unreadable.
 #[test]
 fn the_vlan_of_a_tag_beyond_the_last_that_is_read_is_not_known() {
     need_root!();

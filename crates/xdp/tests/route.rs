@@ -295,7 +295,8 @@ fn the_kernel_judges_what_is_malformed() {
     stays(&ipv4(BEHIND, 60, |ip| ip[3] = 61));
     stays(&ipv6(BEHIND6, 60, |ip| ip[0] = 0x40));
     stays(&ipv6(BEHIND6, 60, |ip| ip[5] += 1));
-    // The stack also counts such a packet to the router's own address.
+    // A packet to the router's own address with a wrong length also belongs to the kernel, because the stack
+    // counts it.
     stays(&ipv4(OWN4, 60, |ip| ip[3] = 61));
     // Each bit of the checksum, and one bit of each other word.
     for bit in 0..16 {

@@ -373,7 +373,7 @@ fn flags(matches: &Match) -> Option<Vec<(usize, usize)>> {
 }
 
 /// Returns the values of the field of family, fragment state and protocol that a rule matches: `struct
-/// filter_key`. `reads` is whether any rule of the set examines headers. Without such a rule no frame is
+/// filter_key`. `reads` is whether any rule of the set examines headers. If none does, no frame is
 /// unreadable.
 fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
     let Match { families, fragments, protocols, .. } = &rule.matches;
