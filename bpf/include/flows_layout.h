@@ -114,7 +114,7 @@ struct flow_port {
 };
 
 struct flow_state {
-	/* Nanoseconds. From then on the stage finds no flows, because user space no longer renews the table. */
+	/* Nanoseconds. Later the stage finds no flows, because user space no longer renews the table. */
 	__u64 until;
 };
 
