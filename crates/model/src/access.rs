@@ -1,4 +1,4 @@
-//! What a client of the API may do, and the files that a configuration names.
+//! Access scopes of API clients, and the files that a configuration names.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,27 +8,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Config, Namespace, PortKind};
 
-/// What a client of the API may do. Each scope includes those before it.
+/// Access scope of an API client. Each scope includes the scopes before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Reads state and counters. It sees no packets and changes nothing.
+    /// Permits reading state and counters. The client sees no packets, and changes nothing.
     Read,
-    /// Changes the configuration, sees packets, and starts the daemon's own program anew. It names no files.
+    /// Permits changing the configuration, reading packets, and restarting the daemon with its own program.
+    /// The client cannot name files.
     #[default]
     Configure,
-    /// Names files, loads BPF programs, and starts another program: as powerful as root on this machine.
+    /// Permits naming files, loading BPF programs, and starting another program. This scope is as powerful as
+    /// root on this machine.
     Root,
 }
 
 impl Scope {
-    /// The scopes from the least to the most powerful.
+    /// All scopes, from the least to the most powerful.
     pub const ALL: [Scope; 3] = [Scope::Read, Scope::Configure, Scope::Root];
-    /// The words for [`Scope::ALL`], in the same order.
+    /// Configuration words of the scopes, in the order of [`Scope::ALL`].
     pub const WORDS: &'static [&'static str] = &["read", "configure", "root"];
 
-    /// Returns the scope's word in the configuration.
+    /// Returns the word that names the scope in the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Scope::Read => "read",
@@ -44,19 +46,22 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A file that an object of the configuration names.
+/// A file that a configuration object names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FileUse {
-    /// The field, such as `port.tap.write`.
+    /// Path of the configuration field that names the file, such as `port.tap.write`.
     pub field: String,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Whether the daemon reads or writes content there. `false` for sockets and namespaces, which are only connected to or entered.
+    /// Whether the daemon reads or writes the file's content. `false` for sockets, which are only connected
+    /// to, and for namespaces, which are only entered.
     pub content: bool,
 }
 
 impl FileUse {
-    /// Returns whether the file lies in one of `directories`, by its name alone: the daemon opens it without following links.
+    /// Returns whether the path lies below one of `directories`. Only the text of the path is compared,
+    /// because the daemon opens such files without following symbolic links. A path with a `..` component
+    /// never lies below a directory.
     pub fn is_within(&self, directories: &[PathBuf]) -> bool {
         let plain = |path: &Path| path.components().all(|part| !matches!(part, Component::ParentDir));
         plain(&self.path)
@@ -65,7 +70,8 @@ impl FileUse {
 }
 
 impl Config {
-    /// Returns the files that filters, ports, bridges and routers name. Files of `[daemon]` and `[ovsdb]` are not among them.
+    /// Returns the files that filters, ports, bridges and routers name. Files of `[daemon]` and `[ovsdb]` are
+    /// not included.
     pub fn files(&self) -> BTreeSet<FileUse> {
         let mut all = BTreeSet::new();
         let mut add = |field: String, path: &Path, content| {

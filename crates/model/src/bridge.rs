@@ -1,4 +1,4 @@
-//! Bridges: their settings, members and static entries.
+//! Configuration of bridges: settings, members and static MAC table entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,84 +11,92 @@ use crate::{PortName, VlanMode, VlanSet};
 /// A VLAN-aware learning bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Bridge {
-    /// What holds for all its members.
+    /// Settings that apply to all members of the bridge.
     #[serde(flatten)]
     pub settings: BridgeSettings,
-    /// Its members by port.
+    /// Members of the bridge, by port.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Member>,
-    /// Addresses that stay at a port whatever is learnt.
+    /// Static MAC table entries. The port of a static entry does not change when its address is learned
+    /// elsewhere.
     #[serde(rename = "static", serialize_with = "static_entries")]
     pub statics: BTreeMap<StaticKey, PortName>,
 }
 
-/// What holds for all members of a bridge.
+/// Settings that apply to all members of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BridgeSettings {
-    /// Seconds after which a silent address is forgotten, 10..=1000000 (IEEE 802.1Q table 8-11).
+    /// Ageing time of learned MAC table entries in seconds, 10..=1000000 (IEEE 802.1Q table 8-11).
     pub ageing: u32,
-    /// Addresses that its table holds at most.
+    /// Maximum number of entries in the MAC table.
     pub mac_limit: u32,
-    /// Whether IGMP and MLD are read, so that multicast goes only where somebody listens.
+    /// Whether IGMP and MLD snooping is enabled. With snooping, multicast is forwarded only to ports with
+    /// listeners.
     pub snooping: bool,
-    /// Whether known unicast between kernel devices, or of a bridge with `openflow` its hot flows, are answered in the driver hook.
+    /// Whether the driver hook forwards known unicast between kernel devices. On a bridge with `openflow`,
+    /// the hook forwards the most used megaflows instead.
     pub hook: bool,
-    /// Packets go by OpenFlow's rules; this bridge is what their `NORMAL` means.
+    /// OpenFlow settings. If present, OpenFlow flow entries forward the packets of the bridge, and this
+    /// bridge is the target of their `NORMAL` action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub openflow: Option<OpenFlow>,
 }
 
-/// How a bridge is led by OpenFlow controllers.
+/// OpenFlow settings of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct OpenFlow {
-    /// Where they are, and how they are spoken to.
+    /// Controllers of the bridge, and the settings of each connection.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub controllers: Vec<Controller>,
-    /// What becomes of packets while none of them is there.
+    /// Handling of packets while no controller is connected.
     pub fail_mode: FailMode,
-    /// Its number for controllers; `None`: made of its name.
+    /// OpenFlow datapath ID of the bridge. `None`: derived from the name of the bridge.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "datapath_id")]
     pub datapath_id: Option<u64>,
-    /// Versions that may be spoken with it; `None`: all.
+    /// OpenFlow versions that may be negotiated. `None`: all versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub versions: Option<BTreeSet<OpenFlowVersion>>,
-    /// VLAN tags of a packet that rules see at most, 1 or 2; `None`: 2.
+    /// Maximum number of VLAN tags of a packet that flow entries can match, 1 or 2. `None`: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan_limit: Option<u8>,
-    /// What `ssl:` and `pssl:` are spoken with.
+    /// TLS files for `ssl:` and `pssl:` connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<OpenFlowTls>,
-    /// Tables that are not as tables are, by number.
+    /// Settings of the flow tables that differ from the defaults, by table number.
     #[serde(rename = "table", skip_serializing_if = "BTreeMap::is_empty")]
     pub tables: BTreeMap<FlowTableId, FlowTable>,
 }
 
-/// A controller, or a place where some may come.
+/// A controller to connect to, or an address to listen on for controllers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Controller {
-    /// As `ovs-vsctl set-controller` has it: `tcp:10.0.0.1:6653`, `ssl:10.0.0.1`, `ptcp:6654:127.0.0.1`, `pssl:`, `unix:PATH`, `punix:PATH`.
+    /// Connection method, in the syntax of `ovs-vsctl set-controller`: `tcp:10.0.0.1:6653`, `ssl:10.0.0.1`,
+    /// `ptcp:6654:127.0.0.1`, `pssl:`, `unix:PATH`, `punix:PATH`.
     pub target: String,
-    /// Milliseconds of silence after which it is asked whether it is there; 0: never; `None`: 5,000.
+    /// Milliseconds of silence after which an echo request is sent to the controller. 0: never. `None`:
+    /// 5,000.
     pub inactivity_probe_ms: Option<u32>,
-    /// Longest pause between attempts to connect, in milliseconds; `None`: 8,000.
+    /// Longest pause between attempts to connect, in milliseconds. `None`: 8,000.
     pub max_backoff_ms: Option<u32>,
-    /// Packets a second that it is sent at most; `None`: all.
+    /// Maximum rate of packet-in messages to the controller, in packets per second. `None`: unlimited.
     pub rate_limit: Option<u32>,
-    /// Packets that it may be sent at once within that; `None`: a quarter of a second's.
+    /// Maximum burst of packet-in messages within `rate_limit`, in packets. `None`: a quarter of a second's
+    /// rate.
     pub burst_limit: Option<u32>,
-    /// Whether it is sent messages that it has not asked for.
+    /// Whether the controller receives asynchronous messages.
     pub asynchronous: bool,
-    /// Whether a `ptcp:` listener may be at an address that other machines can reach.
+    /// Whether a `ptcp:` listener may use an address that other machines can reach.
     pub allow_remote: bool,
-    /// Users of this machine (names or numbers; `*`: all) whose processes may connect to a `ptcp:` listener, besides root and the daemon's own.
+    /// Local users whose processes may connect to a `ptcp:` listener, besides root and the daemon's own user.
+    /// Each is a name or a number; `*` stands for all users.
     pub passive_users: Vec<String>,
 }
 
 impl Controller {
-    /// The word in `passive_users` for all users.
+    /// Word in `passive_users` that stands for all users.
     pub const ALL_USERS: &str = "*";
 
-    /// One with nothing but an address.
+    /// Returns a controller with this connection method and default settings.
     pub fn at(target: &str) -> Controller {
         Controller {
             target: target.to_owned(),
@@ -103,34 +111,34 @@ impl Controller {
     }
 }
 
-/// A version of OpenFlow.
+/// A version of the OpenFlow protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub enum OpenFlowVersion {
-    /// 1.0
+    /// OpenFlow 1.0.
     #[serde(rename = "OpenFlow10")]
     V10,
-    /// 1.1
+    /// OpenFlow 1.1.
     #[serde(rename = "OpenFlow11")]
     V11,
-    /// 1.2
+    /// OpenFlow 1.2.
     #[serde(rename = "OpenFlow12")]
     V12,
-    /// 1.3
+    /// OpenFlow 1.3.
     #[serde(rename = "OpenFlow13")]
     V13,
-    /// 1.4
+    /// OpenFlow 1.4.
     #[serde(rename = "OpenFlow14")]
     V14,
-    /// 1.5
+    /// OpenFlow 1.5.
     #[serde(rename = "OpenFlow15")]
     V15,
 }
 
 impl OpenFlowVersion {
-    /// Their names, as `ovs-ofctl -O` has them.
+    /// Names of the versions, as `ovs-ofctl -O` takes them.
     pub const NAMES: [&str; 6] =
         ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
-    /// All, as they are named there.
+    /// All versions, in the order of [`OpenFlowVersion::NAMES`].
     pub const ALL: [OpenFlowVersion; 6] = [
         OpenFlowVersion::V10,
         OpenFlowVersion::V11,
@@ -141,18 +149,18 @@ impl OpenFlowVersion {
     ];
 }
 
-/// Files in PEM for TLS with controllers.
+/// PEM files for TLS connections with controllers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct OpenFlowTls {
-    /// The private key.
+    /// Path of the private key.
     pub key: PathBuf,
-    /// Its certificate.
+    /// Path of the certificate for the private key.
     pub certificate: PathBuf,
-    /// The certificate of the CA that controllers' certificates come from.
+    /// Path of the CA certificate that controllers' certificates are verified against.
     pub ca: PathBuf,
 }
 
-/// A table's number, 0..=254.
+/// Number of an OpenFlow flow table, 0..=254.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowTableId(pub u8);
 
@@ -162,51 +170,52 @@ impl Serialize for FlowTableId {
     }
 }
 
-/// A table of rules.
+/// Settings of an OpenFlow flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FlowTable {
-    /// What it is called.
+    /// Name of the table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Rules that it holds at most; `None`: a million.
+    /// Maximum number of flow entries in the table. `None`: one million.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// What becomes of a rule that is one too many.
+    /// Handling of a new flow entry when the table is full.
     pub when_full: WhenFull,
-    /// Parts of fields, as `NXM_OF_IN_PORT[]`: of the rules with the same values in them, those that are most make room first.
+    /// Subfields that group the flow entries for eviction, such as `NXM_OF_IN_PORT[]`. Entries with equal
+    /// values in these subfields form a group, and eviction starts with the largest group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Whose prefixes are tracked; `None`: those of both.
+    /// Address fields whose prefixes the table tracks for lookups. `None`: both fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefixes: Option<BTreeSet<PrefixField>>,
 }
 
-/// Addresses whose prefixes a table tracks: of IPv4, IPv6 and ARP alike.
+/// Address field whose prefixes a flow table tracks, for IPv4, IPv6 and ARP.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub enum PrefixField {
-    /// Of sources.
+    /// Source addresses.
     #[serde(rename = "ip_src")]
     Source,
-    /// Of destinations.
+    /// Destination addresses.
     #[serde(rename = "ip_dst")]
     Destination,
 }
 
 impl PrefixField {
-    /// Both.
+    /// All address fields.
     pub const ALL: [PrefixField; 2] = [PrefixField::Source, PrefixField::Destination];
-    /// Their names.
+    /// Names of the address fields, in the order of [`PrefixField::ALL`].
     pub const NAMES: [&str; 2] = ["ip_src", "ip_dst"];
 }
 
-/// What becomes of a rule that is one too many for its table.
+/// Handling of a new flow entry when the flow table is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// It is refused.
+    /// Refuses the new flow entry.
     #[default]
     Refuse,
-    /// The least important one that may go makes room.
+    /// Evicts the least important flow entry that may be evicted.
     Evict,
 }
 
@@ -238,14 +247,14 @@ impl Serialize for Controller {
     }
 }
 
-/// What a bridge does while no controller is there.
+/// Behaviour of a bridge while no controller is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailMode {
-    /// It is a learning bridge: one rule of priority 0 says `NORMAL`.
+    /// Forwards as a learning bridge, by one flow entry of priority 0 with the action `NORMAL`.
     #[default]
     Standalone,
-    /// Its rules are all there is; without any, packets are dropped.
+    /// Keeps forwarding by the flow entries of the bridge only. Packets that match no entry are dropped.
     Secure,
 }
 
@@ -259,26 +268,28 @@ impl Default for BridgeSettings {
     }
 }
 
-/// How a port belongs to a bridge.
+/// Settings of a port as a member of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Its VLANs.
+    /// VLANs of the member.
     pub vlans: VlanMode,
-    /// Whether frames that come with the native VLAN's tag are dropped.
+    /// Whether frames that arrive with the tag of the native VLAN are dropped.
     pub native_untagged_only: bool,
-    /// Whether it is kept apart from the other protected members.
+    /// Whether the member is isolated from the other protected members of the bridge.
     pub protected: bool,
-    /// Whether multicast routers may be here; `None`: [`MulticastRouter::Auto`], or [`MulticastRouter::Off`] for a protected member.
+    /// Whether the member may lead to multicast routers. `None`: [`MulticastRouter::Auto`], or
+    /// [`MulticastRouter::Off`] for a protected member.
     pub multicast_router: Option<MulticastRouter>,
-    /// Whether source addresses are learnt here.
+    /// Whether source addresses are learned at this member.
     pub learning: bool,
-    /// Whether frames for unknown addresses leave here.
+    /// Whether frames to unknown addresses are flooded to this member.
     pub flood: bool,
-    /// Addresses that may be learnt here; `None`: as many as the bridge holds.
+    /// Maximum number of addresses that are learned at this member. `None`: limited by the MAC table of the
+    /// bridge only.
     pub mac_limit: Option<u32>,
-    /// Limits for what it may flood.
+    /// Storm control limits of the member.
     pub storm: Storm,
-    /// Its number for OpenFlow, 1..=65279; `None`: the lowest that is free.
+    /// OpenFlow port number of the member, 1..=65279. `None`: the lowest free number.
     pub number: Option<u16>,
 }
 
@@ -298,36 +309,38 @@ impl Default for Member {
     }
 }
 
-/// Whether a bridge with snooping takes a member for one with a multicast router, as Linux's bridge has it by the same name.
+/// Whether a bridge with snooping treats a member as a multicast router port, like `multicast_router` of a
+/// Linux bridge port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MulticastRouter {
-    /// While queries or PIM hellos come in there.
+    /// Treats the member as a router port while IGMP or MLD queries or PIM hellos arrive there.
     Auto,
-    /// Never: queries and PIM hellos that come in there have no effect on groups.
+    /// Never treats the member as a router port. Queries and PIM hellos that arrive there have no effect on
+    /// groups.
     Off,
 }
 
-/// Packets per second that a member may send of each kind; `None`: no limit.
+/// Storm control limits of a member, in packets per second of each kind. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Storm {
-    /// To ff:ff:ff:ff:ff:ff.
+    /// Limit for frames to ff:ff:ff:ff:ff:ff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<u32>,
-    /// To other group addresses.
+    /// Limit for frames to other group addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast: Option<u32>,
-    /// To unicast addresses that the table does not hold.
+    /// Limit for frames to unicast addresses that are not in the MAC table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<u32>,
 }
 
-/// What a static entry is found by.
+/// Key of a static MAC table entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StaticKey {
-    /// Its VLAN.
+    /// VLAN of the entry.
     pub vlan: VlanId,
-    /// Its address.
+    /// MAC address of the entry.
     pub mac: MacAddr,
 }
 

@@ -1,6 +1,7 @@
-//! What can be wrong with a configuration, and for each what to do about it.
+//! Causes of configuration problems, and a remedy for each cause.
 //!
-//! `Display` is the cause, [`Cause::fix`] the next step; neither names the object, which the problem does.
+//! `Display` formats the cause, and [`Cause::fix`] returns the remedy. Neither names the object, because the
+//! problem that holds the cause does.
 
 use std::net::IpAddr;
 
@@ -8,7 +9,7 @@ use packet::{MacParseError, VlanId, VlanTags};
 
 use crate::{InterfaceAddress, NameError, TargetError};
 
-/// What is wrong.
+/// Cause of a configuration problem.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(
     missing_docs,
@@ -180,7 +181,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What to do about it.
+    /// Returns the remedy for the cause.
     pub fn fix(&self) -> String {
         use Cause::*;
         match self {
@@ -221,7 +222,7 @@ impl Cause {
         }
     }
 
-    /// The next step where objects do not fit together.
+    /// Returns the remedy for causes that concern the relation between objects.
     fn fix_between_objects(&self) -> String {
         use Cause::*;
         match self {
@@ -294,7 +295,7 @@ impl Cause {
             AllProtected { .. } => {
                 "leave `protected` out at the member that the others shall reach".to_owned()
             }
-            // The others answer in `fix`.
+            // `fix` handles the other causes.
             _ => "see docs/config.md".to_owned(),
         }
     }

@@ -1,7 +1,7 @@
-//! What must hold between the objects of a configuration, whoever made them.
+//! Checks of the relations between the objects of a configuration.
 //!
-//! Works on plain values, so that a file, an object of the API and a merge of both obey the same rules. Problems have
-//! no place here; [`mod@crate::load`] finds it by the object's name.
+//! The checks work on plain values, so that a file, an API object and a merge of both obey the same rules.
+//! The problems have no position in a text. [`mod@crate::load`] finds the position by the name of the object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,21 +14,23 @@ use crate::{
     ZeroCopy,
 };
 
-/// What a configuration is held against if it shall run here.
+/// Properties of the machine that a configuration is checked against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// Number of cores.
+    /// Number of CPU cores.
     pub cores: usize,
-    /// Frames of the memory that the process runs with, whatever the configuration says; `None` where none runs.
+    /// Number of frames in the frame memory of the running process, which may differ from the configuration.
+    /// `None`: no process runs.
     pub frames: Option<u32>,
 }
 
-/// Everything that is wrong between the objects of a configuration; empty, or warnings only, where nothing is.
+/// Returns all problems in the relations between the objects of a configuration. The list is empty, or
+/// contains only warnings, if the configuration is valid.
 pub fn validate(config: &Config, machine: Option<&Machine>) -> Vec<Problem> {
     check(config, machine, &BTreeSet::new())
 }
 
-/// As [`validate`], where `declared` ports count as existing though they could not be read.
+/// Like [`validate`], but ports in `declared` count as existing even if they could not be read.
 pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_memory(config, machine.and_then(|machine| machine.frames), &mut problems);
@@ -52,13 +54,14 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
     problems
 }
 
-/// Packets that a worker processes together at most.
+/// Maximum number of packets that a worker processes in one burst.
 const BURST: u64 = 256;
-/// Frames that the fill ring of an AF_XDP queue has at least, however many queues share the memory; as many again are left to send with.
+/// Minimum number of frames in the fill ring of an AF_XDP queue, for any number of queues that share the
+/// memory. An equal number of frames is reserved for transmission.
 pub const LEAST_FILL: u32 = 64;
 
 fn check_memory(config: &Config, runs: Option<u32>, problems: &mut Vec<Problem>) {
-    // How many queues a foreign device has is known only when it is opened: one is the least.
+    // The number of queues of an existing device is known only when the device is opened. The minimum is one.
     let queues = |options: &XdpOptions| options.queues.count().unwrap_or(1) as u64;
     let options = || config.ports.values().filter_map(|port| port.kind.xdp());
     let queues_of_all: u64 = options().map(queues).sum();
@@ -120,12 +123,12 @@ fn check_steers(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-/// A device is known by its namespace's file and its name.
+/// Key of a kernel device: the file of its namespace, and its name.
 type DeviceKey<'a> = (Option<PathBuf>, &'a DeviceName);
 
 fn check_devices(config: &Config, problems: &mut Vec<Problem>) {
     let file = |namespace: Option<&Namespace>| namespace.map(Namespace::path);
-    // Our own devices first, so that a far end is what is called the duplicate.
+    // The daemon's own devices come first, so that the far end is reported as the duplicate.
     let mut claims: Vec<(DeviceKey<'_>, &PortName, &str)> = Vec::new();
     for (name, port) in &config.ports {
         claims.extend(
@@ -136,7 +139,7 @@ fn check_devices(config: &Config, problems: &mut Vec<Problem>) {
         let PortKind::Veth(veth) = &port.kind else { continue };
         let ours = (file(veth.namespace.as_ref()), &veth.device);
         let far = (file(veth.peer.namespace.as_ref()), &veth.peer.name);
-        // A pair of one is said better by `check_port`.
+        // `check_port` reports a pair whose ends are one device with a better message.
         if ours != far {
             claims.push((far, name, "peer.name"));
         }
@@ -157,7 +160,7 @@ fn check_addresses(config: &Config, problems: &mut Vec<Problem>) {
     for (name, port) in &config.ports {
         let Some((namespace, addresses, key)) = addresses_of(port) else { continue };
         for (index, address) in addresses.iter().enumerate() {
-            // Link-local addresses belong to their interface alone.
+            // Link-local addresses are unique per interface only.
             if matches!(address.address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
                 continue;
             }
@@ -242,7 +245,8 @@ impl Veth {
     }
 }
 
-/// Why a patch port cannot be joined with its peer. A peer that is not there may come.
+/// Returns the reason why a patch port cannot be joined with its peer. A missing peer is not a problem,
+/// because it can be added later.
 fn patch_cause(config: &Config, name: &PortName, peer: &PortName) -> Option<Cause> {
     if peer == name {
         return Some(Cause::PatchToItself);
@@ -259,7 +263,7 @@ fn patch_cause(config: &Config, name: &PortName, peer: &PortName) -> Option<Caus
 fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     let mut causes = Vec::new();
     let single = matches!(port.kind, PortKind::Pcap(_) | PortKind::Ring(_) | PortKind::Null);
-    // Head room, the Ethernet header and two tags.
+    // Frame headroom, the Ethernet header and two VLAN tags.
     let max = config.memory.frame_size.saturating_sub(256 + 14 + 8);
     if let Some(mtu) = port.mtu.map(Mtu::get).filter(|mtu| single && u32::from(*mtu) > max) {
         causes.push(("mtu", Cause::MtuAboveFrame { mtu, max, kind: port.kind.name() }));
@@ -275,7 +279,8 @@ fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     causes
 }
 
-/// Problems among which a missing port gets a guess at its name; with more of them, guesses only cost time.
+/// Number of problems up to which a missing port gets a suggested name. With more problems, suggestions take
+/// too much time.
 const GUESSED: usize = 50;
 
 fn no_such_port(config: &Config, port: &PortName, problems: usize) -> Cause {
@@ -356,7 +361,7 @@ fn check_statics(
     }
 }
 
-/// Two routers in one namespace would follow the same tables of the kernel.
+/// Rejects two routers in one namespace, because both would follow the same kernel routing tables.
 fn check_namespaces(config: &Config, problems: &mut Vec<Problem>) {
     let mut users = BTreeMap::new();
     for (name, router) in &config.routers {
@@ -373,7 +378,7 @@ fn namespace_text(namespace: Option<&Namespace>) -> String {
     namespace.map_or_else(|| "the daemon's namespace".to_owned(), |name| format!("namespace `{name}`"))
 }
 
-/// What has a port.
+/// Bridge or router that a port belongs to.
 #[derive(Clone, Copy)]
 enum Room<'a> {
     Bridge(&'a BridgeName),
@@ -438,7 +443,7 @@ fn check_interfaces<'a>(
     }
 }
 
-/// The port whose device has this name in this namespace.
+/// Returns the port whose device has this name in this namespace.
 fn owner_of<'c>(config: &'c Config, device: &str, namespace: Option<&Namespace>) -> Option<&'c PortName> {
     let place = |namespace: Option<&Namespace>| namespace.map(Namespace::path);
     let is_it = |(other, beside): (&DeviceName, Option<&Namespace>)| {
@@ -447,7 +452,8 @@ fn owner_of<'c>(config: &'c Config, device: &str, namespace: Option<&Namespace>)
     config.ports.iter().find(|(_, port)| port.kind.device().is_some_and(is_it)).map(|(name, _)| name)
 }
 
-/// A port of which the kernel knows nothing has a mirror there that is called like it.
+/// Checks the mirror device of a port that the kernel does not know. The mirror device has the name of the
+/// port.
 fn check_mirror(
     config: &Config,
     port: &PortName,
@@ -462,7 +468,7 @@ fn check_mirror(
     Some(Cause::MirrorTaken { port, kind, other })
 }
 
-/// Each VLAN has a device of its own beside the port's.
+/// Checks the device of each VLAN of a router port. Each VLAN has a device besides the device of the port.
 fn check_vlans(
     config: &Config,
     object: &str,

@@ -1,7 +1,7 @@
-//! The whole configuration as one plain value, and the parts that are not ports, bridges or routers.
+//! The complete configuration as one plain value, and the sections other than ports, bridges and routers.
 //!
-//! A `Config` is always complete: every default is a value in it. It is serialized in the grammar of the file (TOML or
-//! JSON, see docs/config.md) and read back only through the checks of [`mod@crate::load`].
+//! A `Config` is always complete: every default is a value in it. It is serialized in the grammar of the file
+//! (TOML or JSON, see docs/config.md), and deserialized only through the checks of [`mod@crate::load`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,22 +15,22 @@ use crate::{
     Steer, SteerName, Target,
 };
 
-/// Everything that Trivium is told to be.
+/// The complete configuration of a Trivium daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Config {
-    /// The process: its sockets and its state.
+    /// Settings of the process: its sockets and its state.
     pub daemon: Daemon,
-    /// The workers.
+    /// Settings of the workers.
     pub engine: Engine,
-    /// The frame memory.
+    /// Settings of the frame memory.
     pub memory: Memory,
-    /// The OVSDB server that is followed.
+    /// Settings of the OVSDB client.
     #[serde(skip_serializing_if = "Ovsdb::is_default")]
     pub ovsdb: Ovsdb,
     /// Filters by name.
     #[serde(rename = "filter", skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<FilterName, Filter>,
-    /// Steerings by name.
+    /// Steering policies by name.
     #[serde(rename = "steer", skip_serializing_if = "BTreeMap::is_empty")]
     pub steers: BTreeMap<SteerName, Steer>,
     /// Ports by name.
@@ -44,52 +44,54 @@ pub struct Config {
     pub routers: BTreeMap<RouterName, Router>,
 }
 
-/// The process: where it listens and where it keeps state.
+/// Settings of the process: sockets, log and state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Daemon {
-    /// Path of the API's unix socket.
+    /// Path of the API's Unix socket.
     pub api: PathBuf,
-    /// Group that may use the unix socket; ignored where no such group exists.
+    /// Group whose members may use the Unix socket. Ignored if the group does not exist.
     pub group: String,
-    /// What the members of that group may do.
+    /// Access scope of the members of `group`.
     pub group_scope: Scope,
-    /// Directories in which files may lie that the API's clients name.
+    /// Directories that may contain the files which API clients name.
     pub files: Vec<PathBuf>,
-    /// The API over TCP, only ever with TLS and a token.
+    /// Settings of the API over TCP, which always requires TLS and a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
-    /// Directory for objects that the API made and that shall survive a restart, and for OpenFlow rules.
+    /// Directory for API objects that persist across restarts, and for saved OpenFlow flow entries.
     pub state_dir: PathBuf,
-    /// Whether bridges begin with the OpenFlow rules that the last daemon had, also after a kill.
+    /// Whether bridges start with the OpenFlow flow entries of the previous daemon, even if it was killed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub restore: bool,
-    /// Path of the unix socket for `ovs-appctl`; `None`: there is none.
+    /// Path of the Unix socket for `ovs-appctl`. `None`: no socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unixctl: Option<PathBuf>,
-    /// File that tells the process while it runs, for scripts and `ovs-appctl`; `None`: there is none.
+    /// Path of the PID file for scripts and `ovs-appctl`, which exists while the process runs. `None`: no PID
+    /// file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pidfile: Option<PathBuf>,
-    /// File that messages are appended to, in Open vSwitch's format; `None`: there is none.
+    /// Path of the log file, in Open vSwitch's format. `None`: no log file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file: Option<PathBuf>,
-    /// What is logged where: specifications as `ovs-appctl vlog/set` takes them, in their order.
+    /// Log levels, as specifications of `ovs-appctl vlog/set` in the order of their application.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub log_levels: Vec<String>,
 }
 
-/// The API over TCP.
+/// Settings of the API over TCP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Tcp {
     /// Address and port to listen on.
     pub listen: SocketAddr,
-    /// PEM file with the certificate chain.
+    /// Path of the PEM file with the certificate chain.
     pub cert: PathBuf,
-    /// PEM file with the certificate's private key.
+    /// Path of the PEM file with the private key of the certificate.
     pub key: PathBuf,
-    /// File whose first line is a bearer token with the scope `configure`, named `token` in the log.
+    /// Path of a file whose first line is a bearer token with the scope `configure`. The log calls this token
+    /// `token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// Further tokens by their names in the log.
+    /// Further tokens, by their names in the log.
     #[serde(rename = "token", skip_serializing_if = "BTreeMap::is_empty")]
     pub tokens: BTreeMap<String, Token>,
 }
@@ -97,63 +99,64 @@ pub struct Tcp {
 /// A bearer token of the API over TCP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Token {
-    /// File whose first line is the token.
+    /// Path of the file whose first line is the token.
     pub file: PathBuf,
-    /// What its holders may do.
+    /// Access scope of clients that present the token.
     pub scope: Scope,
 }
 
-/// The workers: how many, where, and how they wait.
+/// Settings of the workers: number, cores, and behaviour when idle.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Engine {
-    /// Cores that get one worker each, in the order of the workers' numbers; empty: one worker on the last core.
+    /// Cores that run one worker each, in the order of the worker numbers. Empty: one worker on the last
+    /// core.
     pub workers: Vec<u16>,
-    /// What a worker does when nothing arrives.
+    /// Behaviour of a worker when no packets arrive.
     pub mode: EngineMode,
-    /// How long an adaptive worker polls without traffic before it sleeps, in microseconds.
+    /// Microseconds that an adaptive worker polls without traffic before it sleeps.
     pub spin_us: u32,
 }
 
-/// What a worker does when nothing arrives.
+/// Behaviour of a worker when no packets arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineMode {
-    /// It polls under load and sleeps when idle.
+    /// Polls under load, and sleeps when idle.
     Adaptive,
-    /// It polls always and takes its whole core.
+    /// Always polls, and occupies its core completely.
     Busy,
 }
 
-/// The frame memory that AF_XDP ports share.
+/// Settings of the frame memory that AF_XDP ports share.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Memory {
     /// Number of frames.
     pub frames: u32,
-    /// Bytes of one frame, head room included: 2048 or 4096.
+    /// Bytes of one frame including headroom: 2048 or 4096.
     pub frame_size: u32,
-    /// Whether the memory lies in huge pages.
+    /// Whether the frame memory uses huge pages.
     pub huge_pages: HugePages,
 }
 
-/// Whether the frame memory lies in huge pages.
+/// Whether the frame memory uses huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HugePages {
-    /// In huge pages if there are any, else in normal ones with a warning.
+    /// Uses huge pages if available, and otherwise normal pages with a warning.
     Try,
-    /// In huge pages or not at all.
+    /// Uses huge pages, and fails if there are not enough.
     Require,
-    /// In normal pages.
+    /// Uses normal pages.
     Off,
 }
 
-/// The OVSDB server whose tables are followed.
+/// Settings of the OVSDB client.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ovsdb {
-    /// Where it is; `None`: none is followed.
+    /// Connection method of the OVSDB server to follow. `None`: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<Target>,
-    /// Entries of each of the four rings of a port that it asks for: a power of two, 64..=32768.
+    /// Entries of each of the four rings of a port that OVSDB requests: a power of two, 64..=32768.
     pub ring_size: u32,
 }
 
@@ -194,7 +197,7 @@ impl Default for Engine {
 }
 
 impl Engine {
-    /// Number of workers, at least one.
+    /// Returns the number of workers, which is at least one.
     pub fn worker_count(&self) -> usize {
         self.workers.len().max(1)
     }
@@ -207,7 +210,8 @@ impl Default for Memory {
 }
 
 impl Config {
-    /// What is the process's alone: no filters, steerings, ports, bridges or routers.
+    /// Returns the settings of the process alone, without filters, steering policies, ports, bridges and
+    /// routers.
     pub fn settings(&self) -> Config {
         Config {
             daemon: self.daemon.clone(),
@@ -218,24 +222,25 @@ impl Config {
         }
     }
 
-    /// The bridge that this port belongs to, and how it belongs to it.
+    /// Returns the bridge of a port, and the settings of the membership.
     pub fn bridge_of(&self, port: &str) -> Option<(&BridgeName, &Member)> {
         self.bridges.iter().find_map(|(name, bridge)| Some((name, bridge.ports.get(port)?)))
     }
 
-    /// The router that this port is an interface of, and what it is there.
+    /// Returns the router of a port, and the settings of the interface.
     pub fn router_of(&self, port: &str) -> Option<(&RouterName, &RouterPort)> {
         self.routers.iter().find_map(|(name, router)| Some((name, router.ports.get(port)?)))
     }
 
-    /// The configuration as a file that loads to the same value, defaults written out.
+    /// Returns the configuration as a TOML text that loads to an equal value. Defaults are written out.
     pub fn to_toml(&self) -> String {
-        // Strings, numbers, lists and tables only: nothing in a Config is beyond TOML.
+        // A `Config` contains only strings, numbers, lists and tables, all of which TOML can represent.
         toml::to_string(self).unwrap_or_default()
     }
 }
 
-/// Reads the file's grammar (as JSON, for example) with all its checks; the error lists every problem.
+/// Deserializes the grammar of the configuration file (as JSON, for example) with all its checks. The error
+/// lists every problem.
 impl<'de> Deserialize<'de> for Config {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let tree = serde_json::Value::deserialize(from)?;

@@ -1,9 +1,15 @@
-//! What has to be done to get from one configuration to another, in an order that is always possible.
+//! Computes the operations that change one configuration into another, in an order that is always possible.
 //!
-//! First what goes (entries, members, bridges, interfaces, routers, ports), then filters and steerings that come or change, then ports, bridges with
-//! their members and entries, routers with their interfaces, and at the end filters and steerings that go: a port never names one that is not there.
-//! A port whose change needs its device anew is removed and added, its place in a room with it, and a router whose namespace is another with
-//! its interfaces; every other change is live. Objects that are the same in both never appear.
+//! The order is:
+//!
+//! 1. removals: static entries, members, bridges, router interfaces, routers, ports;
+//! 2. new and changed filters and steering policies;
+//! 3. ports, bridges with their members and static entries, routers with their interfaces;
+//! 4. removal of filters and steering policies, so that a port never names a missing one.
+//!
+//! A port whose change requires a new device is removed and added, together with its membership or interface.
+//! A router whose namespace changes is removed and added with its interfaces. Every other change is made
+//! while the object runs. Objects that are equal in both configurations do not appear.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,240 +21,242 @@ use crate::{
     PortName, Router, RouterName, RouterPort, RouterSettings, StaticKey, Steer, SteerName, WhenDown,
 };
 
-/// How a field's change is made.
+/// Method by which a changed field is applied.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// On the running object.
+    /// Applied to the running object.
     Live,
-    /// By making the object anew.
+    /// Applied by removing and adding the object.
     Recreate,
-    /// By a restart of the daemon.
+    /// Applied by a restart of the daemon.
     Restart,
 }
 
-/// One field that differs.
+/// A field whose value differs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FieldChange {
-    /// Its name in the file, such as `mtu` or `peer.mac`.
+    /// Name of the field in the configuration file, such as `mtu` or `peer.mac`.
     pub field: String,
-    /// What it was; empty: nothing.
+    /// Old value. Empty: the field was absent.
     pub old: String,
-    /// What it becomes; empty: nothing.
+    /// New value. Empty: the field is absent.
     pub new: String,
-    /// How the change is made.
+    /// Method by which the change is applied.
     pub how: How,
 }
 
-/// One step. Names are those of the configuration.
+/// One operation of a plan. Names are those of the configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// A static entry goes.
+    /// Removes a static MAC table entry.
     RemoveStatic {
-        /** Its bridge. */
+        /** Name of the bridge. */
         bridge: BridgeName,
-        /** Its name. */
+        /** Key of the entry. */
         key: StaticKey,
-        /** Its port. */
+        /** Name of the port. */
         port: PortName,
     },
-    /// A port leaves a bridge.
+    /// Removes a port from a bridge.
     RemoveMember {
-        /** The bridge. */
+        /** Name of the bridge. */
         bridge: BridgeName,
-        /** The port. */
+        /** Name of the port. */
         port: PortName,
     },
-    /// A bridge goes; its members and entries are gone already.
+    /// Removes a bridge. Its members and static entries were removed before.
     RemoveBridge {
-        /** Its name. */
+        /** Name of the bridge. */
         name: BridgeName,
     },
-    /// A port goes: it drains first.
+    /// Removes a port after its queues have drained.
     RemovePort {
-        /** Its name. */
+        /** Name of the port. */
         name: PortName,
     },
-    /// A filter comes.
+    /// Adds a filter.
     AddFilter {
-        /// Its name.
+        /// Name of the filter.
         name: FilterName,
-        /// What it is.
+        /// Configuration of the filter.
         filter: Box<Filter>,
     },
-    /// A filter's rules or its block list change while it runs.
+    /// Changes the rules or the block list of a running filter.
     ChangeFilter {
-        /// Its name.
+        /// Name of the filter.
         name: FilterName,
-        /// What it becomes.
+        /// New configuration of the filter.
         filter: Box<Filter>,
-        /// What differs.
+        /// Fields that differ.
         fields: Vec<FieldChange>,
     },
-    /// A filter goes; no port has it any more.
+    /// Removes a filter that no port uses any more.
     RemoveFilter {
-        /** Its name. */
+        /** Name of the filter. */
         name: FilterName,
     },
-    /// A steering comes.
+    /// Adds a steering policy.
     AddSteer {
-        /// Its name.
+        /// Name of the steering policy.
         name: SteerName,
-        /// What it is.
+        /// Configuration of the steering policy.
         steer: Box<Steer>,
     },
-    /// A steering's flows, table or sizes change while it runs.
+    /// Changes the flows, the table or the sizes of a running steering policy.
     ChangeSteer {
-        /// Its name.
+        /// Name of the steering policy.
         name: SteerName,
-        /// What it becomes.
+        /// New configuration of the steering policy.
         steer: Box<Steer>,
-        /// What differs.
+        /// Fields that differ.
         fields: Vec<FieldChange>,
     },
-    /// A steering goes; no port has it any more.
+    /// Removes a steering policy that no port uses any more.
     RemoveSteer {
-        /** Its name. */
+        /** Name of the steering policy. */
         name: SteerName,
     },
-    /// A port comes.
+    /// Adds a port.
     AddPort {
-        /// Its name.
+        /// Name of the port.
         name: PortName,
-        /// What it is.
+        /// Configuration of the port.
         port: Box<Port>,
-        /// Fields for which it was removed just before; empty for a new port.
+        /// Fields whose change required the removal of the port just before. Empty for a new port.
         recreated: Vec<FieldChange>,
     },
-    /// A port changes while it runs.
+    /// Changes a running port.
     ChangePort {
-        /// Its name.
+        /// Name of the port.
         name: PortName,
-        /// What it becomes.
+        /// New configuration of the port.
         port: Box<Port>,
-        /// What differs; all of it live.
+        /// Fields that differ, all of which are applied to the running port.
         fields: Vec<FieldChange>,
     },
-    /// What becomes of a port's hook without the daemon changes, because its membership does.
+    /// Changes the policy of a port's hook for the absence of the daemon, because the membership of the port
+    /// changes.
     ChangeHookPolicy {
-        /** The port. */
+        /** Name of the port. */
         port: PortName,
-        /** The policy from now on. */
+        /** New policy of the hook. */
         policy: HookPolicy,
     },
-    /// A bridge comes, without members.
+    /// Adds a bridge without members.
     AddBridge {
-        /** Its name. */
+        /** Name of the bridge. */
         name: BridgeName,
-        /** Its settings. */
+        /** Settings of the bridge. */
         settings: BridgeSettings,
     },
-    /// A bridge's settings change while it runs.
+    /// Changes the settings of a running bridge.
     ChangeBridge {
-        /// Its name.
+        /// Name of the bridge.
         name: BridgeName,
-        /// What they become.
+        /// New settings of the bridge.
         settings: BridgeSettings,
-        /// What differs.
+        /// Fields that differ.
         fields: Vec<FieldChange>,
     },
-    /// A port joins a bridge.
+    /// Adds a port to a bridge.
     AddMember {
-        /** The bridge. */
+        /** Name of the bridge. */
         bridge: BridgeName,
-        /** The port. */
+        /** Name of the port. */
         port: PortName,
-        /** How. */
+        /** Settings of the member. */
         member: Member,
     },
-    /// How a port belongs to a bridge changes.
+    /// Changes the settings of a member of a bridge.
     ChangeMember {
-        /// The bridge.
+        /// Name of the bridge.
         bridge: BridgeName,
-        /// The port.
+        /// Name of the port.
         port: PortName,
-        /// How it belongs to it from now on.
+        /// New settings of the member.
         member: Member,
-        /// What differs.
+        /// Fields that differ.
         fields: Vec<FieldChange>,
     },
-    /// A static entry comes, or moves to another port.
+    /// Adds a static MAC table entry, or moves it to another port.
     SetStatic {
-        /** Its bridge. */
+        /** Name of the bridge. */
         bridge: BridgeName,
-        /** Its name. */
+        /** Key of the entry. */
         key: StaticKey,
-        /** Its port. */
+        /** Name of the port. */
         port: PortName,
     },
-    /// A port is a router's interface no longer.
+    /// Removes an interface from a router.
     RemoveRouterPort {
-        /** The router. */
+        /** Name of the router. */
         router: RouterName,
-        /** The port. */
+        /** Name of the port. */
         port: PortName,
     },
-    /// A router goes; its interfaces are gone already.
+    /// Removes a router. Its interfaces were removed before.
     RemoveRouter {
-        /** Its name. */
+        /** Name of the router. */
         name: RouterName,
     },
-    /// A router comes, without interfaces.
+    /// Adds a router without interfaces.
     AddRouter {
-        /// Its name.
+        /// Name of the router.
         name: RouterName,
-        /// Its settings.
+        /// Settings of the router.
         settings: RouterSettings,
-        /// Fields for which it was removed just before; empty for a new one.
+        /// Fields whose change required the removal of the router just before. Empty for a new router.
         recreated: Vec<FieldChange>,
     },
-    /// A router's settings change while it runs.
+    /// Changes the settings of a running router.
     ChangeRouter {
-        /// Its name.
+        /// Name of the router.
         name: RouterName,
-        /// What they become.
+        /// New settings of the router.
         settings: RouterSettings,
-        /// What differs.
+        /// Fields that differ.
         fields: Vec<FieldChange>,
     },
-    /// A port becomes a router's interface.
+    /// Adds a port to a router as an interface.
     AddRouterPort {
-        /** The router. */
+        /** Name of the router. */
         router: RouterName,
-        /** The port. */
+        /** Name of the port. */
         port: PortName,
-        /** What it is there. */
+        /** Settings of the interface. */
         settings: RouterPort,
     },
-    /// What a port is as a router's interface changes.
+    /// Changes the settings of a router's interface.
     ChangeRouterPort {
-        /// The router.
+        /// Name of the router.
         router: RouterName,
-        /// The port.
+        /// Name of the port.
         port: PortName,
-        /// What it is there from now on.
+        /// New settings of the interface.
         settings: RouterPort,
-        /// What differs.
+        /// Fields that differ.
         fields: Vec<FieldChange>,
     },
-    /// A setting of `daemon`, `engine` or `memory` differs and waits for a restart.
+    /// Reports a changed setting of `daemon`, `engine`, `memory` or `ovsdb` that takes effect after a
+    /// restart.
     NeedsRestart(FieldChange),
 }
 
-/// Everything to be done, in order.
+/// Operations that change one configuration into another.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// The steps.
+    /// Operations in the order of their application.
     pub operations: Vec<Operation>,
 }
 
 impl Plan {
-    /// Whether nothing differs.
+    /// Returns whether the two configurations are equal.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// The settings that wait for a restart.
+    /// Returns the settings that take effect after a restart.
     pub fn needs_restart(&self) -> impl Iterator<Item = &FieldChange> {
         self.operations.iter().filter_map(|operation| match operation {
             Operation::NeedsRestart(change) => Some(change),
@@ -257,7 +265,7 @@ impl Plan {
     }
 }
 
-/// What leads from `old` to `new`.
+/// Returns the operations that change `old` into `new`.
 pub fn diff(old: &Config, new: &Config) -> Plan {
     let recreated: BTreeMap<&PortName, Vec<FieldChange>> = old
         .ports
@@ -300,8 +308,8 @@ fn removals(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: 
     };
     for (name, bridge) in &old.bridges {
         for (key, port) in &bridge.statics {
-            // An entry that only moves is set anew; nothing is flooded in between. One that pointed to a port that
-            // goes, or leaves the bridge, goes first.
+            // An entry that only moves is set again without removal, so that no frames are flooded in
+            // between. An entry whose port is removed or leaves the bridge is removed first.
             let stays = kept(name, port)
                 .is_some_and(|bridge| bridge.ports.contains_key(port) && bridge.statics.contains_key(key));
             if !stays {
@@ -352,7 +360,7 @@ fn steers(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
     }
 }
 
-/// What differs between two steerings, flow by flow.
+/// Returns the differences between two steering policies, flow by flow.
 fn steer_changes(old: &Steer, new: &Steer) -> Vec<FieldChange> {
     let bare = |steer: &Steer| Steer { flows: Vec::new(), ..steer.clone() };
     let mut changes = fields(&bare(old), &bare(new), |_| How::Live);
@@ -381,7 +389,7 @@ fn steer_changes(old: &Steer, new: &Steer) -> Vec<FieldChange> {
     changes
 }
 
-/// What differs between two filters, rule by rule.
+/// Returns the differences between two filters, rule by rule.
 fn filter_changes(old: &Filter, new: &Filter) -> Vec<FieldChange> {
     let live = |field: String, old: String, new: String| FieldChange { field, old, new, how: How::Live };
     let mut changes = Vec::new();
@@ -547,7 +555,8 @@ fn routers(
     }
 }
 
-/// The settings of a router that differ: in another namespace nothing of what it holds is true.
+/// Returns the settings that differ between two versions of a router. A change of the namespace requires a
+/// new router, because all its state depends on the namespace.
 fn router_changes(old: &Router, new: &Router) -> Vec<FieldChange> {
     fields(&old.settings, &new.settings, |field| match field {
         "namespace" => How::Recreate,
@@ -570,11 +579,11 @@ fn prefixed(prefix: &str, fields: Vec<FieldChange>) -> impl Iterator<Item = Fiel
         .map(move |change| FieldChange { field: format!("{prefix}.{}", change.field), ..change })
 }
 
-/// The fields of a port that differ, and how each is changed.
+/// Returns the fields that differ between two versions of a port, with the method of each change.
 pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
-    // An address that the kernel is to choose again is one of a new device.
+    // If the kernel is to choose the address again, a new device is required.
     let chosen = if fixed_mac(new) { How::Live } else { How::Recreate };
-    // Without a device there is nobody to ask what it was without ours.
+    // Without a device, the MTU before the change is not known.
     let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
         "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" | "steer"
@@ -594,7 +603,7 @@ fn fixed_mac(port: &Port) -> bool {
     }
 }
 
-/// The fields that differ between two values of a type, by their names in the file.
+/// Returns the fields that differ between two values of one type, by their names in the file.
 fn fields<T: Serialize + PartialEq>(old: &T, new: &T, how: impl Fn(&str) -> How) -> Vec<FieldChange> {
     if old == new {
         return Vec::new();

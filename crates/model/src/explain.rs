@@ -1,150 +1,153 @@
-//! What happened to a packet, or would: filters, recorded steps and captured frames.
+//! Explanations of packet processing: packet filters, recorded steps and captured frames.
 //!
-//! The steps are written by a recorder that the real stages call, so they say what was done and not what should be.
+//! A recorder that the real stages call writes the steps. The steps therefore describe the processing that
+//! was done.
 
 use packet::{MacAddr, VlanId};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// Which tier decided a packet.
+/// Tier of the data plane that decided the forwarding of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// The port's hook in the kernel.
+    /// The driver hook of the port, in the kernel.
     Hook,
-    /// A worker's caches.
+    /// The flow caches of a worker.
     Cache,
-    /// The tables.
+    /// The tables, in the slow path.
     Tables,
 }
 
-/// One step of a packet's way.
+/// One step in the processing of a packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Step {
-    /// The stage, as in `show stages`.
+    /// Name of the stage, as in `show stages`.
     pub stage: String,
-    /// What it did, in one sentence.
+    /// Action of the stage, in one sentence.
     pub what: String,
 }
 
-/// A copy of the packet that leaves.
+/// A copy of the packet that is transmitted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Output {
-    /// The port that it leaves by; the device, where the kernel's routes send it to one that is no port.
+    /// Name of the output port. If the kernel's routes select a device that is no port, the name of the
+    /// device.
     pub port: String,
-    /// The frame as it leaves, in hexadecimal digits.
+    /// Frame as transmitted, in hexadecimal digits.
     #[serde(default)]
     pub frame: String,
-    /// The frame in words, such as `vlan 10, 02:..:01 > 02:..:02, IPv4 ...`.
+    /// Summary of the frame, such as `vlan 10, 02:..:01 > 02:..:02, IPv4 ...`.
     #[serde(default)]
     pub summary: String,
 }
 
-/// What would happen to a packet, and why.
+/// Predicted processing of a packet, with the reasons.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Explanation {
-    /// The port that it would come in by.
+    /// Name of the input port.
     pub in_port: String,
-    /// The packet in words.
+    /// Summary of the packet.
     pub packet: String,
-    /// Its way, stage by stage.
+    /// Processing steps of the packet, stage by stage.
     pub steps: Vec<Step>,
-    /// The tier that decides it.
+    /// Tier that decides the forwarding of the packet.
     pub tier: Tier,
-    /// What leaves; empty where it is dropped or given to the kernel.
+    /// Copies of the packet that are transmitted. Empty if the packet is dropped or passed to the kernel.
     pub outputs: Vec<Output>,
-    /// Whether the kernel gets it.
+    /// Whether the packet is passed to the kernel.
     #[serde(default)]
     pub to_kernel: bool,
-    /// The reason's name where it is dropped.
+    /// Name of the drop reason. Absent if the packet is not dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop: Option<String>,
-    /// The outcome in one sentence.
+    /// Outcome in one sentence.
     pub verdict: String,
 }
 
-/// A packet that was watched on its way.
+/// Trace report of one packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TraceEvent {
-    /// Its number among those of the trace, from 1.
+    /// Sequence number of the packet in the trace, starting at 1.
     pub number: u64,
-    /// When it was received, in nanoseconds since 1970.
+    /// Time of reception, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// The worker that carried it.
+    /// Number of the worker that processed the packet.
     pub worker: u16,
-    /// The port that it came in by.
+    /// Name of the input port.
     pub in_port: String,
-    /// The packet in words.
+    /// Summary of the packet.
     pub packet: String,
-    /// Its way, stage by stage.
+    /// Processing steps of the packet, stage by stage.
     pub steps: Vec<Step>,
-    /// The outcome in one sentence.
+    /// Outcome in one sentence.
     pub verdict: String,
 }
 
-/// Which packets are traced; what is absent does not matter.
+/// Filter that selects the packets to trace. A packet must match all fields that are present.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PacketFilter {
-    /// That come in by this port.
+    /// Name of the input port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// From or to this Ethernet address.
+    /// Source or destination Ethernet address.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub mac: Option<MacAddr>,
-    /// In this VLAN.
+    /// VLAN of the packet.
     #[serde(default, with = "text::vlan_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u16>))]
     pub vlan: Option<VlanId>,
-    /// Of this Ethernet type.
+    /// Ethernet type of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ether_type: Option<u16>,
-    /// From or to this IP address.
+    /// Source or destination IP address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub ip: Option<std::net::IpAddr>,
-    /// Of this IP protocol.
+    /// IP protocol number of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u8>,
-    /// From or to this L4 port.
+    /// Source or destination port of the transport protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l4_port: Option<u16>,
-    /// And that match all of this filter (`packet::filter`), such as `ip_src=10.0.0.0/8,tcp`.
+    /// Filter expression (`packet::filter`), such as `ip_src=10.0.0.0/8,tcp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
 }
 
-/// A frame of a capture.
+/// A captured frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CapturedFrame {
-    /// When it was captured, in nanoseconds since 1970.
+    /// Time of capture, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// The port at which it was captured; of a dropped frame the port by which it came in.
+    /// Name of the port at which the frame was captured. For a dropped frame, the input port.
     pub port: String,
-    /// The port that a dropped frame was to leave by, where its output was chosen.
+    /// Name of the output port of a dropped frame, if the output was already chosen.
     pub output: Option<String>,
-    /// Whether it was received there (else sent).
+    /// Whether the frame was received at the port. If not, it was transmitted there.
     pub received: bool,
-    /// Its bytes, perhaps cut.
+    /// Bytes of the frame, possibly truncated.
     pub bytes: Vec<u8>,
-    /// Its whole length.
+    /// Length of the complete frame in bytes.
     pub original_length: u32,
-    /// Frames that were wanted and are missing since the one before it: queues were full.
+    /// Number of matching frames that were lost since the previous captured frame, because queues were full.
     pub missed: u64,
-    /// The reason's name where it was dropped.
+    /// Name of the drop reason. `None` if the frame was not dropped.
     pub drop: Option<String>,
-    /// What the hook's program said of it, where it was captured there.
+    /// Verdict of the hook's program, if the frame was captured in the hook.
     pub verdict: Option<String>,
-    /// The hook's counter that tells why, where the program counted it.
+    /// Name of the hook counter that counted the frame and gives the reason for the verdict, if the program
+    /// counted it.
     pub way: Option<String>,
-    /// The rule of a filter that sampled it, where it is a sample, or that ended its way in the hook.
+    /// Name of the filter rule that sampled the frame, or that decided it in the hook.
     pub rule: Option<String>,
 }

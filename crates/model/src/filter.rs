@@ -1,8 +1,9 @@
-//! Filters: rules by which a port's driver hook (or, where there is none, a worker) drops, passes, counts, samples or limits
-//! packets before anything else sees them.
+//! Configuration of filters. The driver hook of a port, or a worker where there is no hook, applies the rules
+//! of a filter to received packets before any other stage. A rule drops, passes, counts, samples or limits
+//! packets.
 //!
-//! Plain values in the grammar of docs/config.md; the hook's own form of them is made by the daemon. Every list that is
-//! empty matches anything, and a packet must match every list that is not.
+//! The types are plain values in the grammar of docs/config.md. The daemon converts them to the format of the
+//! hook. An empty list matches every packet, and a packet must match every list that is not empty.
 
 use std::path::PathBuf;
 
@@ -11,44 +12,47 @@ use serde::{Serialize, Serializer};
 
 use crate::{Prefix, RuleName, Timestamp};
 
-/// The rules of a filter and the file of its block list. Any number of ports may have the same filter.
+/// A filter: its rules and the file of its block list. Any number of ports may share one filter.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Filter {
-    /// Source prefixes, one per line, that `listed` rules ask for.
+    /// Path of the block list file, with one source prefix per line. Rules with `listed` match sources in
+    /// this list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocklist: Option<PathBuf>,
-    /// What becomes of packets in which the fields that rules ask for cannot be reached, if no rule decides on them.
+    /// Handling of packets in which the fields that rules match cannot be read, if no rule decides on the
+    /// packet.
     #[serde(skip_serializing_if = "Unreadable::is_usual")]
     pub unreadable: Unreadable,
-    /// The rule with the highest priority is asked first, and among equals the one that stands first.
+    /// Rules of the filter. The rule with the highest priority is evaluated first. Rules of equal priority
+    /// are evaluated in the order of the list.
     #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<FilterRule>,
 }
 
-/// What becomes of packets in which the fields that rules ask for cannot be reached, if no rule decides on them.
+/// Handling of packets in which the fields that rules match cannot be read, if no rule decides on the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unreadable {
-    /// They are dropped, where a rule drops or limits by what stands in headers.
+    /// Drops the packets if a rule of the filter drops or limits packets by header fields.
     #[default]
     Drop,
-    /// They pass, so that a sender can evade any such rule.
+    /// Passes the packets. A sender can then evade all such rules.
     Pass,
 }
 
 impl Unreadable {
-    /// In the order of [`Unreadable::ALL`].
+    /// Configuration words, in the order of [`Unreadable::ALL`].
     pub const WORDS: &'static [&'static str] = &["drop", "pass"];
-    /// All of them.
+    /// All values.
     pub const ALL: [Unreadable; 2] = [Unreadable::Drop, Unreadable::Pass];
 
-    /// Whether it is what a file need not say.
+    /// Returns whether the value is the default, which need not be written to a file.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub fn is_usual(&self) -> bool {
         *self == Unreadable::Drop
     }
 
-    /// The word that a file has for it.
+    /// Returns the configuration word of the value.
     pub fn name(self) -> &'static str {
         match self {
             Unreadable::Drop => "drop",
@@ -57,46 +61,47 @@ impl Unreadable {
     }
 }
 
-/// One rule.
+/// A rule of a filter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FilterRule {
-    /// Counters belong to the name: a rule that is replaced by one of the same name keeps them.
+    /// Name of the rule. Counters belong to the name. A rule that replaces a rule of equal name keeps its
+    /// counters.
     pub name: RuleName,
-    /// Higher comes first.
+    /// Priority of the rule. Rules with a higher priority are evaluated first.
     pub priority: u32,
-    /// What it does.
+    /// Action of the rule.
     #[serde(flatten)]
     pub action: FilterAction,
-    /// It counts what it would do, and does nothing.
+    /// Whether the rule only counts the packets that its action would affect, without applying the action.
     pub dry_run: bool,
-    /// From then on it matches nothing.
+    /// Time from which the rule matches no packets. `None`: the rule does not expire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// What it is for.
+    /// Match conditions of the rule.
     #[serde(flatten)]
     pub matches: FilterMatch,
 }
 
-/// What a rule does with a packet that matches.
+/// Action of a rule on a matching packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
 pub enum FilterAction {
-    /// Drops it.
+    /// Drops the packet.
     Drop,
-    /// Lets it through; later rules are not asked.
+    /// Passes the packet. Later rules are not evaluated.
     Pass,
-    /// Counts it; later rules are asked.
+    /// Counts the packet. Later rules are evaluated.
     Count,
-    /// Copies the head of one in so many at random to user space; later rules are asked.
+    /// Copies the head of randomly sampled packets to user space. Later rules are evaluated.
     Sample(Sampling),
-    /// Drops what exceeds a rate; the rest goes on to later rules.
+    /// Drops packets that exceed a rate. Later rules are evaluated for the other packets.
     Limit(RateLimit),
-    /// Asks the clients of a TCP service for a cookie before the service hears of their connections.
+    /// Requires a SYN cookie from the clients of a TCP service before the service receives their connections.
     SynCookie(SynCookie),
 }
 
 impl FilterAction {
-    /// The word that names it in a file.
+    /// Returns the configuration word of the action.
     pub fn name(&self) -> &'static str {
         match self {
             FilterAction::Drop => "drop",
@@ -108,152 +113,156 @@ impl FilterAction {
         }
     }
 
-    /// Whether a driver hook alone can do it.
+    /// Returns whether only a driver hook can perform the action.
     pub fn needs_hook(&self) -> bool {
         matches!(self, FilterAction::Sample(_) | FilterAction::SynCookie(_))
     }
 }
 
-/// How often a packet is sampled.
+/// Sampling rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Sampling {
-    /// One in so many, at least 1.
+    /// Average number of packets per sample, at least 1.
     pub one_in: u32,
 }
 
-/// A token bucket.
+/// Parameters of a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct RateLimit {
-    /// So many packets or bytes ...
+    /// Number of units that are permitted in each period.
     pub rate: u64,
-    /// ... of which ...
+    /// Unit of the rate and the burst.
     pub unit: RateUnit,
-    /// ... in so many seconds.
+    /// Length of the period, in seconds.
     pub per: u32,
-    /// So many at once.
+    /// Size of the bucket: number of units that are permitted at once.
     pub burst: u64,
-    /// A bucket for each source prefix of this length; `None`: one for the rule.
+    /// Prefix lengths of the sources that share a bucket. `None`: one bucket for the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_source: Option<SourceBits>,
 }
 
-/// How clients of a TCP service are asked for a cookie.
+/// Parameters of SYN cookies for a TCP service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct SynCookie {
-    /// Who accepts a connection whose client has brought its cookie.
+    /// Endpoint that accepts a connection after the client has returned its cookie.
     pub scheme: CookieScheme,
-    /// When SYNs are answered.
+    /// Condition under which SYNs are answered.
     pub mode: CookieMode,
-    /// With the mode "auto": so many SYNs a second go on to the service.
+    /// Number of SYNs per second that are passed to the service in the mode "auto".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub above: Option<u32>,
-    /// Time to live of answers.
+    /// Time to live (hop limit) of the answers.
     pub ttl: u8,
-    /// With the scheme "cookie": the longest segment that the service takes; absent: 1460 of IPv4, 1440 of IPv6.
+    /// Largest segment size that the service accepts, for the scheme "cookie". `None`: 1460 bytes for IPv4,
+    /// 1440 bytes for IPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mss: Option<u16>,
-    /// With the scheme "cookie": the window scale of the service's kernel; absent: no window scale, SACK and timestamps.
+    /// Window scale of the kernel of the service, for the scheme "cookie". `None`: no window scale, SACK or
+    /// timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wscale: Option<u8>,
-    /// With the scheme "retry": seconds for which a client's address is not asked again.
+    /// Seconds for which the address of a verified client passes without a cookie, for the scheme "retry".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remember: Option<u32>,
 }
 
-/// Who accepts a connection whose client has brought its cookie.
+/// Endpoint that accepts a connection after the client has returned its cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CookieScheme {
-    /// The service, whoever it is, when the client tries again by itself.
+    /// The service, on any host, when the client repeats its SYN.
     Retry,
-    /// The service's kernel, which is this machine's, from the cookie.
+    /// The kernel of the service, on this machine, which accepts the connection from the cookie.
     Cookie,
 }
 
 impl CookieScheme {
-    /// In the order of [`CookieScheme::ALL`].
+    /// Configuration words, in the order of [`CookieScheme::ALL`].
     pub const WORDS: &'static [&'static str] = &["retry", "cookie"];
-    /// All of them.
+    /// All schemes.
     pub const ALL: [CookieScheme; 2] = [CookieScheme::Retry, CookieScheme::Cookie];
 }
 
-/// When SYNs are answered.
+/// Condition under which SYNs are answered with cookies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CookieMode {
-    /// While more come than go on to the service.
+    /// Answers SYNs while their rate exceeds the rate that is passed to the service.
     Auto,
-    /// Always.
+    /// Answers all SYNs.
     Always,
 }
 
 impl CookieMode {
-    /// In the order of [`CookieMode::ALL`].
+    /// Configuration words, in the order of [`CookieMode::ALL`].
     pub const WORDS: &'static [&'static str] = &["auto", "always"];
-    /// All of them.
+    /// All modes.
     pub const ALL: [CookieMode; 2] = [CookieMode::Auto, CookieMode::Always];
 }
 
-/// What a rate counts.
+/// Unit of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RateUnit {
     /// Packets.
     Packets,
-    /// Bytes of frames, without their check sequence.
+    /// Bytes of frames, without frame check sequences.
     Bytes,
 }
 
-/// Bits of a source address that share a bucket.
+/// Prefix lengths of source addresses that share a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct SourceBits {
-    /// 0 to 32.
+    /// Prefix length for IPv4, 0 to 32.
     pub ipv4: u8,
-    /// 0 to 128.
+    /// Prefix length for IPv6, 0 to 128.
     pub ipv6: u8,
 }
 
-/// What a packet must have.
+/// Match conditions of a rule. A packet must meet all conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FilterMatch {
-    /// What it carries behind up to 16 VLAN tags.
+    /// Protocol families that the frame may carry behind up to 16 VLAN tags.
     #[serde(rename = "family", skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<Family>,
-    /// Whether it is a fragment.
+    /// Fragment states that the packet may have.
     #[serde(rename = "fragment", skip_serializing_if = "Vec::is_empty")]
     pub fragments: Vec<FragmentState>,
-    /// IP protocols; of IPv6 the header behind the extension headers.
+    /// IP protocols that the packet may have. For IPv6, the protocol of the header behind the extension
+    /// headers.
     #[serde(rename = "protocol", skip_serializing_if = "Vec::is_empty")]
     pub protocols: Vec<Protocol>,
-    /// Source prefixes.
+    /// Prefixes that may contain the source address.
     #[serde(rename = "source", skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Prefix>,
-    /// Destination prefixes.
+    /// Prefixes that may contain the destination address.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<Prefix>,
-    /// Source ports.
+    /// Ranges that may contain the source port.
     #[serde(rename = "source_port", skip_serializing_if = "Vec::is_empty")]
     pub source_ports: Vec<Span>,
-    /// Destination ports.
+    /// Ranges that may contain the destination port.
     #[serde(rename = "destination_port", skip_serializing_if = "Vec::is_empty")]
     pub destination_ports: Vec<Span>,
-    /// Bytes of the frame without its check sequence.
+    /// Ranges that may contain the frame length in bytes, without the frame check sequence.
     #[serde(rename = "length", skip_serializing_if = "Vec::is_empty")]
     pub lengths: Vec<Span>,
-    /// The VLAN: the identifier of the outermost tag whose identifier is not 0.
+    /// VLANs that the frame may have. The VLAN of a frame is the identifier of its outermost tag with a
+    /// nonzero identifier.
     #[serde(rename = "vlan", skip_serializing_if = "Vec::is_empty")]
     pub vlans: Vec<VlanMatch>,
-    /// TCP flags.
+    /// TCP flags that the packet must have set or cleared.
     #[serde(skip_serializing_if = "TcpFlags::is_any")]
     pub tcp_flags: TcpFlags,
-    /// Bytes at offsets: all of these.
+    /// Byte patterns, all of which the packet must contain.
     #[serde(rename = "pattern", skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<Pattern>,
-    /// Whether the source must be in the filter's block list.
+    /// Whether the source address must be in the block list of the filter.
     pub listed: bool,
 }
 
-/// What a frame carries behind its tags.
+/// Protocol family of a frame behind its VLAN tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -261,50 +270,51 @@ pub enum Family {
     Ipv4,
     /// IPv6.
     Ipv6,
-    /// Neither, or so many tags that it cannot be reached.
+    /// Another protocol, or too many tags to reach the protocol.
     Other,
-    /// An IP header that is cut short or of another version.
+    /// An IP header that is truncated or of an unknown version.
     Malformed,
 }
 
 impl Family {
-    /// In the order of [`Family::ALL`].
+    /// Configuration words, in the order of [`Family::ALL`].
     pub const WORDS: &'static [&'static str] = &["ipv4", "ipv6", "other", "malformed"];
-    /// All of them.
+    /// All families.
     pub const ALL: [Family; 4] = [Family::Ipv4, Family::Ipv6, Family::Other, Family::Malformed];
 }
 
-/// Whether an IP packet is a fragment.
+/// Fragment state of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentState {
-    /// No fragment, or the only one.
+    /// Not a fragment, or the only fragment.
     Whole,
-    /// The first of several: it has the transport header.
+    /// First of several fragments, which contains the transport header.
     First,
-    /// A later one, without ports.
+    /// Later fragment, which contains no ports.
     Later,
-    /// What the filter's rules ask for cannot be reached, in a packet of any family: tags, options, extension headers or the
-    /// transport header are cut short or too many, or a fragment can overlap the transport header of the first.
+    /// Fields that the rules of the filter match cannot be read. This applies to packets of any family. Tags,
+    /// options, extension headers or the transport header are truncated or too many, or a fragment can
+    /// overlap the transport header of the first fragment.
     Unreadable,
 }
 
 impl FragmentState {
-    /// In the order of [`FragmentState::ALL`].
+    /// Configuration words, in the order of [`FragmentState::ALL`].
     pub const WORDS: &'static [&'static str] = &["whole", "first", "later", "unreadable"];
-    /// All of them.
+    /// All fragment states.
     pub const ALL: [FragmentState; 4] =
         [FragmentState::Whole, FragmentState::First, FragmentState::Later, FragmentState::Unreadable];
 }
 
-/// An IP protocol's number (IANA protocol-numbers); the usual ones are written as words.
+/// An IP protocol number (IANA protocol-numbers). Common protocols are written as words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protocol(pub u8);
 
 impl Protocol {
-    /// TCP.
+    /// Protocol number of TCP.
     pub const TCP: Protocol = Protocol(6);
-    /// The words and their numbers.
+    /// Configuration words of common protocols, with their numbers.
     pub const WORDS: [(&'static str, u8); 10] = [
         ("icmp", 1),
         ("igmp", 2),
@@ -318,7 +328,7 @@ impl Protocol {
         ("udplite", 136),
     ];
 
-    /// Whether its header begins with two ports.
+    /// Returns whether the header of the protocol begins with a source port and a destination port.
     pub fn has_ports(self) -> bool {
         matches!(self.0, 6 | 17 | 33 | 132 | 136)
     }
@@ -333,12 +343,12 @@ impl Serialize for Protocol {
     }
 }
 
-/// Numbers from one to another, both included; written as `7` or `"7-9"`.
+/// An inclusive range of numbers, written as `7` or `"7-9"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// The lowest.
+    /// Lowest number of the range.
     pub first: u16,
-    /// The highest.
+    /// Highest number of the range.
     pub last: u16,
 }
 
@@ -351,12 +361,14 @@ impl Serialize for Span {
     }
 }
 
-/// The VLAN of a frame: the identifier of its outermost tag whose identifier is not 0.
+/// VLAN condition of a rule. The VLAN of a frame is the identifier of its outermost tag with a nonzero
+/// identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VlanMatch {
-    /// No such tag.
+    /// Matches frames without a nonzero VLAN identifier.
     Untagged,
-    /// One of these identifiers, 0 to 4095; 0 is the same as untagged: such tags carry a priority alone.
+    /// Matches frames with a VLAN identifier in this range, 0 to 4095. The value 0 matches untagged frames,
+    /// because a tag with identifier 0 carries only a priority.
     Tagged(Span),
 }
 
@@ -369,20 +381,21 @@ impl Serialize for VlanMatch {
     }
 }
 
-/// TCP flags (RFC 9293, 3.1): `["syn", "!ack"]` are packets with SYN and without ACK.
+/// TCP flag condition (RFC 9293 section 3.1). For example, `["syn", "!ack"]` matches packets with SYN and
+/// without ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpFlags {
-    /// Flags that are looked at; none: the packet need not even be TCP.
+    /// Flags that are compared. If 0, the packet need not be TCP.
     pub mask: u8,
-    /// Those of them that must be set.
+    /// Flags of `mask` that must be set. The other flags of `mask` must be cleared.
     pub value: u8,
 }
 
 impl TcpFlags {
-    /// The flags, from the lowest bit.
+    /// Names of the flags, starting at the lowest bit.
     pub const WORDS: [&'static str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
-    /// Whether no flag is looked at.
+    /// Returns whether no flag is compared.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub fn is_any(&self) -> bool {
         self.mask == 0
@@ -399,21 +412,21 @@ impl Serialize for TcpFlags {
     }
 }
 
-/// Bytes at an offset.
+/// A byte pattern at an offset in a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// Where the offset counts from.
+    /// Position from which the offset is counted.
     pub base: PatternBase,
-    /// Bytes from there.
+    /// Offset of the pattern in bytes, counted from `base`.
     pub offset: u16,
-    /// 1 to 32 bytes.
+    /// Bytes of the pattern, 1 to 32.
     pub bytes: Vec<u8>,
-    /// Bits that are compared, as many bytes; empty: all.
+    /// Mask of the compared bits, with as many bytes as the pattern. Empty: all bits are compared.
     pub mask: Vec<u8>,
 }
 
 impl Pattern {
-    /// Most bytes of one.
+    /// Maximum number of bytes in a pattern.
     pub const LIMIT: usize = 32;
 }
 
@@ -431,30 +444,31 @@ impl Serialize for Pattern {
     }
 }
 
-/// Where an offset counts from.
+/// Position from which the offset of a pattern is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PatternBase {
-    /// The first byte of the destination's Ethernet address.
+    /// First byte of the destination Ethernet address.
     Frame,
-    /// The first byte of the IP header.
+    /// First byte of the IP header.
     Network,
-    /// The first byte behind IP header and extension headers.
+    /// First byte behind the IP header and its extension headers.
     Transport,
-    /// The first byte behind the header of TCP, UDP or UDP-Lite.
+    /// First byte behind the TCP, UDP or UDP-Lite header.
     Payload,
 }
 
 impl PatternBase {
-    /// In the order of [`PatternBase::ALL`].
+    /// Configuration words, in the order of [`PatternBase::ALL`].
     pub const WORDS: &'static [&'static str] = &["frame", "network", "transport", "payload"];
-    /// All of them.
+    /// All positions.
     pub const ALL: [PatternBase; 4] =
         [PatternBase::Frame, PatternBase::Network, PatternBase::Transport, PatternBase::Payload];
 }
 
 impl FilterMatch {
-    /// Why it is not a service of which every segment matches, and what would be one.
+    /// Returns the reason why the conditions do not match all segments of a TCP service, as SYN cookies
+    /// require, and the remedy.
     pub fn no_service(&self) -> Option<(&'static str, &'static str)> {
         if self.protocols.iter().any(|protocol| *protocol != Protocol::TCP) {
             return Some(("cookies are TCP's alone", "leave `protocol` out"));
@@ -472,7 +486,7 @@ impl FilterMatch {
         ))
     }
 
-    /// Why nothing can match, if conditions exclude each other.
+    /// Returns the reason why no packet can match, if conditions exclude each other.
     pub fn contradiction(&self) -> Option<&'static str> {
         let of = |family| self.families.is_empty() || self.families.contains(&family);
         let has = |list: &[Prefix], v6| list.is_empty() || list.iter().any(|p| p.address().is_ipv6() == v6);

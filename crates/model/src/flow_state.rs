@@ -1,236 +1,242 @@
-//! Bridges that go by OpenFlow's rules, as they run: rules, groups, meters, and what is cached of them.
+//! State of bridges with OpenFlow: flow entries, groups, meters, and the flow caches.
 //!
-//! Matches and actions are texts in `ovs-ofctl`'s syntax, cached flows in `ovs-dpctl`'s. Counts of rules and groups are half a second old at
-//! most.
+//! Matches and actions are texts in the syntax of `ovs-ofctl`. Megaflows are texts in the syntax of
+//! `ovs-dpctl`. Counters of flow entries and groups are at most half a second old.
 
 use serde::{Deserialize, Serialize};
 
-/// Which rules, groups, meters or cached flows are asked for.
+/// Query for flow entries, groups, meters or megaflows. Absent criteria match everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowQuery {
-    /// Of this bridge; of all if absent.
+    /// Name of the bridge. `None`: all bridges.
     pub bridge: Option<String>,
-    /// Of this table (rules alone).
+    /// Number of the flow table. Applies to flow entries only.
     pub table: Option<u8>,
-    /// In this worker's cache (cached flows alone).
+    /// Number of the worker whose cache is queried. Applies to megaflows only.
     pub worker: Option<u16>,
-    /// Whose text has this in it (cached flows alone).
+    /// Text that the megaflow must contain. Applies to megaflows only.
     pub text: Option<String>,
-    /// So many at most.
+    /// Maximum number of results.
     pub limit: usize,
-    /// Ports are written as their numbers in the data path (cached flows alone).
+    /// Whether ports are written as datapath port numbers. Applies to megaflows only.
     pub numbers: bool,
 }
 
-/// What is changed of the caching of flows until the decider ends.
+/// Change of flow cache parameters that lasts until the slow path ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowTuning {
-    /// Workers have so many flows at most.
+    /// Sets the maximum number of megaflows of all workers.
     Limit(u32),
-    /// A cached flow stands for all packets of its fate, or only for those that are alike in every field.
+    /// Sets whether cached flows are wildcarded. `false`: each cached flow matches only packets that agree in
+    /// every field.
     Megaflows(bool),
 }
 
-/// A packet whose way through the tables is asked for.
+/// Request to trace a packet through the tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TraceRequest {
-    /// The bridge; `None`: the one of the data path's port that the flow names.
+    /// Name of the bridge. `None`: the bridge of the datapath port that the flow names.
     pub bridge: Option<String>,
-    /// The flow, in the syntax of ovs-fields(7), or of `ovs-dpctl`.
+    /// Flow, in the syntax of ovs-fields(7) or of `ovs-dpctl`.
     pub flow: String,
-    /// The packet.
+    /// Packet to trace.
     pub packet: TracePacket,
-    /// Ports are named, not numbered.
+    /// Whether ports are written as names instead of numbers.
     pub names: bool,
-    /// The reasons of the megaflow's bits are told, too.
+    /// Whether the report contains the reason for each bit of the megaflow mask.
     pub why: bool,
-    /// Actions, in the syntax of ovs-actions(7), that a controller asks for; absent: the tables say.
+    /// Actions of a packet-out, in the syntax of ovs-actions(7). `None`: the flow tables determine the
+    /// actions.
     pub actions: Option<String>,
 }
 
 /// The packet of a [`TraceRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum TracePacket {
-    /// None: the flow is all that is known.
+    /// No packet. Only the flow is known.
     #[default]
     None,
-    /// One that is made of the flow.
+    /// A packet that is generated from the flow.
     Generated,
-    /// This one, in hexadecimal digits.
+    /// A given packet, in hexadecimal digits.
     Digits(String),
 }
 
-/// A rule.
+/// State of an OpenFlow flow entry.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowRuleState {
-    /// Its bridge.
+    /// Name of the bridge.
     pub bridge: String,
-    /// Its table.
+    /// Number of the flow table.
     pub table: u8,
-    /// Its priority.
+    /// Priority of the flow entry.
     pub priority: u16,
-    /// Its cookie.
+    /// Cookie of the flow entry.
     pub cookie: u64,
-    /// What it matches; empty: everything.
+    /// Match of the flow entry. Empty: all packets.
     #[serde(rename = "match")]
     pub matches: String,
-    /// What it does.
+    /// Actions of the flow entry.
     pub actions: String,
-    /// Packets that met it.
+    /// Number of packets that matched the flow entry.
     pub packets: u64,
-    /// Bytes of these.
+    /// Number of bytes in these packets.
     pub bytes: u64,
-    /// Milliseconds since it was added.
+    /// Milliseconds since the flow entry was added.
     pub age_ms: u64,
-    /// Milliseconds since a packet met it, or it was changed.
+    /// Milliseconds since a packet matched the flow entry, or since it was changed.
     pub idle_ms: u64,
-    /// Seconds of silence after which it goes; 0: none.
+    /// Idle timeout in seconds. 0: none.
     pub idle_timeout: u16,
-    /// Seconds of life; 0: for ever.
+    /// Hard timeout in seconds. 0: none.
     pub hard_timeout: u16,
-    /// Rules of less importance go first when the table is full.
+    /// Importance of the flow entry. Less important entries are evicted first when the table is full.
     pub importance: u16,
 }
 
-/// Packets and bytes.
+/// Counts of packets and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowCount {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// A group.
+/// State of an OpenFlow group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupState {
-    /// Its bridge.
+    /// Name of the bridge.
     pub bridge: String,
-    /// Its number.
+    /// Number of the group.
     pub id: u32,
-    /// The group, as `ovs-ofctl dump-groups` writes it.
+    /// Group, in the syntax of `ovs-ofctl dump-groups`.
     pub text: String,
-    /// Packets that went by it.
+    /// Number of packets that the group processed.
     pub packets: u64,
-    /// Bytes of these.
+    /// Number of bytes in these packets.
     pub bytes: u64,
-    /// Milliseconds since it was added.
+    /// Milliseconds since the group was added.
     pub age_ms: u64,
-    /// What went by each of its buckets, in their order.
+    /// Counts of each bucket, in the order of the buckets.
     pub buckets: Vec<FlowCount>,
 }
 
-/// A meter.
+/// State of an OpenFlow meter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MeterState {
-    /// Its bridge.
+    /// Name of the bridge.
     pub bridge: String,
-    /// Its number.
+    /// Number of the meter.
     pub id: u32,
-    /// The meter, as `ovs-ofctl dump-meters` writes it.
+    /// Meter, in the syntax of `ovs-ofctl dump-meters`.
     pub text: String,
-    /// Packets that came to it.
+    /// Number of packets that the meter processed.
     pub packets: u64,
-    /// Bytes of these.
+    /// Number of bytes in these packets.
     pub bytes: u64,
-    /// Milliseconds since it was added.
+    /// Milliseconds since the meter was added.
     pub age_ms: u64,
-    /// What was over the rate of each of its bands, in their order.
+    /// Counts of packets that exceeded the rate of each band, in the order of the bands.
     pub bands: Vec<FlowCount>,
 }
 
-/// A cached flow.
+/// State of a megaflow in a worker's cache.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MegaflowState {
-    /// Its bridge.
+    /// Name of the bridge.
     pub bridge: String,
-    /// The worker that has it.
+    /// Number of the worker that caches the megaflow.
     pub worker: u16,
-    /// The packets that it is about: port and the bits of its mask.
+    /// Input port and masked fields that the megaflow matches.
     pub flow: String,
-    /// What becomes of them.
+    /// Cached actions of the megaflow.
     pub actions: String,
-    /// Packets.
+    /// Number of packets that matched the megaflow.
     pub packets: u64,
-    /// Bytes.
+    /// Number of bytes in these packets.
     pub bytes: u64,
-    /// Milliseconds since the last packet; absent: none has come yet behind the one that made it.
+    /// Milliseconds since the last packet. Absent if no packet followed the packet that installed the
+    /// megaflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_ms: Option<u64>,
-    /// Rules that it stands for, in the order met: `table=0,priority=20,icmp`.
+    /// Flow entries that the megaflow was translated from, in the order of their lookup, such as
+    /// `table=0,priority=20,icmp`.
     pub rules: Vec<String>,
 }
 
-/// One worker's cache of flows.
+/// State of the flow cache of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CacheState {
-    /// The worker.
+    /// Number of the worker.
     pub worker: u16,
-    /// Flows.
+    /// Number of megaflows.
     pub flows: u64,
-    /// Different masks.
+    /// Number of different megaflow masks.
     pub masks: u64,
-    /// Packets that a hint of the exact-match cache answered.
+    /// Number of packets that the exact-match cache answered.
     pub exact_hits: u64,
-    /// Packets that the masks answered.
+    /// Number of packets that the megaflow lookup answered.
     pub masked_hits: u64,
-    /// Packets that no cached flow matches.
+    /// Number of packets that matched no megaflow.
     pub misses: u64,
-    /// Times that a packet was asked against a mask.
+    /// Number of mask lookups, counted once for each packet and mask.
     pub probes: u64,
-    /// Bytes of memory.
+    /// Memory of the cache in bytes.
     pub memory: u64,
 }
 
-/// The decider: who looks packets of unknown flows up.
+/// State of the slow path, which translates packets of unknown flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeciderState {
-    /// Flows that workers have of it.
+    /// Number of megaflows that workers have installed.
     pub flows: u64,
-    /// Flows on average over the last looks.
+    /// Average number of megaflows over the last revalidation rounds.
     #[serde(default)]
     pub mean_flows: u64,
-    /// Flows at most, in any look.
+    /// Largest number of megaflows in any revalidation round.
     #[serde(default)]
     pub most_flows: u64,
-    /// How many it gives out at most now.
+    /// Current maximum number of megaflows.
     pub limit: u64,
-    /// Packets that it has looked up.
+    /// Number of upcalls that were processed.
     pub upcalls: u64,
-    /// Flows that it has followed through changed tables again.
+    /// Number of megaflows that were translated again after a change of the tables.
     pub revalidated: u64,
-    /// Microseconds that the last look at all flows took.
+    /// Duration of the last revalidation of all megaflows, in microseconds.
     pub round_us: u64,
-    /// Flows that were cached with every bit of their packets, since their ports had as many masks as they may.
+    /// Number of megaflows that were installed with an exact match on all fields, because their ports had
+    /// reached the maximum number of masks.
     pub narrowed: u64,
-    /// Flows that said something else than the tables though no rule had changed: a defect, unless it is 0.
+    /// Number of megaflows that disagreed with the tables although no flow entry had changed. A value other
+    /// than 0 indicates a defect.
     pub wrong: u64,
 }
 
-/// Memory that something takes.
+/// Memory of one consumer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemoryState {
-    /// What takes it: `frames`, `flow caches`, `flow records`, `tables of br0`.
+    /// Name of the consumer: `frames`, `flow caches`, `flow records`, `tables of br0`.
     pub consumer: String,
-    /// Bytes, about.
+    /// Approximate number of bytes.
     pub bytes: u64,
 }
 
-/// What is cached of the tables, and what that takes.
+/// State of the flow caches and their memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CachesState {
-    /// The workers' caches; none while no bridge goes by rules.
+    /// Caches of the workers. Empty while no bridge uses OpenFlow.
     pub workers: Vec<CacheState>,
-    /// The decider, while there is one.
+    /// State of the slow path. Absent while no slow path runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decider: Option<DeciderState>,
     /// Memory by consumer.

@@ -1,20 +1,23 @@
-//! What a port's hook does when the daemon is away: derived from the port and from whether it is bridged.
+//! Policy of a port's hook for the absence of the daemon, derived from the port and from its membership of a
+//! bridge.
 //!
-//! Traffic of bridged ports must never leak into the host, so those persist and drop unless told otherwise.
+//! Traffic of bridged ports must never leak into the host. By default, hooks of bridged ports therefore
+//! persist and drop.
 
 use crate::{Config, WhenDown};
 
-/// What becomes of a port's hook and its packets when the daemon goes.
+/// Policy of a port's hook for the absence of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HookPolicy {
-    /// Whether the hook's program outlives the daemon.
+    /// Whether the program of the hook stays attached when the daemon ends.
     pub persist: bool,
-    /// What it then does with packets that it cannot decide.
+    /// Handling of packets that a persistent hook cannot decide.
     pub when_down: WhenDown,
 }
 
 impl Config {
-    /// The policy of this port, defaults resolved; `None` for a port that has no hook or does not exist.
+    /// Returns the hook policy of a port with defaults resolved. `None` if the port has no hook or does not
+    /// exist.
     pub fn hook_policy(&self, port: &str) -> Option<HookPolicy> {
         let xdp = self.ports.get(port)?.kind.xdp()?;
         let bridged = self.bridge_of(port).is_some();

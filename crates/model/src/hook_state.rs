@@ -1,165 +1,167 @@
-//! State of ports' hooks: which program stands on a device, what it is made of, and what it has counted.
+//! State of the hooks of ports: attached program, stages, maps and counters.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A port's hook as it runs.
+/// State of the hook of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookState {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Its device in the kernel.
+    /// Name of the kernel device.
     pub device: String,
-    /// The device's namespace; absent: the daemon's own.
+    /// Namespace of the device. Absent: the daemon's own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The device's number in its namespace.
+    /// Interface index of the device in its namespace.
     pub ifindex: u32,
-    /// The number by which the kernel knows the namespace (its inode); 0 when the namespace has gone.
+    /// Inode number by which the kernel identifies the namespace. 0 if the namespace no longer exists.
     pub netns: u64,
-    /// The device's driver.
+    /// Name of the device driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// What the driver can do with XDP, in the kernel's words; absent where it does not tell.
+    /// XDP features of the driver, in the kernel's terms. Absent if the driver does not report features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<String>>,
-    /// Where the program runs: `native`, `generic` or `offload`.
+    /// Attachment mode of the program: `native`, `generic` or `offload`.
     pub mode: String,
-    /// What was refused before this mode was found, with the driver's reasons.
+    /// Modes that were refused before this mode, with the reasons of the driver.
     #[serde(default)]
     pub fallbacks: Vec<String>,
-    /// Whether it takes frames in several buffers.
+    /// Whether the program accepts frames in several buffers.
     pub multi_buffer: bool,
-    /// Who owns what the port receives: `bridged` or `routed`.
+    /// Function of the port that receives its packets: `bridged` or `routed`.
     pub owner: String,
-    /// The stages that are in the program, in the order in which a frame meets them.
+    /// Stages of the program, in the order of their execution.
     pub stages: Vec<String>,
-    /// The filter that it applies.
+    /// Name of the filter that the hook applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// What says where frames go besides the room.
+    /// Name of the steering policy that the hook applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<String>,
-    /// What becomes of a frame that no socket wants: `pass` or `drop`.
+    /// Handling of frames that no socket accepts: `pass` or `drop`.
     pub when_down: String,
-    /// Where it is pinned; absent: it goes with the daemon.
+    /// BPF file system path where the hook is pinned. Absent if the hook is removed when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<String>,
-    /// The kernel's id of the link that holds it.
+    /// Kernel ID of the BPF link that holds the hook.
     pub link: u32,
-    /// A user's own program in front of it.
+    /// Custom program that runs in front of the hook's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_program: Option<UserProgram>,
-    /// Its program; absent when the device has gone.
+    /// Program of the hook. Absent if the device no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<HookProgram>,
-    /// The maps that the program uses.
+    /// Maps that the program uses.
     #[serde(default)]
     pub maps: Vec<HookMap>,
-    /// Frames by their way out of the program, since the port's maps were made.
+    /// Numbers of frames by the exit of the program, since the maps of the port were created.
     pub counters: BTreeMap<String, u64>,
-    /// What was measured for this answer, if that was asked for: of both programs together where a user's is in front.
+    /// Run-time measurement, if requested. If a custom program is attached, the measurement covers both
+    /// programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<HookRuns>,
 }
 
-/// The program of a hook.
+/// Properties of a BPF program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookProgram {
-    /// The kernel's id.
+    /// Kernel ID of the program.
     pub id: u32,
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Hash of its instructions, as `bpftool` prints it.
+    /// Hash of the instructions, as printed by `bpftool`.
     pub tag: String,
-    /// Instructions that stay after the verifier has removed what is never reached.
+    /// Number of instructions after the verifier removed unreachable ones.
     pub instructions: u32,
-    /// Instructions that the verifier walked: what its budget of a million counts.
+    /// Number of instructions that the verifier processed. Its limit is one million.
     pub verified_instructions: u32,
-    /// Bytes of machine code; 0: it is interpreted.
+    /// Size of the machine code in bytes. 0 if the program is interpreted.
     pub jited_bytes: u32,
-    /// Runs while somebody had the kernel count them.
+    /// Number of runs while run-time statistics of the kernel were enabled.
     pub runs: u64,
-    /// Nanoseconds of these.
+    /// Total duration of these runs in nanoseconds.
     pub run_time_ns: u64,
 }
 
-/// Longest object that a user's program can be in, in bytes.
+/// Maximum size of the object file of a custom program, in bytes.
 pub const OBJECT_LIMIT: usize = 4 << 20;
 
-/// A user's own program in front of a port's: its verdict is final unless it goes on with the port's.
+/// A custom program in front of the program of a port. Its verdict is final unless it calls the program of
+/// the port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UserProgram {
-    /// What the kernel made of it.
+    /// Properties of the program in the kernel.
     pub program: HookProgram,
-    /// Whether it refers to `trivium_next`; if not, no frame reaches the port's own program.
+    /// Whether the custom program refers to `trivium_next`. If not, no frame reaches the program of the port.
     pub goes_on: bool,
-    /// Where its maps are pinned; absent: nowhere, it goes with the daemon.
+    /// BPF file system path where the maps are pinned. Absent if the maps are removed when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<String>,
-    /// The maps that it uses.
+    /// Maps that the custom program uses.
     #[serde(default)]
     pub maps: Vec<HookMap>,
 }
 
-/// What stands in front of a port's program after a change, and what stood there before.
+/// Result of a change of a port's custom program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ProgramChange {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// What stands there now.
+    /// Custom program after the change. Absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<UserProgram>,
-    /// Name of what stood there.
+    /// Name of the custom program before the change. Absent if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
 }
 
-/// A map of a hook's program.
+/// Properties of a BPF map of a hook's program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookMap {
-    /// The kernel's id.
+    /// Kernel ID of the map.
     pub id: u32,
-    /// Its name, up to 15 characters.
+    /// Name of the map, up to 15 characters.
     pub name: String,
-    /// Its type, as `bpftool` names it.
+    /// Type of the map, as named by `bpftool`.
     pub kind: String,
-    /// Elements that it has room for; bytes of a ring buffer.
+    /// Maximum number of elements. For a ring buffer, its size in bytes.
     pub max_entries: u32,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_size: u32,
-    /// Bytes of the kernel's memory, where it tells.
+    /// Kernel memory of the map in bytes. Absent if the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
-/// Runs of a program within a time.
+/// Runs of a program within a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookRuns {
-    /// Nanoseconds that were looked at.
+    /// Length of the period in nanoseconds.
     pub elapsed_ns: u64,
-    /// Runs in that time.
+    /// Number of runs in the period.
     pub runs: u64,
-    /// Nanoseconds that they took.
+    /// Total duration of the runs in nanoseconds.
     pub run_time_ns: u64,
 }
 
 impl HookRuns {
-    /// Runs per second.
+    /// Returns the number of runs per second.
     pub fn per_second(&self) -> u64 {
         scaled(self.runs, 1_000_000_000, self.elapsed_ns)
     }
 
-    /// Mean nanoseconds of a run; `None` without one.
+    /// Returns the mean duration of a run in nanoseconds. `None` if there were no runs.
     pub fn ns_per_run(&self) -> Option<u64> {
         (self.runs > 0).then(|| self.run_time_ns / self.runs)
     }

@@ -1,8 +1,11 @@
-//! Configuration and state as plain values: what the file, the API and the command line all speak.
+//! Configuration and state as plain values, shared by the configuration file, the API and the command line.
 //!
-//! Nothing here touches the machine: no device is opened and no thread is known. One text becomes one checked
-//! [`Config`] or the list of everything that is wrong with it; two configurations become a [`Plan`]; the layers that
-//! the file and the API own become one configuration with an [`Owner`] for each object.
+//! This crate does not touch the machine. It opens no device and knows no thread. It provides:
+//!
+//! - loading: one text becomes one checked [`Config`], or the list of all its problems;
+//! - comparison: two configurations become a [`Plan`];
+//! - ownership: the layers of the file and of the API become one configuration with an [`Owner`] for each
+//!   object.
 //!
 //! ```text
 //!  TOML text / JSON --load--> Config --merge with the other owners' layers--> Config + owners

@@ -1,7 +1,8 @@
-//! Names that a configuration gives or refers to: ports, bridges, routers, kernel devices, network namespaces, addresses.
+//! Names in a configuration: ports, bridges, routers, kernel devices, network namespaces, addresses.
 //!
-//! Every name is checked when it is made, so that the rest may use it as a path part, a label or a netlink attribute.
-//! Device names follow the kernel's `dev_valid_name` (net/core/dev.c): 1..=15 bytes, no `/`, `:` or white space.
+//! Every name is checked when it is created, so that other code can use it as a path component, a label or a
+//! netlink attribute. Device names follow the kernel's `dev_valid_name` (net/core/dev.c): 1..=15 bytes, no
+//! `/`, `:` or white space.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -11,38 +12,38 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// Why a text is not a name.
+/// Reason why a text is not a valid name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
-    /// Nothing between the quotes.
+    /// The name is empty.
     #[error("it is empty")]
     Empty,
-    /// Longer than the kernel or the tables allow.
+    /// The name exceeds the limit of the kernel or of a table.
     #[error("it has {length} bytes, and at most {limit} are possible")]
     TooLong {
-        /// Bytes in the text.
+        /// Length of the text in bytes.
         length: usize,
-        /// Bytes that are possible.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// A character that cannot stand in such a name.
+    /// The name contains a character that is not permitted.
     #[error("it contains {0:?}")]
     Character(char),
-    /// `.` or `..`, which mean directories.
+    /// The name is `.` or `..`, which denote directories.
     #[error("`.` and `..` are directories")]
     Dots,
-    /// A file name where a path from the root is meant.
+    /// The path is relative where an absolute path is required.
     #[error("a path must start with `/`")]
     RelativePath,
 }
 
-/// Longest name of a port, bridge, router, filter or steering, in bytes.
+/// Maximum length of the name of a port, bridge, router, filter or steering policy, in bytes.
 const OBJECT_LIMIT: usize = 32;
-/// Longest name of a rule: the hook keeps 64 bytes with a zero at the end.
+/// Maximum length of the name of a rule, in bytes. The hook keeps 64 bytes including a terminating zero.
 const RULE_LIMIT: usize = 63;
-/// IFNAMSIZ less its terminating zero.
+/// Maximum length of a device name in bytes: IFNAMSIZ without the terminating zero.
 const DEVICE_LIMIT: usize = 15;
-/// NAME_MAX: a namespace's name is a file under /run/netns.
+/// Maximum length of a namespace name in bytes: NAME_MAX, because the name is a file name in /run/netns.
 const NAMESPACE_LIMIT: usize = 255;
 
 fn check(text: &str, limit: usize, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
@@ -68,7 +69,7 @@ macro_rules! name {
         pub struct $name(String);
 
         impl $name {
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -95,7 +96,7 @@ macro_rules! name {
             }
         }
 
-        // Sound for look-ups: equality, order and hash are those of the text.
+        // This impl is valid for lookups, because equality, order and hash are those of the text.
         impl Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -133,11 +134,11 @@ name! {
     FilterName, OBJECT_LIMIT, object_character
 }
 name! {
-    /// The name of a steering: letters, digits, `_`, `-` and `.`, at most 32 bytes.
+    /// The name of a steering policy: letters, digits, `_`, `-` and `.`, at most 32 bytes.
     SteerName, OBJECT_LIMIT, object_character
 }
 name! {
-    /// The name of a filter's rule: letters, digits, `_`, `-` and `.`, at most 63 bytes.
+    /// The name of a filter rule: letters, digits, `_`, `-` and `.`, at most 63 bytes.
     RuleName, RULE_LIMIT, object_character
 }
 name! {
@@ -149,17 +150,17 @@ fn object_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// A network namespace: a name as `ip netns` knows it, or the path of its file.
+/// A network namespace: a name of `ip netns`, or the path of a namespace file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Namespace {
-    /// A file under `/run/netns`.
+    /// Name of a file in `/run/netns`.
     Name(String),
-    /// Any other file, such as `/proc/1234/ns/net`.
+    /// Path of another namespace file, such as `/proc/1234/ns/net`.
     Path(PathBuf),
 }
 
 impl Namespace {
-    /// The file to open for this namespace.
+    /// Returns the path of the namespace file.
     pub fn path(&self) -> PathBuf {
         match self {
             Namespace::Name(name) => Path::new("/run/netns").join(name),
@@ -201,14 +202,15 @@ impl Serialize for Namespace {
 /// An address of an interface with its prefix length, such as `10.0.0.1/24` or `fd00::1/64`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InterfaceAddress {
-    /// The interface's own address.
+    /// Address of the interface itself.
     pub address: IpAddr,
-    /// Bits of the network's prefix: 0..=32, or 0..=128 for IPv6.
+    /// Prefix length in bits: 0..=32 for IPv4, 0..=128 for IPv6.
     pub prefix: u8,
 }
 
 impl InterfaceAddress {
-    /// What the address means in its network if it is not a host's: `Some("network")` or `Some("broadcast")`.
+    /// Returns the meaning of an address that is not a host address: `Some("network")` or
+    /// `Some("broadcast")`.
     pub fn reserved_as(&self) -> Option<&'static str> {
         let (IpAddr::V4(address), 1..=30) = (self.address, self.prefix) else { return None };
         let host_bits = u32::MAX >> self.prefix;

@@ -1,7 +1,9 @@
-//! Who owns what: each owner's objects are a layer, and the layers together are the configuration.
+//! Ownership of objects. The objects of each owner form a layer, and the layers together form the
+//! configuration.
 //!
-//! An object belongs to the layer that made it, and only that layer changes or removes it. So a file that is applied
-//! never removes what the API made, and the API is refused, with the owner's name, where it reaches for the file's.
+//! An object belongs to the layer that created it, and only that layer changes or removes it. An applied file
+//! therefore never removes objects of the API. A request of the API for an object of the file is refused,
+//! with the name of the owner.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +15,7 @@ use crate::{
     RouterName, RouterPort, RouterSettings, RuleName, StaticKey, Steer, SteerName,
 };
 
-/// Who made an object.
+/// Owner of an object: the source that created it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -23,9 +25,9 @@ pub enum Owner {
     File,
     /// A client of the API.
     Api,
-    /// An OVSDB server.
+    /// An OVSDB client connection.
     Ovsdb,
-    /// The kernel, by netlink.
+    /// The kernel, through netlink.
     Netlink,
 }
 
@@ -40,7 +42,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What can have an owner.
+/// Key of an object that has an owner.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ObjectKey {
     /// A filter.
@@ -57,12 +59,12 @@ pub enum ObjectKey {
     Static(BridgeName, StaticKey),
     /// A virtual router without its interfaces.
     Router(RouterName),
-    /// A port as a router's interface.
+    /// A port as an interface of a router.
     RouterPort(RouterName, PortName),
 }
 
-/// As in problems: `filter.edge`, `steer.spread`, `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`,
-/// `router.edge`, `router.edge.port.left`.
+/// Formats the key as problems name the object: `filter.edge`, `steer.spread`, `port.web1`, `bridge.br0`,
+/// `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`, `router.edge`, `router.edge.port.left`.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,31 +80,31 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// One object to be made, replaced or removed.
+/// Creation, replacement or removal of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Makes or replaces a filter.
+    /// Creates or replaces a filter.
     PutFilter(FilterName, Filter),
-    /// Makes or replaces a steering.
+    /// Creates or replaces a steering policy.
     PutSteer(SteerName, Steer),
-    /// Makes or replaces a port.
+    /// Creates or replaces a port.
     PutPort(PortName, Port),
-    /// Makes a bridge or replaces its settings.
+    /// Creates a bridge or replaces its settings.
     PutBridge(BridgeName, BridgeSettings),
-    /// Makes a port a member, or replaces how it is one.
+    /// Adds a port to a bridge, or replaces the settings of the membership.
     PutMember(BridgeName, PortName, Member),
-    /// Makes or replaces a static entry.
+    /// Creates or replaces a static MAC table entry.
     PutStatic(BridgeName, StaticKey, PortName),
-    /// Makes a virtual router or replaces its settings.
+    /// Creates a virtual router or replaces its settings.
     PutRouter(RouterName, RouterSettings),
-    /// Makes a port a router's interface, or replaces what it is there.
+    /// Adds a port to a router as an interface, or replaces the settings of the interface.
     PutRouterPort(RouterName, PortName, RouterPort),
     /// Removes an object.
     Remove(ObjectKey),
 }
 
 impl Change {
-    /// The object that is changed.
+    /// Returns the key of the changed object.
     pub fn object(&self) -> ObjectKey {
         match self {
             Change::PutFilter(filter, _) => ObjectKey::Filter(filter.clone()),
@@ -118,53 +120,53 @@ impl Change {
     }
 }
 
-/// Why the objects of an owner are not taken.
+/// Reason why an owner's objects or changes are refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Another owner's object.
+    /// The object belongs to another owner.
     #[error("{object}: it belongs to {owner}, and {wanted} wants to change it; {}", fix_for(*owner))]
     Owned {
-        /// The object.
+        /// Key of the object.
         object: ObjectKey,
-        /// Whose it is.
+        /// Owner of the object.
         owner: Owner,
-        /// Who wants to change it.
+        /// Owner that requested the change.
         wanted: Owner,
     },
-    /// An object to be removed that does not exist.
+    /// The object to be removed does not exist.
     #[error("{object}: there is no such object; look at the names with `trivium show config`")]
     Unknown {
-        /// The object.
+        /// Key of the object.
         object: ObjectKey,
     },
-    /// A member or static entry whose bridge does not exist.
+    /// The bridge of a member or static entry does not exist.
     #[error("{object}: there is no bridge `{bridge}`; make the bridge first")]
     NoBridge {
-        /// The object.
+        /// Key of the object.
         object: ObjectKey,
-        /// The bridge that it names.
+        /// Name of the missing bridge.
         bridge: BridgeName,
     },
-    /// An interface whose router does not exist.
+    /// The router of an interface does not exist.
     #[error("{object}: there is no router `{router}`; make the router first")]
     NoRouter {
-        /// The object.
+        /// Key of the object.
         object: ObjectKey,
-        /// The router that it names.
+        /// Name of the missing router.
         router: RouterName,
     },
-    /// A rule that its filter does not have.
+    /// The filter does not contain the rule.
     #[error("{object}: there is no rule `{rule}`; look at the names with `trivium show filters`")]
     NoRule {
-        /// The filter.
+        /// Key of the filter.
         object: ObjectKey,
-        /// The rule.
+        /// Name of the missing rule.
         rule: RuleName,
     },
 }
 
 impl Refusal {
-    /// The object that is concerned.
+    /// Returns the key of the refused object.
     pub fn object(&self) -> &ObjectKey {
         match self {
             Refusal::Owned { object, .. }
@@ -175,7 +177,7 @@ impl Refusal {
         }
     }
 
-    /// What is wrong, without the object and the next step.
+    /// Returns the cause, without the object and the remedy.
     pub fn cause(&self) -> String {
         match self {
             Refusal::Owned { owner, wanted, .. } => {
@@ -188,7 +190,7 @@ impl Refusal {
         }
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn fix(&self) -> String {
         match self {
             Refusal::Owned { owner, .. } => fix_for(*owner).to_owned(),
@@ -209,24 +211,24 @@ fn fix_for(owner: Owner) -> &'static str {
     }
 }
 
-/// The objects of one owner.
+/// Objects of one owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fragment {
-    /// Filters.
+    /// Filters by name.
     pub filters: BTreeMap<FilterName, Filter>,
-    /// Steerings.
+    /// Steering policies by name.
     pub steers: BTreeMap<SteerName, Steer>,
-    /// Ports.
+    /// Ports by name.
     pub ports: BTreeMap<PortName, Port>,
-    /// Bridges without members.
+    /// Bridges by name, without members.
     pub bridges: BTreeMap<BridgeName, BridgeSettings>,
-    /// Members of its own and of others' bridges.
+    /// Members of bridges of this owner and of other owners.
     pub members: BTreeMap<(BridgeName, PortName), Member>,
-    /// Static entries of its own and of others' bridges.
+    /// Static entries of bridges of this owner and of other owners.
     pub statics: BTreeMap<(BridgeName, StaticKey), PortName>,
-    /// Virtual routers without interfaces.
+    /// Virtual routers by name, without interfaces.
     pub routers: BTreeMap<RouterName, RouterSettings>,
-    /// Interfaces of its own and of others' routers.
+    /// Interfaces of routers of this owner and of other owners.
     pub router_ports: BTreeMap<(RouterName, PortName), RouterPort>,
 }
 
@@ -254,7 +256,7 @@ impl From<&Config> for Fragment {
 }
 
 impl Fragment {
-    /// Every object's name.
+    /// Returns the keys of all objects.
     pub fn objects(&self) -> impl Iterator<Item = ObjectKey> + '_ {
         let filters = self.filters.keys().cloned().map(ObjectKey::Filter);
         let steers = self.steers.keys().cloned().map(ObjectKey::Steer);
@@ -269,7 +271,7 @@ impl Fragment {
         filters.chain(steers).chain(ports).chain(bridged).chain(routers).chain(router_ports)
     }
 
-    /// Whether it has this object.
+    /// Returns whether the fragment contains an object.
     pub fn contains(&self, object: &ObjectKey) -> bool {
         match object {
             ObjectKey::Filter(filter) => self.filters.contains_key(filter),
@@ -285,7 +287,7 @@ impl Fragment {
         }
     }
 
-    /// Makes one change without asking who may.
+    /// Applies a change without checking ownership.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::PutFilter(filter, value) => drop(self.filters.insert(filter, value)),
@@ -303,7 +305,7 @@ impl Fragment {
             Change::Remove(ObjectKey::Port(port)) => drop(self.ports.remove(&port)),
             Change::Remove(ObjectKey::Bridge(bridge)) => {
                 self.bridges.remove(&bridge);
-                // What this owner put into its bridge goes with it.
+                // Members and static entries of this owner in the bridge are removed with the bridge.
                 self.members.retain(|(of, _), _| *of != bridge);
                 self.statics.retain(|(of, _), _| *of != bridge);
             }
@@ -311,7 +313,7 @@ impl Fragment {
             Change::Remove(ObjectKey::Static(bridge, key)) => drop(self.statics.remove(&(bridge, key))),
             Change::Remove(ObjectKey::Router(router)) => {
                 self.routers.remove(&router);
-                // As with a bridge.
+                // Interfaces of this owner in the router are removed with the router.
                 self.router_ports.retain(|(of, _), _| *of != router);
             }
             Change::Remove(ObjectKey::RouterPort(router, port)) => {
@@ -320,7 +322,7 @@ impl Fragment {
         }
     }
 
-    /// The change that would make this object anew, if it is here.
+    /// Returns the change that would create the object again. `None` if the fragment does not contain it.
     pub fn get(&self, object: &ObjectKey) -> Option<Change> {
         Some(match object {
             ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
@@ -343,35 +345,36 @@ impl Fragment {
     }
 }
 
-/// The whole configuration with each object's owner.
+/// The merged configuration, with the owner of each object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Merged {
-    /// The configuration.
+    /// Configuration merged from all layers.
     pub config: Config,
-    /// The owner of each object.
+    /// Owner of each object.
     pub owners: BTreeMap<ObjectKey, Owner>,
 }
 
-/// All owners' objects, and the process settings, which are the file's.
+/// Objects of all owners, and the process settings, which belong to the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layers {
-    /// Settings of the process; no filters, ports, bridges or routers.
+    /// Settings of the process. Contains no filters, ports, bridges or routers.
     pub base: Config,
     /// Objects by owner.
     pub fragments: BTreeMap<Owner, Fragment>,
 }
 
 impl Layers {
-    /// The owner of an object, if it exists.
+    /// Returns the owner of an object. `None` if the object does not exist.
     pub fn owner_of(&self, object: &ObjectKey) -> Option<Owner> {
         self.fragments.iter().find(|(_, fragment)| fragment.contains(object)).map(|(owner, _)| *owner)
     }
 
-    /// The layers with this configuration as all that `owner` has. The file's also sets the process.
+    /// Returns the layers after the objects of `owner` have been replaced by this configuration. A
+    /// configuration of the file also replaces the process settings.
     ///
     /// # Errors
     ///
-    /// Refused, one by one, are objects that another owner has.
+    /// Returns one refusal for each object that belongs to another owner.
     pub fn replaced(&self, owner: Owner, config: &Config) -> Result<Layers, Vec<Refusal>> {
         let mut layers = self.clone();
         layers.fragments.insert(owner, Fragment::from(config));
@@ -389,12 +392,16 @@ impl Layers {
         if refusals.is_empty() { Ok(layers) } else { Err(refusals) }
     }
 
-    /// The layers with one change by `owner`.
+    /// Returns the layers after one change by `owner`.
     ///
     /// # Errors
     ///
-    /// Refused is a change to an object that another owner has, a removal of what does not exist, a member or
-    /// entry of a bridge that does not exist, and an interface of a router that does not exist.
+    /// Returns a refusal for:
+    ///
+    /// - a change of an object that belongs to another owner;
+    /// - a removal of an object that does not exist;
+    /// - a member or static entry of a bridge that does not exist;
+    /// - an interface of a router that does not exist.
     pub fn changed(&self, owner: Owner, change: Change) -> Result<Layers, Refusal> {
         let object = change.object();
         match (self.owner_of(&object), &change) {
@@ -419,12 +426,13 @@ impl Layers {
         Ok(layers)
     }
 
-    /// All layers as one configuration.
+    /// Merges all layers into one configuration.
     ///
     /// # Errors
     ///
-    /// Refused is what two owners have, and an owner's member or entry whose bridge nobody has (as after a file that
-    /// drops a bridge which an object of the API still uses); routers and interfaces alike.
+    /// Returns a refusal for each object that two owners have, and for each member, static entry or interface
+    /// whose bridge or router does not exist. The latter occurs when a new file omits a bridge that an object
+    /// of the API still uses.
     pub fn merged(&self) -> Result<Merged, Vec<Refusal>> {
         let mut merged = Merged { config: self.base.clone(), ..Merged::default() };
         let mut refusals = Vec::new();

@@ -1,7 +1,7 @@
-//! A plan as people and programs read it: one line for each object, with `+`, `-`, `~` or `!`.
+//! A plan as text, for people and programs: one line for each object, with the sign `+`, `-`, `~` or `!`.
 //!
-//! `!` marks settings that wait for a restart. A port or a router that is made anew is one `~` line; that it left and
-//! joined its room again is part of it.
+//! The sign `!` marks settings that take effect after a restart. A port or a router that is removed and added
+//! again is one `~` line, which includes its memberships.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,11 +14,11 @@ use crate::{BridgeName, FieldChange, ObjectKey, Operation, Plan, PortName, Route
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PlanLine {
-    /// `+` comes, `-` goes, `~` changes, `!` waits for a restart.
+    /// Sign of the operation: `+` adds, `-` removes, `~` changes, `!` takes effect after a restart.
     pub sign: char,
-    /// The object, such as `bridge.br0.port.web1`.
+    /// Path of the object, such as `bridge.br0.port.web1`.
     pub object: String,
-    /// What it is or what differs.
+    /// Properties of a new object, or the differences of a changed one.
     pub detail: String,
 }
 
@@ -26,7 +26,7 @@ pub struct PlanLine {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PlanReport {
-    /// The lines in the order in which they are done.
+    /// Lines of the plan, in the order of the operations.
     pub lines: Vec<PlanLine>,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// The plan as lines.
+    /// Returns the plan as lines.
     pub fn report(&self) -> PlanReport {
         let anew: BTreeSet<&PortName> = self.operations.iter().filter_map(recreated).collect();
         let moved: BTreeSet<&RouterName> = self.operations.iter().filter_map(moved).collect();
@@ -63,7 +63,8 @@ impl Plan {
                 .map(|(_, object, port)| (object, port))
                 .collect::<BTreeSet<_>>()
         };
-        // What goes only to come again with a port or a router that is made anew.
+        // Memberships and entries that are removed only to be added again with a port or a router that is
+        // removed and added.
         let kept: BTreeSet<_> = edges(false).intersection(&edges(true)).cloned().collect();
         let mut lines = Vec::new();
         for operation in &self.operations {
@@ -89,7 +90,8 @@ impl Plan {
     }
 }
 
-/// The membership, static entry or interface that a step adds (true) or removes, with its port.
+/// Returns the membership, static entry or interface that an operation adds (true) or removes (false), with
+/// its port.
 fn edge(operation: &Operation) -> Option<(bool, ObjectKey, &PortName)> {
     let member = |bridge: &BridgeName, port: &PortName| ObjectKey::Member(bridge.clone(), port.clone());
     match operation {

@@ -1,4 +1,4 @@
-//! Ports: what kind each is, and everything that its kind can be told.
+//! Configuration of ports: the kinds of ports, and the settings of each kind.
 
 use std::path::PathBuf;
 
@@ -8,52 +8,54 @@ use serde::Serialize;
 use crate::text;
 use crate::{DeviceName, FilterName, InterfaceAddress, Namespace, PortName, SteerName};
 
-/// A port: memory plus queues of one kind.
+/// A port: queues and memory of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Port {
-    /// Largest packet (L3, in bytes) that it carries; `None`: what its device says, or 1500.
+    /// MTU of the port: maximum size of an L3 packet in bytes. `None`: the MTU of the device, or 1500.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<Mtu>,
-    /// Workers that serve its queues, in turn; empty: all workers.
+    /// Workers that serve the queues in turn. Empty: all workers.
     #[serde(serialize_with = "text::ids::serialize")]
     pub workers: Vec<WorkerId>,
-    /// Whether received packets are spread over all workers by a symmetric hash (software RSS).
+    /// Whether received packets are distributed over all workers by a symmetric hash (software RSS).
     pub spread: bool,
-    /// Whether it carries packets at all (`admin = "up"`).
+    /// Whether the port carries packets (`admin = "up"`).
     #[serde(serialize_with = "up_or_down")]
     pub admin: bool,
-    /// The filter that its hook or, for kinds without a hook, its workers apply to what it receives. None for `null`.
+    /// Filter for received packets. The hook of the port applies it. For kinds without a hook, the workers
+    /// apply it. Ports of kind `null` have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterName>,
-    /// Its kind with what only this kind has.
+    /// Kind of the port, with the settings of this kind.
     #[serde(flatten)]
     pub kind: PortKind,
 }
 
-/// The kinds of ports.
+/// Kind of a port, with the settings of this kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PortKind {
-    /// Any device of the kernel, over AF_XDP.
+    /// A kernel device, accessed through AF_XDP.
     AfXdp(AfXdp),
-    /// A pair of veth devices of our making: our end over AF_XDP, the other for a container or a namespace.
+    /// A pair of veth devices that the daemon creates. The daemon uses its end through AF_XDP. The other end
+    /// is for a container or a namespace.
     Veth(Veth),
     /// A TAP device.
     Tap(Tap),
-    /// A TAP that is the host's own interface in a bridge.
+    /// A TAP device that is the host's own interface in a bridge.
     Internal(Tap),
-    /// Packets from a capture file, or to one.
+    /// Packets read from a capture file, or written to one.
     Pcap(Pcap),
-    /// One end of a wire between two ports of ours.
+    /// One end of a virtual wire between two ports of the daemon.
     Patch(Patch),
     /// A ring in memory.
     Ring(Ring),
-    /// Receives nothing and swallows what is sent.
+    /// Receives no packets, and discards packets that are sent.
     Null,
 }
 
 impl PortKind {
-    /// The word that names the kind in a file.
+    /// Returns the configuration word of the kind.
     pub fn name(&self) -> &'static str {
         match self {
             PortKind::AfXdp(_) => "af_xdp",
@@ -67,7 +69,8 @@ impl PortKind {
         }
     }
 
-    /// Our device in the kernel and its namespace (`None`: ours), for the kinds that have one.
+    /// Returns the daemon's device in the kernel and its namespace, for kinds that have a device. The
+    /// namespace is `None` for the daemon's own.
     pub fn device(&self) -> Option<(&DeviceName, Option<&Namespace>)> {
         match self {
             PortKind::AfXdp(port) => Some((&port.device, port.namespace.as_ref())),
@@ -77,7 +80,7 @@ impl PortKind {
         }
     }
 
-    /// The AF_XDP settings, for the kinds that use it.
+    /// Returns the AF_XDP settings, for kinds that use AF_XDP.
     pub fn xdp(&self) -> Option<&XdpOptions> {
         match self {
             PortKind::AfXdp(port) => Some(&port.xdp),
@@ -87,77 +90,80 @@ impl PortKind {
     }
 }
 
-/// A device of the kernel over AF_XDP.
+/// Settings of a kernel device that is used through AF_XDP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AfXdp {
-    /// The device.
+    /// Name of the device.
     pub device: DeviceName,
-    /// Its namespace; `None`: the daemon's own.
+    /// Namespace of the device. `None`: the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// How AF_XDP is used on it.
+    /// AF_XDP settings of the device.
     #[serde(flatten)]
     pub xdp: XdpOptions,
 }
 
-/// A pair of veth devices that the daemon makes.
+/// Settings of a pair of veth devices that the daemon creates.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Veth {
-    /// Our end.
+    /// Name of the near end, which the daemon uses.
     pub device: DeviceName,
-    /// Namespace of our end; `None`: the daemon's own.
+    /// Namespace of the near end. `None`: the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// The far end.
+    /// Settings of the far end.
     pub peer: Peer,
-    /// How AF_XDP is used on our end.
+    /// AF_XDP settings of the near end.
     #[serde(flatten)]
     pub xdp: XdpOptions,
 }
 
-/// The far end of a veth pair.
+/// Settings of the far end of a veth pair.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Peer {
-    /// Its name.
+    /// Name of the far end.
     pub name: DeviceName,
-    /// The namespace that it is moved into; `None`: the daemon's own.
+    /// Namespace into which the far end is moved. `None`: the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Addresses that it gets.
+    /// Addresses of the far end.
     pub address: Vec<InterfaceAddress>,
-    /// Its Ethernet address; `None`: the kernel chooses.
+    /// Ethernet address of the far end. `None`: the kernel chooses.
     #[serde(serialize_with = "text::mac_option::serialize", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Its MTU; `None`: the port's.
+    /// MTU of the far end. `None`: the MTU of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<Mtu>,
 }
 
-/// How AF_XDP is used on a device.
+/// AF_XDP settings of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct XdpOptions {
-    /// Queues of the device that are served.
+    /// Queues of the device that the daemon serves.
     pub queues: Queues,
-    /// Where the hook's program runs.
+    /// Attachment mode of the hook's program.
     pub mode: XdpMode,
-    /// Whether the driver receives into our memory itself.
+    /// Whether the driver receives directly into the frame memory.
     pub zero_copy: ZeroCopy,
-    /// Entries of each of the four rings: a power of two, 64..=32768.
+    /// Number of entries of each of the four rings: a power of two, 64..=32768.
     pub ring_size: u32,
-    /// SO_BUSY_POLL time in microseconds; 0: off.
+    /// Value of SO_BUSY_POLL in microseconds. 0: off.
     pub busy_poll: u32,
-    /// Whether the hook's program outlives the daemon; `None`: if the port is bridged.
+    /// Whether the hook's program stays attached when the daemon ends. `None`: yes for bridged ports, no for
+    /// other ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persist: Option<bool>,
-    /// What a persistent hook does with packets while the daemon is away; `None`: drop if bridged, else pass.
+    /// Handling of packets by a persistent hook while no daemon runs. `None`: drop for bridged ports, pass
+    /// for other ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_down: Option<WhenDown>,
     /// Whether checksums that a sender left to its device are completed.
     pub complete_checksums: Checksums,
-    /// Whose routes its hook forwards by; `None`: nobody's.
+    /// Routes that the hook forwards by. `None`: the hook does not route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// What says where its packets go besides its room.
+    /// Name of the steering policy, which takes precedence over the function of the port. `None`: no
+    /// steering.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steer: Option<SteerName>,
 }
@@ -179,27 +185,28 @@ impl Default for XdpOptions {
     }
 }
 
-/// Whose routes a port's hook forwards by.
+/// Source of the routes that a port's hook forwards by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Routing {
-    /// The kernel's: what it would forward without further ado leaves in the hook.
+    /// Routes of the kernel. The hook transmits packets that the kernel would forward without further
+    /// processing.
     Kernel,
 }
 
-/// Queues of a device that are served.
+/// Queues of a device that the daemon serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Queues {
-    /// All that the device has.
+    /// All queues of the device.
     All,
-    /// The first so many.
+    /// The first queues of the device, up to this number.
     First(u16),
-    /// These.
+    /// The listed queues.
     List(Vec<QueueId>),
 }
 
 impl Queues {
-    /// How many queues this asks for, where the configuration alone says it.
+    /// Returns the number of queues. `None` if the number depends on the device.
     pub fn count(&self) -> Option<usize> {
         match self {
             Queues::All => None,
@@ -219,37 +226,38 @@ impl Serialize for Queues {
     }
 }
 
-/// Where the hook's program runs.
+/// Attachment mode of the hook's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum XdpMode {
-    /// In the driver if it can, else generic; which one is reported.
+    /// Attaches in the driver if possible, and otherwise in the generic hook. The state of the port reports
+    /// the mode.
     Auto,
-    /// In the driver or not at all.
+    /// Attaches in the driver. Opening the port fails if the driver does not support it.
     Native,
-    /// In the kernel's generic hook.
+    /// Attaches in the kernel's generic hook.
     Generic,
 }
 
-/// Whether the driver receives into our memory itself.
+/// Whether the driver receives directly into the frame memory (zero copy).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ZeroCopy {
-    /// If the driver can; what came of it is reported.
+    /// Uses zero copy if the driver supports it. The state of the port reports the result.
     Auto,
-    /// Or the port is not opened.
+    /// Uses zero copy. Opening the port fails if the driver does not support it.
     Require,
-    /// Never.
+    /// Does not use zero copy.
     Off,
 }
 
-/// What a persistent hook does with packets while the daemon is away.
+/// Handling of packets by a persistent hook while no daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenDown {
-    /// It drops them: nothing leaks into the host.
+    /// Drops the packets, so that no traffic leaks into the host.
     Drop,
-    /// It gives them to the kernel.
+    /// Passes the packets to the kernel.
     Pass,
 }
 
@@ -257,56 +265,57 @@ pub enum WhenDown {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksums {
-    /// Where a checksum equals the bare pseudo-header sum, on devices that are not of our making.
+    /// Completes a checksum that equals the pseudo-header sum alone, on devices that the daemon did not
+    /// create.
     Auto,
-    /// Always looked at.
+    /// Checks and completes checksums on every device.
     On,
-    /// Never.
+    /// Does not complete checksums.
     Off,
 }
 
-/// A TAP device, or the host's own interface in a bridge.
+/// Settings of a TAP device, which may be the host's own interface in a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Tap {
-    /// The device.
+    /// Name of the device.
     pub device: DeviceName,
-    /// Its namespace; `None`: the daemon's own.
+    /// Namespace of the device. `None`: the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Addresses that it gets.
+    /// Addresses of the device.
     pub address: Vec<InterfaceAddress>,
-    /// Its Ethernet address; `None`: the kernel chooses.
+    /// Ethernet address of the device. `None`: the kernel chooses.
     #[serde(serialize_with = "text::mac_option::serialize", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Its queues, 1..=256.
+    /// Number of queues, 1..=256.
     pub queues: u16,
 }
 
-/// Packets from a capture file, or to one; at least one of the two is given.
+/// Settings of a port that reads or writes capture files. At least one of `read` and `write` is set.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Pcap {
-    /// File that is received from.
+    /// Path of the file from which packets are received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<PathBuf>,
-    /// File that transmitted packets are written to.
+    /// Path of the file to which transmitted packets are written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<PathBuf>,
-    /// Whether reading begins anew at the file's end (`loop`).
-    // Without a file to read, `loop` and `timing` must not be written: they would be refused when read back.
+    /// Whether reading restarts at the end of the file (`loop`).
+    // Without a file to read, `loop` and `timing` must not be written, because loading would reject them.
     #[serde(rename = "loop", skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
-    /// When packets are received.
+    /// Timing of received packets.
     #[serde(skip_serializing_if = "PcapTiming::is_default")]
     pub timing: PcapTiming,
 }
 
-/// When a capture file's packets are received.
+/// Timing of packets that are received from a capture file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PcapTiming {
-    /// With the distances that the file's time stamps give.
+    /// Receives the packets at the intervals that the timestamps of the file specify.
     File,
-    /// As fast as they are taken.
+    /// Receives the packets as fast as they are processed.
     FlatOut,
 }
 
@@ -317,38 +326,39 @@ impl PcapTiming {
     }
 }
 
-/// One end of a wire between two ports of ours.
+/// Settings of one end of a virtual wire between two ports of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Patch {
-    /// The other end: a patch port whose peer is this one. While it is not there, the port is down.
+    /// Name of the other end: a patch port whose peer is this port. While the other end does not exist, the
+    /// port is down.
     pub peer: PortName,
 }
 
-/// A ring in memory.
+/// Settings of a ring in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ring {
-    /// Entries: a power of two, 64..=32768.
+    /// Number of entries: a power of two, 64..=32768.
     pub size: u32,
 }
 
-/// Bytes of the largest L3 packet: 68..=9000.
+/// An MTU: size of the largest L3 packet in bytes, 68..=9000.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Mtu(u16);
 
 impl Mtu {
-    /// The smallest that IPv4 allows (RFC 791).
+    /// Minimum MTU of IPv4 (RFC 791).
     pub const MIN: Mtu = Mtu(68);
-    /// The largest that ports carry.
+    /// Maximum MTU of ports.
     pub const MAX: Mtu = Mtu(9000);
-    /// Ethernet's.
+    /// MTU of Ethernet.
     pub const ETHERNET: Mtu = Mtu(1500);
 
-    /// The MTU of so many bytes, if it is within [`Mtu::MIN`] and [`Mtu::MAX`].
+    /// Returns the MTU of this number of bytes. `None` if it is outside of [`Mtu::MIN`] and [`Mtu::MAX`].
     pub const fn new(bytes: u16) -> Option<Mtu> {
         if bytes >= Self::MIN.0 && bytes <= Self::MAX.0 { Some(Mtu(bytes)) } else { None }
     }
 
-    /// Bytes.
+    /// Returns the MTU in bytes.
     pub const fn get(self) -> u16 {
         self.0
     }

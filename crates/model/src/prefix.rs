@@ -1,4 +1,4 @@
-//! Address prefixes (RFC 4632, RFC 4291 2.3) and moments, as files and requests write them.
+//! Address prefixes (RFC 4632, RFC 4291 section 2.3) and timestamps, in the text form of files and requests.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,23 +13,23 @@ pub struct Prefix {
     length: u8,
 }
 
-/// A text that is no prefix.
+/// Error for a text that is not a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is neither an address nor a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
 pub struct PrefixError;
 
-/// A text that is no moment.
+/// Error for a text that is not a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is not a time such as 2030-01-31T23:59:59Z")]
 pub struct TimestampError;
 
 impl Prefix {
-    /// Its first address.
+    /// Returns the first address of the prefix.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Its bits.
+    /// Returns the length of the prefix in bits.
     pub fn length(&self) -> u8 {
         self.length
     }
@@ -38,7 +38,7 @@ impl Prefix {
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// `ADDRESS/LENGTH`, or an address alone.
+    /// Parses `ADDRESS/LENGTH`, or an address alone, whose prefix length is that of a host.
     fn from_str(text: &str) -> Result<Prefix, PrefixError> {
         let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
         let address: IpAddr = address.parse().map_err(|_| PrefixError)?;
@@ -82,15 +82,15 @@ impl<'de> Deserialize<'de> for Prefix {
     }
 }
 
-/// A moment of universal time, in seconds since 1970 (RFC 3339 with `Z`).
+/// A UTC timestamp in seconds since 1970, written in RFC 3339 format with `Z`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Timestamp(pub u64);
 
 const DAY: u64 = 86_400;
 
-/// Days from 1970-01-01 to a day of the Gregorian calendar, from 1970 on.
+/// Returns the number of days from 1970-01-01 to a day of the Gregorian calendar, which must not be earlier.
 fn days(year: u64, month: u64, day: u64) -> u64 {
-    // Years are counted from March, so that a leap day is the last day of one.
+    // Years start in March, so that a leap day is the last day of a year.
     let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
     year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468
 }

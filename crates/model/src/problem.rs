@@ -1,7 +1,7 @@
-//! One thing that is wrong with a configuration: where, at which object, why, and what to do.
+//! A problem of a configuration: position, object, cause and remedy.
 //!
-//! Shown as `file:line:col: object: cause; fix`. Lines and columns count from 1, columns in characters; both are 0
-//! where a problem has no place in a text (an object that came by the API).
+//! A problem is displayed as `file:line:col: object: cause; fix`. Lines and columns count from 1, and columns
+//! count characters. Both are 0 if the problem has no position in a text, as for objects from the API.
 
 use std::fmt;
 
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::Cause;
 
-/// Whether a problem forbids the configuration.
+/// Severity of a problem.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The configuration is refused.
     Error,
-    /// It works, but probably not as meant.
+    /// The configuration is valid, but probably not as intended.
     Warning,
 }
 
-/// One thing that is wrong with a configuration.
+/// A problem of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// Whether it forbids the configuration.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// Name of the text, as the caller gave it; empty where there is none.
+    /// Name of the text, as given by the caller. Empty if there is none.
     pub file: String,
-    /// Line in the text, from 1; 0: none.
+    /// Line number in the text, starting at 1. 0: none.
     pub line: u32,
-    /// Column in the line, from 1, in characters; 0: none.
+    /// Column number in the line in characters, starting at 1. 0: none.
     pub column: u32,
-    /// The object that is concerned, such as `bridge.br0.port.web1.access`.
+    /// Path of the affected object, such as `bridge.br0.port.web1.access`.
     pub object: String,
-    /// What is wrong.
+    /// Cause of the problem.
     pub cause: Cause,
 }
 
 impl Problem {
-    /// An error at an object, as yet without a place in a text.
+    /// Returns an error at an object, without a position in a text.
     pub fn new(object: impl Into<String>, cause: Cause) -> Self {
         Problem {
             severity: Severity::Error,
@@ -50,17 +50,17 @@ impl Problem {
         }
     }
 
-    /// The same as a warning.
+    /// Returns the problem with the severity `Warning`.
     pub fn warning(self) -> Self {
         Problem { severity: Severity::Warning, ..self }
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn fix(&self) -> String {
         self.cause.fix()
     }
 
-    /// The same as texts.
+    /// Returns the problem with its cause and remedy as texts.
     pub fn report(&self) -> ProblemReport {
         ProblemReport {
             severity: self.severity,
@@ -86,26 +86,26 @@ impl Serialize for Problem {
     }
 }
 
-/// A problem as the API sends it: all texts.
+/// A problem as the API sends it, with cause and remedy as texts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ProblemReport {
-    /// Whether it forbids the configuration.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// Name of the text; empty where there is none.
+    /// Name of the text. Empty if there is none.
     #[serde(default)]
     pub file: String,
-    /// Line in the text, from 1; 0: none.
+    /// Line number in the text, starting at 1. 0: none.
     #[serde(default)]
     pub line: u32,
-    /// Column in the line, from 1; 0: none.
+    /// Column number in the line, starting at 1. 0: none.
     #[serde(default)]
     pub column: u32,
-    /// The object that is concerned; empty for the text as a whole.
+    /// Path of the affected object. Empty if the problem affects the whole text.
     pub object: String,
-    /// What is wrong.
+    /// Cause of the problem.
     pub cause: String,
-    /// What to do about it.
+    /// Remedy for the problem.
     pub fix: String,
 }
 

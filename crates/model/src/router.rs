@@ -1,4 +1,4 @@
-//! Virtual routers: their settings and interfaces.
+//! Configuration of virtual routers: settings and interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,60 +10,67 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{AfXdp, Namespace, PortKind, PortName, Veth, VlanSet};
 
-/// A virtual router: the routing state of one network namespace, and the ports that packets are routed between.
+/// A virtual router: the routing state of one network namespace, and the ports between which it routes
+/// packets.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Router {
-    /// What holds for all its interfaces.
+    /// Settings that apply to all interfaces.
     #[serde(flatten)]
     pub settings: RouterSettings,
-    /// Its interfaces by port.
+    /// Interfaces of the router, by port.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, RouterPort>,
 }
 
-/// What holds for all interfaces of a router.
+/// Settings that apply to all interfaces of a router.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterSettings {
-    /// The namespace whose devices, addresses, routes, neighbours and rules are its own; `None`: the daemon's.
+    /// Namespace whose devices, addresses, routes, neighbours and rules the router uses. `None`: the daemon's
+    /// own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Routes of both families together at most.
+    /// Maximum number of IPv4 and IPv6 routes together.
     pub routes: u32,
-    /// Neighbours of both families together at most.
+    /// Maximum number of IPv4 and IPv6 neighbours together.
     pub neighbours: u32,
-    /// Packets per second at most that workers give to the kernel of each class that has no limit of its own.
+    /// Maximum rate at which workers punt packets of each class to the kernel, in packets per second. Classes
+    /// with a limit in `punt_limits` use that limit.
     pub punts: u32,
-    /// Classes with limits of their own.
+    /// Punt limits of individual classes.
     #[serde(skip_serializing_if = "PuntLimits::is_empty")]
     pub punt_limits: PuntLimits,
-    /// Where FRR's zebra connects in the namespace, to say by FPM what its routes are; `None`: they are the kernel's as everybody else's.
+    /// Address in the namespace on which the daemon accepts FPM connections of FRR's zebra. `None`: the
+    /// router learns all routes from the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fpm: Option<SocketAddr>,
-    /// Whether `fpm` may be an address that other machines reach. FPM has no authentication.
+    /// Whether `fpm` may be an address that other machines can reach. FPM has no authentication.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fpm_remote: bool,
-    /// Users of this machine, by name or number, whose processes may connect there.
+    /// Local users, by name or number, whose processes may connect to `fpm`.
     pub fpm_users: Vec<String>,
-    /// Seconds without a message after which zebra has announced all that it has.
+    /// Seconds without an FPM message after which zebra's initial announcement of its routes is considered
+    /// complete.
     pub fpm_settle: u32,
-    /// Whether packets between its ports are answered in the driver hook where all is known.
+    /// Whether the driver hook forwards packets between ports of the router, if all required state is known.
     pub hook: bool,
 }
 
 impl RouterSettings {
-    /// Most routes that a router can be told to hold.
+    /// Upper bound of `routes`.
     pub const ROUTES_MAX: u32 = 16_000_000;
-    /// Most neighbours that a router can be told to hold.
+    /// Upper bound of `neighbours`.
     pub const NEIGHBOURS_MAX: u32 = 1_000_000;
-    /// Most packets per second of a class that can be let through to the kernel.
+    /// Upper bound of a punt limit, in packets per second.
     pub const PUNTS_MAX: u32 = 10_000_000;
-    /// Most seconds that a replay of FPM may pause.
+    /// Upper bound of `fpm_settle`, in seconds.
     pub const FPM_SETTLE_MAX: u32 = 3_600;
 
-    /// ICMP errors per second at most that workers make, unless told otherwise: as many as Linux makes (`icmp_msgs_per_sec`).
+    /// Default maximum rate of ICMP errors that workers generate, per second. The default of Linux is equal
+    /// (`icmp_msgs_per_sec`).
     pub const ERRORS: u32 = 1_000;
 
-    /// Packets per second at most of a class: that workers give to the kernel, or whose senders they tell themselves.
+    /// Returns the maximum rate of a class in packets per second. For ICMP errors, this is the rate that
+    /// workers generate. For other classes, it is the rate that workers punt to the kernel.
     #[must_use]
     pub fn punts_of(&self, class: PuntClass) -> u32 {
         let default = if class == PuntClass::Errors { RouterSettings::ERRORS } else { self.punts };
@@ -71,12 +78,12 @@ impl RouterSettings {
     }
 }
 
-/// Packets per second at most that workers give to the kernel, by class.
+/// Maximum rates at which workers punt packets to the kernel, by class, in packets per second.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PuntLimits(pub BTreeMap<PuntClass, u32>);
 
 impl PuntLimits {
-    /// Whether no class has a limit of its own.
+    /// Returns whether no class has a limit of its own.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -105,31 +112,36 @@ impl Default for RouterSettings {
     }
 }
 
-/// What a port is as a router's interface; its addresses and its MTU are the kernel's.
+/// Settings of a port as an interface of a router. The kernel determines its addresses and its MTU.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterPort {
-    /// What becomes of packets that no route is for.
+    /// Handling of packets without a matching route.
     pub miss: Miss,
-    /// VLANs of the port that are interfaces of their own, each with a device `DEVICE.VLAN` in the router's namespace.
+    /// VLANs of the port that are separate interfaces. Each has a device `DEVICE.VLAN` in the namespace of
+    /// the router.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub vlans: VlanSet,
-    /// Pairs of tags, a customer's VLAN behind a provider's, that are interfaces of their own, each with a device `DEVICE.OUTER.INNER`.
+    /// Double-tagged VLANs (customer VLAN inside a provider VLAN) that are separate interfaces. Each has a
+    /// device `DEVICE.OUTER.INNER`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub qinq: BTreeSet<QinQ>,
-    /// The kind of the outer tags of those.
+    /// Type of the outer tags in `qinq`.
     #[serde(skip_serializing_if = "OuterTag::is_default")]
     pub qinq_outer: OuterTag,
-    /// What it asks of the sources of packets that are to be routed; of those of its VLANs, too.
+    /// Reverse path check for the sources of packets that the interface and its VLANs receive for routing.
     #[serde(skip_serializing_if = "Rpf::is_off")]
     pub rpf: Rpf,
-    /// Whether packets to VRRP's Ethernet addresses of their family are for it, too; for its VLANs as well.
+    /// Whether the interface and its VLANs accept packets to the VRRP Ethernet addresses of the packet's
+    /// address family.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub vrrp: bool,
-    /// DHCP servers that get the requests of its clients, and of those in its VLANs: IPv4 servers those for DHCP, IPv6 servers those for
-    /// DHCPv6. None: requests are not relayed.
+    /// Addresses of the DHCP servers to which requests of clients on the interface and on its VLANs are
+    /// relayed. DHCP requests are sent to the IPv4 servers, and DHCPv6 requests to the IPv6 servers. Empty:
+    /// requests are not relayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dhcp_relay: Vec<IpAddr>,
-    /// Whether messages that other DHCP relay agents have passed on (with a `giaddr`, or in an envelope) are relayed, too.
+    /// Whether messages from other DHCP relay agents (with a `giaddr`, or in a DHCPv6 Relay-forward message)
+    /// are relayed.
     #[serde(skip_serializing_if = "is_true")]
     pub dhcp_relay_agents: bool,
 }
@@ -155,8 +167,9 @@ fn is_true(flag: &bool) -> bool {
 }
 
 impl RouterPort {
-    /// The device in the router's namespace that stands for a port of this kind: its own, or where the kernel knows nothing of the port one of
-    /// ours that is called like it.
+    /// Returns the device that represents a port of this kind in the namespace of the router. This is the
+    /// port's own device. If the kernel does not know the port, it is a mirror device with the name of the
+    /// port.
     pub fn device<'a>(port: &'a PortName, kind: &'a PortKind) -> &'a str {
         match kind {
             PortKind::AfXdp(AfXdp { device, .. }) | PortKind::Veth(Veth { device, .. }) => device.as_str(),
@@ -164,23 +177,24 @@ impl RouterPort {
         }
     }
 
-    /// Whether the device that stands for a port of this kind is a mirror of our making.
+    /// Returns whether the device that represents a port of this kind is a mirror device that the daemon
+    /// creates.
     pub fn is_mirrored(kind: &PortKind) -> bool {
         !matches!(kind, PortKind::AfXdp(_) | PortKind::Veth(_))
     }
 
-    /// Most servers that an interface's DHCP requests go to.
+    /// Maximum number of DHCP servers of an interface.
     pub const DHCP_SERVERS_MAX: usize = 8;
 
-    /// Most VLANs of a router that are interfaces: each has a device of the kernel's and a queue.
+    /// Maximum number of VLAN interfaces of a router. Each requires a kernel device and a queue.
     pub const VLANS_MAX: usize = 256;
 
-    /// The device of a VLAN of a port whose own device is `device`.
+    /// Returns the name of the device of a VLAN, for a port whose own device is `device`.
     pub fn vlan_device(device: &str, tags: VlanTags) -> String {
         format!("{device}.{tags}")
     }
 
-    /// The tags of its VLANs, those with two behind those with one.
+    /// Returns the tags of the VLAN interfaces. Double tags follow single tags.
     pub fn tags(&self) -> impl Iterator<Item = VlanTags> + '_ {
         let service = self.qinq_outer == OuterTag::Service;
         let two = move |pair: &QinQ| VlanTags { outer: pair.outer, inner: Some(pair.inner), service };
@@ -188,12 +202,12 @@ impl RouterPort {
     }
 }
 
-/// Two tags: a customer's VLAN behind a provider's.
+/// A double-tagged VLAN: a customer VLAN inside a provider VLAN.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct QinQ {
-    /// The provider's.
+    /// Identifier of the provider VLAN.
     pub outer: VlanId,
-    /// The customer's.
+    /// Identifier of the customer VLAN.
     pub inner: VlanId,
 }
 
@@ -219,54 +233,54 @@ impl Serialize for QinQ {
     }
 }
 
-/// The kind of an outer tag.
+/// Type of an outer VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub enum OuterTag {
     /// A service tag (IEEE 802.1ad, EtherType 0x88a8).
     #[default]
     #[serde(rename = "802.1ad")]
     Service,
-    /// As inner ones (IEEE 802.1Q, EtherType 0x8100).
+    /// A customer tag, like inner tags (IEEE 802.1Q, EtherType 0x8100).
     #[serde(rename = "802.1q")]
     Customer,
 }
 
 impl OuterTag {
-    /// Whether it is a service tag.
+    /// Returns whether the outer tag is a service tag, which is the default.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
     pub fn is_default(&self) -> bool {
         *self == OuterTag::Service
     }
 }
 
-/// What becomes of packets that came in by an interface and that no route is for.
+/// Handling of packets that arrive at an interface and match no route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Miss {
-    /// They are dropped, and their sender is told by ICMP (rate-limited).
+    /// Drops the packets, and sends rate-limited ICMP errors to their senders.
     #[default]
     Unreachable,
-    /// They go to the kernel, whatever it makes of them.
+    /// Punts the packets to the kernel.
     Punt,
 }
 
-/// Unicast reverse path forwarding (RFC 3704): what is asked of the sources of packets that come in by an interface.
+/// Unicast reverse path forwarding mode of an interface (RFC 3704).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rpf {
-    /// Nothing.
+    /// Does not check sources.
     #[default]
     Off,
-    /// A route leads to them by that interface, as one of several ways at least.
+    /// Requires a route to the source of which at least one next hop uses the receiving interface.
     Strict,
-    /// A route leads to them, by whatever interface.
+    /// Requires a route to the source through any interface.
     Loose,
 }
 
 impl Rpf {
-    /// Whether nothing is asked.
+    /// Returns whether sources are not checked.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
     pub fn is_off(&self) -> bool {
         *self == Rpf::Off

@@ -1,6 +1,7 @@
-//! State of virtual routers: what their tables hold, how closely they follow the kernel, and why a packet goes where it goes.
+//! State of virtual routers: contents of their tables, synchronization with the kernel, and explanations of
+//! route lookups.
 //!
-//! As in [`crate::PortState`] the API sends these values as they are here, and counters only grow.
+//! The API sends these values in this form, and counters only increase, as in [`crate::PortState`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,106 +12,108 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use crate::{Miss, Owner, Prefix, text};
 
-/// A virtual router as it runs.
+/// State of a virtual router.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RouterState {
-    /// Its name.
+    /// Name of the router.
     pub name: String,
-    /// Whose object it is.
+    /// Owner of the router.
     pub owner: Owner,
-    /// Its namespace; absent: the daemon's own.
+    /// Namespace of the router. Absent: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// IPv4 routes of all tables.
+    /// Number of IPv4 routes in all tables.
     pub routes4: u64,
-    /// IPv6 routes of all tables.
+    /// Number of IPv6 routes in all tables.
     pub routes6: u64,
-    /// Routes of both families that there is room for.
+    /// Maximum number of routes of both families together.
     pub routes_limit: u32,
-    /// Neighbours of both families.
+    /// Number of neighbours of both families together.
     pub neighbours: u64,
-    /// Neighbours that there is room for.
+    /// Maximum number of neighbours.
     pub neighbours_limit: u32,
-    /// Tables that hold routes.
+    /// Number of tables with routes.
     pub tables: u32,
-    /// Policy rules.
+    /// Number of policy rules.
     pub rules: u32,
-    /// Whether everything is known that the kernel has told so far.
+    /// Whether all kernel notifications received so far have been applied.
     pub in_step: bool,
-    /// The kernel's messages that were applied.
+    /// Number of kernel notifications that were applied.
     pub events: u64,
-    /// Times that the kernel had more to tell than there was room for; everything was read anew then.
+    /// Number of overruns of the netlink receive buffer. After an overrun, all state is read again.
     pub overruns: u64,
-    /// Times that everything was read: at first, and after each overrun.
+    /// Number of times that all state was read: at the start, and after each overrun.
     pub resyncs: u64,
-    /// Milliseconds that the last of these took.
+    /// Duration of the last complete read, in milliseconds.
     pub resync_ms: u64,
-    /// Objects that had drifted from the kernel's, and were repaired.
+    /// Number of objects that differed from the kernel's and were repaired.
     pub drifted: u64,
-    /// Routes that found no room.
+    /// Number of routes that were refused because a table was full.
     pub refused: u64,
-    /// Sessions by which FRR says its routes; absent where the kernel does.
+    /// State of the FPM server. Absent if the router does not use FPM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fpm: Option<FpmState>,
-    /// Packets that workers gave to the kernel, by class.
+    /// Counters of packets that workers punted to the kernel, by class.
     #[serde(default)]
     pub punts: Vec<PuntState>,
-    /// Its interfaces.
+    /// Interfaces of the router.
     #[serde(default)]
     pub interfaces: Vec<InterfaceState>,
-    /// What is wrong with it now (its namespace is gone, ...), if anything.
+    /// Current trouble of the router, such as a missing namespace. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// How FRR's routes come by FPM.
+/// State of a router's FPM server.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FpmState {
-    /// Where zebra is waited for.
+    /// Address on which connections of zebra are accepted.
     pub listen: String,
-    /// How it stands.
+    /// Phase of the session.
     pub state: FpmPhase,
-    /// Who is connected.
+    /// Address of the connected peer. Absent if there is no connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Seconds since it has connected.
+    /// Seconds since the peer connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Routes that sessions have announced, those of the last one included that were not announced again so far.
+    /// Number of routes announced by sessions. Includes routes of the previous session that the current
+    /// session has not announced again yet.
     pub routes: u64,
-    /// Sessions so far.
+    /// Number of sessions so far.
     pub sessions: u64,
-    /// Their messages.
+    /// Number of messages in all sessions.
     pub messages: u64,
-    /// Messages about what is not followed, and routes that the kernel tells.
+    /// Number of ignored messages: messages about objects that are not followed, and routes that the kernel
+    /// reports as well.
     pub left: u64,
-    /// Announcements that found no room, or led to a next hop that nobody has announced.
+    /// Number of refused announcements: a table was full, or the announced next hop is unknown.
     pub refused: u64,
-    /// Routes that were not announced again in a whole replay, and went.
+    /// Number of routes that were removed because a complete replay did not announce them again.
     pub swept: u64,
-    /// Answers that were sent: a route is in the tables, or found no room.
+    /// Number of answers to zebra that report whether a route was installed.
     pub answers: u64,
-    /// Why the last session has ended.
+    /// Reason for the end of the last session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// Why zebra cannot connect, if so.
+    /// Reason why zebra cannot connect. Absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// How a session of FPM stands.
+/// Phase of an FPM session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FpmPhase {
-    /// Nobody is connected.
+    /// No peer is connected.
     #[default]
     Waiting,
-    /// It has not announced everything yet, as far as can be told.
+    /// A peer is connected, and its replay of routes has probably not ended.
     Replaying,
-    /// It has: what it did not announce is gone.
+    /// A peer is connected, and its replay has ended. Routes that were not announced have been removed.
     Connected,
 }
 
@@ -124,100 +127,102 @@ impl fmt::Display for FpmPhase {
     }
 }
 
-/// Packets of one class that are the kernel's.
+/// Punt counters of one packet class.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PuntState {
-    /// The class, such as `own` or `arp`.
+    /// Name of the class, such as `own` or `arp`.
     pub class: String,
-    /// Packets per second at most.
+    /// Maximum rate in packets per second.
     pub limit: u32,
-    /// Packets that workers gave to the kernel.
+    /// Number of packets that workers punted to the kernel.
     pub packets: u64,
-    /// Packets over the class's rate, which were dropped.
+    /// Number of packets that exceeded the rate of the class and were dropped.
     pub refused: u64,
 }
 
-/// A router's interface as it runs.
+/// State of a router's interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct InterfaceState {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Whose object the interface is.
+    /// Owner of the interface.
     pub owner: Owner,
-    /// The VLAN of the port that it is; absent: what comes without a tag.
+    /// VLAN of the interface. Absent: the interface receives untagged packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// The customer's VLAN behind that one, where there are two tags.
+    /// Inner VLAN of a double-tagged interface. Absent if there is one tag or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner_vlan: Option<u16>,
-    /// Its device in the router's namespace.
+    /// Name of the device in the namespace of the router.
     pub device: String,
-    /// The device's number there; 0 while there is none.
+    /// Interface index of the device. 0 if the device does not exist.
     pub index: u32,
-    /// The device's Ethernet address.
+    /// Ethernet address of the device.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub mac: Option<MacAddr>,
-    /// Bytes of the largest L3 packet.
+    /// MTU of the device: maximum size of an L3 packet in bytes.
     pub mtu: u32,
-    /// Whether it is up and has a carrier.
+    /// Whether the device is up and has a carrier.
     pub up: bool,
-    /// The kernel's addresses on the device, with their prefix lengths.
+    /// Kernel addresses of the device, with prefix lengths.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// What becomes of packets that no route is for.
+    /// Handling of packets that match no route.
     pub miss: Miss,
-    /// What its DHCP relay has done; absent where it has none.
+    /// State of the DHCP relay. Absent if the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_relay: Option<DhcpRelayState>,
-    /// What its DHCPv6 relay has done; absent where it has none.
+    /// State of the DHCPv6 relay. Absent if the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp6_relay: Option<DhcpRelayState>,
 }
 
-/// What the DHCP or DHCPv6 relay of an interface has done, in messages.
+/// State of the DHCP or DHCPv6 relay of an interface. Counters count messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DhcpRelayState {
-    /// Whether it listens: the device is there and has an address of that family (IPv6: not of the link alone).
+    /// Whether the relay listens. It requires the device and an address of the family, which for IPv6 must
+    /// not be link-local.
     pub listens: bool,
-    /// Requests of clients that went to the servers, each counted once.
+    /// Number of client requests that were relayed to the servers. Each request counts once.
     pub requests: u64,
-    /// Replies of servers that went to clients.
+    /// Number of server replies that were relayed to clients.
     pub replies: u64,
-    /// Dropped: no message for a relay, not for Ethernet (DHCP), or cut short.
+    /// Number of dropped messages that are truncated, not for a relay, or (DHCP) not for Ethernet.
     pub malformed: u64,
-    /// Dropped: passed on by 16 relays already (DHCPv6: 8), or by this one.
+    /// Number of dropped messages that passed this relay before, or that passed 16 relays (DHCPv6: 8).
     pub looping: u64,
-    /// Dropped: replies of others than the interface's servers, and requests of others than clients on the link and relays.
+    /// Number of dropped messages from unexpected senders: replies that are not from the configured servers,
+    /// and requests that are neither from on-link clients nor from relays.
     pub strangers: u64,
-    /// Dropped: more than the relay takes in a second.
+    /// Number of messages dropped by the rate limit of the relay.
     pub limited: u64,
-    /// Dropped: the kernel could not send them.
+    /// Number of messages dropped because the kernel could not send them.
     pub unsent: u64,
 }
 
-/// A routing table's number in the kernel; the usual ones are written as words where people read them.
+/// Number of a kernel routing table. The text form uses words for the common tables.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableId(pub u32);
 
-/// A text that is no table.
+/// Error for a text that is not a routing table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is neither \"main\", \"local\", \"default\" nor a number from 1 on")]
 pub struct TableIdError;
 
 impl TableId {
-    /// Where `ip route` looks and adds unless told otherwise.
+    /// Default table of `ip route`.
     pub const MAIN: TableId = TableId(254);
-    /// This host's own addresses, and broadcast ones.
+    /// Table of the host's own addresses and of broadcast addresses.
     pub const LOCAL: TableId = TableId(255);
-    /// Asked last, empty unless somebody fills it.
+    /// Table that is looked up last, and is empty by default.
     pub const DEFAULT: TableId = TableId(253);
 
-    /// The words (`/etc/iproute2/rt_tables` as it comes) and their numbers.
+    /// Words for tables (the default `/etc/iproute2/rt_tables`), with their numbers.
     const WORDS: [(&'static str, TableId); 3] =
         [("main", TableId::MAIN), ("local", TableId::LOCAL), ("default", TableId::DEFAULT)];
 }
@@ -243,12 +248,12 @@ impl fmt::Display for TableId {
     }
 }
 
-/// Who has made a route (`RTPROT_*`); written as `ip route` does: the usual ones as words, others as numbers.
+/// Origin of a route (`RTPROT_*`), written as by `ip route`: a word for common origins, a number for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RouteProtocol(pub u8);
 
 impl RouteProtocol {
-    /// The words (include/uapi/linux/rtnetlink.h) and their numbers.
+    /// Words for origins (include/uapi/linux/rtnetlink.h), with their numbers.
     const WORDS: [(&'static str, u8); 24] = [
         ("unspec", 0),
         ("redirect", 1),
@@ -303,25 +308,26 @@ impl<'de> Deserialize<'de> for RouteProtocol {
     }
 }
 
-/// A way out.
+/// A next hop of a route.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WayEntry {
-    /// The next router, which may be of the other family; absent where destinations are on the link itself.
+    /// Address of the gateway, which may be of the other address family. Absent if destinations are on the
+    /// link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub gateway: Option<IpAddr>,
-    /// The device; absent where there is none, as of routes that drop.
+    /// Name of the device. Absent if there is none, as for routes that drop packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Its share among others, from 1 on.
+    /// Weight among several next hops, starting at 1.
     pub weight: u16,
-    /// Whether it is of no use now, because its device is down or has lost its addresses.
+    /// Whether the next hop is unusable, because its device is down or has lost its addresses.
     #[serde(default)]
     pub dead: bool,
 }
 
-/// As `ip route` writes it, a share of 1 left out: `via 10.0.0.2 dev eth0 weight 2 dead`.
+/// Formats the next hop as `ip route` does, without a weight of 1: `via 10.0.0.2 dev eth0 weight 2 dead`.
 impl fmt::Display for WayEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gateway = self.gateway.map(|gateway| format!("via {gateway}"));
@@ -333,142 +339,143 @@ impl fmt::Display for WayEntry {
     }
 }
 
-/// A route.
+/// A route of a virtual router.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RouteEntry {
-    /// Its destinations.
+    /// Destination prefix.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub prefix: Prefix,
-    /// Its table.
+    /// Routing table of the route.
     #[cfg_attr(feature = "schema", schema(value_type = u32))]
     pub table: TableId,
-    /// What it says, in the words of `ip route`: `unicast`, `local`, `blackhole`, ...
+    /// Type of the route, in the terms of `ip route`: `unicast`, `local`, `blackhole` and others.
     pub kind: String,
-    /// Who has made it.
+    /// Origin of the route.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub protocol: RouteProtocol,
-    /// Of routes to one prefix the one with the lowest counts.
+    /// Metric. Among routes to one prefix, the route with the lowest metric is used.
     pub metric: u32,
-    /// Packets that it is for besides, such as `from 2001:db8::/32` or `tos 0x10`; absent: all.
+    /// Further condition of the route, such as `from 2001:db8::/32` or `tos 0x10`. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
-    /// Its ways out; those of its next-hop object, if it has one.
+    /// Next hops of the route, or of its next-hop object.
     #[serde(default)]
     pub ways: Vec<WayEntry>,
-    /// The next-hop object that it uses.
+    /// Number of the next-hop object that the route uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<u32>,
 }
 
-/// Which routes are asked for; what is absent does not matter.
+/// Query for routes. Absent criteria match all routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RouteQuery {
-    /// To this prefix, and to those within it.
+    /// Prefix that contains the destination prefixes.
     pub prefix: Option<Prefix>,
-    /// Of this table.
+    /// Routing table of the routes.
     pub table: Option<TableId>,
-    /// So many at most.
+    /// Maximum number of results.
     pub limit: usize,
 }
 
-/// A next-hop object (`ip nexthop`).
+/// A kernel next-hop object (`ip nexthop`).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NextHopEntry {
-    /// Its number.
+    /// Number of the next-hop object.
     pub id: u32,
-    /// Who has made it.
+    /// Origin of the next-hop object.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub protocol: RouteProtocol,
-    /// Its way out; absent of a group and a blackhole.
+    /// Next hop of the object. Absent for a group and a blackhole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<WayEntry>,
-    /// Whether packets end there.
+    /// Whether packets to this next hop are dropped.
     #[serde(default)]
     pub blackhole: bool,
-    /// The members of a group.
+    /// Members, if the object is a group.
     #[serde(default)]
     pub group: Vec<NextHopMember>,
-    /// Buckets of a resilient group.
+    /// Number of buckets, if the object is a resilient group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u16>,
-    /// Packets that workers and hooks have sent to its gateway, by whatever route; absent of what has none.
+    /// Number of packets that workers and hooks sent to the gateway of the next hop, by any route. Absent if
+    /// there is no gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// Bytes of these, from the Ethernet header on.
+    /// Number of bytes in these packets, starting at the Ethernet header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
-/// A member of a group of next-hop objects.
+/// A member of a next-hop group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NextHopMember {
-    /// Its number.
+    /// Number of the member's next-hop object.
     pub id: u32,
-    /// Its share.
+    /// Weight of the member.
     pub weight: u16,
 }
 
-/// A neighbour whose Ethernet address may be used.
+/// A neighbour with a usable Ethernet address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NeighbourEntry {
-    /// Its address.
+    /// IP address of the neighbour.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub address: IpAddr,
-    /// The device that it is behind.
+    /// Name of the device that reaches the neighbour.
     pub device: String,
-    /// Its Ethernet address; absent on devices that have none.
+    /// Ethernet address of the neighbour. Absent on devices without Ethernet addresses.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub mac: Option<MacAddr>,
-    /// Whether somebody has entered it for good.
+    /// Whether the neighbour entry is permanent.
     #[serde(default)]
     pub permanent: bool,
-    /// Packets that workers and hooks have sent there.
+    /// Number of packets that workers and hooks sent to the neighbour.
     #[serde(default)]
     pub packets: u64,
-    /// Bytes of these, from the Ethernet header on.
+    /// Number of bytes in these packets, starting at the Ethernet header.
     #[serde(default)]
     pub bytes: u64,
 }
 
-/// Where packets to an address or a prefix go, and why.
+/// Explanation of the route lookup for an address or a prefix.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RouteWhy {
-    /// What was asked for; an address is a prefix of full length.
+    /// Queried prefix. An address is a prefix of full length.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub of: Prefix,
-    /// The policy rule that led to the route's table, as `ip rule` writes it.
+    /// Policy rule that selected the table of the route, as written by `ip rule`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// The route: the longest that covers all of it. Absent: there is none.
+    /// Route with the longest prefix that contains the whole queried prefix. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<RouteEntry>,
-    /// How it was chosen, one sentence each, in the order of the search.
+    /// Steps of the lookup, one sentence each, in the order of the search.
     pub chosen: Vec<String>,
 }
 
-/// What a comparison with the kernel has found. It has been repaired.
+/// Result of a comparison with the kernel. Differences have been repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DriftState {
-    /// Objects that were compared.
+    /// Number of compared objects.
     pub checked: u64,
-    /// Objects that differed though nobody had told so.
+    /// Number of objects that differed without a kernel notification.
     pub drifted: u64,
-    /// These by name; a thousand at most.
+    /// Names of these objects, at most 1000.
     #[serde(default)]
     pub changes: Vec<String>,
-    /// Objects that changed while they were compared, and are left to the next time.
+    /// Number of objects that changed during the comparison. The next comparison checks them.
     pub busy: u64,
 }
 
 impl DriftState {
-    /// Most objects that are told by name.
+    /// Maximum number of differing objects that are listed by name.
     pub const TOLD: usize = 1000;
 }
 

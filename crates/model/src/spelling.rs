@@ -1,8 +1,9 @@
-//! "Did you mean": the nearest of some known words to one that is not known.
+//! Suggestions for misspelled words: the nearest of the known words.
 
-/// The known word that differs least from `word`, if it is near enough to be meant.
+/// Returns the known word with the smallest distance to `word`, if the distance is small enough for a
+/// suggestion.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Names are short; a hostile long one is not worth a quadratic comparison.
+    // Known names are short. The limit avoids a quadratic comparison of a long hostile word.
     if word.len() > 64 {
         return None;
     }
@@ -17,7 +18,8 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours between two words (optimal string alignment).
+/// Returns the optimal string alignment distance of two words: insertions, deletions, replacements and
+/// transpositions of adjacent characters.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

@@ -1,7 +1,7 @@
-//! State as plain values: what the daemon tells about its ports, bridges, workers and losses.
+//! State of ports, bridges, workers, filters and drops as plain values.
 //!
-//! The API sends these values as they are here, the command line reads them back. Counters count since the object was
-//! made and only grow. Absent is what a kind of port does not have.
+//! The API sends these values in this form, and the command line reads them. Counters start when the object
+//! is created, and only increase. Fields that do not apply to a kind of port are absent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,144 +11,145 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Owner, Prefix, Severity, text};
 
-/// A port as it runs.
+/// State of a port.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PortState {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// Its number in the data path.
+    /// Number of the port in the data plane.
     pub id: u16,
-    /// Its kind, as in the file.
+    /// Kind of the port, as in the configuration file.
     pub kind: String,
-    /// Whose object it is.
+    /// Owner of the port.
     pub owner: Owner,
-    /// Its device in the kernel.
+    /// Name of the kernel device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// The device's namespace; absent: the daemon's own.
+    /// Namespace of the device. Absent: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The device's number in its namespace.
+    /// Interface index of the device in its namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
-    /// The device's driver.
+    /// Name of the device driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// Where the hook's program runs: `native` or `generic`.
+    /// Attachment mode of the hook's program: `native` or `generic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether the driver receives into our memory itself.
+    /// Whether the driver receives directly into the frame memory (zero copy).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zero_copy: Option<bool>,
-    /// Why a better choice was not possible, one sentence each.
+    /// Reasons why faster modes were not possible, one sentence each.
     #[serde(default)]
     pub reasons: Vec<String>,
-    /// Number of queues that are served.
+    /// Number of queues that the daemon serves.
     pub queues: u16,
-    /// The worker of each queue, in the order of the queues.
+    /// Number of the worker of each queue, in the order of the queues.
     #[serde(default)]
     pub workers: Vec<u16>,
-    /// Its Ethernet address.
+    /// Ethernet address of the port.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub mac: Option<MacAddr>,
-    /// Bytes of the largest L3 packet.
+    /// MTU of the port: maximum size of an L3 packet in bytes.
     pub mtu: u16,
-    /// Whether the configuration has it up.
+    /// Whether the port is up in the configuration.
     pub admin_up: bool,
-    /// Whether its link is up.
+    /// Whether the link of the port is up.
     pub link_up: bool,
-    /// The bridge that it is a member of.
+    /// Bridge of which the port is a member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// The router that it is an interface of.
+    /// Router of which the port is an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<String>,
-    /// Whether its hook outlives the daemon.
+    /// Whether the hook stays attached when the daemon ends.
     #[serde(default)]
     pub persist: bool,
-    /// What it has carried.
+    /// Traffic counters of the port.
     pub counters: PortCounters,
-    /// The filter that its hook applies.
+    /// Filter that the hook applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// What is wrong with it now (device gone, ...), if anything.
+    /// Current trouble of the port, such as a missing device. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// What its driver hook does for its bridge.
+    /// Hook offload that the driver hook performs for the bridge of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortcut: Option<String>,
 }
 
-/// What a port has carried.
+/// Traffic counters of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PortCounters {
-    /// Packets received.
+    /// Number of received packets.
     pub rx_packets: u64,
-    /// Bytes received, without frame check sequences.
+    /// Number of received bytes, without frame check sequences.
     pub rx_bytes: u64,
-    /// Packets lost before we had them (full rings, no frames), as far as the kernel tells.
+    /// Number of packets that were lost before the daemon received them (full rings, no frames), as far as
+    /// the kernel reports.
     pub rx_missed: u64,
-    /// Packets sent.
+    /// Number of transmitted packets.
     pub tx_packets: u64,
-    /// Bytes sent.
+    /// Number of transmitted bytes.
     pub tx_bytes: u64,
-    /// Packets that came in here and were dropped, for whatever reason.
+    /// Number of packets that arrived at this port and were dropped, for any reason.
     pub drops: u64,
 }
 
-/// A bridge as it runs.
+/// State of a bridge.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BridgeState {
-    /// Its name.
+    /// Name of the bridge.
     pub name: String,
-    /// Its number in the data path.
+    /// Number of the bridge in the data plane.
     pub id: u16,
-    /// Whose object it is.
+    /// Owner of the bridge.
     pub owner: Owner,
-    /// Addresses in its table now.
+    /// Number of entries in the MAC table.
     pub macs: u32,
-    /// Addresses that its table holds at most.
+    /// Maximum number of entries in the MAC table.
     pub mac_limit: u32,
-    /// Seconds after which a silent address is forgotten.
+    /// Ageing time of learned entries in seconds.
     pub ageing: u32,
-    /// Whether IGMP and MLD are read.
+    /// Whether IGMP and MLD snooping is enabled.
     pub snooping: bool,
-    /// Multicast groups that snooping knows.
+    /// Number of multicast groups in the snooping table.
     #[serde(default)]
     pub groups: u32,
-    /// Stations that the driver hooks of its ports know.
+    /// Number of MAC table entries that the driver hooks of the members hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<u32>,
-    /// Cached flows of its rules that the driver hooks of its ports answer for.
+    /// Number of megaflows of OpenFlow rules that the driver hooks of the members hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_flows: Option<u32>,
-    /// What has become of addresses since it was made.
+    /// MAC table counters since the creation of the bridge.
     #[serde(default)]
     pub counts: BridgeCounts,
-    /// Its members.
+    /// Members of the bridge.
     pub members: Vec<MemberState>,
 }
 
-/// What has become of a bridge's addresses.
+/// MAC table counters of a bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BridgeCounts {
-    /// Addresses that came new.
+    /// Number of addresses that were learned.
     pub learned: u64,
-    /// Addresses that went after their time.
+    /// Number of entries that expired.
     pub expired: u64,
-    /// Addresses that gave way to others, in a full table.
+    /// Number of entries that were evicted from a full table.
     pub evicted: u64,
-    /// Addresses that were seen at another port.
+    /// Number of times that an address moved to another port.
     pub moved: u64,
 }
 
 impl BridgeCounts {
-    /// Returns what has been counted since `before`.
+    /// Returns the difference to an earlier reading of the counters.
     #[must_use]
     pub fn since(self, before: BridgeCounts) -> BridgeCounts {
         BridgeCounts {
@@ -160,83 +161,83 @@ impl BridgeCounts {
     }
 }
 
-/// A port that wants a multicast group's frames, or that leads to a multicast router.
+/// A port that is a member of a multicast group, or that leads to a multicast router.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MulticastMember {
-    /// The VLAN.
+    /// VLAN of the membership.
     pub vlan: VlanId,
-    /// The group; `None`: the port leads to a router.
+    /// Address of the group. `None`: the port leads to a router.
     pub group: Option<std::net::IpAddr>,
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Seconds since it last said so.
+    /// Seconds since the last membership report or query at the port.
     pub age_s: u32,
 }
 
-/// A bridge's member as it runs.
+/// State of a bridge's member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberState {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Whose object the membership is.
+    /// Owner of the membership.
     pub owner: Owner,
-    /// Its VLANs, such as `access 10` or `trunk 10, 20-29, native 1`.
+    /// VLANs of the member, such as `access 10` or `trunk 10, 20-29, native 1`.
     pub vlans: String,
-    /// Whether it is kept apart from the other protected members.
+    /// Whether the member is isolated from the other protected members.
     pub protected: bool,
-    /// Addresses that were learnt here.
+    /// Number of addresses that were learned at the member.
     pub macs: u32,
-    /// How often an address turned up here that was known at another member.
+    /// Number of addresses that moved to this member from another member.
     #[serde(default)]
     pub moves: u64,
 }
 
-/// An address of a bridge's table.
+/// An entry of a bridge's MAC table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FdbEntry {
-    /// The bridge.
+    /// Name of the bridge.
     pub bridge: String,
-    /// The VLAN; 0: none.
+    /// VLAN of the entry. 0: none.
     #[serde(with = "text::vlan")]
     #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub vlan: VlanId,
-    /// The address.
+    /// MAC address of the entry.
     #[serde(with = "text::mac")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub mac: MacAddr,
-    /// The port that it is at.
+    /// Name of the port of the entry.
     pub port: String,
-    /// Seconds since it was last seen.
+    /// Seconds since the address was last seen.
     pub age_s: u32,
-    /// Whether it was configured, and so neither ages nor moves.
+    /// Whether the entry is static: it was configured, and neither ages nor moves.
     #[serde(rename = "static")]
     pub is_static: bool,
 }
 
-/// Which addresses are asked for; what is absent does not matter.
+/// Query for MAC table entries. Absent criteria match all entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FdbFilter {
-    /// Of this bridge.
+    /// Name of the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// At this port.
+    /// Name of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// In this VLAN.
+    /// VLAN of the entries.
     #[serde(default, with = "text::vlan_option", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
-    /// This address.
+    /// MAC address of the entries.
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// So many at most.
+    /// Maximum number of results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
 impl FdbFilter {
-    /// Whether this entry is asked for, the limit aside.
+    /// Returns whether an entry matches the criteria. The limit is not considered.
     pub fn matches(&self, entry: &FdbEntry) -> bool {
         self.bridge.as_ref().is_none_or(|bridge| *bridge == entry.bridge)
             && self.port.as_ref().is_none_or(|port| *port == entry.port)
@@ -245,188 +246,190 @@ impl FdbFilter {
     }
 }
 
-/// A worker as it runs.
+/// State of a worker.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkerState {
-    /// Its number.
+    /// Number of the worker.
     pub id: u16,
-    /// The core that it is pinned to.
+    /// Core that the worker is pinned to.
     pub core: u16,
-    /// Part of the last second in which it worked on packets, 0..=1.
+    /// Fraction of the last second in which the worker processed packets, 0..=1.
     pub busy: f64,
-    /// Whether it sleeps right now.
+    /// Whether the worker currently sleeps.
     pub sleeping: bool,
-    /// Bursts so far.
+    /// Number of processed bursts.
     pub bursts: u64,
-    /// Packets so far.
+    /// Number of processed packets.
     pub packets: u64,
-    /// Times that it slept.
+    /// Number of times that the worker slept.
     pub sleeps: u64,
-    /// Packets that other workers have handed to it.
+    /// Number of packets that other workers passed to this worker.
     #[serde(default)]
     pub handed_over: u64,
-    /// Its queues, as `port/queue`.
+    /// Queues of the worker, as `port/queue`.
     #[serde(default)]
     pub queues: Vec<String>,
 }
 
-/// What one stage has cost, over all workers.
+/// Processing cost of one stage over all workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageState {
-    /// Its name.
+    /// Name of the stage.
     pub name: String,
-    /// Packets that went through it.
+    /// Number of packets that the stage processed.
     pub packets: u64,
-    /// Nanoseconds spent in it.
+    /// Time spent in the stage, in nanoseconds.
     pub ns: u64,
 }
 
 impl StageState {
-    /// Nanoseconds for one packet; 0 where there was none.
+    /// Returns the mean time per packet in nanoseconds, or 0 if there were no packets.
     #[allow(clippy::cast_precision_loss, reason = "a mean for people to read")]
     pub fn ns_per_packet(&self) -> f64 {
         if self.packets == 0 { 0.0 } else { self.ns as f64 / self.packets as f64 }
     }
 }
 
-/// Packets of a port that were dropped for one reason.
+/// Drop counter of a port for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DropState {
-    /// The port that they came in by; for `tx-failed` and `device-gone` the port that was to send them.
+    /// Name of the port at which the packets arrived. For `tx-failed` and `device-gone`, the port that should
+    /// have transmitted them.
     pub port: String,
-    /// The reason's name, as in metrics and captures.
+    /// Name of the drop reason, as in metrics and captures.
     pub reason: String,
-    /// What the reason means and what can be done.
+    /// Meaning of the drop reason, and possible remedies.
     pub explanation: String,
-    /// So many so far.
+    /// Number of dropped packets.
     pub packets: u64,
 }
 
-/// A filter as it runs.
+/// State of a filter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FilterState {
-    /// Its name.
+    /// Name of the filter.
     pub name: String,
-    /// Whose object it is.
+    /// Owner of the filter.
     pub owner: Owner,
-    /// The ports whose hooks apply it now.
+    /// Names of the ports whose hooks apply the filter.
     pub ports: Vec<String>,
-    /// The file of its block list.
+    /// Path of the block list file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocklist: Option<String>,
-    /// Prefixes in its block list now; absent where no rule asks for one.
+    /// Number of prefixes in the block list. Absent if no rule uses the block list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed: Option<u64>,
-    /// Its rules in the order in which they are asked.
+    /// Rules of the filter, in the order of their evaluation.
     pub rules: Vec<RuleState>,
 }
 
-/// A filter's rule as it runs.
+/// State of a filter rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RuleState {
-    /// Its name.
+    /// Name of the rule.
     pub name: String,
-    /// Higher comes first.
+    /// Priority of the rule. Rules with a higher priority are evaluated first.
     pub priority: u32,
-    /// What it does, as in the file.
+    /// Action of the rule, as in the configuration file.
     pub action: String,
-    /// Whether it only counts what it would do.
+    /// Whether the rule only counts packets, without applying its action.
     pub dry_run: bool,
-    /// When it ends.
+    /// Time at which the rule expires. Absent if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// Whether it has ended.
+    /// Whether the rule has expired.
     #[serde(default)]
     pub expired: bool,
-    /// Packets that it matched.
+    /// Number of packets that matched the rule.
     pub packets: u64,
-    /// Bytes of these.
+    /// Number of bytes in these packets.
     pub bytes: u64,
-    /// Of these, packets that it dropped, passed, sampled or answered, or that were over its rate; in a dry run, would have been.
+    /// Number of matching packets that the rule dropped, passed, sampled or answered, or that exceeded its
+    /// rate. For a dry run, the packets that the action would have affected.
     pub acted_packets: u64,
-    /// Bytes of these.
+    /// Number of bytes in these packets.
     pub acted_bytes: u64,
-    /// What became of SYNs, where it asks for cookies.
+    /// SYN cookie counters. Absent if the action is not `syncookie`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookies: Option<CookieState>,
 }
 
-/// What a rule with SYN cookies has done, in packets.
+/// SYN cookie counters of a rule, in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CookieState {
-    /// SYNs that were answered with a cookie.
+    /// Number of SYNs that were answered with a cookie.
     pub answered: u64,
-    /// Segments that brought one back.
+    /// Number of segments with a valid cookie.
     pub valid: u64,
-    /// Segments that should have, and did not.
+    /// Number of segments with a missing or invalid cookie.
     pub invalid: u64,
-    /// SYNs that could not be answered, and were dropped.
+    /// Number of SYNs that could not be answered and were dropped.
     pub refused: u64,
-    /// SYNs that went on to the service.
+    /// Number of SYNs that were passed to the service.
     pub through: u64,
-    /// Whether SYNs are answered now.
+    /// Whether SYNs are currently answered.
     pub answering: bool,
 }
 
-/// Prefixes that are to be put into a filter's block list, or taken out of it.
+/// Request to add prefixes to the block list of a filter, or to remove them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
-    /// Whether they are taken out.
+    /// Whether the prefixes are removed.
     #[serde(default)]
     pub unblock: bool,
-    /// The prefixes.
+    /// Prefixes to add or remove.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub prefixes: Vec<Prefix>,
-    /// Seconds after which they are taken out again.
+    /// Seconds after which added prefixes are removed again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
 }
 
-/// What became of a [`BlockRequest`].
+/// Result of a [`BlockRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Blocked {
-    /// Prefixes that came or went.
+    /// Number of prefixes that were added or removed.
     pub changed: u64,
-    /// Prefixes in the list now.
+    /// Number of prefixes in the list after the request.
     pub listed: u64,
 }
 
-/// What `doctor` finds at one object.
+/// Finding of the `doctor` diagnostics at one object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DoctorFinding {
-    /// The object, such as `port.eth1` or `memory`.
+    /// Path of the object, such as `port.eth1` or `memory`.
     pub object: String,
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Finding,
-    /// What was found.
+    /// Description of the finding.
     pub finding: String,
-    /// What to do about it; empty where nothing is to be done.
+    /// Remedy. Empty if no action is required.
     #[serde(default)]
     pub fix: String,
 }
 
-/// How bad a finding is.
+/// Severity of a diagnostics finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Works, but slower than it could.
+    /// The object works, but slower than possible.
     Advice,
-    /// Works, but not as one would think.
+    /// The object works, but probably not as intended.
     Warning,
-    /// Does not work.
+    /// The object does not work.
     Error,
 }
 
@@ -450,39 +453,39 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The table of a port's software RSS: for each hash bucket the worker that packets of it go to.
+/// Indirection table of a port's software RSS, which assigns each hash bucket to a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RssTable {
-    /// Worker numbers; the length is a power of two.
+    /// Worker number of each bucket. The length is a power of two.
     pub buckets: Vec<u16>,
 }
 
-/// All counters at one moment, for live views.
+/// All counters at one time, for live views.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Counters {
-    /// Nanoseconds since the daemon started.
+    /// Nanoseconds since the start of the daemon.
     pub at_ns: u64,
-    /// Each port's counters by name.
+    /// Traffic counters of each port, by name.
     pub ports: BTreeMap<String, PortCounters>,
-    /// The workers.
+    /// States of the workers.
     pub workers: Vec<WorkerState>,
-    /// Dropped packets by reason, over all ports.
+    /// Numbers of dropped packets by reason, over all ports.
     pub drops: BTreeMap<String, u64>,
 }
 
-/// A port's link that went or came, for live views.
+/// Link state change of a port, for live views.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LinkEvent {
-    /// Nanoseconds since the daemon started.
+    /// Nanoseconds since the start of the daemon.
     pub at_ns: u64,
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Whether its link is up now.
+    /// Whether the link is up.
     pub up: bool,
-    /// What is wrong with it now.
+    /// Current trouble of the port. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }

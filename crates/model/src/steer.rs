@@ -1,7 +1,9 @@
-//! Steerings: which packets of a port go to the worker, to the kernel, or to the kernel on another CPU, and what is said of
-//! them to whoever receives them.
+//! Configuration and state of steering policies. A steering policy selects where packets of a port are
+//! delivered: to the worker, to the kernel, or to the kernel on another CPU. It can also add metadata for the
+//! receiver.
 //!
-//! Plain values in the grammar of docs/config.md; the hook's own form of them is made by the daemon.
+//! The types are plain values in the grammar of docs/config.md. The daemon converts them to the format of the
+//! hook.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,30 +14,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use crate::{Owner, Protocol};
 
-/// Exact flows and a table. Any number of ports may have the same steering.
+/// A steering policy: exact flows and an indirection table. Any number of ports may share one policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Steer {
-    /// Exact flows that there is room for, those that are added while it runs among them; 0: none are looked for.
+    /// Maximum number of exact flows, including flows that are added while the policy runs. 0: exact flows
+    /// are not looked up.
     pub capacity: u32,
-    /// Packets that may wait for each CPU; what comes then is lost.
+    /// Length of the packet queue of each CPU. Packets that exceed it are dropped.
     pub cpu_queue: u32,
-    /// Whether hash and mark go in front of the packets.
+    /// Whether the flow hash and the mark are added as metadata in front of the packets.
     pub metadata: bool,
-    /// Where each bucket of the flows' hash goes, repeated up to 256; empty: everything goes to the worker, and no hash is
-    /// asked.
+    /// Target of each bucket of the flow hash, repeated up to 256 buckets. Empty: all packets are delivered
+    /// to the worker, and no hash is computed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub table: Vec<SteerTarget>,
-    /// Exact flows.
+    /// Exact flows of the policy.
     #[serde(rename = "flow", skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<SteerFlow>,
 }
 
 impl Steer {
-    /// Buckets of a table.
+    /// Number of buckets in the indirection table.
     pub const BUCKETS: usize = 256;
-    /// Most flows that there can be room for.
+    /// Upper bound of `capacity`.
     pub const CAPACITY_MAX: u32 = 1 << 20;
-    /// Most packets that can wait for a CPU.
+    /// Upper bound of `cpu_queue`, in packets.
     pub const QUEUE_MAX: u32 = 16_384;
 }
 
@@ -45,18 +48,18 @@ impl Default for Steer {
     }
 }
 
-/// Where packets go: `worker`, `kernel` or `cpu N`.
+/// Target of steered packets: `worker`, `kernel` or `cpu N`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SteerTarget {
-    /// To the worker, by the socket of the queue that they came to.
+    /// The worker, through the AF_XDP socket of the receiving queue.
     Worker,
-    /// To the kernel's stack.
+    /// The network stack of the kernel.
     Kernel,
-    /// To the kernel's stack, on this CPU.
+    /// The network stack of the kernel on this CPU.
     Cpu(u16),
 }
 
-/// A text that is no target.
+/// Error for a text that is not a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is neither \"worker\" nor \"kernel\" nor \"cpu 1\"")]
 pub struct SteerTargetError;
@@ -100,23 +103,23 @@ impl<'de> Deserialize<'de> for SteerTarget {
     }
 }
 
-/// One direction of a conversation, without where it goes.
+/// Key of an exact flow: one direction of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SteerKey {
-    /// Of its only tag; `None`: untagged.
+    /// VLAN of the only tag. `None`: untagged.
     pub vlan: Option<VlanId>,
-    /// From here ...
+    /// Source address.
     pub source: IpAddr,
-    /// ... to there, of the same family.
+    /// Destination address, of the family of the source address.
     pub destination: IpAddr,
-    /// IP protocol; of IPv6 the header behind the extension headers.
+    /// IP protocol number. For IPv6, the protocol of the header behind the extension headers.
     pub protocol: u8,
-    /// From which port to which: TCP, UDP and SCTP alone have some.
+    /// Source and destination port. Only TCP, UDP and SCTP have ports.
     pub ports: Option<(u16, u16)>,
 }
 
 impl SteerKey {
-    /// Whether flows of this protocol have ports.
+    /// Returns whether flows of this protocol have ports.
     pub fn has_ports(protocol: u8) -> bool {
         matches!(protocol, 6 | 17 | 132)
     }
@@ -141,18 +144,18 @@ impl fmt::Display for SteerKey {
     }
 }
 
-/// An exact flow and where it goes.
+/// An exact flow with its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SteerFlow {
-    /// The flow.
+    /// Key of the flow.
     pub key: SteerKey,
-    /// Where it goes.
+    /// Target of the flow's packets.
     pub to: SteerTarget,
-    /// Handed on with its packets; 0: none.
+    /// Mark that is added to the metadata of the flow's packets. 0: none.
     pub mark: u32,
 }
 
-/// The fields of `[[steer.NAME.flow]]`.
+/// Serializes the flow with the fields of `[[steer.NAME.flow]]`.
 impl Serialize for SteerFlow {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
@@ -176,99 +179,100 @@ impl Serialize for SteerFlow {
     }
 }
 
-/// A steering as it runs.
+/// State of a steering policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteerState {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// Whose object it is.
+    /// Owner of the policy.
     pub owner: Owner,
-    /// The ports whose hooks have it now.
+    /// Names of the ports whose hooks apply the policy.
     pub ports: Vec<String>,
-    /// Exact flows that there are.
+    /// Number of exact flows.
     pub flows: u64,
-    /// Of these, those that came while it ran.
+    /// Number of exact flows that were added while the policy ran.
     pub live_flows: u64,
-    /// Exact flows that there is room for.
+    /// Maximum number of exact flows.
     pub capacity: u32,
-    /// Packets that may wait for each CPU.
+    /// Length of the packet queue of each CPU.
     pub cpu_queue: u32,
-    /// Whether hash and mark go in front of packets.
+    /// Whether the flow hash and the mark are added in front of packets.
     pub metadata: bool,
-    /// Packets that left without them, because their driver had no room.
+    /// Number of packets that were delivered without metadata, because the driver provided too little
+    /// headroom.
     pub unmarked: u64,
-    /// Buckets of the table by where they go; empty: it has none.
+    /// Numbers of table buckets by target. Empty if there is no table.
     pub buckets: Vec<SteerShare>,
-    /// Whether the table is another than the configuration says.
+    /// Whether the table differs from the configuration.
     pub live_table: bool,
-    /// What its flows and its table have sent where.
+    /// Counters of delivered packets by target.
     pub sent: Vec<SteerSent>,
 }
 
-/// A part of a table.
+/// Share of one target in an indirection table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteerShare {
-    /// `worker`, `kernel` or `cpu N`.
+    /// Target: `worker`, `kernel` or `cpu N`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteerTarget,
-    /// Buckets that go there.
+    /// Number of buckets with this target.
     pub buckets: u32,
 }
 
-/// What was sent to one target.
+/// Counters of packets that were delivered to one target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteerSent {
-    /// `worker`, `kernel` or `cpu N`.
+    /// Target: `worker`, `kernel` or `cpu N`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteerTarget,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes of these.
+    /// Number of bytes in these packets.
     pub bytes: u64,
 }
 
-/// An exact flow as the API takes and gives it.
+/// An exact flow in requests and answers of the API.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SteerEntry {
-    /// Of its only tag, 1 to 4094; absent: untagged.
+    /// VLAN of the only tag, 1 to 4094. Absent: untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// From here ...
+    /// Source address.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub source: IpAddr,
-    /// ... to there.
+    /// Destination address.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub destination: IpAddr,
-    /// IP protocol: a number.
+    /// IP protocol number.
     pub protocol: u8,
-    /// Of TCP, UDP and SCTP.
+    /// Source port, for TCP, UDP and SCTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// Of TCP, UDP and SCTP.
+    /// Destination port, for TCP, UDP and SCTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
-    /// `worker`, `kernel` or `cpu N`; not asked where the flow is taken out.
+    /// Target: `worker`, `kernel` or `cpu N`. Ignored when the flow is removed.
     #[serde(default = "SteerEntry::worker")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteerTarget,
-    /// Handed on with its packets; 0: none.
+    /// Mark that is added to the metadata of the flow's packets. 0: none.
     #[serde(default)]
     pub mark: u32,
-    /// Seconds after which it is taken out.
+    /// Seconds after which the flow is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
-    /// In answers: whether it came while the steering ran, and not from the configuration.
+    /// In answers: whether the flow was added while the policy ran, and is not part of the configuration.
     #[serde(default)]
     pub live: bool,
-    /// In answers: its packets.
+    /// In answers: number of packets of the flow.
     #[serde(default)]
     pub packets: u64,
-    /// In answers: bytes of these.
+    /// In answers: number of bytes in these packets.
     #[serde(default)]
     pub bytes: u64,
 }
@@ -278,10 +282,11 @@ impl SteerEntry {
         SteerTarget::Worker
     }
 
-    /// The flow, or what is wrong with it and what to do.
+    /// Returns the key of the flow.
     ///
     /// # Errors
-    /// If no packet can belong to it.
+    ///
+    /// Returns the cause and the remedy if no packet can match the flow.
     pub fn key(&self) -> Result<SteerKey, (&'static str, &'static str)> {
         let ports = match (self.source_port, self.destination_port) {
             (Some(source), Some(destination)) => Some((source, destination)),
@@ -306,7 +311,7 @@ impl SteerEntry {
 }
 
 impl SteerKey {
-    /// Why no packet can belong to it, and what to do.
+    /// Returns the reason why no packet can match the key, and the remedy. `None` if packets can match.
     pub fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         if self.source.is_ipv4() != self.destination.is_ipv4() {
             return Some(("its addresses are of different families", "give two of one family"));
@@ -322,33 +327,33 @@ impl SteerKey {
     }
 }
 
-/// Exact flows that are to be added to a steering, or taken out of it.
+/// Request to add exact flows to a steering policy, or to remove them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SteerRequest {
-    /// Whether they are taken out.
+    /// Whether the flows are removed.
     #[serde(default)]
     pub remove: bool,
-    /// The flows.
+    /// Flows to add or remove.
     pub flows: Vec<SteerEntry>,
 }
 
-/// What became of a [`SteerRequest`].
+/// Result of a [`SteerRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteerDone {
-    /// Flows that came, changed or went.
+    /// Number of flows that were added, changed or removed.
     pub changed: u64,
-    /// Flows that there are now.
+    /// Number of flows after the request.
     pub flows: u64,
 }
 
-/// Where each bucket of a steering's table goes.
+/// Indirection table of a steering policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteerTable {
-    /// `worker`, `kernel` or `cpu N`; the length is a power of two up to 256.
+    /// Target of each bucket: `worker`, `kernel` or `cpu N`. The length is a power of two up to 256.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub buckets: Vec<SteerTarget>,
 }

@@ -1,7 +1,7 @@
-//! One owner's objects as a JSON text, so that they survive a restart.
+//! Objects of one owner as a JSON text that persists across restarts.
 //!
-//! Each object is written with its name in parts (a name may contain the dots that join them) and its fields as in
-//! the file; it is read back through the same checks as any other input.
+//! Each object is stored with the parts of its name, because names may contain the dots that join them, and
+//! with its fields as in the configuration file. Reading applies the checks of all other input.
 
 use packet::{MacAddr, VlanId};
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,16 @@ use crate::{
     BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, RouterName, StaticKey, SteerName,
 };
 
-/// Why stored objects cannot be read.
+/// Reason why stored objects cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredError {
     /// The text is not a list of objects.
     #[error("the text is not a list of stored objects")]
     Json(#[from] serde_json::Error),
-    /// An entry names no object: the parts of its name do not fit together.
+    /// The entry with this index names no object, because the parts of its name do not fit together.
     #[error("entry {0} names no object")]
     Nameless(usize),
-    /// An object that the checks refuse; the first of its problems.
+    /// The checks reject an object. Contains the first of its problems.
     #[error("{0}")]
     Problem(Box<Problem>),
 }
@@ -71,7 +71,7 @@ impl Stored {
 }
 
 impl Fragment {
-    /// The objects as a text that [`Fragment::from_json`] reads.
+    /// Returns the objects as a text that [`Fragment::from_json`] reads.
     pub fn to_json(&self) -> String {
         let none = || Stored {
             filter: None,
@@ -132,11 +132,12 @@ impl Fragment {
         serde_json::to_string_pretty(&all).unwrap_or_default()
     }
 
-    /// Reads what [`Fragment::to_json`] wrote.
+    /// Reads a text that [`Fragment::to_json`] returned.
     ///
     /// # Errors
     ///
-    /// If the text is not such a list, or an object in it does not pass the checks of an object by itself.
+    /// Returns an error if the text is not a list of stored objects, or if an object does not pass the checks
+    /// of a single object.
     pub fn from_json(text: &str) -> Result<Fragment, StoredError> {
         let mut fragment = Fragment::default();
         for (index, stored) in serde_json::from_str::<Vec<Stored>>(text)?.into_iter().enumerate() {
@@ -150,7 +151,7 @@ impl Fragment {
         Ok(fragment)
     }
 
-    /// The part of the objects whose names are in `keep`.
+    /// Returns a fragment with the objects whose keys `keep` accepts.
     pub fn only(&self, keep: impl Fn(&ObjectKey) -> bool) -> Fragment {
         let mut part = Fragment::default();
         let changes: Vec<Change> =

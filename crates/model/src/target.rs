@@ -1,5 +1,5 @@
-//! Where an OVSDB server is: `unix:FILE` or `tcp:HOST:PORT`, as the tools of Open vSwitch write it (ovsdb(7), "Connection
-//! Methods").
+//! Connection methods of an OVSDB server: `unix:FILE` or `tcp:HOST:PORT`, in the syntax of Open vSwitch
+//! (ovsdb(7), "Connection Methods").
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,34 +7,34 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// The server's port where none is named (RFC 7047 section 7).
+/// Default TCP port of an OVSDB server (RFC 7047 section 7).
 const PORT: u16 = 6640;
 
-/// Where a server listens.
+/// Address of an OVSDB server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A unix socket's file.
+    /// Path of a Unix socket.
     Unix(PathBuf),
-    /// A host's name or address, and its TCP port.
+    /// Host name or address, and TCP port.
     Tcp(String, u16),
 }
 
-/// Why a text names no server that can be reached.
+/// Reason why a text is not a supported connection method.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
-    /// TLS.
+    /// The method is `ssl:`, which is not supported yet.
     #[error("`ssl:` is not there yet")]
     Ssl,
-    /// A server that would connect to us.
+    /// The method would wait for the server to connect, which is not supported yet.
     #[error("`{0}:` would wait for the server to connect, which is not there yet")]
     Passive(String),
-    /// Something else.
+    /// The text is not a connection method.
     #[error("it names no way to connect")]
     Unknown,
-    /// A path that is not from the root.
+    /// The path of the socket is not absolute.
     #[error("the socket's path does not begin with `/`")]
     Relative,
-    /// A port that is none.
+    /// The text is not a TCP port.
     #[error("`{0}` is none of the TCP ports 1 to 65535")]
     Port(String),
 }
@@ -55,7 +55,7 @@ impl FromStr for Target {
     }
 }
 
-/// `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT`.
+/// Parses `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT`.
 fn tcp(rest: &str) -> Result<Target, TargetError> {
     let (host, port) = match rest.strip_prefix('[') {
         Some(rest) => {

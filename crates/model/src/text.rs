@@ -1,10 +1,11 @@
-//! How values of other floors are written in JSON and TOML: addresses as text, numbered identities as numbers.
+//! Serialized forms of values from other crates in JSON and TOML: addresses as text, numbered identities as
+//! numbers.
 //!
-//! `packet` stays free of serde, so the forms are given here field by field (`#[serde(with = "...")]`).
+//! The `packet` crate does not depend on serde, so each field selects its form (`#[serde(with = "...")]`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// Ethernet addresses as `02:00:00:00:00:01`.
+/// Ethernet addresses in the form `02:00:00:00:00:01`.
 pub mod mac {
     use super::*;
     use packet::MacAddr;
@@ -18,7 +19,7 @@ pub mod mac {
     }
 }
 
-/// Ethernet addresses that may be absent.
+/// Optional Ethernet addresses in the form `02:00:00:00:00:01`.
 pub mod mac_option {
     use super::*;
     use packet::MacAddr;
@@ -33,7 +34,7 @@ pub mod mac_option {
     }
 }
 
-/// VLAN identifiers as numbers 0..=4094, where 0 is "no VLAN domain".
+/// VLAN identifiers as numbers 0..=4094, where 0 means no VLAN.
 pub mod vlan {
     use super::*;
     use packet::VlanId;
@@ -50,7 +51,7 @@ pub mod vlan {
     }
 }
 
-/// VLAN identifiers that may be absent.
+/// Optional VLAN identifiers as numbers.
 pub mod vlan_option {
     use super::*;
     use packet::VlanId;
@@ -66,7 +67,7 @@ pub mod vlan_option {
     }
 }
 
-/// Numbered identities (workers, queues) as plain numbers in a list.
+/// Lists of numbered identities (workers, queues) as numbers.
 pub mod ids {
     use super::*;
 

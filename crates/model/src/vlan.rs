@@ -1,4 +1,4 @@
-//! VLANs of a bridge's member: access or trunk, and sets of VLAN identifiers (IEEE 802.1Q clause 8.8).
+//! VLAN modes of a bridge's member (access or trunk), and sets of VLAN identifiers (IEEE 802.1Q clause 8.8).
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,24 +6,25 @@ use std::str::FromStr;
 use packet::VlanId;
 use serde::{Serialize, Serializer};
 
-/// What a member does with tags.
+/// VLAN mode of a member: handling of tagged and untagged frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VlanMode {
-    /// Untagged frames belong to this VLAN and leave untagged; tagged frames are not accepted.
+    /// Access port. Untagged frames belong to this VLAN and leave untagged. Tagged frames are dropped.
     Access(VlanId),
-    /// Tagged frames of these VLANs, and untagged ones of the native VLAN if there is one.
+    /// Trunk port. Carries tagged frames of the allowed VLANs, and untagged frames of the native VLAN if
+    /// there is one.
     Trunk {
-        /// VLANs that it carries; the native one always among them.
+        /// VLANs that the member carries. Includes the native VLAN.
         allowed: VlanSet,
-        /// VLAN of untagged frames; `None`: untagged frames are dropped.
+        /// VLAN of untagged frames. `None`: untagged frames are dropped.
         native: Option<VlanId>,
-        /// Whether frames of the native VLAN leave with a tag.
+        /// Whether frames of the native VLAN are transmitted with a tag.
         native_tagged: bool,
     },
 }
 
 impl VlanMode {
-    /// Whether the member carries this VLAN.
+    /// Returns whether the member carries a VLAN.
     pub fn carries(&self, vlan: VlanId) -> bool {
         match self {
             VlanMode::Access(access) => *access == vlan,
@@ -31,7 +32,7 @@ impl VlanMode {
         }
     }
 
-    /// The VLAN of untagged frames, if they are accepted.
+    /// Returns the VLAN of untagged frames. `None` if untagged frames are dropped.
     pub fn untagged(&self) -> Option<VlanId> {
         match self {
             VlanMode::Access(access) => Some(*access),
@@ -46,24 +47,24 @@ impl Default for VlanMode {
     }
 }
 
-/// A set of VLANs, kept as sorted ranges that neither overlap nor touch.
+/// A set of VLANs. The set is a list of sorted ranges that neither overlap nor touch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VlanSet {
     ranges: Vec<(VlanId, VlanId)>,
 }
 
 impl VlanSet {
-    /// No VLAN.
+    /// Returns an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// 1..=4094
+    /// Returns the set of all VLANs, 1..=4094.
     pub fn all() -> Self {
         VlanSet { ranges: vec![(VlanId::MIN, VlanId::MAX)] }
     }
 
-    /// Adds `from` up to and including `to`; does nothing where they are the wrong way round.
+    /// Adds the VLANs from `from` to `to` inclusive. Does nothing if `from` is greater than `to`.
     pub fn insert(&mut self, from: VlanId, to: VlanId) {
         if from > to || from.is_none() {
             return;
@@ -81,22 +82,22 @@ impl VlanSet {
         self.ranges.insert(place, (low, high));
     }
 
-    /// Whether this VLAN is in the set.
+    /// Returns whether the set contains a VLAN.
     pub fn contains(&self, vlan: VlanId) -> bool {
         self.ranges.iter().any(|&(first, last)| first <= vlan && vlan <= last)
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// First and last VLAN of each range, in order.
+    /// Returns the first and last VLAN of each range, in ascending order.
     pub fn ranges(&self) -> &[(VlanId, VlanId)] {
         &self.ranges
     }
 
-    /// Every VLAN, in order.
+    /// Returns all VLANs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
         self.ranges.iter().flat_map(|&(first, last)| (first.get()..=last.get()).filter_map(VlanId::new))
     }
@@ -110,7 +111,7 @@ impl FromIterator<VlanId> for VlanSet {
     }
 }
 
-/// `10, 20-29`
+/// Formats the set as `10, 20-29`.
 impl fmt::Display for VlanSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (first, last)) in self.ranges.iter().enumerate() {
@@ -133,7 +134,7 @@ impl Serialize for VlanSet {
     }
 }
 
-/// One range as a file writes it, `20-29` or `7`, with 1..=4094 not yet checked.
+/// A range as written in a configuration file, `20-29` or `7`. The bounds 1..=4094 are not checked.
 pub(crate) struct RawRange(pub i64, pub i64);
 
 impl FromStr for RawRange {

@@ -1,9 +1,10 @@
-//! Log levels as Open vSwitch writes them (ovs-appctl(8), "Logging commands"): modules, destinations, levels, and the specifications
-//! that `vlog/set` and `--verbose` take.
+//! Log levels in the form of Open vSwitch (ovs-appctl(8), "Logging commands"): modules, destinations, levels,
+//! and the specifications of `vlog/set` and `--verbose`.
 
 use std::str::FromStr;
 
-/// The modules of Open vSwitch 3.1, in the order of their names. Scripts name them; each message of ours belongs to one.
+/// Module names of Open vSwitch 3.1, in alphabetical order. Scripts refer to these names, and each log
+/// message of the daemon belongs to one module.
 pub const VLOG_MODULES: &[&str] = &[
     "backtrace",
     "bfd",
@@ -136,20 +137,20 @@ pub const VLOG_MODULES: &[&str] = &[
     "vswitchd",
 ];
 
-/// A level, in the order from the least to the most that is logged.
+/// A log level, ordered from the fewest to the most messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VlogLevel {
-    /// Nothing is logged.
+    /// Logs nothing.
     Off,
-    /// Emergencies.
+    /// Logs emergencies.
     Emer,
-    /// Errors.
+    /// Logs errors as well.
     Err,
-    /// Warnings.
+    /// Logs warnings as well.
     Warn,
-    /// What an operator cares for.
+    /// Logs operational information as well.
     Info,
-    /// Everything.
+    /// Logs all messages.
     Dbg,
 }
 
@@ -171,10 +172,10 @@ impl VlogLevel {
     }
 }
 
-/// A place that messages are written to.
+/// A destination of log messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VlogDestination {
-    /// The system's log.
+    /// The system log.
     Syslog,
     /// Standard error.
     Console,
@@ -198,39 +199,40 @@ impl VlogDestination {
     }
 }
 
-/// One specification of `vlog/set`.
+/// A specification of `vlog/set`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VlogSpec {
-    /// `[MODULE][:DESTINATION][:LEVEL]`; absent parts stand for all modules, all destinations, and `dbg`.
+    /// `[MODULE][:DESTINATION][:LEVEL]`: sets a level. Absent parts mean all modules, all destinations, and
+    /// the level `dbg`.
     Level {
-        /// The module; `None`: all.
+        /// Name of the module. `None`: all modules.
         module: Option<&'static str>,
-        /// The destination; `None`: all.
+        /// Destination of the messages. `None`: all destinations.
         destination: Option<VlogDestination>,
-        /// The level.
+        /// New level.
         level: VlogLevel,
     },
-    /// `PATTERN:DESTINATION:PATTERN`.
+    /// `PATTERN:DESTINATION:PATTERN`: sets the pattern of log lines.
     Pattern {
-        /// The destination; `None`: all.
+        /// Destination of the messages. `None`: all destinations.
         destination: Option<VlogDestination>,
-        /// The lines' new pattern.
+        /// New pattern of log lines.
         pattern: String,
     },
-    /// `FACILITY:NAME`, the system log's facility.
+    /// `FACILITY:NAME`: sets the facility of the system log.
     Facility,
 }
 
-/// Facilities of the system's log (RFC 5424 section 6.2.1), as Open vSwitch spells them.
+/// Facilities of the system log (RFC 5424 section 6.2.1), as named by Open vSwitch.
 const FACILITIES: [&str; 20] = [
     "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "clock", "ftp", "ntp",
     "audit", "alert", "clock2", "local0", "local1", "local2", "local3", "local4",
 ];
 
-/// Returns the module of a name, whatever its case.
+/// Returns the module with this name, without regard to case.
 #[must_use]
 pub fn vlog_module(name: &str) -> Option<&'static str> {
-    // Open vSwitch takes dashes for underscores.
+    // Open vSwitch accepts dashes in place of underscores.
     let name = name.replace('-', "_");
     VLOG_MODULES.iter().copied().find(|module| module.eq_ignore_ascii_case(&name))
 }
@@ -238,7 +240,7 @@ pub fn vlog_module(name: &str) -> Option<&'static str> {
 impl FromStr for VlogSpec {
     type Err = String;
 
-    /// Reads a specification; the error is Open vSwitch's text.
+    /// Parses a specification. The error is the text that Open vSwitch returns.
     fn from_str(text: &str) -> Result<VlogSpec, String> {
         const SEPARATORS: [char; 4] = [' ', ',', ':', '\t'];
         let is = |word: &str, other: &str| word.eq_ignore_ascii_case(other);

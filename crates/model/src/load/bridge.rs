@@ -7,7 +7,7 @@ use super::openflow::read_openflow;
 use super::vlans;
 use crate::{Bridge, BridgeSettings, Cause, Member, MulticastRouter, PortName, StaticKey, Storm, VlanMode};
 
-/// OpenFlow 1.0 keeps the numbers from 0xff00 on for itself.
+/// Valid port numbers. OpenFlow 1.0 reserves the numbers from 0xff00.
 const NUMBER_BOUNDS: (i64, i64) = (1, 0xfeff);
 const TABLE_BOUNDS: (i64, i64) = (1, 1 << 22);
 
@@ -35,7 +35,8 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
     }
 }
 
-/// A bridge's settings as the API gives them, where members and entries are objects of their own.
+/// Reads the settings of a bridge from an API request, in which members and static entries are separate
+/// objects.
 pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);
@@ -171,7 +172,8 @@ fn read_port_name(entry: &mut Fields<'_>, findings: &mut Findings) -> Option<Por
     entry.parsed("port", |text, source| Cause::BadName { text, what: "port", source }, findings)
 }
 
-/// The port of a static entry as the API gives it, where bridge, VLAN and address are the entry's name.
+/// Reads the port of a static entry from an API request, in which bridge, VLAN and address are the name of
+/// the entry.
 pub(super) fn read_static_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<PortName> {
     let port = read_port_name(&mut fields, findings);
     fields.finish(findings);

@@ -9,7 +9,7 @@ use crate::{
     Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, PortName, Scope, Tcp, Token, VlogSpec,
 };
 
-/// Directories of files, and tokens, at most.
+/// Maximum number of file directories, and of tokens.
 const LIST_LIMIT: usize = 64;
 
 pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
@@ -46,7 +46,7 @@ fn read_group(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<String
     None
 }
 
-/// Directories, each from the root.
+/// Reads a list of absolute directory paths.
 fn read_directories(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Vec<PathBuf>> {
     let items = fields.items("files", findings)?;
     fields.limit("files", "directories", items.len(), LIST_LIMIT, findings);
@@ -106,7 +106,8 @@ fn read_tcp(node: &Node, findings: &mut Findings) -> Option<Tcp> {
     Some(Tcp { listen: listen?, cert: cert?, key: key?, token_file, tokens })
 }
 
-/// Reads `[daemon.tcp.token.NAME]`. A token without a scope only reads: more has to be written down.
+/// Reads `[daemon.tcp.token.NAME]`. The default scope is `read`, so that a token with more rights requires an
+/// explicit scope.
 fn read_tokens(fields: &mut Fields<'_>, findings: &mut Findings) -> BTreeMap<String, Token> {
     let Some(entry) = fields.get("token", findings) else { return BTreeMap::new() };
     let table = fields.path("token");

@@ -1,7 +1,7 @@
-//! Reads the fields of one table: each with its type and bounds, and at the end whatever was not asked for.
+//! Reads the fields of one table with their types and bounds, and reports unknown keys at the end.
 //!
-//! Every reader returns `None` both where the key is absent and where its value is wrong; a wrong value has then left
-//! a problem, so that reading goes on and finds the others.
+//! Every reader returns `None` both if the key is absent and if its value is wrong. A wrong value adds a
+//! problem. Reading then continues and finds further problems.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use super::tree::{Entry, Node, Place, Table, Value};
 use crate::spelling::nearest;
 use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, Problem};
 
-/// Most addresses of one interface.
+/// Maximum number of addresses of an interface.
 const ADDRESS_LIMIT: usize = 256;
 
-/// What reading has found so far: problems with their places, and where each object stands.
+/// Results of reading so far: problems with their positions, and the position of each object.
 #[derive(Default)]
 pub(super) struct Findings {
     pub problems: Vec<(Place, Problem)>,
@@ -25,13 +25,13 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Whether more is wrong than is told.
+    /// Returns whether more problems exist than are reported.
     pub fn full(&self) -> bool {
         self.problems.len() > PROBLEM_LIMIT
     }
 
     pub fn add(&mut self, place: Place, object: impl Into<String>, cause: Cause) {
-        // One more than is told, so that there being more is told too.
+        // One problem more than the limit is kept, so that the excess can be reported.
         if !self.full() {
             self.problems.push((place, Problem::new(object, cause)));
         }
@@ -45,7 +45,7 @@ pub(super) struct Fields<'n> {
     known: Vec<&'static str>,
 }
 
-/// The table in a node, or a problem.
+/// Returns the table in a node. Adds a problem if the node is not a table.
 pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings) -> Option<Fields<'n>> {
     match &node.value {
         Value::Table(table) => Some(Fields::new(object.to_owned(), node.place, table)),
@@ -56,7 +56,8 @@ pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings
     }
 }
 
-/// The objects of one kind by name, each read by `read`; one with a wrong name is read for its other problems.
+/// Reads all objects of one kind by name, with `read`. An object with an invalid name is read for its other
+/// problems.
 pub(super) fn named<K, V>(
     what: &'static str,
     node: &Node,
@@ -69,7 +70,7 @@ where
     named_in(what, what, node, findings, read)
 }
 
-/// As [`named`], where the table is a part of another object, as `bridge.br0.port` is.
+/// Like [`named`], for a table that is part of another object, such as `bridge.br0.port`.
 pub(super) fn named_in<K, V>(
     table: &str,
     what: &'static str,
@@ -116,13 +117,13 @@ impl<'n> Fields<'n> {
         self.table.entries.iter().any(|entry| entry.key == key)
     }
 
-    /// Where this key's value stands, else where the table does.
+    /// Returns the position of the value of a key, or the position of the table if the key is absent.
     pub fn place_of(&self, key: &str) -> Place {
         let entry = self.table.entries.iter().find(|entry| entry.key == key);
         entry.map_or(self.place, |entry| entry.place)
     }
 
-    /// The entry of this key, whatever its type.
+    /// Returns the entry of a key, regardless of its type.
     pub fn get(&mut self, key: &'static str, findings: &mut Findings) -> Option<&'n Entry> {
         self.known.push(key);
         let entry = self.table.entries.iter().find(|entry| entry.key == key)?;
@@ -132,12 +133,13 @@ impl<'n> Fields<'n> {
         Some(entry)
     }
 
-    /// All entries, for a table whose keys are names.
+    /// Returns all entries of a table whose keys are names.
     pub fn entries(&self) -> &'n [Entry] {
         &self.table.entries
     }
 
-    /// Reports every key that nobody asked for; `foreign` tells for which kinds of port a key exists.
+    /// Reports every key that was not read. `foreign` returns the cause for a key that belongs to other kinds
+    /// of ports.
     pub fn finish_with(self, findings: &mut Findings, foreign: impl Fn(&str) -> Option<Cause>) {
         for entry in &self.table.entries {
             if self.known.iter().any(|known| *known == entry.key) {
@@ -191,7 +193,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// A whole number within bounds; `unit` follows the bounds in a message (" bytes").
+    /// Reads an integer within bounds. `unit` follows the bounds in a message (" bytes").
     pub fn number<T: TryFrom<i64>>(
         &mut self,
         key: &'static str,
@@ -223,7 +225,7 @@ impl<'n> Fields<'n> {
         self.table.entries.iter().find(|entry| entry.key == key).and_then(|entry| entry.node.place)
     }
 
-    /// One of some words.
+    /// Reads a word, and returns the value of equal index.
     pub fn word<T: Copy>(
         &mut self,
         key: &'static str,
@@ -246,7 +248,7 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// A text that is parsed, with the cause if it cannot be.
+    /// Reads a text and parses it. `cause` returns the cause of the problem if parsing fails.
     pub fn parsed<T: FromStr>(
         &mut self,
         key: &'static str,
@@ -267,7 +269,8 @@ impl<'n> Fields<'n> {
         self.parsed(key, |text, source| Cause::BadName { text, what: "device", source }, findings)
     }
 
-    /// The namespace, `Some(None)` where none is given; a wrong one is `None`: nothing can be said of the device then.
+    /// Reads the namespace. Returns `Some(None)` if the key is absent. Returns `None` if the namespace is
+    /// invalid, because the device is then unknown.
     pub fn namespace(&mut self, findings: &mut Findings) -> Option<Option<Namespace>> {
         let bad = |text, source| Cause::BadName { text, what: "namespace", source };
         let namespace = self.parsed("namespace", bad, findings);
@@ -283,7 +286,7 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// A unicast address.
+    /// Reads a unicast Ethernet address.
     pub fn station(&mut self, key: &'static str, findings: &mut Findings) -> Option<MacAddr> {
         let mac: MacAddr = self.parsed(key, |text, source| Cause::BadMac { text, source }, findings)?;
         let cause = match mac {
@@ -305,7 +308,7 @@ impl<'n> Fields<'n> {
         vlan_in(&self.path(key), &entry.node, findings)
     }
 
-    /// The items of a list; one value alone counts as a list of one.
+    /// Returns the items of a list. A single value counts as a list of one item.
     pub fn items(&mut self, key: &'static str, findings: &mut Findings) -> Option<Vec<(String, &'n Node)>> {
         let entry = self.get(key, findings)?;
         let object = self.path(key);
@@ -345,14 +348,14 @@ impl<'n> Fields<'n> {
         addresses
     }
 
-    /// Reports a list that is longer than it can be.
+    /// Reports a list that exceeds its maximum length.
     pub fn limit(&self, key: &str, what: &'static str, count: usize, limit: usize, findings: &mut Findings) {
         if count > limit {
             findings.add(self.place_of(key), self.path(key), Cause::TooMany { what, count, limit });
         }
     }
 
-    /// A list of numbers within bounds, each at most once.
+    /// Reads a list of integers within bounds, without duplicates.
     pub fn numbers(
         &mut self,
         key: &'static str,
@@ -395,7 +398,7 @@ pub(super) fn vlan_in(object: &str, node: &Node, findings: &mut Findings) -> Opt
     number_in(object, node, bounds, "", findings).and_then(VlanId::new)
 }
 
-/// The cause of a name that cannot be one of an object.
+/// Returns a function that builds the cause for an invalid object name.
 pub(super) fn bad_name(what: &'static str) -> impl Fn(&str, NameError) -> Cause {
     move |text, source| Cause::BadName { text: text.to_owned(), what, source }
 }

@@ -12,18 +12,18 @@ use crate::{
     SynCookie, TcpFlags, Timestamp, Unreadable, VlanMatch,
 };
 
-/// Rules of one filter: the hook's tables have so many.
+/// Maximum number of rules of a filter, limited by the tables of the hook.
 const RULE_LIMIT: usize = 4096;
-/// Values of one list of a rule.
+/// Maximum number of values in one list of a rule.
 const VALUE_LIMIT: usize = 4096;
-/// As many patterns as a rule may list. The hook reads eight places at most, of all rules together.
+/// Maximum number of patterns in one rule. The hook reads at most eight positions for all rules together.
 const PATTERN_LIMIT: usize = 32;
 const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit", "syncookie"];
-/// SYNs a second that go on to a service unless the configuration says otherwise.
+/// Default number of SYNs per second that are passed to a service.
 const USUAL_SYNS: u32 = 1000;
-/// Seconds for which a client is not asked again unless the configuration says otherwise.
+/// Default number of seconds for which a verified client passes without a cookie.
 const USUAL_MEMORY: u32 = 300;
-/// Keys of `action = "syncookie"`, with what they need besides.
+/// Keys of `action = "syncookie"`, with the setting that each key requires.
 const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
     ("scheme", None),
     ("mode", None),
@@ -33,9 +33,9 @@ const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
     ("wscale", Some("scheme = \"cookie\"")),
     ("remember", Some("scheme = \"retry\"")),
 ];
-/// Packets or bytes of a rate or a burst.
+/// Bounds of a rate or a burst, in packets or bytes.
 const RATE_BOUNDS: (i64, i64) = (1, 1_000_000_000_000);
-/// The frame that fits into every burst of bytes unless the configuration says otherwise.
+/// Size of the frame that fits into the default burst of a byte rate, in bytes.
 const LARGEST_FRAME: u64 = 9018;
 
 pub(super) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Filter {
@@ -75,7 +75,7 @@ fn read_rule(mut rule: Fields<'_>, findings: &mut Findings) -> Option<FilterRule
     let matches = read_match(&mut rule, findings);
     let (object, place) = (rule.object.clone(), rule.place);
     if action.is_none() {
-        // Of an action that is not known nobody can say which keys it has.
+        // The keys of an unknown action are not known, so the keys of all actions are accepted.
         for key in ["one_in", "rate", "unit", "per", "burst", "per_source"] {
             rule.get(key, findings);
         }
@@ -187,7 +187,7 @@ fn read_source_bits(rule: &mut Fields<'_>, findings: &mut Findings) -> Option<So
     Some(read)
 }
 
-/// A date of TOML, or the same in quotes.
+/// Reads a TOML date, or a date in quotes.
 fn read_expiry(rule: &mut Fields<'_>, findings: &mut Findings) -> Option<Timestamp> {
     let entry = rule.get("expires", findings)?;
     let cause = match &entry.node.value {
@@ -226,7 +226,7 @@ fn read_match(rule: &mut Fields<'_>, findings: &mut Findings) -> FilterMatch {
     }
 }
 
-/// The values of a list; one value alone counts as a list of one.
+/// Reads the values of a list. A single value counts as a list of one value.
 fn each<T>(
     rule: &mut Fields<'_>,
     key: &'static str,

@@ -1,9 +1,14 @@
-//! From a text to a checked configuration, or to everything that is wrong with it.
+//! Loads a text as a checked configuration, or reports all its problems.
 //!
-//! A text is read in three steps, each of which goes on after a problem so that all come at once: syntax (`tree`), the
-//! schema with types and bounds (`daemon`, `filter`, `steer`, `port`, `bridge`, `router` over
-//! `fields`), and what must hold between objects
-//! ([`crate::check`]). The grammar is described in docs/config.md.
+//! A text is read in three steps. Each step continues after a problem, so that all problems are reported at
+//! once:
+//!
+//! - syntax (`tree`);
+//! - schema with types and bounds (`daemon`, `filter`, `steer`, `port`, `bridge`, `router`, based on
+//!   `fields`);
+//! - relations between objects ([`crate::check`]).
+//!
+//! The grammar is described in docs/config.md.
 
 mod bridge;
 mod daemon;
@@ -25,53 +30,54 @@ use tree::{Place, Table};
 use crate::check::check;
 use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
 
-/// Longest text that is read, in bytes.
+/// Maximum length of a configuration text, in bytes.
 pub const LIMIT_BYTES: usize = 1 << 20;
-/// Most problems that are told; a text with more is hardly a configuration.
+/// Maximum number of reported problems. A text with more problems is probably not a configuration.
 const PROBLEM_LIMIT: usize = 1000;
-/// Most ports that a configuration can have.
+/// Maximum number of ports in a configuration.
 const PORT_LIMIT: usize = 4096;
-/// Most bridges that a configuration can have.
+/// Maximum number of bridges in a configuration.
 const BRIDGE_LIMIT: usize = 1024;
-/// Most virtual routers that a configuration can have.
+/// Maximum number of virtual routers in a configuration.
 const ROUTER_LIMIT: usize = 256;
-/// Most filters that a configuration can have.
+/// Maximum number of filters in a configuration.
 const FILTER_LIMIT: usize = 256;
-/// Most steerings that a configuration can have.
+/// Maximum number of steering policies in a configuration.
 const STEER_LIMIT: usize = 256;
 
-/// The language of a text.
+/// Language of a configuration text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// A configuration file.
+    /// TOML, as in configuration files.
     Toml,
-    /// The same grammar as the API also takes it.
+    /// JSON with the grammar of the configuration file, as in the API.
     Json,
 }
 
-/// A configuration without errors.
+/// A configuration without errors, and its warnings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What probably is not meant so.
+    /// Problems that do not invalidate the configuration, but are probably unintended.
     pub warnings: Vec<Problem>,
 }
 
-/// Reads a configuration file. `file` is its name in the problems.
+/// Loads a configuration file. `file` is the name of the file in problems.
 ///
 /// # Errors
 ///
-/// Every problem of the text in the order of its lines, warnings among them; at least one is an error.
+/// Returns every problem of the text in the order of the lines, including warnings. At least one problem is
+/// an error.
 pub fn load(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
     load_on(text, file, Format::Toml, None).map(|loaded| loaded.config)
 }
 
-/// Reads a configuration in either language, and holds it against the machine where one is given.
+/// Loads a configuration in either language, and checks it against the machine if one is given.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// Returns the same problems as [`load`].
 pub fn load_on(
     text: &str,
     file: &str,
@@ -89,13 +95,13 @@ pub fn load_on(
     let lines = Lines::new(text);
     let broken: BTreeSet<_> = syntax.iter().filter_map(|(place, _)| Some(lines.number((*place)?))).collect();
     let (config, mut findings, declared) = read(&table);
-    // References are judged only in a text that is more or less a configuration.
+    // References are checked only in a text that resembles a configuration.
     if findings.problems.len() < PROBLEM_LIMIT {
         for problem in check(&config, machine, &declared) {
             findings.problems.push((nearest_place(&findings.places, &problem.object), problem));
         }
     }
-    // What stands on a line with a syntax error was not read as it was meant.
+    // Values on a line with a syntax error were not read as intended, so their problems are not reported.
     findings.problems.retain(|(place, _)| place.is_none_or(|place| !broken.contains(&lines.number(place))));
     findings.problems.extend(syntax);
     let problems = placed(findings.problems, file, &lines);
@@ -105,11 +111,13 @@ pub fn load_on(
     }
 }
 
-/// Reads one object as the API gives it: JSON with the object's fields, as they stand in its table of the file.
+/// Reads one object from an API request. The JSON text has the fields of the object's table in the
+/// configuration file.
 ///
 /// # Errors
 ///
-/// Every problem of the object by itself. What it refers to is checked when it is merged with the others.
+/// Returns every problem of the object by itself. References to other objects are checked when the object is
+/// merged with the other objects.
 pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem>> {
     let (table, syntax) = tree::from_json(json);
     let mut findings = Findings { problems: syntax, ..Findings::default() };
@@ -150,7 +158,8 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
     }
 }
 
-/// Reads the whole tree. The names are those of all ports that the text has, even where they could not be read.
+/// Reads the whole tree. The returned names are those of all ports in the text, including ports that could
+/// not be read.
 fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     let mut findings = Findings::default();
     let mut fields = Fields::new(String::new(), Some(0), table);
@@ -200,7 +209,7 @@ fn limit(what: &'static str, object: &str, count: usize, limit: usize, findings:
     }
 }
 
-/// Where an object stands, or the nearest table around it.
+/// Returns the position of an object, or of the nearest enclosing table.
 fn nearest_place(places: &BTreeMap<String, usize>, object: &str) -> Place {
     let mut object = object;
     loop {
@@ -211,7 +220,7 @@ fn nearest_place(places: &BTreeMap<String, usize>, object: &str) -> Place {
     }
 }
 
-/// The problems with lines and columns, in their order.
+/// Returns the problems with lines and columns, in the order of their positions.
 fn placed(mut problems: Vec<(Place, Problem)>, file: &str, lines: &Lines<'_>) -> Vec<Problem> {
     problems.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
     if problems.len() > PROBLEM_LIMIT {
@@ -226,7 +235,7 @@ fn placed(mut problems: Vec<(Place, Problem)>, file: &str, lines: &Lines<'_>) ->
     problems.collect()
 }
 
-/// Where the lines of a text begin.
+/// Offsets of the lines of a text.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,
@@ -238,17 +247,18 @@ impl<'a> Lines<'a> {
         Lines { text, starts: starts.collect() }
     }
 
-    /// The line of an offset, from 1.
+    /// Returns the line number of an offset, starting at 1.
     fn number(&self, place: usize) -> usize {
         self.starts.partition_point(|&start| start <= place)
     }
 
-    /// Line and column of an offset, from 1, the column in characters.
+    /// Returns the line and column numbers of an offset, starting at 1. Columns are counted in characters.
     fn position(&self, place: usize) -> (u32, u32) {
         let line = self.number(place);
         let start = self.starts[line - 1];
         let before = self.text.get(start..place.min(self.text.len())).unwrap_or_default();
-        // In a line that nobody reads, bytes will do: counting its characters again and again takes long.
+        // For very long lines, bytes are counted instead, because counting characters repeatedly takes too
+        // long.
         let characters = if before.len() > 4096 { before.len() } else { before.chars().count() };
         let column = characters + 1;
         (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))

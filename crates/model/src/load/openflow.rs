@@ -11,17 +11,18 @@ use crate::{
     WhenFull,
 };
 
-/// Controllers of one bridge at most.
+/// Maximum number of controllers of a bridge.
 const CONTROLLER_LIMIT: usize = 16;
-/// An hour.
+/// Bounds of durations in milliseconds. The maximum is one hour.
 const MILLISECONDS: (i64, i64) = (0, 3_600_000);
-/// VLAN tags that rules see at most.
+/// Bounds of the number of VLAN tags that flow entries can match.
 const VLAN_TAGS: (i64, i64) = (1, 2);
-/// Rules of a table at most.
+/// Bounds of the number of flow entries of a table.
 const RULES: (i64, i64) = (0, 1_000_000);
-/// Longest name of a table (OpenFlow 1.5.1, 7.3.5.6: OFP_MAX_TABLE_NAME_LEN with its end).
+/// Maximum length of a table name in bytes (OpenFlow 1.5.1 section 7.3.5.6: OFP_MAX_TABLE_NAME_LEN includes
+/// the terminator).
 const TABLE_NAME: usize = 31;
-/// Fields by which a table's rules are grouped at most.
+/// Maximum number of subfields that group the flow entries of a table.
 const GROUPS: usize = 16;
 
 pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlow> {
@@ -44,7 +45,7 @@ pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) ->
     Some(OpenFlow { controllers, fail_mode, datapath_id, versions, vlan_limit, tls, tables })
 }
 
-/// An address, or a table with one and more.
+/// Reads a controller: a connection method, or a table with a connection method and further settings.
 fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option<Controller> {
     match &item.value {
         Value::Text(text) => Some(Controller::at(text)),
@@ -161,7 +162,7 @@ fn read_groups(table: &mut Fields<'_>, findings: &mut Findings) -> Vec<String> {
     let mut groups = Vec::new();
     for (object, item) in table.items("groups", findings).unwrap_or_default() {
         match &item.value {
-            // Which fields there are, the switch knows.
+            // The switch crate checks whether the field exists.
             Value::Text(text) if is_part(text) => groups.push(text.clone()),
             Value::Text(text) => {
                 let what = "a field, or some bits of it";
@@ -178,7 +179,8 @@ fn read_groups(table: &mut Fields<'_>, findings: &mut Findings) -> Vec<String> {
     groups
 }
 
-/// Whether this can be a name, with or without bits: `NAME`, `NAME[]`, `NAME[3]`, `NAME[0..11]`.
+/// Returns whether the text has the syntax of a field or subfield: `NAME`, `NAME[]`, `NAME[3]`,
+/// `NAME[0..11]`.
 fn is_part(text: &str) -> bool {
     let (name, bits) = text.split_once('[').unwrap_or((text, "]"));
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -214,7 +216,7 @@ fn read_prefixes(table: &mut Fields<'_>, findings: &mut Findings) -> Option<BTre
     Some(prefixes)
 }
 
-/// One to 31 octets without blanks.
+/// Name of a flow table: 1 to 31 printable ASCII characters without spaces.
 struct TableName(String);
 
 impl std::str::FromStr for TableName {
@@ -227,7 +229,7 @@ impl std::str::FromStr for TableName {
     }
 }
 
-/// Up to sixteen hexadecimal digits, not all zero.
+/// OpenFlow datapath ID: up to 16 hexadecimal digits, nonzero.
 struct DatapathId(u64);
 
 impl std::str::FromStr for DatapathId {

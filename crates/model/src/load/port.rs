@@ -32,7 +32,7 @@ pub(super) fn read_ports(
             findings.add(entry.place, object.clone(), bad_name("port")(&entry.key, error));
         });
         let Some(fields) = table_of(&object, &entry.node, findings) else { continue };
-        // A port is read even where its name is wrong, so that its other problems are found.
+        // A port with an invalid name is read as well, so that its other problems are found.
         let stand_in = "port".parse().ok();
         let Some(name_or_stand_in) = name.as_ref().ok().or(stand_in.as_ref()) else { continue };
         let port = read_port(name_or_stand_in, fields, findings);
@@ -53,14 +53,15 @@ pub(super) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut 
     let spread = fields.flag("spread", findings).unwrap_or(false);
     let admin = fields.word("admin", &["up", "down"], &[true, false], findings).unwrap_or(true);
     let written = kind?;
-    // The other keys of a port whose kind is misspelt are read as those of the nearest kind, so that their mistakes are found too.
+    // If the kind is misspelled, the other keys are read as keys of the nearest kind, so that their problems
+    // are found.
     let kind = KINDS.iter().find(|known| **known == written).copied().or_else(|| {
         let near = nearest(written, KINDS.iter().copied());
         let cause = Cause::NotOneOf { value: written.to_owned(), near, choices: KINDS };
         findings.add(fields.place_of("kind"), fields.path("kind"), cause);
         near
     })?;
-    // Nothing comes in by that one.
+    // A null port receives no packets, so it has no filter.
     let filter = if kind == "null" { None } else { read_filter_name(&mut fields, findings) };
     let read = read_kind(kind, name, &mut fields, findings);
     fields.finish_with(findings, |key| foreign(key, kind));
@@ -102,12 +103,12 @@ fn read_kind(
             PortKind::Ring(Ring { size: fields.power_of_two("size", RING_BOUNDS, findings).unwrap_or(1024) })
         }
         "null" => PortKind::Null,
-        // `read_port` passes kinds of `KINDS` alone.
+        // `read_port` passes only kinds from `KINDS`.
         _ => return None,
     })
 }
 
-/// The device's name: the port's where none is given and the port's can be one.
+/// Reads the name of the device. The default is the name of the port, if it is a valid device name.
 fn read_device(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -> Option<DeviceName> {
     if fields.has("device") {
         return fields.device("device", findings);
@@ -227,7 +228,7 @@ fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {
     pcap
 }
 
-/// The cause for a key that belongs to ports of other kinds.
+/// Returns the cause for a key that belongs to other kinds of ports.
 fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
         "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"

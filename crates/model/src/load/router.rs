@@ -12,7 +12,8 @@ use super::vlans;
 use crate::cause::Cause;
 use crate::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
 
-/// `None` where its namespace is wrong: nothing can be said of its ports then.
+/// Reads a router. Returns `None` if the namespace is invalid, because the ports of the router are then
+/// unknown.
 pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
     let settings = read_settings(&mut fields, findings);
     let entry = fields.get("port", findings);
@@ -68,7 +69,7 @@ fn read_punt_limits(fields: &mut Fields<'_>, findings: &mut Findings) -> PuntLim
     limits
 }
 
-/// A router's settings as the API gives them, where interfaces are objects of their own.
+/// Reads the settings of a router from an API request, in which interfaces are separate objects.
 pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<RouterSettings> {
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);
@@ -129,7 +130,7 @@ fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<IpAddr>
     servers
 }
 
-/// Pairs of VLANs, each written "OUTER.INNER".
+/// Reads pairs of VLANs, each written as "OUTER.INNER".
 fn read_qinq(fields: &mut Fields<'_>, findings: &mut Findings) -> BTreeSet<QinQ> {
     let mut pairs = BTreeSet::new();
     let items = fields.items("qinq", findings).unwrap_or_default();

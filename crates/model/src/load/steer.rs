@@ -16,7 +16,7 @@ pub(super) fn read_steer(mut fields: Fields<'_>, findings: &mut Findings) -> Ste
     let table = read_table(&mut fields, findings);
     let capacity = capacity.unwrap_or(default.capacity);
     let flows = read_flows(&mut fields, capacity, findings);
-    // A mark that nobody is told of is none.
+    // A mark without metadata would have no effect.
     let marked = flows.iter().position(|flow| flow.mark != 0);
     if let Some(at) = marked.filter(|_| metadata == Some(false)) {
         let object = fields.path(&format!("flow[{at}].mark"));
@@ -33,7 +33,7 @@ pub(super) fn read_steer(mut fields: Fields<'_>, findings: &mut Findings) -> Ste
     }
 }
 
-/// A word or a list of words, as many as a power of two.
+/// Reads the table: a word or a list of words, whose number is a power of two.
 fn read_table(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<SteerTarget> {
     let Some(items) = fields.items("table", findings) else { return Vec::new() };
     let (count, mut table) = (items.len(), Vec::new());

@@ -1,13 +1,14 @@
-//! A text as a tree of values that know their place: what TOML and JSON have in common.
+//! A text as a tree of values with positions, as a common form of TOML and JSON.
 //!
-//! JSON values have no place (serde_json keeps none): theirs is `None`, and the object's name must lead the reader.
+//! JSON values have no position (`None`), because serde_json does not keep positions. Problems then identify
+//! the value by the object's name.
 
 use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 
 use crate::{Cause, Problem};
 
-/// Offset in bytes from the start of the text.
+/// Byte offset from the start of the text.
 pub(super) type Place = Option<usize>;
 
 pub(super) struct Node {
@@ -18,18 +19,18 @@ pub(super) struct Node {
 pub(super) enum Value {
     Text(String),
     Integer(i64),
-    /// An integer beyond 64 bits, which no key can have.
+    /// An integer beyond 64 bits, which is valid for no key.
     Huge,
     Fraction,
     Bool(bool),
-    /// As it stands in the text.
+    /// A date, as written in the text.
     Date(String),
     Nothing,
     List(Vec<Node>),
     Table(Table),
 }
 
-/// A table's entries in the order of their places.
+/// Entries of a table, in the order of their positions.
 pub(super) struct Table {
     pub entries: Vec<Entry>,
 }
@@ -41,7 +42,7 @@ pub(super) struct Entry {
 }
 
 impl Value {
-    /// The value's type in words.
+    /// Returns the type of the value in words.
     pub fn found(&self) -> &'static str {
         match self {
             Value::Text(_) => "a text",
@@ -56,10 +57,11 @@ impl Value {
     }
 }
 
-/// Longest text of which every syntax error is told, in bytes: the parser keeps all that it finds.
+/// Maximum length of a text for which every syntax error is reported, in bytes. The parser keeps all errors
+/// in memory.
 const RECOVERED_BYTES: usize = 128 << 10;
 
-/// Reads TOML as far as it can be read; the problems are those of its syntax, with their offsets.
+/// Reads TOML as far as possible. The returned problems are syntax errors with their offsets.
 pub(super) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
     if text.len() > RECOVERED_BYTES {
         return match DeTable::parse(text) {
@@ -72,7 +74,7 @@ pub(super) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
 }
 
 fn syntax_problem(text: &str, error: &toml::de::Error) -> (Place, Problem) {
-    // The parser's message may span lines, and ours is one.
+    // The message of the parser may span lines, but a problem has one line.
     let mut message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
     if message == "duplicate key"
         && let Some(key) = error.span().and_then(|span| text.get(span))
@@ -116,7 +118,7 @@ fn toml_value(value: DeValue<'_>) -> Value {
     }
 }
 
-/// Reads JSON: all or, with the one problem of its syntax, nothing.
+/// Reads JSON. After a syntax error, the table is empty and the one problem reports the error.
 pub(super) fn from_json(text: &str) -> (Table, Vec<(Place, Problem)>) {
     let empty = || Table { entries: Vec::new() };
     match serde_json::from_str::<Json>(text) {
@@ -129,7 +131,7 @@ pub(super) fn from_json(text: &str) -> (Table, Vec<(Place, Problem)>) {
             let line_starts = text.split_inclusive('\n').take(error.line().saturating_sub(1));
             let place = line_starts.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
             let message = error.to_string();
-            // The place is said by line and column already.
+            // The position is reported as line and column, so it is removed from the message.
             let message = message.split(" at line ").next().unwrap_or_default().to_owned();
             (empty(), vec![(Some(place), Problem::new("", Cause::Syntax { language: "JSON", message }))])
         }

@@ -1,13 +1,13 @@
-//! Reads lists of users of this machine: names or numbers.
+//! Reads lists of local users, by name or number.
 
 use super::fields::{Fields, Findings};
 use super::tree::Value;
 use crate::Cause;
 
-/// Users in one list at most.
+/// Maximum number of users in a list.
 const USERS_LIMIT: usize = 16;
 
-/// Reads the users of a key; `None` where it is absent.
+/// Reads the list of users of a key. Returns `None` if the key is absent.
 pub(super) fn read_users(
     fields: &mut Fields<'_>,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! Reads sets of VLANs: identifiers, ranges of them, or all.
+//! Reads sets of VLANs: identifiers, ranges of identifiers, or all.
 
 use packet::VlanId;
 
@@ -8,10 +8,10 @@ use crate::VlanSet;
 use crate::cause::Cause;
 use crate::vlan::RawRange;
 
-/// Most VLANs and ranges that one set can name.
+/// Maximum number of VLANs and ranges in a set.
 const LIMIT: usize = 4094;
 
-/// The set under `key`, which names one VLAN at least; `example` shows how.
+/// Reads the set of VLANs of a key. An empty set is a problem, in which `example` is suggested.
 pub(super) fn read_set(
     fields: &mut Fields<'_>,
     key: &'static str,
