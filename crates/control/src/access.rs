@@ -1,7 +1,9 @@
-//! What a change may name: files need the scope `root`, and lie in configured directories.
+//! Checks of the files that a change of the configuration may name. Naming files requires the scope `root`,
+//! and the files must lie in configured directories.
 //!
-//! A file that the configuration names already needs nothing: only what a change adds is judged. The daemon itself (its
-//! start, SIGHUP, an OVSDB server's tables) and root's whole file over the unix socket may name files anywhere.
+//! Files that the running configuration already names are not checked. Only additions by the change are
+//! checked. The daemon itself (at its start, on SIGHUP, and for the tables of an OVSDB server) may name files
+//! anywhere. So may a complete configuration file that root applies over the Unix socket.
 
 use std::path::PathBuf;
 
@@ -10,38 +12,39 @@ use model::{Config, Scope};
 use crate::ChangeError;
 use crate::caller::Caller;
 
-/// What the author of a change may name.
+/// Permission of the author of a change to name files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// What the author may do.
+    /// Access scope of the author.
     pub scope: Scope,
     /// Whether files may lie anywhere, and not only in `daemon.files`.
     pub anywhere: bool,
 }
 
 impl Default for Access {
-    /// The daemon's own.
+    /// Returns the unrestricted access of the daemon itself.
     fn default() -> Self {
         Access { scope: Scope::Root, anywhere: true }
     }
 }
 
 impl Access {
-    /// For single objects of a client.
+    /// Returns the access of a client for changes of single objects.
     pub(crate) fn of(caller: &Caller) -> Access {
         Access { scope: caller.scope.unwrap_or(Scope::Read), anywhere: false }
     }
 
-    /// For the whole file of a client.
+    /// Returns the access of a client for a complete configuration file.
     pub(crate) fn of_file(caller: &Caller) -> Access {
         Access { anywhere: caller.is_local_root(), ..Access::of(caller) }
     }
 
-    /// Judges what a change adds to the files that are named.
+    /// Checks the files that a change adds to the configuration.
     ///
     /// # Errors
     ///
-    /// If the author may not name one of them.
+    /// Returns an error if the author may not name one of the added files, or may not change `[daemon]` or
+    /// `[ovsdb]`.
     pub(crate) fn check(
         self,
         before: &Config,

@@ -1,7 +1,7 @@
-//! The listening sockets: made from the configuration, or taken over from a predecessor.
+//! Listening sockets of the API: created from the configuration, or taken over from a predecessor.
 //!
-//! The unix socket appears under its name only once it has its mode (0660) and group, so that nobody can connect in
-//! between. A socket that nobody listens on any more is replaced; one with a listener is an error.
+//! The Unix socket appears under its path only after its mode (0660) and group are set, so that no client can
+//! connect earlier. A socket without a listener is replaced. A socket with a listener is an error.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -14,41 +14,41 @@ use model::{Daemon, Scope};
 
 use crate::tls::{Guard, GuardError};
 
-/// Mode of the unix socket: owner and group.
+/// Mode of the Unix socket: read and write for owner and group.
 const MODE: u32 = 0o660;
 
-/// Why the API cannot listen.
+/// Reason why the API cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process listens on the unix socket.
+    /// Another process listens on the Unix socket.
     #[error("daemon.api: another daemon listens on {}; stop it, or choose another path", path.display())]
     InUse {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// Something else stands where the socket should be.
+    /// The path of the Unix socket exists, but is not a socket.
     #[error("daemon.api: {} is not a socket; move it away, or choose another path", path.display())]
     NotASocket {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The unix socket cannot be made.
+    /// The Unix socket cannot be created.
     #[error("daemon.api: {} cannot be made: {source}; {}", path.display(), unix_fix(source))]
     Unix {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The TCP address cannot be listened on.
     #[error("daemon.tcp.listen: {address} cannot be listened on: {source}; {}", tcp_fix(source))]
     Tcp {
-        /// The address.
+        /// Address and port.
         address: SocketAddr,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Certificate, key or token cannot be used.
+    /// The certificate, the key or a token cannot be used.
     #[error(transparent)]
     Guard(#[from] GuardError),
 }
@@ -73,23 +73,24 @@ fn tcp_fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Sockets that the API is served on. They can be cloned for a successor before they are served.
+/// Listening sockets of the API. The sockets can be cloned for a successor before the API is served.
 #[derive(Debug)]
 pub struct Listeners {
-    /// The unix socket.
+    /// The Unix socket.
     pub unix: UnixListener,
-    /// The TCP socket with what guards it.
+    /// The TCP socket with its TLS and token settings.
     pub tcp: Option<(TcpListener, Guard)>,
-    /// What clients on the unix socket may do that are neither root nor the daemon's own user.
+    /// Access scope of clients on the Unix socket that are neither root nor the daemon's own user.
     pub group_scope: Scope,
 }
 
 impl Listeners {
-    /// Listens as the configuration says.
+    /// Creates the listening sockets of the configuration.
     ///
     /// # Errors
     ///
-    /// If a socket cannot be made, or certificate, key or token cannot be used.
+    /// Returns an error if a socket cannot be created, or if the certificate, the key or a token cannot be
+    /// used.
     pub fn bind(daemon: &Daemon) -> Result<Listeners, BindError> {
         let tcp = match &daemon.tcp {
             None => None,
@@ -103,12 +104,12 @@ impl Listeners {
         Ok(Listeners { unix, tcp, group_scope: daemon.group_scope })
     }
 
-    /// Takes sockets over that a predecessor listened on. A TCP socket without `tcp` in the configuration is closed;
-    /// `tcp` in the configuration without a socket is bound anew.
+    /// Takes over the listening sockets of a predecessor. A TCP socket is closed if the configuration has no
+    /// `tcp`. If the configuration has `tcp` and there is no socket, a new socket is created.
     ///
     /// # Errors
     ///
-    /// As [`Listeners::bind`].
+    /// Returns the same errors as [`Listeners::bind`].
     pub fn adopt(
         unix: UnixListener,
         tcp: Option<TcpListener>,
@@ -145,7 +146,8 @@ fn bind_unix(path: &Path, group: &str) -> Result<UnixListener, BindError> {
     bind_beside(path, group).map_err(failed)
 }
 
-/// Makes the socket in a directory that nobody else may enter, and moves it to its place when it is ready.
+/// Creates the socket in a directory that is accessible to the daemon's user only, and moves the socket to
+/// its path when it is ready.
 fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
@@ -163,7 +165,7 @@ fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
         if let Some(id) = group_id(group)
             && let Err(error) = std::os::unix::fs::chown(&socket, None, Some(id))
         {
-            // Then it is for our own group, which is no wider.
+            // The socket then keeps the daemon's own group, which grants no wider access.
             tracing::warn!(
                 "daemon.group: the socket cannot be given to {group}: {error}; start the daemon as root"
             );
@@ -176,7 +178,7 @@ fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
     listener
 }
 
-/// The number of a group of this machine's own file.
+/// Returns the numeric ID of a group in the local /etc/group.
 fn group_id(name: &str) -> Option<u32> {
     let groups = fs::read_to_string("/etc/group").ok()?;
     groups.lines().find_map(|line| {

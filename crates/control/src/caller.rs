@@ -1,4 +1,4 @@
-//! The client behind a request: what it may do, and how the log names it.
+//! The client of a request: its access scope, and its name in the log.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,33 +8,33 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use model::Scope;
 
-/// A client of the API, as its connection or its token tells.
+/// A client of the API, identified by its connection or its token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Caller {
-    /// What it may do; `None`: nothing.
+    /// Access scope of the client. `None`: no access.
     pub scope: Option<Scope>,
-    /// Where it comes from.
+    /// Origin of the client.
     pub from: Origin,
 }
 
-/// Where a client comes from.
+/// Origin of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
-    /// A process of this machine, over the unix socket.
+    /// A local process, over the Unix socket.
     Process { uid: u32, pid: Option<i32> },
-    /// The holder of a token, over TCP.
+    /// A client with a token, over TCP.
     Token { name: String, address: SocketAddr },
-    /// A connection that does not say.
+    /// A connection without identification.
     Unknown,
 }
 
 impl Caller {
-    /// A client of which nothing is known, which may do nothing.
+    /// Returns an unidentified client without access.
     pub fn unknown() -> Caller {
         Caller { scope: None, from: Origin::Unknown }
     }
 
-    /// Returns whether this is root, or the daemon's own user, at this machine.
+    /// Returns whether the client is a local process of root or of the daemon's own user.
     pub fn is_local_root(&self) -> bool {
         self.scope == Some(Scope::Root) && matches!(self.from, Origin::Process { .. })
     }

@@ -1,7 +1,8 @@
-//! The API's door: shut while another process takes over, so that whoever knocks meanwhile is let in by the successor, with
-//! whom the listening sockets are shared.
+//! Admission gate of the API. The gate is closed during a hand-over. New clients then wait, and the successor
+//! accepts them, because both processes share the listening sockets.
 //!
-//! Who is inside already and has no answer yet is waited for, since a process that has given everything away has none.
+//! The hand-over waits for clients that are already admitted and have no answer yet. After the hand-over,
+//! this process has no state to answer from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,39 +10,40 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// How long a hand-over waits for those inside: somebody may have connected and never ask.
+/// Time that a hand-over waits for admitted clients. A limit is required because a client may connect and
+/// never send a request.
 const LINGER: Duration = Duration::from_secs(1);
-/// By then an accept that was under way when the door was shut has counted its client.
+/// Time after which an accept that was in progress when the gate was closed has counted its client.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     shut: bool,
-    /// Clients that were let in and wait for an answer.
+    /// Number of admitted clients that wait for an answer.
     inside: usize,
 }
 
-/// The door; clones are the same one.
+/// The admission gate. Clones share one gate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Door {
     state: Arc<watch::Sender<State>>,
 }
 
 impl Door {
-    /// Counts a client as inside until the visit is dropped.
+    /// Counts a client as admitted until the returned visit is dropped.
     pub fn enter(&self) -> Visit {
         self.state.send_modify(|state| state.inside += 1);
         Visit(self.clone())
     }
 
-    /// Ready as soon as the door is open, or as soon as it is shut.
+    /// Waits until the gate is open (`true`) or closed (`false`).
     pub async fn is(&self, open: bool) {
         let mut seen = self.state.subscribe();
-        // The sender is ours: it cannot be gone.
+        // The sender is owned by the gate, so it cannot be closed.
         let _ = seen.wait_for(|state| state.shut != open).await;
     }
 
-    /// Shuts the door behind everybody but the caller, itself a visitor.
+    /// Closes the gate and waits for all admitted clients except the caller, which is admitted itself.
     pub async fn shut(&self) -> Shut {
         self.state.send_modify(|state| state.shut = true);
         let shut = Shut(self.clone());
@@ -52,7 +54,7 @@ impl Door {
     }
 }
 
-/// A client that waits for an answer.
+/// An admitted client that waits for an answer.
 #[derive(Debug)]
 pub(crate) struct Visit(Door);
 
@@ -62,12 +64,12 @@ impl Drop for Visit {
     }
 }
 
-/// A door that was shut; it opens again when this is dropped.
+/// Guard of a closed gate. The gate opens when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Shut(Door);
 
 impl Shut {
-    /// It stays shut: everything has been given away.
+    /// Keeps the gate closed, because the successor has taken over all state.
     pub fn for_good(self) {
         std::mem::forget(self);
     }

@@ -1,4 +1,4 @@
-//! What the API answers where it cannot do what it was asked: the object, the cause and the next step, as JSON.
+//! Error answers of the API. Each error names the object, the cause and the remedy, as JSON.
 
 use std::path::PathBuf;
 
@@ -11,57 +11,57 @@ use utoipa::ToSchema;
 
 use crate::{FailureKind, PlaneError, StorageError};
 
-/// Why a change was not made. Nothing has changed then.
+/// Reason why a change was not made. After an error, nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The configuration is wrong; warnings are among the problems.
+    /// The configuration is invalid. The problems include warnings.
     #[error("{} problems, the first: {}", .0.len(), first(.0))]
     Problems(Vec<Problem>),
     /// Objects belong to another owner, or do not exist.
     #[error("{} refusals, the first: {}", .0.len(), first(.0))]
     Refused(Vec<Refusal>),
-    /// A change waits for its confirmation.
+    /// An earlier change waits for its confirmation.
     #[error(
         "config: an earlier change waits {left_s} more seconds for its confirmation; confirm it or roll it back"
     )]
     Pending {
-        /// Seconds until it is rolled back.
+        /// Seconds until the earlier change is rolled back.
         left_s: u64,
     },
-    /// There is nothing to confirm or roll back.
+    /// No change waits to be confirmed or rolled back.
     #[error(
         "config: no change waits for a confirmation; it has been rolled back already, or was applied without"
     )]
     NotPending,
-    /// The author of the change has not the scope `root`.
+    /// The author of the change does not have the scope `root`.
     #[error("{object}: this needs the scope `root`: {what}; {NEEDS_ROOT}")]
     NeedsRoot {
-        /// The field.
+        /// Path of the field.
         object: String,
-        /// What needs the scope.
+        /// Part of the change that requires the scope.
         what: String,
     },
-    /// A file lies where the API's clients may not name one.
+    /// The file lies outside of the directories in which API clients may name files.
     #[error("{object}: {} lies in none of the directories for files; {}", path.display(), outside_fix(directories))]
     Outside {
-        /// The field.
+        /// Path of the field.
         object: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// `daemon.files`.
+        /// Directories of `daemon.files`.
         directories: Vec<PathBuf>,
     },
-    /// A file would remove most of what runs.
+    /// The file would remove most running objects of the previous file.
     #[error(
         "config: it removes {removed} of the {of} filters, ports, bridges and routers of the file before; {FORCE}"
     )]
     RemovesMost {
-        /// Objects that would go.
+        /// Number of objects that would be removed.
         removed: usize,
-        /// Objects of the file that run.
+        /// Number of running objects of the previous file.
         of: usize,
     },
-    /// The data plane could not do it.
+    /// The data plane could not apply the change.
     #[error(transparent)]
     Plane(#[from] PlaneError),
     /// Objects could not be stored.
@@ -72,9 +72,9 @@ pub enum ChangeError {
     Interrupted,
 }
 
-/// How a change is made that needs `root`.
+/// Remedy for a change that needs the scope `root`.
 const NEEDS_ROOT: &str = "make the change as root at the unix socket (`sudo trivium apply FILE`), or with a token of the scope root";
-/// How a file is applied that removes most objects.
+/// Remedy for a file that removes most objects.
 const FORCE: &str = "check that it is the right file, and apply it with `--force` (`force=true` in the API)";
 
 fn outside_fix(directories: &[PathBuf]) -> String {
@@ -89,16 +89,16 @@ fn first<T: std::fmt::Display>(all: &[T]) -> String {
     all.first().map(ToString::to_string).unwrap_or_default()
 }
 
-/// A refused request.
+/// Body of an error answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// The object that is concerned, such as `port.web1`; the first, if there are several.
+    /// Path of the affected object, such as `port.web1`. The first object if there are several.
     pub object: String,
-    /// What is wrong.
+    /// Cause of the error.
     pub cause: String,
-    /// What to do about it.
+    /// Remedy for the error.
     pub fix: String,
-    /// Everything that is wrong, where a configuration was refused.
+    /// All problems of a configuration that was refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemReport>,
 }
@@ -125,18 +125,18 @@ impl ApiError {
     }
 
     fn with_problems(status: StatusCode, problems: Vec<ProblemReport>) -> Self {
-        // The first error leads; warnings may stand before it.
+        // The body names the first error. Warnings may precede it in the list.
         let first = problems.iter().find(|problem| problem.severity == Severity::Error).or(problems.first());
         let first = first.cloned();
         let (object, cause, fix) =
             first.map(|first| (first.object, first.cause, first.fix)).unwrap_or_default();
-        // What is wrong with a text as a whole has no object in it.
+        // A problem of the whole text has no object.
         let object = if object.is_empty() { "configuration".to_owned() } else { object };
         ApiError { status, body: Box::new(ErrorBody { object, cause, fix, problems }) }
     }
 }
 
-/// Why a request was refused, for the audit log; it stands in the response beside the body.
+/// Reason for a refused request, for the audit log. The value is an extension of the response.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused(pub String);
 

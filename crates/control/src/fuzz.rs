@@ -1,5 +1,5 @@
-//! Entry points for fuzzing: whatever bytes come as a configuration or as a body of the API, nothing panics, and what
-//! is accepted means what it says.
+//! Fuzzing entry points for configurations and API bodies. No input may cause a panic, and accepted input
+//! must keep its meaning when it is written and read again.
 
 use model::{
     BridgeName, Config, Format, Fragment, Layers, Machine, ObjectKey, Owner, PortName, RouterName, StaticKey,
@@ -7,8 +7,8 @@ use model::{
 };
 use packet::{MacAddr, VlanId};
 
-/// The bytes as a configuration in both languages: each problem has a place in the text, and what loads is written
-/// out as a text that loads to the same.
+/// Reads the bytes as a configuration in TOML and in JSON. Each problem must have a position in the text. An
+/// accepted configuration must be written as a text that loads to an equal configuration.
 pub fn config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.split('\n').count();
@@ -38,8 +38,8 @@ fn accepted(config: &Config) {
     assert!(plan.report().lines.len() <= plan.operations.len());
 }
 
-/// The bytes as a body of the API: the first chooses the object, the rest is what is put there, a frame to explain,
-/// and a file of stored objects.
+/// Reads the bytes as a body of the API. The first byte selects the object. The other bytes are the body of a
+/// PUT request, a frame to explain, and a file of stored objects.
 pub fn api_body(bytes: &[u8]) {
     let Some((choice, body)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(body);

@@ -1,7 +1,7 @@
-//! `/metrics`: state as text for Prometheus (text exposition format 0.0.4).
+//! The `/metrics` endpoint: state for Prometheus (text exposition format 0.0.4).
 //!
-//! The number of series is bounded by the configuration: filters' rules, steerings' targets, ports, bridges, routers, workers,
-//! stages, drop reasons, classes of punted packets and consumers of memory.
+//! The number of time series is bounded by the configuration: filter rules, targets of steering policies,
+//! ports, bridges, routers, workers, stages, drop reasons, punt classes and memory consumers.
 
 mod flows;
 
@@ -18,7 +18,7 @@ use crate::Plane;
 use crate::api::Context;
 use crate::error::ApiResult;
 
-/// Counters and gauges for Prometheus.
+/// Returns counters and gauges for Prometheus.
 #[utoipa::path(get, path = "/metrics", security((), ("token" = ["read"])), responses((status = 200, body = String)))]
 pub(crate) async fn metrics(context: Context) -> ApiResult<Response> {
     let plane = context.store.plane().clone();
@@ -107,7 +107,7 @@ const COOKIE_COUNTERS: [(&str, &str, CookieField); 5] = [
     ("trivium_filter_syncookies_through_total", "SYNs that went on to the service.", |c| c.through),
 ];
 
-/// A sample for each rule with cookies.
+/// Writes a sample for each rule with SYN cookies.
 fn cookies(text: &mut Exposition, filters: &[FilterState], field: CookieField) {
     for filter in filters {
         for rule in &filter.rules {
@@ -322,7 +322,7 @@ struct Exposition {
 }
 
 impl Exposition {
-    /// Begins a family; its samples follow.
+    /// Begins a metric family. The samples of the family follow.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         // Writing to a string cannot fail.
@@ -336,7 +336,7 @@ impl Exposition {
     }
 }
 
-/// A label's value: backslashes, quotes and line ends escaped.
+/// Returns the value of a label with backslashes, quotes and line ends escaped.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

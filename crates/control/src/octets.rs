@@ -1,9 +1,11 @@
-//! The memory that answers take until they have been sent. A client that does not read its answers holds its share of it, and no more.
+//! Accounting of the memory of answers that have not been sent. A client that does not read its answers holds
+//! at most its share of the memory.
 //!
-//! Each request reserves what its answer may take before anything is asked of the data plane: [`SMALL`], and more for a long list. Once the
-//! answer is there, it counts with its length until the last of it has been written to the client's socket. A request for which its client
-//! has no memory left waits, and is refused after [`PATIENCE`]. Long lists leave a quarter of the memory to other answers. Clients of the
-//! scope `root` have memory of their own.
+//! Each request reserves memory for its answer before the data plane is queried: [`SMALL`], and more for a
+//! long list. When the answer is complete, its length is accounted until its last octet has been written to
+//! the client's socket. A request waits if its client has no memory left, and is refused after [`PATIENCE`].
+//! Long lists leave a quarter of the memory to other answers. Clients of the scope `root` have a separate
+//! memory limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,22 +22,23 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::quota::Holder;
 
-/// Octets that the answers of one client take at once. An answer that is longer counts as so many.
+/// Maximum memory of the unsent answers of one client, in octets. A longer answer is accounted with this
+/// size.
 const SHARE: u64 = 128 << 20;
-/// Octets that the answers of all clients but root's take at once.
+/// Maximum memory of the unsent answers of all clients without the scope `root`, in octets.
 const OTHERS: u64 = 512 << 20;
-/// Octets that the answers of root's clients take at once.
+/// Maximum memory of the unsent answers of clients with the scope `root`, in octets.
 const ROOT: u64 = 512 << 20;
-/// Octets that are reserved for an answer of no list.
+/// Octets that are reserved for an answer other than a list.
 const SMALL: u64 = 256 << 10;
 /// Octets that are reserved for each entry of a list, and for each KiB of a configuration.
 const ENTRY: u64 = 1 << 10;
-/// Octets of the longest answer.
+/// Maximum length of an answer in octets.
 pub(crate) const LONGEST: usize = 384 << 20;
-/// Time for which a request waits until its client has read other answers.
+/// Time that a request waits until its client has read other answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The octets of one API's answers. Clones are the same ones.
+/// Accounting of the answers of one API. Clones share one account.
 #[derive(Clone, Default)]
 pub(crate) struct Octets {
     held: Arc<Mutex<Held>>,
@@ -44,13 +47,13 @@ pub(crate) struct Octets {
 
 #[derive(Default)]
 struct Held {
-    /// By client, without those that hold nothing.
+    /// Octets by client. Clients without unsent answers are not contained.
     of: HashMap<Holder, u64>,
-    /// Of all clients but root's.
+    /// Octets of all clients without the scope `root`.
     others: u64,
 }
 
-/// The octets of one answer, free again when this is dropped.
+/// Reserved octets of one answer, which are released when this value is dropped.
 pub(crate) struct Answer {
     octets: Octets,
     holder: Holder,
@@ -58,7 +61,7 @@ pub(crate) struct Answer {
 }
 
 impl Held {
-    /// Replaces what an answer counts with.
+    /// Replaces the accounted size of an answer.
     fn change(&mut self, holder: &Holder, before: u64, now: u64) {
         let own = self.of.entry(holder.clone()).or_default();
         *own = (*own + now).saturating_sub(before);
@@ -70,7 +73,7 @@ impl Held {
         }
     }
 
-    /// Returns whether a client may hold so many octets more.
+    /// Returns whether a client may hold `more` additional octets.
     fn has_room(&self, holder: &Holder, more: u64) -> bool {
         let own = self.of.get(holder).copied().unwrap_or(0) + more;
         if *holder == Holder::Root {
@@ -86,20 +89,20 @@ impl Octets {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer to a request of a client, with nothing reserved.
+    /// Returns the account of an answer to a client, with nothing reserved.
     fn answer(&self, holder: Holder) -> Answer {
         Answer { octets: self.clone(), holder, count: Mutex::new(0) }
     }
 }
 
 impl Answer {
-    /// Waits until the memory for a list of so many entries is there.
+    /// Waits until the memory for a list of `entries` entries is reserved.
     pub async fn reserve_list(&self, entries: usize) -> ApiResult<()> {
         let entries = u64::try_from(entries).unwrap_or(u64::MAX);
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
     }
 
-    /// Waits until the answer may take so many octets.
+    /// Waits until at least `octets` octets are reserved for the answer.
     async fn reserve(&self, octets: u64) -> ApiResult<()> {
         let room = async {
             loop {
@@ -125,7 +128,7 @@ impl Answer {
         true
     }
 
-    /// Counts the answer with its length from now on.
+    /// Accounts the answer with its length from now on.
     fn settle(&self, octets: u64) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let octets = octets.min(SHARE);
@@ -150,7 +153,7 @@ fn full() -> ApiError {
     )
 }
 
-/// The octets of an answer, which count until the last one has been sent.
+/// The octets of an answer, which are accounted until the last one has been sent.
 struct Unsent {
     bytes: Bytes,
     _answer: Arc<Answer>,
@@ -162,8 +165,8 @@ impl AsRef<[u8]> for Unsent {
     }
 }
 
-/// Serves a request with memory for its answer, which the request carries as an [`Answer`]. A body without a length is a live view, whose queue
-/// is bounded.
+/// Serves a request with memory reserved for its answer. The request carries the reservation as an
+/// [`Answer`]. A body without a length is a live view, whose queue is bounded.
 pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, next: Next) -> Response {
     let holder = request.extensions().get::<Caller>().map_or(Holder::Unknown, Holder::from);
     let answer = Arc::new(octets.answer(holder));
@@ -178,7 +181,7 @@ pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, ne
         return response;
     }
     let (head, body) = response.into_parts();
-    // The whole body is there already.
+    // The complete body is already in memory.
     match axum::body::to_bytes(body, usize::MAX).await {
         Ok(bytes) => {
             Response::from_parts(head, Body::from(Bytes::from_owner(Unsent { bytes, _answer: answer })))
@@ -192,7 +195,8 @@ pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, ne
 mod tests {
     use super::*;
 
-    /// Nobody's unread answers take more than a share, nor what small answers of others need.
+    /// Unread answers of a client take at most its share, and leave the memory that small answers of other
+    /// clients need.
     #[tokio::test(start_paused = true)]
     async fn unread_answers_of_some_leave_memory_to_others() {
         let octets = Octets::default();
@@ -219,7 +223,7 @@ mod tests {
         assert!(octets.held().of.is_empty() && octets.held().others == 0);
     }
 
-    /// A request waits while its client's answers are on their way.
+    /// A request waits while unsent answers of its client are being read.
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_answers_that_are_read() {
         let octets = Octets::default();

@@ -1,8 +1,11 @@
-//! The least rate at which a client has to read its answers. A client that reads more slowly is cut off, and the memory of its answer is freed.
+//! Enforcement of a minimum rate at which clients read answers. A client that reads more slowly is
+//! disconnected, and the memory of its answer is freed.
 //!
-//! A connection has [`PATIENCE`] for which a write may block. The time that writes have blocked is taken off, and each octet that was sent
-//! gives back what it takes at [`LEAST_RATE`]. So a client that reads at that rate is never cut off, and one that does not read at all is cut
-//! off after [`PATIENCE`]. A connection of a live view is exempt: its queue is bounded, and its client has a place among the streams (`quota`).
+//! Each connection has a time budget of [`PATIENCE`] for which writes may block. The time that writes have
+//! blocked is subtracted, and each sent octet adds the time that it takes at [`LEAST_RATE`]. A client that
+//! reads at this rate is therefore never disconnected, and a client that does not read is disconnected after
+//! [`PATIENCE`]. Connections of live views are exempt, because their queues are bounded and their number is
+//! limited (`quota`).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,30 +17,31 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Time for which a connection's writes may block, beyond what its octets take at [`LEAST_RATE`].
+/// Time for which the writes of a connection may block, in addition to the time that its octets take at
+/// [`LEAST_RATE`].
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Octets a second that a client has to read while an answer waits for it.
+/// Minimum rate at which a client must read a pending answer, in octets per second.
 pub(crate) const LEAST_RATE: u32 = 64 << 10;
 
-/// A connection whose client has to read at [`LEAST_RATE`].
+/// A connection whose client must read at [`LEAST_RATE`] or faster.
 pub(crate) struct Paced<S> {
     stream: S,
-    /// Time for which writes may still block.
+    /// Remaining time for which writes may block.
     left: Duration,
-    /// Since when a write blocks.
+    /// Time at which the current write blocked. `None`: no write is blocked.
     since: Option<Instant>,
-    /// Ends when a write has blocked for too long.
+    /// Timer that expires when writes have blocked for too long.
     timer: Pin<Box<Sleep>>,
     exempt: Arc<AtomicBool>,
 }
 
 impl<S> Paced<S> {
-    /// Takes a connection; the client may read as slowly as it likes while `exempt` is set.
+    /// Wraps a connection. While `exempt` is set, the client may read at any rate.
     pub fn new(stream: S, exempt: Arc<AtomicBool>) -> Paced<S> {
         Paced { stream, left: PATIENCE, since: None, timer: Box::pin(sleep(PATIENCE)), exempt }
     }
 
-    /// Accounts for the outcome of a write of so many octets; an error once writes have blocked for too long.
+    /// Accounts for the outcome of a write or flush. Returns an error if writes have blocked for too long.
     fn account<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -123,7 +127,7 @@ mod tests {
         (Paced::new(ours, exempt.clone()), theirs, exempt)
     }
 
-    /// Reads so many octets each second until the connection ends; the count of them.
+    /// Reads `rate` octets each second until the connection ends, and returns the total number of octets.
     async fn read_at(mut theirs: DuplexStream, rate: usize) -> usize {
         let (mut count, mut buffer) = (0, vec![0; rate]);
         while let Ok(read @ 1..) = theirs.read_exact(&mut buffer).await {
@@ -149,7 +153,7 @@ mod tests {
         assert_eq!(reading.await.unwrap(), 100 * RATE);
     }
 
-    /// A client that reads at half the rate has used up its time after twice the patience.
+    /// A client that reads at half of the minimum rate is disconnected after about twice the patience.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_too_slowly_is_cut_off() {
         let (mut ours, theirs, _) = pair();

@@ -1,12 +1,16 @@
-//! Captured frames as a pcapng file (draft-ietf-opsawg-pcapng): one section, an interface for each port, a block for each frame.
+//! Captured frames as a pcapng file (draft-ietf-opsawg-pcapng): one section, an interface for each port, and
+//! a block for each frame.
 //!
-//! The reason of a drop with the output port, a hook's verdict or the rule that sampled it is the packet's comment, its direction the two low bits of `epb_flags`, what was lost before it
-//! `epb_dropcount`. Times have
-//! nanoseconds. Blocks are little-endian, as the byte-order magic says.
+//! - The comment of a packet contains the drop reason with the output port, the verdict of the hook, or the
+//!   rule that sampled the packet.
+//! - The two low bits of `epb_flags` contain the direction.
+//! - `epb_dropcount` contains the number of packets that were lost before the packet.
+//!
+//! Timestamps have a resolution of nanoseconds. Blocks are little-endian, as the byte-order magic specifies.
 
 use model::CapturedFrame;
 
-/// Longest frame that is captured, in bytes.
+/// Maximum captured length of a frame in bytes.
 pub(crate) const LONGEST_FRAME: u32 = 9_216;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -20,24 +24,25 @@ const IF_TIME_RESOLUTION: u16 = 9;
 const PACKET_FLAGS: u16 = 2;
 const DROP_COUNT: u16 = 4;
 
-/// A section: what has been told of its interfaces.
+/// Writer of a section. Keeps the interfaces that have been described.
 pub(crate) struct Section {
     interfaces: Vec<String>,
     snap_length: u32,
 }
 
 impl Section {
-    /// A new section, and the block that begins it.
+    /// Returns a new section, and its Section Header Block.
     pub(crate) fn begin(snap_length: u32) -> (Section, Vec<u8>) {
         let mut section = Vec::new();
         section.extend(BYTE_ORDER.to_le_bytes());
         section.extend(1u16.to_le_bytes());
         section.extend(0u16.to_le_bytes());
-        section.extend(u64::MAX.to_le_bytes()); // a section of unknown length
+        section.extend(u64::MAX.to_le_bytes()); // section length unknown
         (Section { interfaces: Vec::new(), snap_length }, block(SECTION_HEADER, &section))
     }
 
-    /// The block of one frame, after that of its interface if it is the first one there.
+    /// Returns the block of one frame. If the frame is the first one of its port, the block of the interface
+    /// precedes it.
     pub(crate) fn packet(&mut self, frame: &CapturedFrame) -> Vec<u8> {
         let (interface, mut blocks) = self.interface(&frame.port);
         let kept = frame.bytes.len().min(usize::try_from(self.snap_length).unwrap_or(usize::MAX));
@@ -71,7 +76,7 @@ impl Section {
         blocks
     }
 
-    /// A port's number in the file, and the block that describes it if it is new.
+    /// Returns the interface number of a port, and the block that describes the interface if it is new.
     fn interface(&mut self, port: &str) -> (u32, Vec<u8>) {
         let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         if let Some(at) = self.interfaces.iter().position(|known| known == port) {
@@ -132,7 +137,7 @@ mod tests {
         usize::try_from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())).unwrap()
     }
 
-    /// Block types, each held against both of its lengths.
+    /// Returns the types of all blocks, after checking both length fields of each block.
     fn kinds(bytes: &[u8]) -> Vec<usize> {
         let (mut kinds, mut at) = (Vec::new(), 0);
         while at < bytes.len() {
@@ -163,7 +168,7 @@ mod tests {
                 rule: Some("web-1".to_owned()),
             };
             let blocks = section.packet(&frame);
-            // The interface's description comes first, once.
+            // The description of an interface precedes its first packet, and occurs once.
             let block = blocks[if word(&blocks, 0) == 1 { word(&blocks, 4) } else { 0 }..].to_vec();
             assert_eq!(word(&block, 8), usize::from(port == "web2"), "interface");
             assert_eq!(word(&block, 20), size.min(96), "captured length");

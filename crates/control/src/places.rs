@@ -1,11 +1,13 @@
-//! The places for connections on one socket. A client that only holds a connection makes room for one that asks.
+//! Limits of the number of connections on one socket. A connection without requests is closed if another
+//! client needs its slot.
 //!
-//! Each client (an address, a /64 of IPv6, or a user) has a share of the places. A connection that has not asked
-//! anything with a valid token or as a known user gives way when room is short: the oldest one of the client that has most
-//! of these. Root's connections on the unix socket have places of their own.
+//! Each client (an address, a /64 prefix of IPv6, or a user) has a maximum share of the slots. A connection
+//! without any request by a valid token or a known user is evicted when no slot is free. The oldest
+//! connection of the client with the most such connections is evicted. Connections of root on the Unix socket
+//! have separate slots.
 //!
-//! A connection for which there is no room waits in a task of its own, and keeps no other waiting. Connections that wait are bounded, too:
-//! one beyond the bounds is closed at once.
+//! A connection without a free slot waits in a task of its own, and does not delay other connections. The
+//! number of waiting connections is limited as well. A connection beyond this limit is closed immediately.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -16,13 +18,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a connection that has asked nothing keeps its place when room is short.
+/// Time for which a connection without requests keeps its slot when no slot is free.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The client that a connection counts for.
+/// Client that a connection is accounted to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Client {
-    /// Root, or the daemon's own user, at this machine.
+    /// Root, or the daemon's own user, on this machine.
     Root,
     /// Another user of this machine.
     User(u32),
@@ -31,7 +33,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Returns the client behind an address.
+    /// Returns the client of a socket address.
     pub fn at(address: SocketAddr) -> Client {
         Client::Address(match address.ip() {
             IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
@@ -54,43 +56,43 @@ struct Entry {
 #[derive(Default)]
 struct Inside {
     entries: Vec<Entry>,
-    /// Those that wait for a place, by client.
+    /// Clients of the connections that wait for a slot.
     waiting: Vec<Client>,
     numbers: u64,
 }
 
-/// The places of one socket. Clones are the same ones.
+/// Connection slots of one socket. Clones share the slots.
 #[derive(Clone)]
 pub(crate) struct Places {
     inside: Arc<Mutex<Inside>>,
     freed: Arc<Notify>,
-    /// Connections at once.
+    /// Maximum number of connections.
     limit: usize,
-    /// Connections of one client at once.
+    /// Maximum number of connections of one client.
     share: usize,
-    /// Connections beyond `limit` that only root has.
+    /// Number of connections beyond `limit` that are reserved for root.
     reserve: usize,
 }
 
-/// What becomes of a connection that has come.
+/// Result of a request for a slot.
 enum Entrance {
-    /// It has a place.
+    /// The connection has a slot.
     Place(Place),
-    /// Its client has all that it may have: the connection is closed.
+    /// The client has reached its share, and the connection is closed.
     Refused,
-    /// There is no room yet.
+    /// No slot is free yet.
     Later,
 }
 
-/// A connection that has come, and has a place or waits for one.
+/// A new connection, which has a slot or waits for one.
 pub(crate) enum Arrival {
-    /// It has a place.
+    /// The connection has a slot.
     Place(Place),
-    /// It waits for one.
+    /// The connection waits for a slot.
     Waiting(Waiting),
 }
 
-/// A connection's place, free again when this is dropped.
+/// The slot of a connection, which is released when this value is dropped.
 pub(crate) struct Place {
     places: Places,
     number: u64,
@@ -98,14 +100,14 @@ pub(crate) struct Place {
     evicted: Arc<Notify>,
 }
 
-/// A connection that waits for a place until this is dropped.
+/// A connection that waits for a slot until this value is dropped.
 pub(crate) struct Waiting {
     places: Places,
     client: Client,
 }
 
 impl Places {
-    /// `limit` places at once, `share` of them for one client at most, and `reserve` more for root.
+    /// Creates `limit` slots, of which one client may use `share`, and `reserve` additional slots for root.
     pub fn new(limit: usize, share: usize, reserve: usize) -> Places {
         Places { inside: Arc::default(), freed: Arc::default(), limit, share, reserve }
     }
@@ -114,8 +116,9 @@ impl Places {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a connection a place, or lets it wait for one: as many of a client as its share, and as many as there are places for all.
-    /// `None`: the connection is closed.
+    /// Assigns a slot to a connection, or lets the connection wait for a slot. Returns `None` if the
+    /// connection must be closed. At most `share` connections of one client, and `limit` connections of all
+    /// clients, can wait.
     pub fn arrive(&self, client: Client) -> Option<Arrival> {
         let mut inside = self.inside();
         match self.enter(&mut inside, client) {
@@ -134,7 +137,7 @@ impl Places {
         Some(Arrival::Waiting(Waiting { places: self.clone(), client }))
     }
 
-    /// Gives a connection a place, where need be that of one that has asked nothing.
+    /// Assigns a slot to a connection. If no slot is free, evicts a connection without requests.
     fn enter(&self, inside: &mut Inside, client: Client) -> Entrance {
         let own = inside.entries.iter().filter(|entry| entry.client == client).count();
         if client != Client::Root && own >= self.share && !inside.evict(Some(client)) {
@@ -152,14 +155,15 @@ impl Places {
         Entrance::Place(Place { places: self.clone(), number, asked, evicted })
     }
 
-    /// Waits until a place may be free, not longer than a connection without a request keeps its own.
+    /// Waits until a slot may be free. The wait is shorter than the time for which a connection without
+    /// requests keeps its slot.
     async fn freed(&self) {
         let _ = tokio::time::timeout(GRACE / 4, self.freed.notified()).await;
     }
 }
 
 impl Arrival {
-    /// Waits for the place. `None`: the connection is closed.
+    /// Waits for the slot. Returns `None` if the connection must be closed.
     pub async fn place(self) -> Option<Place> {
         let waiting = match self {
             Arrival::Place(place) => return Some(place),
@@ -190,7 +194,8 @@ impl Drop for Waiting {
 }
 
 impl Inside {
-    /// Ends the oldest connection that has asked nothing and has had its time: of `client`, or of the one with most of these.
+    /// Evicts the oldest connection without requests whose grace time has passed. The connection belongs to
+    /// `client`, or to the client with the most such connections. Returns whether a connection was evicted.
     fn evict(&mut self, client: Option<Client>) -> bool {
         let idle = |entry: &&Entry| !entry.asked.load(Ordering::Relaxed) && entry.since.elapsed() >= GRACE;
         let of = client.or_else(|| {
@@ -210,14 +215,14 @@ impl Inside {
         true
     }
 
-    /// Returns whether some connection of the client has asked nothing, so that it gives way soon.
+    /// Returns whether a connection of the client has made no request yet, and can therefore be evicted soon.
     fn only_waits(&self, client: Client) -> bool {
         self.entries.iter().any(|entry| entry.client == client && !entry.asked.load(Ordering::Relaxed))
     }
 }
 
 impl Place {
-    /// Serves the connection by `work`, which ends early when the place is needed.
+    /// Serves the connection with `work`, which is cancelled when the slot is evicted.
     pub async fn serve(self, work: impl Future<Output = ()>) {
         tokio::select! {
             () = work => {}
@@ -225,7 +230,7 @@ impl Place {
         }
     }
 
-    /// Returns what is set once the client has made a request that it may make.
+    /// Returns the flag that is set when the client has made a permitted request.
     pub fn asked(&self) -> Arc<AtomicBool> {
         self.asked.clone()
     }
@@ -252,7 +257,8 @@ mod tests {
         Client::User(number)
     }
 
-    /// One client that holds all it can does not keep another out, nor does it cost that one its connection.
+    /// A client that holds all its connections does not keep other clients out, and other clients keep their
+    /// connections.
     #[tokio::test(start_paused = true)]
     async fn the_client_with_most_idle_connections_makes_room() {
         let places = Places::new(4, 3, 1);
@@ -270,7 +276,8 @@ mod tests {
         drop((other, third));
     }
 
-    /// Connections that have asked stay; a client with its whole share of these is refused, and others are not.
+    /// Connections with requests are not evicted. A client whose whole share has requests is refused, and
+    /// other clients are not.
     #[tokio::test(start_paused = true)]
     async fn a_share_is_all_that_one_client_has() {
         let places = Places::new(4, 2, 0);
@@ -283,7 +290,8 @@ mod tests {
         assert!(place(&places, user(1)).is_some());
     }
 
-    /// A client beyond its share waits by itself: others come in meanwhile, and what waits beyond a share is closed at once.
+    /// A client beyond its share waits by itself. Other clients are admitted meanwhile, and connections
+    /// beyond the limit of waiting ones are closed immediately.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_waits_keeps_no_other_waiting() {
         let places = Places::new(4, 2, 1);
@@ -301,7 +309,7 @@ mod tests {
             got.push(own.place().await.unwrap());
         }
         assert!(places.inside().waiting.is_empty());
-        // Evicted once it has had its time, and a newcomer waits.
+        // A connection is evicted after its grace time while a newcomer waits.
         let newcomer = tokio::spawn(arrive(user(1)).unwrap().place());
         got.remove(0).serve(std::future::pending()).await;
         assert!(newcomer.await.unwrap().is_some());

@@ -1,7 +1,8 @@
-//! What the control plane asks of the data plane: the one way down, implemented by the daemon over the engine.
+//! Interface of the control plane to the data plane. The daemon implements it over the engine.
 //!
-//! All values are the model's. Every method may block (a device is opened, a worker is waited for): the control plane
-//! calls them on threads of their own, never on its event loop, and at most one [`Plane::apply`] at a time.
+//! All values are types of the `model` crate. Every method may block, for example to open a device or to wait
+//! for a worker. The control plane calls the methods on blocking threads, never on its event loop, and makes
+//! at most one [`Plane::apply`] call at a time.
 
 use std::path::Path;
 
@@ -15,98 +16,108 @@ use model::{
 };
 use tokio::sync::mpsc::Sender;
 
-/// The data plane as the control plane sees it.
+/// Interface to the data plane, as the control plane uses it.
 pub trait Plane: Send + Sync + 'static {
-    /// The machine that configurations are held against.
+    /// Returns the properties of the machine that configurations are checked against.
     fn machine(&self) -> Machine;
 
-    /// Does `plan`, which leads to `new`, whole or not at all: after an error everything is as before. Settings that
-    /// need a restart are only noted. When it returns, no packet that arrives meets the old decision.
+    /// Applies `plan`, which leads to `new`, completely or not at all. After an error, the data plane is
+    /// unchanged. Settings that require a restart are only recorded. When the method returns, packets that
+    /// arrive are processed by the new configuration.
     ///
-    /// Returns what an operator should know (a port that fell back to generic mode, for example).
+    /// Returns notices for the operator, such as a port that fell back to generic mode.
     ///
     /// # Errors
     ///
-    /// The first step that was not possible; the steps before it have been undone.
+    /// Returns the first operation that failed. The operations before it have been undone.
     fn apply(&self, plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
 
-    /// All ports by name. The owner in each is set by the caller.
+    /// Returns the states of all ports by name. The caller sets the owner in each state.
     fn ports(&self) -> Vec<PortState>;
 
-    /// All filters by name. The owner in each is set by the caller.
+    /// Returns the states of all filters by name. The caller sets the owner in each state.
     fn filters(&self) -> Vec<FilterState>;
 
-    /// Puts prefixes into a filter's block list, or takes them out. Blocks last as long as the process and its successors;
-    /// what the list's file names and is taken out comes back when the file is read anew, or by a successor.
+    /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last as long as the
+    /// process and its successors. A removed prefix that the file contains returns when the file is read
+    /// again, or when a successor takes over.
     ///
     /// # Errors
     ///
-    /// If the filter does not exist, or has no rule that asks for a block list.
+    /// Returns an error if the filter does not exist, or has no rule that uses a block list.
     fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError>;
 
-    /// Reads the file of a filter's block list anew; what was blocked besides stays.
+    /// Reads the block list file of a filter again. Prefixes that were added by [`Plane::block`] are kept.
     ///
     /// # Errors
     ///
-    /// If the filter or its file does not exist, or the file is wrong; the list is as before then.
+    /// Returns an error if the filter or its file does not exist, or if the file is invalid. The list is then
+    /// unchanged.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
 
-    /// All steerings by name. The owner in each is set by the caller.
+    /// Returns the states of all steering policies by name. The caller sets the owner in each state.
     fn steers(&self) -> Vec<SteerState>;
 
-    /// A steering's exact flows in their order, at most `limit` of them.
+    /// Returns at most `limit` exact flows of a steering policy, in order.
     ///
     /// # Errors
     ///
-    /// If the steering does not exist.
+    /// Returns an error if the steering policy does not exist.
     fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError>;
 
-    /// Adds exact flows to a steering, changes where they go, or takes them out: all of them or none. They last as long as a
-    /// hook has the steering, through an end of the process where the hook outlives that. The configuration's flows are its
-    /// own.
+    /// Adds, changes or removes exact flows of a steering policy, all of them or none. Such flows last as
+    /// long as a hook applies the policy, which includes the absence of the daemon if the hook persists.
+    /// Flows of the configuration cannot be changed.
     ///
     /// # Errors
     ///
-    /// If the steering does not exist or no port has it, a flow is the configuration's or can be nobody's, a CPU does not
-    /// exist, or there is no room.
+    /// Returns an error if:
+    ///
+    /// - the steering policy does not exist, or no port uses it;
+    /// - a flow belongs to the configuration, or no packet can match it;
+    /// - a CPU does not exist;
+    /// - the table of exact flows is full.
     fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError>;
 
-    /// Where each of the 256 buckets of a steering's table goes.
+    /// Returns the target of each of the 256 buckets of a steering policy's table.
     ///
     /// # Errors
     ///
-    /// If the steering does not exist or has no table.
+    /// Returns an error if the steering policy does not exist or has no table.
     fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError>;
 
-    /// Replaces a steering's table until the configuration's changes.
+    /// Replaces the table of a steering policy until the table changes in the configuration.
     ///
     /// # Errors
     ///
-    /// If the steering does not exist or has no table, a CPU does not exist, or the length is no power of two up to 256.
+    /// Returns an error if the steering policy does not exist or has no table, if a CPU does not exist, or if
+    /// the length is not a power of two up to 256.
     fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError>;
 
-    /// The hooks of all ports that have one, by the port's name.
+    /// Returns the states of all hooks by port name.
     ///
     /// # Errors
     ///
-    /// If the kernel does not tell.
+    /// Returns an error if the kernel does not report them.
     fn hooks(&self) -> Result<Vec<HookState>, PlaneError>;
 
-    /// Has the kernel count runs of programs, and their time, until the value is dropped.
+    /// Enables the kernel's run-time statistics of BPF programs until the returned value is dropped.
     ///
     /// # Errors
     ///
-    /// If the kernel does not count them.
+    /// Returns an error if the kernel does not provide the statistics.
     fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError>;
 
-    /// Puts a user's own program in front of a port's, in one step, in the place of another that stands there: the one of this
-    /// name of a compiled object, or the only one for XDP. It stays when the port is changed, and outlives the daemon where the
-    /// port's hook does.
+    /// Attaches a custom program in front of the program of a port, in one step, replacing any previous
+    /// custom program. `object` is a compiled object file. `program` names the XDP program in it, and may be
+    /// `None` if the object contains only one. The custom program stays attached when the port changes, and
+    /// persists with the hook of the port.
     ///
     /// # Errors
     ///
-    /// If the port does not exist or has no hook, the object has no such program, that could not go on with the port's, or the
-    /// kernel refuses it; what stood there goes on then.
+    /// Returns an error if the port does not exist or has no hook, if the object contains no such program, if
+    /// the program cannot call the program of the port, or if the kernel refuses it. The previous program
+    /// then stays attached.
     fn load_program(
         &self,
         port: &str,
@@ -114,159 +125,160 @@ pub trait Plane: Send + Sync + 'static {
         program: Option<&str>,
     ) -> Result<ProgramChange, PlaneError>;
 
-    /// Takes the user's program away that stands in front of a port's.
+    /// Removes the custom program in front of the program of a port.
     ///
     /// # Errors
     ///
-    /// If the port does not exist or has no hook, or none stands there.
+    /// Returns an error if the port does not exist, has no hook, or has no custom program.
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError>;
 
-    /// All bridges by name. The owners in each are set by the caller.
+    /// Returns the states of all bridges by name. The caller sets the owners in each state.
     fn bridges(&self) -> Vec<BridgeState>;
 
-    /// Addresses that match, at most `filter.limit` of them.
+    /// Returns the MAC table entries that match, at most `filter.limit`.
     fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry>;
 
-    /// Forgets learnt addresses that match, and returns how many there were. Static ones stay.
+    /// Removes the learned MAC table entries that match, and returns their number. Static entries are kept.
     ///
     /// # Errors
     ///
-    /// If the bridge or port of the filter does not exist.
+    /// Returns an error if the bridge or port of the filter does not exist.
     fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError>;
 
-    /// Ports that want multicast groups of a bridge, or lead to multicast routers, as snooping knows them.
+    /// Returns the multicast group members and multicast router ports in the snooping table of a bridge.
     ///
     /// # Errors
     ///
-    /// If the bridge does not exist or does not snoop.
+    /// Returns an error if the bridge does not exist or has snooping disabled.
     fn multicast(&self, bridge: &str) -> Result<Vec<MulticastMember>, PlaneError> {
         Err(PlaneError::no_snooping(bridge))
     }
 
-    /// Forgets what snooping knows of a bridge.
+    /// Clears the snooping table of a bridge.
     ///
     /// # Errors
     ///
-    /// As [`Plane::multicast`].
+    /// Returns the same errors as [`Plane::multicast`].
     fn flush_multicast(&self, bridge: &str) -> Result<(), PlaneError> {
         Err(PlaneError::no_snooping(bridge))
     }
 
-    /// All virtual routers by name. The owners in each are set by the caller.
+    /// Returns the states of all virtual routers by name. The caller sets the owners in each state.
     fn routers(&self) -> Vec<RouterState> {
         Vec::new()
     }
 
-    /// A router's routes that match, in the order of tables and prefixes, at most `query.limit` of them.
+    /// Returns the routes of a router that match, in the order of tables and prefixes, at most `query.limit`.
     ///
     /// # Errors
     ///
-    /// If the router does not exist.
+    /// Returns an error if the router does not exist.
     fn routes(&self, router: &str, _query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
         Err(PlaneError::no_router(router))
     }
 
-    /// Where packets to all of a prefix (an address is one of full length) go, and why.
+    /// Explains the route lookup for all addresses of a prefix. A single address is a prefix of full length.
     ///
     /// # Errors
     ///
-    /// If the router does not exist.
+    /// Returns an error if the router does not exist.
     fn route_why(&self, router: &str, _of: Prefix) -> Result<RouteWhy, PlaneError> {
         Err(PlaneError::no_router(router))
     }
 
-    /// A router's neighbours by device and address, at most `limit` of them.
+    /// Returns at most `limit` neighbours of a router, by device and address.
     ///
     /// # Errors
     ///
-    /// If the router does not exist.
+    /// Returns an error if the router does not exist.
     fn neighbours(&self, router: &str, _limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
         Err(PlaneError::no_router(router))
     }
 
-    /// A router's next-hop objects by number, at most `limit` of them.
+    /// Returns at most `limit` next-hop objects of a router, by number.
     ///
     /// # Errors
     ///
-    /// If the router does not exist.
+    /// Returns an error if the router does not exist.
     fn next_hops(&self, router: &str, _limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
         Err(PlaneError::no_router(router))
     }
 
-    /// Compares what a router holds with the kernel's state, and repairs what differs.
+    /// Compares the state of a router with the state of the kernel, and repairs differences.
     ///
     /// # Errors
     ///
-    /// If the router does not exist, or the kernel does not tell.
+    /// Returns an error if the router does not exist, or if the kernel does not report its state.
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
         Err(PlaneError::no_router(router))
     }
 
-    /// Rules of bridges that go by OpenFlow, by bridge, table and falling priority.
+    /// Returns the flow entries of bridges with OpenFlow, by bridge, table and descending priority.
     ///
     /// # Errors
     ///
-    /// If the query's bridge does not exist or has no rules.
+    /// Returns an error if the bridge of the query does not exist or does not use OpenFlow.
     fn flow_rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
         nothing_flows(query)
     }
 
-    /// Groups by bridge and number.
+    /// Returns the groups of bridges with OpenFlow, by bridge and number.
     ///
     /// # Errors
     ///
-    /// As [`Plane::flow_rules`].
+    /// Returns the same errors as [`Plane::flow_rules`].
     fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
         nothing_flows(query)
     }
 
-    /// Meters by bridge and number.
+    /// Returns the meters of bridges with OpenFlow, by bridge and number.
     ///
     /// # Errors
     ///
-    /// As [`Plane::flow_rules`].
+    /// Returns the same errors as [`Plane::flow_rules`].
     fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
         nothing_flows(query)
     }
 
-    /// Flows that workers have cached, in no particular order.
+    /// Returns the megaflows in the caches of the workers, in no particular order.
     ///
     /// # Errors
     ///
-    /// As [`Plane::flow_rules`].
+    /// Returns the same errors as [`Plane::flow_rules`].
     fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
         nothing_flows(query)
     }
 
-    /// What is cached of the tables, and what that takes.
+    /// Returns the state of the flow caches and their memory.
     fn caches(&self) -> CachesState {
         CachesState::default()
     }
 
-    /// What the tables of a bridge do with a flow, told as `ovs-appctl ofproto/trace` tells it. Nothing is sent or counted, and nothing learnt
-    /// but the station of a packet that is given.
+    /// Traces a flow through the tables of a bridge, and returns a report in the format of `ovs-appctl
+    /// ofproto/trace`. No packet is sent, and no counter changes. Only the source address of a given packet
+    /// is learned.
     ///
     /// # Errors
     ///
-    /// If the bridge has no rules, or flow or packet are not understood.
+    /// Returns an error if the bridge does not use OpenFlow, or if the flow or the packet cannot be parsed.
     fn trace_rules(&self, request: &TraceRequest) -> Result<String, PlaneError> {
         Err(PlaneError::no_rules(request.bridge.as_deref().unwrap_or("?")))
     }
 
-    /// Returns once no cached flow is older than the tables; with `purge`, all are thrown away first.
+    /// Waits until no megaflow is older than the tables. With `purge`, all megaflows are removed first.
     ///
     /// # Errors
     ///
-    /// If that takes too long.
+    /// Returns an error on a timeout.
     fn settle_flows(&self, _purge: bool) -> Result<(), PlaneError> {
         Ok(())
     }
 
-    /// Changes how flows are cached, until no bridge goes by rules any more or the process ends.
+    /// Changes the parameters of the flow caches, until no bridge uses OpenFlow any more or the process ends.
     ///
     /// # Errors
     ///
-    /// If no bridge goes by rules.
+    /// Returns an error if no bridge uses OpenFlow.
     fn tune_flows(&self, _tuning: FlowTuning) -> Result<(), PlaneError> {
         Err(PlaneError::not_found(
             "flows",
@@ -275,160 +287,168 @@ pub trait Plane: Send + Sync + 'static {
         ))
     }
 
-    /// All workers by number.
+    /// Returns the states of all workers by number.
     fn workers(&self) -> Vec<WorkerState>;
 
-    /// All stages in the order of a packet's way.
+    /// Returns the states of all stages, in the order of their execution.
     fn stages(&self) -> Vec<StageState>;
 
-    /// Dropped packets by port and reason, zeros left out.
+    /// Returns the numbers of dropped packets by port and reason, without zeros.
     fn drops(&self) -> Vec<DropState>;
 
-    /// The counters that live views show; cheap enough for once a second.
+    /// Returns the counters for live views. The call is cheap enough for one call per second.
     fn counters(&self) -> Counters;
 
-    /// What would happen to this frame, with nothing sent and nothing learnt.
+    /// Predicts the processing of a frame. No packet is sent and no address is learned.
     ///
     /// # Errors
     ///
-    /// If the port does not exist.
+    /// Returns an error if the port does not exist.
     fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError>;
 
-    /// Sends the next `count` packets that match to `to`, and returns at once. It ends when they are sent or `to` is
-    /// closed. What `to` cannot take is lost; a worker never waits for it.
+    /// Starts a trace that sends the trace reports of the next `count` matching packets to `to`. The method
+    /// returns immediately. The trace ends after `count` packets, or when `to` is closed. Reports that exceed
+    /// the capacity of `to` are dropped, and workers never wait.
     ///
     /// # Errors
     ///
-    /// If the filter's port does not exist, or as many traces as possible run already.
+    /// Returns an error if the port of the filter does not exist, or if the maximum number of traces is
+    /// running.
     fn trace(&self, count: u64, filter: &PacketFilter, to: Sender<TraceEvent>) -> Result<(), PlaneError>;
 
-    /// Sends what a port carries to `to` until that is closed, and returns at once. What `to` cannot take is lost; a
-    /// worker never waits for it.
+    /// Starts a capture that sends the frames of a port to `to` until `to` is closed. The method returns
+    /// immediately. Frames that exceed the capacity of `to` are dropped, and workers never wait.
     ///
     /// # Errors
     ///
-    /// If the port does not exist, or as many captures as possible run already.
+    /// Returns an error if the port does not exist, or if the maximum number of captures is running.
     fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// Sends what meets a port's hook to `to` until that is closed or the hook has gone, and returns at once. What `to`
-    /// cannot take is lost; no frame waits for it.
+    /// Starts a capture that sends the frames at the hook of a port to `to`, until `to` is closed or the hook
+    /// is removed. The method returns immediately. Frames that exceed the capacity of `to` are dropped, and
+    /// frames never wait.
     ///
     /// # Errors
     ///
-    /// If the port does not exist or has no hook, a verdict does not exist, or somebody captures there already.
+    /// Returns an error if the port does not exist or has no hook, if a verdict does not exist, or if a
+    /// capture is already running at the hook.
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// Sends what the rules of a filter sample from now on to `to` until that is closed or the filter has gone, and returns at
-    /// once. What `to` cannot take is lost; no frame waits for it.
+    /// Sends the frames that the rules of a filter sample to `to`, until `to` is closed or the filter is
+    /// removed. The method returns immediately. Samples that exceed the capacity of `to` are dropped, and
+    /// frames never wait.
     ///
     /// # Errors
     ///
-    /// If the filter does not exist, none of its rules samples, no port's hook has it, or somebody follows it already.
+    /// Returns an error if the filter does not exist, if none of its rules samples, if no hook applies it, or
+    /// if its samples are already being read.
     fn samples(&self, request: SampleRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// What is wrong with ports, memory and kernel, and how to mend it.
+    /// Diagnoses ports, memory and kernel, and returns the findings with their remedies.
     fn doctor(&self) -> Vec<DoctorFinding>;
 
-    /// A port's table of software RSS.
+    /// Returns the indirection table of a port's software RSS.
     ///
     /// # Errors
     ///
-    /// If the port does not exist or is not spread.
+    /// Returns an error if the port does not exist or does not use software RSS.
     fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError>;
 
-    /// Replaces a port's table of software RSS; no flow is reordered.
+    /// Replaces the indirection table of a port's software RSS. The packets of a flow are not reordered.
     ///
     /// # Errors
     ///
-    /// If the port does not exist or is not spread, a worker does not exist, or the length is not a power of two.
+    /// Returns an error if the port does not exist or does not use software RSS, if a worker does not exist,
+    /// or if the length is not a power of two.
     fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError>;
 
-    /// Starts `binary` and hands everything over to it. When it returns, the process is about to end.
+    /// Starts `binary` and hands over all state to it. When the method returns, the process is about to end.
     ///
     /// # Errors
     ///
-    /// If the successor does not start or does not take over; this process then goes on.
+    /// Returns an error if the successor does not start or does not take over. This process then continues.
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
 }
 
-/// Where no bridge goes by rules.
+/// Returns the result of a query if no bridge uses OpenFlow.
 fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
     query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
 }
 
-/// What is captured.
+/// Parameters of a capture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureRequest {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Whether only packets that came in here and were dropped are wanted, with their reasons.
+    /// Whether only packets are captured that arrived at the port and were dropped. Captured packets contain
+    /// their drop reasons.
     pub drops_only: bool,
-    /// Bytes of each frame at most.
+    /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,
-    /// Only packets that match; what cannot be parsed is shown whatever the filter.
+    /// Filter of the captured packets. Packets that cannot be parsed are captured regardless of the filter.
     pub filter: packet::filter::Filter,
 }
 
-/// What is captured at a hook.
+/// Parameters of a capture at a hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DumpRequest {
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// Verdicts that are wanted, by name; all if there are none.
+    /// Names of the captured verdicts. Empty: all verdicts.
     pub verdicts: Vec<String>,
-    /// Whether frames are wanted as they come.
+    /// Whether frames are captured before the program.
     pub entry: bool,
-    /// Whether frames are wanted as the program leaves them.
+    /// Whether frames are captured after the program.
     pub exit: bool,
-    /// Bytes of each frame at most.
+    /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,
-    /// Only frames that match; what cannot be parsed is shown whatever the filter.
+    /// Filter of the captured frames. Frames that cannot be parsed are captured regardless of the filter.
     pub filter: packet::filter::Filter,
 }
 
-/// Which samples are followed.
+/// Parameters of a request for the samples of a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SampleRequest {
-    /// The filter.
+    /// Name of the filter.
     pub filter: String,
-    /// Only frames of this port; of all that have the filter if absent.
+    /// Name of the port whose samples are read. `None`: all ports that apply the filter.
     pub port: Option<String>,
-    /// Only frames that match; what cannot be parsed is shown whatever this says.
+    /// Filter of the samples. Frames that cannot be parsed are returned regardless of the filter.
     pub packets: packet::filter::Filter,
 }
 
-/// Why the data plane did not do what it was asked.
+/// Reason why the data plane refused or failed a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{object}: {cause}; {fix}")]
 pub struct PlaneError {
-    /// What kind of failure it is.
+    /// Kind of the failure.
     pub kind: FailureKind,
-    /// The object that is concerned, such as `port.eth1`.
+    /// Path of the affected object, such as `port.eth1`.
     pub object: String,
-    /// What is wrong, with its sources.
+    /// Cause of the failure, with the texts of its source errors.
     pub cause: String,
-    /// What to do about it.
+    /// Remedy for the failure.
     pub fix: String,
 }
 
-/// Kinds of failures; each is one HTTP status.
+/// Kind of a failure. Each kind maps to an HTTP status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
     /// The object does not exist (404).
     NotFound,
-    /// The request cannot be done by anyone (422).
+    /// The request is invalid (422).
     Invalid,
-    /// Something else is under way (409).
+    /// Another operation is in progress (409).
     Busy,
-    /// The machine refused (500).
+    /// The operation failed on this machine (500).
     Failed,
-    /// The machine refused because of something outside the daemon that may go away by itself, such as what a tenant has done to the far end
-    /// of its device (500).
+    /// The operation failed because of an external condition that may end without action, such as a change
+    /// that a tenant made to the far end of its device (500).
     Unready,
 }
 
 impl PlaneError {
-    /// An object that does not exist.
+    /// Returns an error for an object that does not exist.
     pub fn not_found(object: impl Into<String>, cause: impl Into<String>, fix: impl Into<String>) -> Self {
         PlaneError {
             kind: FailureKind::NotFound,
@@ -438,31 +458,32 @@ impl PlaneError {
         }
     }
 
-    /// A virtual router that does not run.
+    /// Returns an error for a virtual router that does not run.
     pub fn no_router(router: &str) -> Self {
         let fix = "look at the names with `trivium show routers`";
         PlaneError::not_found(format!("router.{router}"), "no such router runs", fix)
     }
 
-    /// A bridge that does not exist, or does not read IGMP and MLD.
+    /// Returns an error for a bridge that does not exist, or that has snooping disabled.
     pub fn no_snooping(bridge: &str) -> Self {
         let fix = "set `snooping`, or look at the names with `trivium show bridges`";
         PlaneError::not_found(format!("bridge.{bridge}"), "no such bridge reads IGMP and MLD", fix)
     }
 
-    /// A bridge that does not exist, or does not go by OpenFlow's rules.
+    /// Returns an error for a bridge that does not exist, or that does not use OpenFlow.
     pub fn no_rules(bridge: &str) -> Self {
         let fix = "give it a table `openflow`, or look at the names with `trivium show bridges`";
         PlaneError::not_found(format!("bridge.{bridge}"), "no such bridge goes by OpenFlow's rules", fix)
     }
 
-    /// Something that the machine refused, with everything that `error` says about its sources.
+    /// Returns an error for an operation that failed on this machine. The cause includes the source errors of
+    /// `error`.
     pub fn failed(object: impl Into<String>, error: &dyn std::error::Error, fix: impl Into<String>) -> Self {
         let mut cause = error.to_string();
         let mut source = error.source();
         while let Some(error) = source {
             let text = error.to_string();
-            // Many errors repeat their source in their own text.
+            // The text of many errors already contains the text of the source.
             if !cause.contains(&text) {
                 cause = format!("{cause}: {text}");
             }

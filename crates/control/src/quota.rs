@@ -1,10 +1,12 @@
-//! What clients of the API may hold at once. No client, nor all of them together, keeps root or the daemon itself out.
+//! Limits of the resources that API clients may hold at once. No client, and no set of clients, can keep root
+//! or the daemon itself out.
 //!
-//! Each kind of thing (work on blocking threads, changes, streams, texts, measurements) has a [`Quota`] of its own. A client (a user, or a
-//! token whatever address it comes from) has a share of it. Clients of the scope `root` have permits of their own beside these.
+//! Each kind of resource (work on blocking threads, changes, streams, texts, measurements) has a separate
+//! [`Quota`]. A client (a user, or a token from any address) has a share of the quota. Clients of the scope
+//! `root` have separate permits.
 //!
-//! A [`Permit`] belongs to the work and not to the request. The work goes on when its client disconnects, and the permit is held until the work
-//! is done.
+//! A [`Permit`] belongs to the work and not to the request. The work continues if its client disconnects, and
+//! the permit is held until the work is done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,25 +16,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::caller::{Caller, Origin};
 
-/// Work of root's clients on blocking threads at once.
+/// Maximum number of blocking threads for clients of the scope `root`.
 const ROOT_WORK: usize = 4;
-/// Work of all other clients on blocking threads at once.
+/// Maximum number of blocking threads for all other clients.
 const OTHERS_WORK: usize = 8;
 
-/// Most threads that work of the API's clients blocks at once. The event loop needs more of them for the daemon's own work: each change,
-/// one at a time, and whatever else uses the same threads.
+/// Maximum number of threads that work of API clients blocks at once. The event loop needs additional threads
+/// for work of the daemon, such as one change at a time.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
-/// The client that a permit counts for.
+/// Client that a permit is accounted to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Holder {
     /// A client of the scope `root`, over either socket.
     Root,
     /// A user of this machine.
     User(u32),
-    /// The holders of a token.
+    /// All clients with one token.
     Token(String),
-    /// A connection that does not say.
+    /// A connection without identification.
     Unknown,
 }
 
@@ -47,22 +49,22 @@ impl From<&Caller> for Holder {
     }
 }
 
-/// The quotas of one API. Clones are the same ones.
+/// Quotas of one API. Clones share the quotas.
 #[derive(Clone)]
 pub(crate) struct Quotas {
-    /// Work on threads that may block.
+    /// Quota of work on blocking threads.
     pub work: Quota,
-    /// Changes that are made or wait for the one before.
+    /// Quota of changes that are being made or wait for another change.
     pub changes: Quota,
-    /// Streams: events, traces, captures.
+    /// Quota of streams: events, traces, captures.
     pub streams: Quota,
-    /// Configurations that are checked.
+    /// Quota of configurations that are being checked.
     pub checks: Quota,
-    /// Configurations that are read to be applied.
+    /// Quota of configurations that are being read for application.
     pub texts: Quota,
-    /// Comparisons of a router with the kernel, for which the router's changes wait.
+    /// Quota of comparisons of a router with the kernel. Changes of the router wait for a comparison.
     pub drifts: Quota,
-    /// Measurements, for which the kernel counts the runs of all BPF programs.
+    /// Quota of measurements, for which the kernel counts the runs of all BPF programs.
     pub measurements: Quota,
 }
 
@@ -80,24 +82,24 @@ impl Default for Quotas {
     }
 }
 
-/// How many of one kind clients hold at once. Clones are the same one.
+/// Quota of one kind of resource. Clones share the quota.
 #[derive(Clone)]
 pub(crate) struct Quota {
     inside: Arc<Inside>,
 }
 
 struct Inside {
-    /// Of all clients but root's.
+    /// Permits of all clients without the scope `root`.
     others: Arc<Semaphore>,
-    /// Of root's clients.
+    /// Permits of clients with the scope `root`.
     root: Arc<Semaphore>,
-    /// Of one client.
+    /// Number of permits of one client.
     share: usize,
-    /// Shares of the clients that hold something or wait.
+    /// Shares of the clients that hold or wait for permits.
     shares: Mutex<HashMap<Holder, Weak<Semaphore>>>,
 }
 
-/// Something that a client holds, free again when this is dropped.
+/// A permit of a client, which is released when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _own: Option<OwnedSemaphorePermit>,
@@ -105,16 +107,17 @@ pub(crate) struct Permit {
 }
 
 impl Quota {
-    /// A quota of `others` for all clients but root's, `share` of them for each, and `root` for root's.
+    /// Creates a quota with `others` permits for clients without the scope `root`, of which one client may
+    /// hold `share`, and `root` permits for clients with the scope `root`.
     pub fn new(others: usize, share: usize, root: usize) -> Quota {
         let (others, root) = (Arc::new(Semaphore::new(others)), Arc::new(Semaphore::new(root)));
         Quota { inside: Arc::new(Inside { others, root, share, shares: Mutex::default() }) }
     }
 
-    /// Waits until the client may hold one more, in the order of requests. A client waits for its own share first.
+    /// Waits for a permit of the client, in the order of requests. A client waits for its own share first.
     pub async fn enter(&self, holder: &Holder) -> Permit {
         let (own, all) = self.of(holder);
-        // Neither is ever closed.
+        // The semaphores are never closed.
         let own = own.acquire_owned().await.ok();
         let of_all = match all {
             Some(all) => all.acquire_owned().await.ok(),
@@ -123,7 +126,7 @@ impl Quota {
         Permit { _own: own, _of_all: of_all }
     }
 
-    /// Gives the client one more if there is one.
+    /// Returns a permit if one is available immediately.
     pub fn try_enter(&self, holder: &Holder) -> Option<Permit> {
         let (own, all) = self.of(holder);
         let own = own.try_acquire_owned().ok()?;
@@ -134,7 +137,7 @@ impl Quota {
         Some(Permit { _own: Some(own), _of_all: of_all })
     }
 
-    /// The client's share, and what all clients have.
+    /// Returns the share of the client, and the permits of all clients.
     fn of(&self, holder: &Holder) -> (Arc<Semaphore>, Option<Arc<Semaphore>>) {
         if *holder == Holder::Root {
             return (self.inside.root.clone(), None);
@@ -156,7 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// One client takes its share, all clients all but root's, and what is dropped is free.
+    /// One client can use its share, all clients together can use all permits except those of root, and
+    /// dropped permits are available again.
     #[tokio::test]
     async fn a_client_has_its_share_and_root_its_own() {
         let quota = Quota::new(3, 2, 1);
@@ -174,7 +178,7 @@ mod tests {
         assert!(quota.inside.shares.lock().unwrap().len() <= 1, "clients that hold nothing are forgotten");
     }
 
-    /// A client that waits holds no place that another could have.
+    /// A client that waits for its share holds no permit that another client could use.
     #[tokio::test]
     async fn a_client_that_waits_for_its_share_keeps_no_other_out() {
         let quota = Quota::new(2, 1, 1);

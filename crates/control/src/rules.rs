@@ -1,7 +1,7 @@
-//! Rules of the API's filters, one at a time.
+//! Changes of single rules in filters of the API.
 //!
-//! The filter is read, changed, checked and put as a whole while no other change is made: of two clients neither undoes
-//! what the other has done.
+//! The filter is read, changed, checked and replaced as a whole, and no other change is made meanwhile.
+//! Concurrent clients therefore do not undo each other's changes.
 
 use std::sync::Arc;
 
@@ -10,26 +10,28 @@ use serde_json::{Value, json};
 
 use crate::{ChangeError, Outcome, Store, Terms};
 
-/// Where a rule is put among those that its filter has.
+/// Position of a new rule among the rules of its filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RulePlace {
-    /// Behind those of its priority.
+    /// Behind the rules of equal priority.
     Last,
-    /// In front of all, with the highest priority that one of them has.
+    /// In front of all rules, with the highest priority of the existing rules.
     First,
-    /// Right in front of this one, with its priority.
+    /// Directly in front of the named rule, with its priority.
     Before(RuleName),
-    /// Right behind this one, with its priority.
+    /// Directly behind the named rule, with its priority.
     After(RuleName),
 }
 
 impl Store {
-    /// Puts one more rule (its fields as in the file) into a filter of the API, and makes the filter where there is none.
-    /// `persist` says whether the filter survives a restart; `None`: as it was.
+    /// Adds a rule to a filter of the API, and creates the filter if it does not exist. The rule has the
+    /// fields of the configuration file. `persist` sets whether the filter persists across restarts. `None`
+    /// keeps the setting.
     ///
     /// # Errors
     ///
-    /// As [`Store::change`]; and if the rule that its place names is not there, or the filter is none with it.
+    /// Returns the errors of [`Store::change`]. Also returns an error if the rule that `place` names does not
+    /// exist, or if the filter is invalid with the new rule.
     pub async fn add_rule(
         self: &Arc<Self>,
         filter: FilterName,
@@ -42,11 +44,12 @@ impl Store {
         self.change_by(Owner::Api, persist, terms, change).await
     }
 
-    /// Takes a rule out of a filter of the API. The filter stays, also without rules.
+    /// Removes a rule from a filter of the API. The filter is kept, even without rules.
     ///
     /// # Errors
     ///
-    /// As [`Store::change`]; and if it has no such rule.
+    /// Returns the errors of [`Store::change`]. Also returns an error if the filter does not contain the
+    /// rule.
     pub async fn remove_rule(
         self: &Arc<Self>,
         filter: FilterName,
@@ -80,7 +83,7 @@ fn with_rule(
     if let (Some(priority), Value::Object(fields)) = (priority, &mut rule) {
         fields.insert("priority".to_owned(), priority.into());
     }
-    // Checked as a filter that is put: by the same reader, with the same messages.
+    // The result is checked like a filter in a PUT request: by one reader, with equal messages.
     let mut whole = serde_json::to_value(&before).unwrap_or_default();
     match &mut whole["rule"] {
         Value::Array(rules) => rules.insert(at, rule),
@@ -98,7 +101,7 @@ fn without_rule(layers: &Layers, filter: FilterName, rule: &RuleName) -> Result<
     Ok(Change::PutFilter(filter, after))
 }
 
-/// The filter, if the API has it; `None` where nobody has one of this name.
+/// Returns the filter of the API. Returns `None` if no owner has a filter of this name.
 fn of_api<'l>(layers: &'l Layers, filter: &FilterName) -> Result<Option<&'l Filter>, ChangeError> {
     let object = ObjectKey::Filter(filter.clone());
     match layers.owner_of(&object) {

@@ -1,11 +1,16 @@
-//! Serves the API on its sockets, within limits that no client can talk us out of.
+//! Serves the API on its sockets, with limits that no client can exceed.
 //!
-//! Each socket has its own number of connections at once, so that the network cannot starve the unix socket, and each
-//! client has a share of them (`places`). A client has three seconds for its TLS handshake and five for each request's
-//! head, which may be 16 KiB long; bodies are limited where they are read (`api`). A client has to read its answers at a least rate (`pace`), and
-//! what it has not read yet counts for it (`octets`). HTTP/1.1 only. The loops that accept wait for no
-//! client: a connection waits for its place in its own task. During a hand-over
-//! nobody is let in (`door`). Each request is given its [`Caller`]: the peer of the unix socket, or the holder of a token.
+//! - Each socket has a separate limit of connections, so that network clients cannot exhaust the Unix socket.
+//!   Each client has a share of the connections (`places`).
+//! - A client has three seconds for its TLS handshake, and five seconds for the head of each request, which
+//!   may be 16 KiB long. Bodies are limited where they are read (`api`).
+//! - A client must read its answers at a minimum rate (`pace`), and unread answers count towards its memory
+//!   limit (`octets`).
+//! - Only HTTP/1.1 is supported.
+//! - The accept loops wait for no client. A connection waits for its slot in a task of its own.
+//! - During a hand-over, no connection is accepted (`door`).
+//!
+//! Each request carries its [`Caller`]: the peer of the Unix socket, or the holder of a token.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -39,40 +44,40 @@ use crate::places::{Arrival, Client, Place, Places};
 use crate::tls::Guard;
 use crate::{Listeners, Store};
 
-/// Connections on the unix socket at once, without root's own.
+/// Maximum number of connections on the Unix socket, without those reserved for root.
 const UNIX_CONNECTIONS: usize = 64;
-/// Connections of one user on the unix socket at once.
+/// Maximum number of connections of one user on the Unix socket.
 const USER_CONNECTIONS: usize = 48;
-/// Connections on the unix socket that only root has.
+/// Number of connections on the Unix socket that are reserved for root.
 const ROOT_CONNECTIONS: usize = 64;
-/// Connections over TCP at once.
+/// Maximum number of connections over TCP.
 const TCP_CONNECTIONS: usize = 64;
-/// Connections over TCP of one address at once.
+/// Maximum number of connections of one address over TCP.
 const ADDRESS_CONNECTIONS: usize = 16;
-/// Bytes of a request's head.
+/// Maximum size of the head of a request in bytes.
 const HEAD_LIMIT: usize = 16 << 10;
-/// Time for a TLS handshake.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
-/// Time for a request's head, from the one before it on.
+/// Timeout of the head of a request, counted from the previous request.
 const HEAD: Duration = Duration::from_secs(5);
-/// What live views are sent as.
+/// Content types of live views.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
-/// Time that requests have to end once the daemon shall stop.
+/// Time that requests have to end when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Why serving ended.
+/// Reason why serving ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A socket cannot be used.
+    /// A listening socket cannot be used.
     #[error("api: the listening socket cannot be used: {0}; restart the daemon")]
     Socket(#[from] io::Error),
 }
 
-/// Serves the API until `shutdown` is ready, and then for a moment those requests that have begun.
+/// Serves the API until `shutdown` is ready. Requests in progress then have a short time to end.
 ///
 /// # Errors
 ///
-/// If a socket cannot be handed to the event loop.
+/// Returns an error if a socket cannot be registered with the event loop.
 pub async fn serve(
     listeners: Listeners,
     store: Arc<Store>,
@@ -120,7 +125,7 @@ async fn serve_unix(
             pause_after_error().await;
             continue;
         };
-        // Counted from here on: a hand-over waits for the answer.
+        // The visit is counted from here, so that a hand-over waits for the answer.
         let visit = door.enter();
         let Ok(credentials) = stream.peer_cred() else { continue };
         let (uid, pid) = (credentials.uid(), credentials.pid());
@@ -137,7 +142,8 @@ async fn serve_unix(
             place.serve(connection(stream, api, caller, None, visitor, stopping)).await;
         });
     }
-    // The socket is free for others while the last requests end.
+    // The listening socket is closed before the last requests end, so that another process can use its
+    // address.
     drop(socket);
     while connections.join_next().await.is_some() {}
 }
@@ -164,7 +170,7 @@ async fn serve_tcp(
             let Some(place) = until_placed(arrival, &stopping).await else { return };
             let visitor = Visitor { visit, door, asked: place.asked() };
             let served = async move {
-                // A client that does not get through its handshake gets no answer.
+                // A client that fails its handshake gets no answer.
                 if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, guard.acceptor.accept(stream)).await {
                     let caller = Caller { scope: None, from: Origin::Unknown };
                     connection(stream, api, caller, Some((guard, address)), visitor, stopping).await;
@@ -177,7 +183,7 @@ async fn serve_tcp(
     while connections.join_next().await.is_some() {}
 }
 
-/// The user whose process this is.
+/// Returns the effective user ID of this process.
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -187,7 +193,8 @@ fn unauthorized() -> Response {
     ApiError::new(StatusCode::UNAUTHORIZED, "api", "the token is missing or wrong", fix).into_response()
 }
 
-/// Waits for the place of a connection; `None` if the connection is to be closed, also once the daemon shall stop.
+/// Waits for the slot of a connection. Returns `None` if the connection must be closed, or when the daemon
+/// stops.
 async fn until_placed(arrival: Arrival, stopping: &watch::Receiver<()>) -> Option<Place> {
     let mut stopping = stopping.clone();
     tokio::select! {
@@ -197,7 +204,7 @@ async fn until_placed(arrival: Arrival, stopping: &watch::Receiver<()>) -> Optio
     }
 }
 
-/// The next client while the door is open; `None` once the daemon shall stop.
+/// Returns the next accepted connection while the gate is open. Returns `None` when the daemon stops.
 async fn accepted<T, F: Future<Output = T>>(
     accept: impl Fn() -> F,
     door: &Door,
@@ -218,17 +225,18 @@ async fn accepted<T, F: Future<Output = T>>(
     }
 }
 
-/// Out of descriptors, most likely: trying again at once would only spin.
+/// Pauses after a failed accept, which most likely lacks file descriptors. An immediate retry would only
+/// busy-loop.
 async fn pause_after_error() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// A client that was let in.
+/// An accepted client.
 struct Visitor {
-    /// Until its first request is answered.
+    /// Visit that is counted until the first request is answered.
     visit: Visit,
     door: Door,
-    /// Set with the first request that it may make.
+    /// Flag that is set by the first permitted request.
     asked: Arc<AtomicBool>,
 }
 
@@ -278,7 +286,7 @@ async fn connection(
         _ = served.as_mut() => {}
         _ = stopping.changed() => {
             served.as_mut().graceful_shutdown();
-            // What the client did wrong is the client's business.
+            // Errors of the client are ignored.
             let _ = served.await;
         }
     }
@@ -290,7 +298,7 @@ fn is_live(response: &Response) -> bool {
     kind.is_some_and(|kind| LIVE.iter().any(|live| kind.starts_with(live)))
 }
 
-/// Lets a live view, which has no end of its own, end when the daemon does.
+/// Ends a live view, which has no end of its own, when the daemon stops.
 fn ends_with(response: Response, mut ending: watch::Receiver<()>) -> Response {
     if !is_live(&response) {
         return response;

@@ -1,10 +1,10 @@
-//! Objects of the API on disk: one file that is replaced whole or not at all.
+//! Persistent objects of the API in one file, which is replaced completely or not at all.
 //!
-//! A new content is written beside the old and reaches the disk before anything else happens, so that a full disk is
-//! noticed while nothing has changed; only then is it renamed into place.
+//! New content is first written and synchronized to a temporary file in the same directory, so that a full
+//! disk is detected before anything changes. The temporary file is then renamed into place.
 //!
-//! A file that cannot be read never keeps the daemon from starting. It is renamed to `NAME.damaged`, so that nothing overwrites what an
-//! operator may mend, and the daemon starts without what it held.
+//! An unreadable file never prevents the daemon from starting. The file is renamed to `NAME.damaged`, so that
+//! the operator can repair it, and the daemon starts without its content.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,49 +13,51 @@ use std::path::{Path, PathBuf};
 
 use model::{DoctorFinding, Finding, Fragment, StoredError};
 
-/// The file that is written and removed to find out whether the state directory can be written.
+/// Name of the temporary file that tests whether the state directory is writable.
 const PROBE: &str = "write-probe";
-/// Longest file of stored objects that is read, in bytes.
+/// Maximum length of the file of stored objects, in bytes.
 const LIMIT_BYTES: u64 = 16 << 20;
 
-/// Why objects could not be stored or read.
+/// Reason why objects could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// The file or its directory cannot be written.
     #[error("{}: it cannot be written: {source}; {}", path.display(), write_fix(source))]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file cannot be read.
     #[error("{}: it cannot be read: {source}; let the daemon read it, or move it away", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The file does not hold stored objects.
+    /// The file does not contain stored objects.
     #[error("{}: {source}; {CONTENT_FIX}", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error in the content.
         source: StoredError,
     },
 }
 
 const CONTENT_FIX: &str = "mend it, or move it away to start without the objects of the API";
 
-/// How the name of a file ends that was put aside because it could not be read.
+/// Suffix of the name of an unreadable file that was set aside.
 const DAMAGED: &str = ".damaged";
 
-/// Renames a file of state that cannot be read, over one that was put aside before; where it stands now.
+/// Renames an unreadable state file, and returns the new path. A file that was set aside before is replaced.
 ///
 /// # Errors
-/// If it cannot be renamed: it stays where it is, and the next thing that is stored replaces it.
+///
+/// Returns an error if the file cannot be renamed. The file then keeps its name, and the next write replaces
+/// it.
 pub fn put_aside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.as_os_str().to_owned();
     name.push(DAMAGED);
@@ -76,7 +78,7 @@ fn write_fix(source: &io::Error) -> &'static str {
 }
 
 impl StorageError {
-    /// The file.
+    /// Returns the path of the file.
     pub fn object(&self) -> String {
         match self {
             StorageError::Write { path, .. }
@@ -85,7 +87,7 @@ impl StorageError {
         }
     }
 
-    /// What is wrong.
+    /// Returns the cause of the error.
     pub fn cause(&self) -> String {
         match self {
             StorageError::Write { source, .. } => format!("it cannot be written: {source}"),
@@ -94,7 +96,7 @@ impl StorageError {
         }
     }
 
-    /// What to do about it.
+    /// Returns the remedy for the error.
     pub fn fix(&self) -> &'static str {
         match self {
             StorageError::Write { source, .. } => write_fix(source),
@@ -110,7 +112,8 @@ pub(crate) struct Storage {
     path: PathBuf,
 }
 
-/// A content that is on disk but not yet in place; goes away unless it is put there.
+/// New content that is on disk but not in place yet. The temporary file is removed on drop unless the content
+/// was committed.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     temporary: PathBuf,
@@ -122,7 +125,7 @@ impl Storage {
         Storage { path: state_dir.join("api-objects.json") }
     }
 
-    /// The stored objects; none where there is no file.
+    /// Reads the stored objects. Returns no objects if the file does not exist.
     pub fn read(&self) -> Result<Fragment, StorageError> {
         let failed = |source| StorageError::Read { path: self.path.clone(), source };
         let length = match fs::metadata(&self.path) {
@@ -137,7 +140,7 @@ impl Storage {
         Fragment::from_json(&text).map_err(|source| StorageError::Content { path: self.path.clone(), source })
     }
 
-    /// The stored objects. A file that cannot be read is put aside, and the finding says so.
+    /// Reads the stored objects. An unreadable file is set aside and reported in the finding.
     pub fn read_or_put_aside(&self) -> (Fragment, Option<DoctorFinding>) {
         let error = match self.read() {
             Ok(stored) => return (stored, None),
@@ -159,7 +162,7 @@ impl Storage {
         (Fragment::default(), Some(DoctorFinding { object, severity: Finding::Error, finding, fix }))
     }
 
-    /// Finds out whether the state directory can be written, by writing a page beside the stored objects.
+    /// Tests whether the state directory is writable, by writing a page to a temporary file.
     pub fn probe(&self) -> Result<(), StorageError> {
         let path = self.path.with_file_name(PROBE);
         let write = || {
@@ -176,7 +179,7 @@ impl Storage {
         written.map_err(|source| StorageError::Write { path, source })
     }
 
-    /// Brings a new content to the disk, beside the old one.
+    /// Writes new content to a temporary file next to the current one, and synchronizes it to disk.
     pub fn prepare(&self, objects: &Fragment) -> Result<Prepared, StorageError> {
         let temporary = self.path.with_extension("json.new");
         let prepared = Prepared { temporary, path: self.path.clone() };
@@ -196,7 +199,7 @@ impl Storage {
 }
 
 impl Prepared {
-    /// Puts the content in place.
+    /// Puts the new content in place.
     pub fn commit(self) -> Result<(), StorageError> {
         let rename = || {
             fs::rename(&self.temporary, &self.path)?;
@@ -211,7 +214,7 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        // After a commit there is nothing left to remove.
+        // After a commit, the temporary file no longer exists.
         let _ = fs::remove_file(&self.temporary);
     }
 }

@@ -1,12 +1,13 @@
-//! The running configuration with its owners, and the one way in which it changes.
+//! The running configuration with its owners, and the procedure that changes it.
 //!
 //! ```text
 //!  text or objects --load--> layers --merge, validate--> diff --> [objects to disk, beside] --> plane --> [in place] --> published
 //! ```
 //!
-//! Each step may refuse, and then nothing has changed. Changes happen one at a time, each in a task of its own, so
-//! that a client which goes away does not leave one half done. A change that has to be confirmed is rolled back by
-//! itself; while it waits, no other is taken.
+//! Each step may refuse the change, and then nothing has changed. Changes are made one at a time, each in a
+//! task of its own, so that a client that disconnects does not interrupt a change. A change that requires
+//! confirmation is rolled back automatically if it is not confirmed. While it waits, no other change is
+//! accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,52 +26,54 @@ use utoipa::ToSchema;
 use crate::storage::{Prepared, Storage};
 use crate::{Access, ChangeError, Plane, StorageError};
 
-/// Objects of a file of which not all are removed at once without `force`.
+/// Minimum number of objects in a file for which `force` is required to remove all of them.
 const MANY: usize = 3;
-/// Objects of a file of which not more than half are removed at once without `force`.
+/// Minimum number of objects in a file for which `force` is required to remove more than half of them.
 const MANY_MORE: usize = 8;
 
-/// Pause before a roll-back that has failed is tried again: the first, and the longest.
+/// Pause before a failed rollback is repeated: the initial value, and the maximum.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What becomes of a change whose roll-back has failed.
+/// Remedy for a change whose rollback has failed.
 const STUCK: &str =
     "it is tried again until it succeeds; mend the cause, or keep the change (`trivium confirm`)";
 
-/// Objects that one line of the log names.
+/// Maximum number of objects that one log line names.
 const NAMED: usize = 8;
 
-/// How a change is made.
+/// Conditions of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Terms {
-    /// Only say what would be done.
+    /// Whether the change is only planned and not applied.
     pub dry_run: bool,
-    /// Roll back after this time unless it is confirmed.
+    /// Time after which the change is rolled back unless it is confirmed. `None`: no confirmation is
+    /// required.
     pub confirm: Option<Duration>,
-    /// Whether a file may remove most of the objects of the file before.
+    /// Whether a file may remove most objects of the previous file.
     pub force: bool,
-    /// What the author of the change may name.
+    /// Permission of the author to name files.
     pub access: Access,
 }
 
-/// What a change has done, or would do.
+/// Result of a change, or of a dry run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Outcome {
-    /// Whether it was done.
+    /// Whether the change was applied.
     pub applied: bool,
-    /// What differs.
+    /// Differences between the configurations.
     pub plan: PlanReport,
-    /// What probably is not meant so.
+    /// Problems that are probably unintended, but do not invalidate the configuration.
     pub warnings: Vec<ProblemReport>,
-    /// What the data plane tells about it.
+    /// Notices of the data plane about the change.
     pub notices: Vec<DoctorFinding>,
-    /// Seconds within which it must be confirmed.
+    /// Seconds within which the change must be confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_within_s: Option<u64>,
 }
 
 impl Outcome {
-    /// Returns what was done in one line for the log: the number of changes, and the first of the objects. It is empty if nothing was done.
+    /// Returns a one-line summary for the log: the number of changes, and the first objects. The summary is
+    /// empty if nothing was applied.
     pub fn summary(&self) -> String {
         if !self.applied {
             return String::new();
@@ -96,32 +99,32 @@ impl Outcome {
     }
 }
 
-/// Whether a change waits for its confirmation.
+/// Status of a change that requires confirmation.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PendingReport {
-    /// Whether one does.
+    /// Whether a change waits for its confirmation.
     pub pending: bool,
-    /// Seconds until it is rolled back.
+    /// Seconds until the change is rolled back.
     pub left_s: u64,
-    /// What became of the last one, in a sentence.
+    /// Result of the last such change, in one sentence.
     pub last: String,
 }
 
-/// The configuration at one moment.
+/// The configuration at one time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct State {
     pub layers: Layers,
     pub merged: Arc<Merged>,
-    /// Objects of the API that survive a restart.
+    /// Objects of the API that persist across restarts.
     pub stored: BTreeSet<ObjectKey>,
 }
 
-/// What becomes of the file of stored objects with a change.
+/// Handling of the file of stored objects by a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
-    /// It follows the change.
+    /// The change updates the file.
     Follows,
-    /// It is what the change comes from, and is not written.
+    /// The change originates from the file, which is not written.
     AsItIs,
 }
 
@@ -129,12 +132,12 @@ struct Pending {
     previous: State,
     deadline: Instant,
     number: u64,
-    /// The change in a line.
+    /// Summary of the change in one line.
     what: String,
 }
 
 impl Pending {
-    /// Why no other change is taken.
+    /// Returns the error for other changes while this change waits.
     fn refusal(&self) -> ChangeError {
         ChangeError::Pending { left_s: self.deadline.duration_since(Instant::now()).as_secs() }
     }
@@ -147,45 +150,46 @@ struct Gate {
     last: String,
 }
 
-/// While this value lives, no change is made ([`Store::hold`]).
+/// Guard that prevents changes while it exists ([`Store::hold`]).
 pub(crate) struct Hold(OwnedMutexGuard<Gate>);
 
 impl Hold {
-    /// No change is made by this process any more: another process has taken over.
+    /// Prevents all further changes by this process, because a successor has taken over.
     pub fn for_good(self) {
         std::mem::forget(self.0);
     }
 }
 
-/// The running configuration. Cheap to share; all clients and the daemon use the same one.
+/// The store of the running configuration. All clients and the daemon share one store.
 pub struct Store {
     plane: Arc<dyn Plane>,
     storage: Storage,
-    /// Settings that the process was started with: they stay until it ends.
+    /// Settings that the process was started with. They do not change while the process runs.
     running: Config,
-    /// The path of the API's socket where the command line names it: a file's own does not matter then.
+    /// Path of the API socket from the command line, which overrides the path in a file.
     socket: Option<PathBuf>,
     state: watch::Sender<Arc<State>>,
-    /// Whether a client has asked the daemon to end.
+    /// Whether a client has requested the end of the daemon.
     ending: watch::Sender<bool>,
-    /// Held while a change is made, and while another process takes over.
+    /// Lock that is held while a change is made, and while another process takes over.
     gate: Arc<Mutex<Gate>>,
-    /// What was wrong at the start, and did not keep the daemon from starting.
+    /// Findings at the start that did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
-    /// Why the data plane does not run the configuration that was taken over; until a change succeeds.
+    /// Reason why the data plane does not run the configuration that was taken over. Cleared when a change
+    /// succeeds.
     behind: Mutex<Option<DoctorFinding>>,
-    /// Why the roll-back of the change that waits has failed.
+    /// Reason why the rollback of the pending change has failed.
     stuck: Mutex<Option<String>>,
 }
 
 impl Store {
-    /// The store of a data plane that has no ports yet and runs with `settings` (whose ports and bridges do not
-    /// matter here). Objects that the API had stored are brought back by [`Store::start`].
+    /// Creates the store of a data plane without ports that runs with `settings`. Ports and bridges of
+    /// `settings` are ignored. [`Store::start`] restores stored objects of the API.
     pub fn new(plane: Arc<dyn Plane>, settings: &Config) -> Arc<Store> {
         Store::at(plane, settings, None)
     }
 
-    /// As [`Store::new`], for a daemon whose command line names the API's socket.
+    /// Like [`Store::new`], for a daemon whose command line sets the path of the API socket.
     pub fn at(plane: Arc<dyn Plane>, settings: &Config, socket: Option<PathBuf>) -> Arc<Store> {
         let running = settings.settings();
         let layers = Layers { base: running.clone(), ..Layers::default() };
@@ -207,16 +211,20 @@ impl Store {
         })
     }
 
-    /// Applies the file and the stored objects of the API together, or, after a hand-over, the objects of other owners that
-    /// the predecessor gave.
-    /// State that cannot be read or written never keeps the daemon from starting: what cannot be read is put aside, and both are told
-    /// in the log and among the notices. After a hand-over (`given` is there) the predecessor has left, and a data plane that refuses the
-    /// configuration is no error either: ports, hooks and filters go on as the predecessor had them, the log, the notices and
-    /// [`Store::examine_state`] say so, and the next change is tried even if nothing differs.
+    /// Applies the initial configuration: the file and the stored objects of the API, or, after a hand-over,
+    /// the file and the objects of other owners that the predecessor gave.
+    ///
+    /// State that cannot be read or written never prevents the start. Unreadable state is set aside. Both
+    /// cases are reported in the log and in the notices.
+    ///
+    /// After a hand-over (`given` is present), the predecessor has ended, and a refusal of the configuration
+    /// by the data plane is no error. Ports, hooks and filters then continue with the configuration of the
+    /// predecessor. The log, the notices and [`Store::examine_state`] report the refusal, and the next change
+    /// is applied even if nothing differs.
     ///
     /// # Errors
     ///
-    /// As [`Store::apply`], if nothing is `given`. Nothing has changed then.
+    /// Returns the errors of [`Store::apply`] if `given` is absent. Nothing has changed then.
     pub async fn start(
         self: &Arc<Self>,
         file: Config,
@@ -235,7 +243,7 @@ impl Store {
             layers.fragments.extend(given);
             Ok((layers, names))
         };
-        // What stands in the file stays there as it is: nothing is written.
+        // The file of stored objects is the source of the change, so it is not written.
         let mut outcome = match self.make_with(Terms::default(), Stored::AsItIs, layers_of.clone()).await {
             Err(error) if taken_over => self.go_on(layers_of, &error).await,
             made => made?,
@@ -247,7 +255,7 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Goes by the configuration that was taken over, though the data plane refused it.
+    /// Adopts the configuration that was taken over although the data plane refused it.
     async fn go_on(
         &self,
         layers_of: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
@@ -273,17 +281,18 @@ impl Store {
         Outcome { notices: vec![finding], ..Outcome::default() }
     }
 
-    /// Tells the log and [`Store::examine_state`] of what is wrong since the start, and does not keep the daemon from running.
+    /// Reports a finding that does not prevent the daemon from running, in the log and in
+    /// [`Store::examine_state`].
     pub async fn tell(&self, trouble: DoctorFinding) {
         tracing::error!("{}: {}; {}", trouble.object, trouble.finding, trouble.fix);
         self.troubles.lock().await.push(trouble);
     }
 
-    /// Waits for the change that is being made, and lets none begin while the returned value lives.
+    /// Waits for a change in progress, and prevents further changes while the returned value exists.
     ///
     /// # Errors
     ///
-    /// [`ChangeError::Pending`], if a change waits for its confirmation.
+    /// Returns [`ChangeError::Pending`] if a change waits for its confirmation.
     pub(crate) async fn hold(&self) -> Result<Hold, ChangeError> {
         let gate = Arc::clone(&self.gate).lock_owned().await;
         match &gate.pending {
@@ -292,9 +301,13 @@ impl Store {
         }
     }
 
-    /// What keeps state from surviving a restart (a state directory that cannot be written, found out by writing, and a file that was put
-    /// aside at the start), what else was wrong at the start, why the data plane does not run a configuration that was taken over,
-    /// and a roll-back that has failed.
+    /// Returns findings about the state of the store:
+    ///
+    /// - a state directory that is not writable, as tested by writing, and state files that were set aside at
+    ///   the start;
+    /// - other findings at the start;
+    /// - the reason why the data plane does not run a configuration that was taken over;
+    /// - a rollback that has failed.
     pub async fn examine_state(&self) -> Vec<DoctorFinding> {
         let storage = self.storage.clone();
         let probed = blocking(move || storage.probe()).await.ok().and_then(Result::err);
@@ -315,40 +328,40 @@ impl Store {
         troubles.into_iter().chain(behind).chain(unwritable).chain(stuck).collect()
     }
 
-    /// Asks whoever runs the store to end the daemon.
+    /// Requests the end of the daemon.
     pub fn stop(&self) {
         self.ending.send_replace(true);
     }
 
-    /// Waits until somebody has asked for the end ([`Store::stop`]).
+    /// Waits until the end of the daemon is requested ([`Store::stop`]).
     pub async fn stopped(&self) {
         let mut ending = self.ending.subscribe();
-        // The sender lives as long as the store.
+        // The sender exists as long as the store.
         let _ = ending.wait_for(|ending| *ending).await;
     }
 
-    /// The data plane.
+    /// Returns the data plane.
     pub fn plane(&self) -> &Arc<dyn Plane> {
         &self.plane
     }
 
-    /// The configuration with its owners, as it runs now.
+    /// Returns the running configuration with its owners.
     pub fn merged(&self) -> Arc<Merged> {
         self.state.borrow().merged.clone()
     }
 
-    /// The objects of other owners than the file, for a successor.
+    /// Returns the objects of all owners except the file, for a successor.
     pub fn handed_over(&self) -> BTreeMap<Owner, Fragment> {
         let mut fragments = self.state.borrow().layers.fragments.clone();
         fragments.remove(&Owner::File);
         fragments
     }
 
-    /// Applies a configuration as all that `owner` has.
+    /// Applies a configuration as the complete set of objects of `owner`.
     ///
     /// # Errors
     ///
-    /// The first step that refused it; nothing has changed then.
+    /// Returns the error of the first step that refused the configuration. Nothing has changed then.
     pub async fn apply(
         self: &Arc<Self>,
         owner: Owner,
@@ -368,11 +381,12 @@ impl Store {
         .await
     }
 
-    /// Makes one change by `owner`. `persist` says whether the object survives a restart; `None`: as it was.
+    /// Makes one change by `owner`. `persist` sets whether the object persists across restarts. `None` keeps
+    /// the setting.
     ///
     /// # Errors
     ///
-    /// The first step that refused it; nothing has changed then.
+    /// Returns the error of the first step that refused the change. Nothing has changed then.
     pub async fn change(
         self: &Arc<Self>,
         owner: Owner,
@@ -383,7 +397,7 @@ impl Store {
         self.change_by(owner, persist, terms, move |_| Ok(change)).await
     }
 
-    /// Makes one change by `owner` that depends on what there is: no other is made in between.
+    /// Makes one change by `owner` that depends on the current objects. No other change is made in between.
     pub(crate) async fn change_by(
         self: &Arc<Self>,
         owner: Owner,
@@ -407,11 +421,12 @@ impl Store {
         .await
     }
 
-    /// Keeps the change that waits, and returns what it was.
+    /// Confirms the pending change, and returns its summary.
     ///
     /// # Errors
     ///
-    /// If none waits, or what has to survive a restart cannot be stored (it goes on waiting then).
+    /// Returns an error if no change is pending, or if persistent objects cannot be stored. The change stays
+    /// pending in the latter case.
     pub async fn confirm(self: &Arc<Self>) -> Result<String, ChangeError> {
         let mut gate = self.gate.lock().await;
         let pending = gate.pending.as_ref().ok_or(ChangeError::NotPending)?;
@@ -425,18 +440,19 @@ impl Store {
         Ok(what)
     }
 
-    /// Rolls the change that waits back now.
+    /// Rolls the pending change back immediately.
     ///
     /// # Errors
     ///
-    /// If none waits, or the data plane cannot go back; the change goes on waiting then.
+    /// Returns an error if no change is pending, or if the data plane cannot roll back. The change stays
+    /// pending in the latter case.
     pub async fn roll_back(self: &Arc<Self>) -> Result<Outcome, ChangeError> {
         let store = self.clone();
         let task = tokio::spawn(async move { store.roll_back_if(|_| true, "rolled back on request").await });
         task.await.map_err(|_| ChangeError::Interrupted)?
     }
 
-    /// Whether a change waits for its confirmation.
+    /// Returns the status of the pending change.
     pub async fn pending(&self) -> PendingReport {
         let gate = self.gate.lock().await;
         let left = gate.pending.as_ref().map(|pending| pending.deadline.duration_since(Instant::now()));
@@ -444,7 +460,7 @@ impl Store {
         PendingReport { pending: left.is_some(), left_s: left.map_or(0, |left| left.as_secs()), last }
     }
 
-    /// Makes a change in a task of its own, which goes on if the caller goes away.
+    /// Makes a change in a task of its own, which continues if the caller is cancelled.
     async fn make(
         self: &Arc<Self>,
         terms: Terms,
@@ -483,7 +499,7 @@ impl Store {
         if terms.dry_run {
             return Ok(outcome);
         }
-        // What has to be confirmed is stored when it is.
+        // A change that requires confirmation is stored when it is confirmed.
         let prepared = match terms.confirm {
             Some(_) => None,
             None if stored_file == Stored::AsItIs => None,
@@ -506,7 +522,7 @@ impl Store {
         Ok(outcome)
     }
 
-    /// The layers as a whole, if it is one that can run.
+    /// Merges and checks the layers, and returns the new state with its warnings.
     fn checked(
         &self,
         layers: Layers,
@@ -524,7 +540,8 @@ impl Store {
         Ok((state, problems.iter().map(Problem::report).collect()))
     }
 
-    /// What leads from one state to another, where settings differ from those that the process was started with.
+    /// Returns the plan from one state to another. Settings are compared with those that the process was
+    /// started with.
     fn plan(&self, before: &State, after: &State) -> Plan {
         let old = Config {
             filters: before.merged.config.filters.clone(),
@@ -538,7 +555,7 @@ impl Store {
     }
 
     async fn ask_plane(&self, plan: &Plan, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
-        // A data plane that is behind knows better what differs.
+        // If the data plane runs another configuration, it computes the differences itself.
         let behind = self.behind.lock().await.is_some();
         if !behind && plan.operations.len() == plan.needs_restart().count() {
             return Ok(Vec::new());
@@ -549,7 +566,7 @@ impl Store {
         Ok(notices)
     }
 
-    /// Brings the objects that survive a restart to the disk, if they are not the same as before.
+    /// Writes the persistent objects to disk if they differ from the previous ones.
     async fn prepare(&self, before: &State, after: &State) -> Result<Option<Prepared>, ChangeError> {
         let (storage, objects) = (self.storage.clone(), stored_objects(after));
         if objects == stored_objects(before) {
@@ -602,7 +619,7 @@ impl Store {
         let plan = self.plan(&before, &previous);
         let notices = match self.ask_plane(&plan, &previous).await {
             Ok(notices) => notices,
-            // It goes on waiting: what nobody has confirmed must not stay because of one failure.
+            // The change stays pending, because one failure must not keep an unconfirmed change.
             Err(error) => {
                 gate.last = format!("the roll-back failed: {error}; {STUCK}");
                 *self.stuck.lock().await = Some(error.to_string());
@@ -617,7 +634,8 @@ impl Store {
     }
 }
 
-/// Refuses a file without any objects, or with less than half of many that the file before had.
+/// Refuses a file that contains no objects, or less than half of the objects of the previous file, if there
+/// were many.
 fn not_most(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     let objects = |layers: &Layers| -> BTreeSet<ObjectKey> {
         let counted = |object: &ObjectKey| {
@@ -635,11 +653,11 @@ fn not_most(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     if all || most { Err(ChangeError::RemovesMost { removed, of }) } else { Ok(()) }
 }
 
-/// Reads the objects that the API of a daemon with this state directory has stored.
+/// Reads the stored API objects of a daemon with this state directory.
 ///
 /// # Errors
 ///
-/// If the file exists and cannot be read.
+/// Returns an error if the file exists and cannot be read.
 pub fn stored_api_objects(state_dir: &Path) -> Result<Fragment, StorageError> {
     Storage::new(state_dir).read()
 }
@@ -649,7 +667,7 @@ fn stored_objects(state: &State) -> Fragment {
     api.map(|api| api.only(|object| state.stored.contains(object))).unwrap_or_default()
 }
 
-/// Runs what may block on a thread of its own.
+/// Runs blocking work on a thread of the blocking pool.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ChangeError> {

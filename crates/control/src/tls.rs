@@ -1,7 +1,7 @@
-//! What guards the API over TCP: TLS (rustls with ring) and bearer tokens, each with a scope.
+//! Protection of the API over TCP: TLS (rustls with ring), and bearer tokens with one scope each.
 //!
-//! Tokens are compared in a time that does not depend on where they differ. Certificate, key and tokens are read once,
-//! when the daemon starts.
+//! Tokens are compared in a time that is independent of the position of the first difference. Certificate,
+//! key and tokens are read once at the start of the daemon.
 
 use std::fs;
 use std::io;
@@ -15,97 +15,97 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// Fewest characters of a token.
+/// Minimum length of a token in characters.
 const TOKEN_LENGTH: usize = 16;
 
-/// Why the API over TCP cannot be guarded, so that it is not offered.
+/// Reason why the API over TCP cannot be protected, and is therefore not offered.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// The token's file cannot be read.
+    /// The file of a token cannot be read.
     #[error("{field}: {} cannot be read: {source}; write a token there, such as `openssl rand -hex 32` gives", path.display())]
     TokenFile {
-        /// The key that names the file, such as `daemon.tcp.token_file`.
+        /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Everybody can read the token.
+    /// Every local user can read the token.
     #[error("{field}: everybody on this machine can read {}; run `chmod 600 {}`", path.display(), path.display())]
     TokenOpen {
-        /// The key that names the file, such as `daemon.tcp.token_file`.
+        /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The token can be guessed.
+    /// The token is too short, or contains characters that are not printable.
     #[error("{field}: the first line of {} has fewer than {TOKEN_LENGTH} characters or others than printable ones; write a longer token there, such as `openssl rand -hex 32` gives", path.display())]
     TokenWeak {
-        /// The key that names the file, such as `daemon.tcp.token_file`.
+        /// Configuration field that names the file, such as `daemon.tcp.token_file`.
         field: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Two names stand for one token.
+    /// Two names have equal tokens.
     #[error("{field}: another name has the token of {} already; write another token there", path.display())]
     TokenTwice {
-        /// The key that names the file.
+        /// Configuration field that names the file.
         field: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Certificate or key cannot be read.
+    /// The certificate or the key cannot be read.
     #[error("daemon.tcp.{field}: {} cannot be read: {source}; put the {field} there as PEM", path.display())]
     Pem {
-        /// `cert` or `key`.
+        /// Configuration field, `cert` or `key`.
         field: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error in the PEM file.
         source: pem::Error,
     },
-    /// The file has no certificate.
+    /// The file contains no certificate.
     #[error("daemon.tcp.cert: {} holds no certificate; put the certificate chain there as PEM", path.display())]
     NoCertificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Certificate and key do not fit.
+    /// The certificate and the key cannot be used together.
     #[error(
         "daemon.tcp: certificate and key cannot be used: {0}; make sure that the key belongs to the certificate"
     )]
     Tls(#[from] rustls::Error),
 }
 
-/// What guards a TCP socket.
+/// TLS and token settings of a TCP socket.
 #[derive(Clone)]
 pub struct Guard {
     pub(crate) acceptor: TlsAcceptor,
     tokens: Arc<[Known]>,
 }
 
-/// A token with what it opens.
+/// A known token with its scope.
 pub(crate) struct Known {
     token: Vec<u8>,
-    /// Its name in the configuration, for the log.
+    /// Name of the token in the configuration, for the log.
     pub name: String,
-    /// What its holders may do.
+    /// Access scope of clients with the token.
     pub scope: Scope,
 }
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Guard") // never the token
+        f.write_str("Guard") // Tokens are never printed.
     }
 }
 
 impl Guard {
-    /// Reads certificate, key and tokens.
+    /// Reads the certificate, the key and the tokens.
     ///
     /// # Errors
     ///
-    /// If one of them is missing, unreadable or unsafe.
+    /// Returns an error if one of them is missing, unreadable or unsafe.
     pub fn read(tcp: &Tcp) -> Result<Guard, GuardError> {
         let pem = |field, path: &Path| {
             let path = path.to_owned();
@@ -141,7 +141,8 @@ impl Guard {
         Ok(Guard { acceptor: TlsAcceptor::from(Arc::new(config)), tokens: tokens.into() })
     }
 
-    /// Returns the token that the value of an `Authorization` header is. Each known one is compared, whichever it is.
+    /// Returns the token in the value of an `Authorization` header. All known tokens are compared in every
+    /// case, to hide a match in the timing.
     pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> Option<&Known> {
         let (scheme, token) = authorization.and_then(|value| value.split_at_checked(7))?;
         if !scheme.eq_ignore_ascii_case(b"bearer ") {
@@ -167,7 +168,7 @@ fn read_token(field: &str, path: &Path) -> Result<Vec<u8>, GuardError> {
     Ok(token.as_bytes().to_vec())
 }
 
-/// Whether two texts are the same, in a time that tells at most their lengths.
+/// Returns whether two texts are equal. The duration depends on the lengths only.
 fn same(given: &[u8], wanted: &[u8]) -> bool {
     if given.len() != wanted.len() {
         return false;

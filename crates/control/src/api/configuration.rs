@@ -1,4 +1,4 @@
-//! The configuration as a whole: to read, to check, to apply, to confirm.
+//! Routes for the configuration as a whole: read, check, apply, confirm.
 
 use std::collections::BTreeMap;
 
@@ -19,26 +19,27 @@ use crate::error::{ApiError, ApiResult};
 use crate::quota::Quota;
 use crate::{Access, ErrorBody, Outcome, PendingReport, Terms};
 
-/// The configuration with its owners.
+/// The configuration with the owners of its objects.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConfigReport {
-    /// The configuration in the grammar of the file.
+    /// Configuration in the grammar of the configuration file.
     #[schema(value_type = Object)]
     pub config: serde_json::Value,
-    /// Each object's owner, by names such as `bridge.br0.port.web1`.
+    /// Owner of each object, by object path such as `bridge.br0.port.web1`.
     pub owners: BTreeMap<String, Owner>,
 }
 
-/// How the configuration is shown.
+/// Query parameters for reading the configuration.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ShowParams {
-    /// `toml` for a file that loads to the same configuration; else JSON with the owners.
+    /// Format of the answer: `toml` for a file that loads to an equal configuration, or `json` (default) for
+    /// JSON with the owners.
     format: Option<String>,
 }
 
-/// The configuration as it runs.
+/// Returns the running configuration.
 #[utoipa::path(get, path = "/v1/config", security((), ("token" = ["read"])), params(ShowParams),
     responses((status = 200, body = ConfigReport), (status = 400, body = ErrorBody)))]
 pub(super) async fn get_config(context: Context, Params(params): Params<ShowParams>) -> ApiResult<Response> {
@@ -64,24 +65,26 @@ pub(super) async fn get_config(context: Context, Params(params): Params<ShowPara
     }
 }
 
-/// How a configuration is applied.
+/// Query parameters for applying a configuration.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ApplyParams {
-    /// Only say what would be done.
+    /// Whether the change is only planned and not applied.
     #[serde(default)]
     dry_run: bool,
-    /// Roll back after so many seconds unless it is confirmed.
+    /// Seconds after which the change is rolled back unless it is confirmed.
     confirm: Option<u64>,
-    /// Apply it also where it removes most of the file before: all of three objects or more, or more than half of eight or more.
+    /// Whether the configuration is applied even if it removes most of the previous file: all of three or
+    /// more objects, or more than half of eight or more objects.
     #[serde(default)]
     force: bool,
-    /// The file's name, for messages.
+    /// Name of the file, for messages.
     file: Option<String>,
 }
 
-/// Reads a configuration, as one of `quota`. A client that sends slowly holds its connection only.
+/// Reads a configuration from a request body, with a permit of `quota`. A client that sends slowly occupies
+/// only its connection.
 async fn read(
     context: &Context,
     quota: &Quota,
@@ -106,7 +109,9 @@ async fn read(
     Ok(context.blocking(load).await??)
 }
 
-/// Makes a configuration all that the file has. Objects of other owners stay as they are.
+/// Replaces all objects of the owner `file` by a configuration.
+///
+/// Objects of other owners are unchanged.
 #[utoipa::path(put, path = "/v1/config", security((), ("token" = ["configure"])), params(ApplyParams),
     request_body(content((String = "application/toml"), (serde_json::Value = "application/json"))),
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -123,7 +128,7 @@ pub(super) async fn put_config(
     let (store, config) = (context.store.clone(), loaded.config);
     let apply = async move { store.apply(Owner::File, config, terms).await };
     let mut outcome = context.task(&context.quotas.changes, apply).await??;
-    // The same warnings, but with their places in the text.
+    // Warnings of the loaded text replace equal warnings of the outcome, because they contain positions.
     let placed: Vec<ProblemReport> = loaded.warnings.iter().map(Problem::report).collect();
     outcome.warnings.retain(|warning| {
         !placed.iter().any(|with| with.object == warning.object && with.cause == warning.cause)
@@ -132,7 +137,9 @@ pub(super) async fn put_config(
     Ok(Made(outcome))
 }
 
-/// Says everything that is wrong with a configuration, and changes nothing.
+/// Checks a configuration and returns all its problems.
+///
+/// Nothing is changed.
 #[utoipa::path(post, path = "/v1/config/check", security((), ("token" = ["read"])), params(ApplyParams),
     request_body(content((String = "application/toml"), (serde_json::Value = "application/json"))),
     responses((status = 200, body = Vec<ProblemReport>, description = "Warnings at most"),
@@ -147,7 +154,7 @@ pub(super) async fn check_config(
     Ok(Json(loaded.warnings.iter().map(Problem::report).collect()))
 }
 
-/// Keeps the change that waits for its confirmation.
+/// Confirms the pending change, which is then kept.
 #[utoipa::path(post, path = "/v1/config/confirm", security((), ("token" = ["configure"])),
     responses((status = 200, body = PendingReport), (status = 409, body = ErrorBody)))]
 pub(super) async fn confirm_config(context: Context) -> ApiResult<Response> {
@@ -160,13 +167,13 @@ pub(super) async fn confirm_config(context: Context) -> ApiResult<Response> {
     Ok(response)
 }
 
-/// Whether a change waits for its confirmation.
+/// Returns whether a change waits for its confirmation.
 #[utoipa::path(get, path = "/v1/config/pending", security((), ("token" = ["read"])), responses((status = 200, body = PendingReport)))]
 pub(super) async fn get_pending(context: Context) -> Json<PendingReport> {
     Json(context.store.pending().await)
 }
 
-/// Rolls the change that waits for its confirmation back now.
+/// Rolls the pending change back immediately.
 #[utoipa::path(delete, path = "/v1/config/pending", security((), ("token" = ["configure"])),
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_pending(context: Context) -> ApiResult<Made> {

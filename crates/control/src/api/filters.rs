@@ -1,4 +1,5 @@
-//! Filters: their rules, one by one, too, what these have counted, and block lists that change while they run.
+//! Routes for filters: the filters, their single rules and counters, and their block lists, which can change
+//! at run time.
 
 use axum::Json;
 use axum::body::Body;
@@ -19,19 +20,19 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest};
 
-/// Longest time that a prefix may be blocked for: a year.
+/// Maximum time for which a prefix can be blocked: one year, in seconds.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// What the hook copies of a frame that a rule samples.
+/// Number of bytes that the hook copies of a sampled frame.
 const SAMPLE_LENGTH: u32 = 128;
 
-/// All filters with what each rule has done.
+/// Returns all filters with the counters of each rule.
 #[utoipa::path(get, path = "/v1/filters", security((), ("token" = ["read"])), responses((status = 200, body = Vec<FilterState>)))]
 pub(super) async fn filters(context: Context) -> ApiResult<Json<Vec<FilterState>>> {
     let filters = ask(&context, |plane| plane.filters()).await?;
     Ok(Json(seen::filters(filters, &context.store.merged())))
 }
 
-/// One filter.
+/// Returns one filter.
 #[utoipa::path(get, path = "/v1/filters/{filter}", security((), ("token" = ["read"])), params(("filter" = String, Path)),
     responses((status = 200, body = FilterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn filter(context: Context, Path(name): Path<String>) -> ApiResult<Json<FilterState>> {
@@ -41,7 +42,9 @@ pub(super) async fn filter(context: Context, Path(name): Path<String>) -> ApiRes
     found.map(Json).ok_or_else(|| no_such("filter", &name))
 }
 
-/// Makes or replaces a filter of the API. The body has the fields of `[filter.NAME]`.
+/// Creates or replaces a filter of the API.
+///
+/// The body has the fields of `[filter.NAME]`.
 #[utoipa::path(put, path = "/v1/filters/{filter}", security((), ("token" = ["configure"])), params(("filter" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -67,24 +70,27 @@ pub(super) async fn delete_filter(
     delete(&context, &caller, ObjectKey::Filter(request::filter_name(&filter)?), params).await
 }
 
-/// Where a rule is put, and how the change is made.
+/// Query parameters for adding a rule.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RuleParams {
-    /// In front of all rules, with the highest of their priorities. The rule has no priority of its own with this.
+    /// Whether the rule is placed in front of all rules, with the highest of their priorities. The rule must
+    /// not have a priority.
     #[serde(default)]
     first: bool,
-    /// Right in front of this rule, with its priority. The rule has no priority of its own with this.
+    /// Name of a rule. The new rule is placed directly in front of this rule, with its priority. The new rule
+    /// must not have a priority.
     before: Option<String>,
-    /// Right behind this rule, with its priority. The rule has no priority of its own with this.
+    /// Name of a rule. The new rule is placed directly behind this rule, with its priority. The new rule must
+    /// not have a priority.
     after: Option<String>,
-    /// Only say what would be done.
+    /// Whether the change is only planned and not applied.
     #[serde(default)]
     dry_run: bool,
-    /// Roll back after so many seconds unless it is confirmed.
+    /// Seconds after which the change is rolled back unless it is confirmed.
     confirm: Option<u64>,
-    /// Whether the filter survives a restart; absent: as it was.
+    /// Whether the filter persists across restarts. Absent: unchanged.
     persist: Option<bool>,
 }
 
@@ -103,8 +109,9 @@ impl RuleParams {
     }
 }
 
-/// Adds a rule to a filter of the API, behind the others unless told; a filter that does not exist comes with it. The
-/// body has the fields of `[[filter.NAME.rule]]`.
+/// Adds a rule to a filter of the API, by default behind the other rules.
+///
+/// A missing filter is created. The body has the fields of `[[filter.NAME.rule]]`.
 #[utoipa::path(post, path = "/v1/filters/{filter}/rules", security((), ("token" = ["configure"])), params(("filter" = String, Path), RuleParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -128,7 +135,9 @@ pub(super) async fn add_rule(
     Ok(Made(context.task(&context.quotas.changes, add).await??))
 }
 
-/// Removes a rule of a filter of the API. The filter stays, also without rules.
+/// Removes a rule from a filter of the API.
+///
+/// The filter is kept, even without rules.
 #[utoipa::path(delete, path = "/v1/filters/{filter}/rules/{rule}", security((), ("token" = ["configure"])),
     params(("filter" = String, Path), ("rule" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
@@ -145,7 +154,9 @@ pub(super) async fn delete_rule(
     Ok(Made(context.task(&context.quotas.changes, remove).await??))
 }
 
-/// Puts source prefixes into a filter's block list or takes them out. The file of the list is not written.
+/// Adds source prefixes to the block list of a filter, or removes them.
+///
+/// The file of the block list is not written.
 #[utoipa::path(post, path = "/v1/filters/{filter}/block", security((), ("token" = ["configure"])), params(("filter" = String, Path)),
     request_body = BlockRequest,
     responses((status = 200, body = Blocked), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -173,7 +184,7 @@ pub(super) async fn block(
     Ok(Json(ask(&context, move |plane| plane.block(&filter, &asked)).await??))
 }
 
-/// Reads the file of a filter's block list anew.
+/// Reads the block list file of a filter again.
 #[utoipa::path(post, path = "/v1/filters/{filter}/reload", security((), ("token" = ["configure"])), params(("filter" = String, Path)),
     responses((status = 200, body = Blocked), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
@@ -181,19 +192,22 @@ pub(super) async fn reload(context: Context, Path(filter): Path<String>) -> ApiR
     Ok(Json(ask(&context, move |plane| plane.reload_blocklist(&filter)).await??))
 }
 
-/// Which samples are followed.
+/// Query parameters for reading samples.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SampleParams {
-    /// Only frames of this port; of all that have the filter unless told.
+    /// Name of the port. Absent: all ports that apply the filter.
     port: Option<String>,
-    /// Only frames that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
+    /// Filter that frames must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
     filter: Option<String>,
 }
 
-/// What the rules of a filter sample from now on, as a pcapng file without end: up to 128 bytes of each frame, its rule in the comment, and how
-/// many were lost before it in its drop count. One reader at a time.
+/// Streams the frames that the rules of a filter sample, as an endless pcapng file.
+///
+/// Each frame contains up to 128 bytes. The comment of a frame names the rule, and the drop count is the
+/// number of samples that were lost before the frame. Only one client can read the samples of a filter at a
+/// time.
 #[utoipa::path(get, path = "/v1/filters/{filter}/samples", security((), ("token" = ["configure"])), params(("filter" = String, Path), SampleParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),

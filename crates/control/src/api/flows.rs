@@ -1,4 +1,5 @@
-//! Bridges that go by OpenFlow's rules: rules, groups, meters and what is cached of them. Controllers and `ovs-ofctl` change them.
+//! Routes for bridges with OpenFlow: flow entries, groups, meters and flow caches. These routes are
+//! read-only, because controllers and `ovs-ofctl` change the tables.
 
 use axum::Json;
 use axum::response::Response;
@@ -12,32 +13,32 @@ use super::request::Params;
 use crate::ErrorBody;
 use crate::error::ApiResult;
 
-/// Rules, groups, meters or cached flows in one answer unless more are asked for.
+/// Default maximum number of results in one answer.
 const SOME: usize = 1000;
-/// Most of them in one answer.
+/// Upper bound of the number of results in one answer.
 const MOST: usize = 100_000;
 
-/// Which rules are asked for.
+/// Query parameters for flow entries.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RuleParams {
-    /// Of this bridge.
+    /// Name of the bridge. Absent: all bridges.
     bridge: Option<String>,
-    /// Of this table.
+    /// Number of the flow table. Absent: all tables.
     table: Option<u8>,
-    /// So many at most: 1000 unless told, and never more than 100000.
+    /// Maximum number of results. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 
-/// Which groups, meters or cached flows are asked for.
+/// Query parameters for groups, meters or megaflows.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct BridgeParams {
-    /// Of this bridge.
+    /// Name of the bridge. Absent: all bridges.
     bridge: Option<String>,
-    /// So many at most: 1000 unless told, and never more than 100000.
+    /// Maximum number of results. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 
@@ -45,7 +46,7 @@ fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> Flo
     FlowQuery { bridge, table, limit: limit.unwrap_or(SOME).min(MOST), ..FlowQuery::default() }
 }
 
-/// Rules by bridge, table and falling priority.
+/// Returns OpenFlow flow entries by bridge, table and descending priority.
 #[utoipa::path(get, path = "/v1/flows", security((), ("token" = ["read"])), params(RuleParams),
     responses((status = 200, body = Vec<FlowRuleState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(context: Context, Params(params): Params<RuleParams>) -> ApiResult<Response> {
@@ -53,7 +54,7 @@ pub(super) async fn flows(context: Context, Params(params): Params<RuleParams>) 
     list(&context, query.limit, move |plane| plane.flow_rules(&query)).await
 }
 
-/// Groups by bridge and number.
+/// Returns OpenFlow groups by bridge and number.
 #[utoipa::path(get, path = "/v1/groups", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<GroupState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn groups(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
@@ -61,7 +62,7 @@ pub(super) async fn groups(context: Context, Params(params): Params<BridgeParams
     list(&context, query.limit, move |plane| plane.groups(&query)).await
 }
 
-/// Meters by bridge and number.
+/// Returns OpenFlow meters by bridge and number.
 #[utoipa::path(get, path = "/v1/meters", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MeterState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn meters(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
@@ -69,7 +70,7 @@ pub(super) async fn meters(context: Context, Params(params): Params<BridgeParams
     list(&context, query.limit, move |plane| plane.meters(&query)).await
 }
 
-/// Flows that workers have cached.
+/// Returns the megaflows in the caches of the workers.
 #[utoipa::path(get, path = "/v1/megaflows", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MegaflowState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn megaflows(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
@@ -77,7 +78,7 @@ pub(super) async fn megaflows(context: Context, Params(params): Params<BridgePar
     list(&context, query.limit, move |plane| plane.megaflows(&query)).await
 }
 
-/// What is cached of the tables: hits by tier, the decider's work, memory by consumer.
+/// Returns flow cache statistics: hits by tier, slow path counters, memory by consumer.
 #[utoipa::path(get, path = "/v1/caches", security((), ("token" = ["read"])), responses((status = 200, body = CachesState)))]
 pub(super) async fn caches(context: Context) -> ApiResult<Json<CachesState>> {
     ask(&context, |plane| plane.caches()).await.map(Json)

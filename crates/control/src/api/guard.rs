@@ -1,7 +1,9 @@
-//! The scope that each route needs, as its description declares, and the audit log of what clients change.
+//! Authorization of requests by the scope that each route declares in its description, and the audit log of
+//! changes.
 //!
-//! A route without a declared scope needs `root`. Refusals are 403 with the scope that is needed. Each change, and each
-//! refusal of one, is a line with the target `audit`: the client, the method and path, and what came of it.
+//! A route without a declared scope requires `root`. Refusals are 403 with the required scope. Each change,
+//! and each refusal of a change, is a log line with the target `audit`. The line contains the client, the
+//! method, the path and the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,12 +21,12 @@ use utoipa::openapi::path::Operation;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refused};
 
-/// Refusals that are logged in a minute; the others are counted.
+/// Maximum number of refusals that are logged per minute. Further refusals are only counted.
 const REFUSALS: u32 = 60;
-/// Characters of a path or a result in one line of the log.
+/// Maximum number of characters of a path or a result in one log line.
 const LINE: usize = 400;
 
-/// What came of a change, for the audit log; handlers leave it in their response.
+/// Result of a change for the audit log. Handlers add the value to the extensions of their response.
 #[derive(Clone, Debug)]
 pub(super) struct Done(pub String);
 
@@ -42,7 +44,7 @@ struct Refusals {
 }
 
 impl Guard {
-    /// Reads the scopes out of the description.
+    /// Reads the scopes from the API description.
     pub fn of(document: &OpenApi) -> Guard {
         let mut scopes = HashMap::new();
         for (path, item) in &document.paths.paths {
@@ -61,21 +63,21 @@ impl Guard {
         Guard { scopes: Arc::new(scopes), refusals: Arc::default() }
     }
 
-    /// Returns the scope of a request; `None` where no route answers it with anything but 404 or 405.
+    /// Returns the required scope of a request. `None` if every answer to the request is 404 or 405.
     fn needed(&self, method: &Method, path: Option<&MatchedPath>) -> Option<Scope> {
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
         self.scopes.get(&(method, path?.as_str().to_owned())).copied()
     }
 }
 
-/// Returns the scope that an operation declares as its security.
+/// Returns the scope that an operation declares in its security requirements.
 pub(super) fn declared(operation: &Operation) -> Option<Scope> {
     let security = serde_json::to_value(operation.security.as_ref()?).ok()?;
     let words = security.as_array()?.iter().filter_map(|one| one["token"][0].as_str());
     words.filter_map(|word| Scope::ALL.into_iter().find(|scope| scope.word() == word)).next()
 }
 
-/// Lets a request pass that its client may make, and logs what it changes.
+/// Passes permitted requests to their handler, and logs changes.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::unknown);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -84,7 +86,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
         Some(needed) if caller.scope < Some(needed) => forbidden(&caller, needed).into_response(),
         _ => next.run(request).await,
     };
-    // Routes that only ask are no changes, whatever their method.
+    // Routes with the scope `read` make no changes, regardless of their method.
     if needed.is_some_and(|needed| needed > Scope::Read) && !method.is_safe() {
         guard.audit(&caller, &method, &path, &response);
     }
@@ -96,7 +98,7 @@ impl Guard {
         let path = shortened(path);
         if response.status().is_success() {
             match response.extensions().get::<Done>() {
-                // Asked for, and not done.
+                // A dry run, which made no change.
                 Some(Done(what)) if what.is_empty() => {}
                 Some(Done(what)) => {
                     tracing::info!(target: "audit", "{caller}: {method} {path}: {}", shortened(what))
@@ -119,7 +121,7 @@ impl Guard {
 }
 
 impl Refusals {
-    /// Returns whether another line may be written this minute.
+    /// Returns whether another log line may be written in this minute.
     fn may_log(&self) -> bool {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if since.is_none_or(|since| since.elapsed() >= Duration::from_secs(60)) {
@@ -148,7 +150,7 @@ fn forbidden(caller: &Caller, needed: Scope) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "api", cause, fix)
 }
 
-/// The text without control characters, cut to a line's length.
+/// Returns the text without control characters, truncated to the maximum length in a log line.
 fn shortened(text: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     match text.char_indices().nth(LINE) {
@@ -161,7 +163,7 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A route that is added without a scope fails here; meanwhile it is root's.
+    /// Fails for a route without a declared scope. At run time, such a route requires the scope `root`.
     #[test]
     fn every_route_declares_its_scope() {
         let (_, document) = super::super::routes().split_for_parts();

@@ -1,6 +1,6 @@
-//! Frames as hexadecimal digits, in JSON.
+//! Hexadecimal text form of frames in JSON.
 
-/// The digits of some bytes.
+/// Returns the hexadecimal digits of some bytes.
 pub fn write(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
@@ -9,7 +9,8 @@ pub fn write(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes of some digits; `None` where they are not pairs of digits. White space and colons may separate them.
+/// Returns the bytes of a text with pairs of hexadecimal digits. White space and colons are ignored. `None`
+/// if the text contains other characters, or an odd number of digits.
 pub fn read(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text
         .chars()

@@ -1,4 +1,4 @@
-//! Hooks: the programs that stand on ports' devices.
+//! Routes for hooks: the XDP programs on the devices of ports.
 
 use std::time::{Duration, Instant};
 
@@ -19,21 +19,21 @@ use super::watch::{QUEUE, file, permit, words};
 use crate::error::{ApiError, ApiResult};
 use crate::{DumpRequest, ErrorBody, Plane};
 
-/// Longest time that runs are counted for one answer.
+/// Maximum duration of a measurement in milliseconds.
 const MEASURE_LIMIT_MS: u64 = 60_000;
 
-/// Bytes of each frame that meets a hook, unless told.
+/// Default number of captured bytes of a frame at a hook.
 const SNAP: u32 = 256;
-/// The most that hooks copy of a frame.
+/// Maximum number of captured bytes of a frame at a hook.
 const SNAP_MAX: u32 = 2048;
 
-/// Whether runs are counted.
+/// Query parameters for reading hooks.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HookParams {
-    /// Have the kernel count runs and their time for so many milliseconds, 1..=60000, before the answer. Meanwhile every run
-    /// of every BPF program costs some 20 ns more.
+    /// Duration of a measurement of runs and run time, in milliseconds, 1..=60000. The answer is sent at its
+    /// end. During the measurement, every run of every BPF program takes about 20 ns longer.
     measure_ms: Option<u64>,
 }
 
@@ -58,7 +58,8 @@ async fn read(context: &Context, params: &HookParams) -> ApiResult<Vec<HookState
     }
 }
 
-/// Has runs counted for `time`, in which no thread waits. The count ends where the client goes away.
+/// Measures the runs of the programs for `time`, without blocking a thread. The measurement ends if the
+/// client disconnects.
 async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>> {
     let _permit = context.quotas.measurements.try_enter(&context.holder).ok_or_else(|| {
         let cause = "another client measures now";
@@ -75,7 +76,7 @@ async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>
         let Some(now) = first(hook) else { continue };
         let same = |other: &&HookState| other.port == hook.port;
         let then = before.iter().find(same).and_then(first);
-        // A program that has come meanwhile began at 0.
+        // A program that was loaded during the measurement started at 0.
         let then = then.filter(|then| then.id == now.id);
         let (runs, run_time_ns) = then.map_or((0, 0), |then| (then.runs, then.run_time_ns));
         hook.measured = Some(HookRuns {
@@ -87,12 +88,13 @@ async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>
     Ok(hooks)
 }
 
-/// The program that the link runs. What it goes on with by a tail call is part of its runs, and not counted by itself.
+/// Returns the program that the link runs. A program that it calls by a tail call is part of its runs, and is
+/// not counted separately.
 fn first(hook: &HookState) -> Option<&HookProgram> {
     hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }
 
-/// The hooks of all ports that have one: mode, stages, program, maps, counters.
+/// Returns the hooks of all ports that have one: mode, stages, program, maps, counters.
 #[utoipa::path(get, path = "/v1/hooks", security((), ("token" = ["read"])), params(HookParams),
     responses((status = 200, body = Vec<HookState>), (status = 400, body = ErrorBody), (status = 500, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
@@ -103,7 +105,7 @@ pub(super) async fn hooks(
     read(&context, &params).await.map(Json)
 }
 
-/// The hook of one port.
+/// Returns the hook of one port.
 #[utoipa::path(get, path = "/v1/hooks/{port}", security((), ("token" = ["read"])), params(("port" = String, Path), HookParams),
     responses((status = 200, body = HookState), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -119,17 +121,19 @@ pub(super) async fn hook(
     })
 }
 
-/// Which program of an object is meant.
+/// Query parameters for attaching a custom program.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ProgramParams {
-    /// The program's name; may be left out where the object has one XDP program only.
+    /// Name of the XDP program in the object. Can be absent if the object contains only one XDP program.
     program: Option<String>,
 }
 
-/// Puts a user's own program in front of a port's, in the place of another that stands there. The body is the object that
-/// clang has made of it, 4 MiB at most. Its verdict is final unless it goes on by a tail call through `trivium_next`.
+/// Attaches a custom program in front of the program of a port, replacing a previous one.
+///
+/// The body is an object file compiled by clang, at most 4 MiB. The verdict of the program is final unless it
+/// calls the program of the port by a tail call through `trivium_next`.
 #[utoipa::path(put, path = "/v1/hooks/{port}/program", security((), ("token" = ["root"])), params(("port" = String, Path), ProgramParams),
     request_body(content = String, content_type = "application/octet-stream"),
     responses((status = 200, body = ProgramChange), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -145,7 +149,7 @@ pub(super) async fn put_program(
     Ok(Json(ask(&context, load).await??))
 }
 
-/// Takes the user's program away that stands in front of a port's, with its maps.
+/// Removes the custom program in front of the program of a port, with its maps.
 #[utoipa::path(delete, path = "/v1/hooks/{port}/program", security((), ("token" = ["root"])), params(("port" = String, Path)),
     responses((status = 200, body = ProgramChange), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
@@ -156,25 +160,29 @@ pub(super) async fn delete_program(
     Ok(Json(ask(&context, move |plane| plane.unload_program(&port)).await??))
 }
 
-/// What is captured at a hook.
+/// Query parameters for a capture at a hook.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DumpParams {
-    /// Frames as they come; yes unless told.
+    /// Whether frames are captured before the program. Default true.
     entry: Option<bool>,
-    /// Frames as the program leaves them; yes unless told.
+    /// Whether frames are captured after the program. Default true.
     exit: Option<bool>,
-    /// Verdicts that are wanted, such as `drop,pass`; all unless told. There are `aborted`, `drop`, `pass`, `transmit` and `redirect`.
+    /// Verdicts to capture, such as `drop,pass`. The verdicts are `aborted`, `drop`, `pass`, `transmit` and
+    /// `redirect`. Default: all.
     verdicts: Option<String>,
-    /// Bytes of each frame at most, 14..=2048; 256 unless told.
+    /// Maximum number of captured bytes of each frame, 14..=2048. Default 256.
     snap: Option<u32>,
-    /// Only frames that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
+    /// Filter that frames must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
     filter: Option<String>,
 }
 
-/// What meets the hook of a port, as a pcapng file without end: frames as they come are received, frames as the program leaves
-/// them are sent, the comment tells the verdict. Meanwhile the hook has a program with a capture around it, on the same maps.
+/// Captures the frames at the hook of a port, as an endless pcapng file.
+///
+/// Frames before the program have the direction inbound, and frames after the program have the direction
+/// outbound. The comment contains the verdict. During the capture, the hook runs a program with capture code
+/// around it, on the same maps.
 #[utoipa::path(get, path = "/v1/hooks/{port}/dump", security((), ("token" = ["configure"])), params(("port" = String, Path), DumpParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),

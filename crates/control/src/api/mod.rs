@@ -1,8 +1,14 @@
-//! The API: REST with JSON under `/v1`, its own description under `/openapi.json`, and `/metrics`.
+//! The API: REST with JSON under `/v1`, its description under `/openapi.json`, and `/metrics`.
 //!
-//! Handlers turn requests into the model's values and ask the [`Store`] or the [`Plane`](crate::Plane); they decide
-//! nothing. Every refusal is an [`ErrorBody`]. What a client may make us hold is bounded: bodies by length and time and the
-//! client's connections (`places`), what it has not read of its answers (`octets`), threads, changes, texts and streams by its share (`quota`), streams also by queue length.
+//! Handlers convert requests to types of the `model` crate, and call the [`Store`] or the
+//! [`Plane`](crate::Plane). Handlers make no decisions. Every refusal is an [`ErrorBody`]. All resources that
+//! a client can occupy are limited:
+//!
+//! - bodies by length and time;
+//! - connections (`places`);
+//! - unread answers (`octets`);
+//! - threads, changes, texts and streams by the share of the client (`quota`);
+//! - streams also by the length of their queues.
 
 mod configuration;
 mod filters;
@@ -50,14 +56,14 @@ pub use configuration::ConfigReport;
 pub(crate) use hex::read as read_hex;
 pub use tools::{ExplainRequest, Flushed, UpgradeRequest, Upgraded};
 
-/// Longest body of a configuration, in bytes.
+/// Maximum length of the body of a configuration, in bytes.
 const CONFIG_LIMIT: usize = model::LIMIT_BYTES;
-/// Longest body of anything else, in bytes.
+/// Maximum length of other bodies, in bytes.
 const BODY_LIMIT: usize = 256 << 10;
-/// Time in which a body must have come.
+/// Timeout for the reception of a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     store: Arc<Store>,
@@ -65,15 +71,15 @@ pub(crate) struct Shared {
     quotas: Quotas,
 }
 
-/// What a handler has.
+/// Context of a request handler.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub store: Arc<Store>,
     pub door: Door,
     pub quotas: Quotas,
-    /// The client that what the request holds counts for.
+    /// Client that the resources of the request are accounted to.
     pub holder: Holder,
-    /// The memory of the answer.
+    /// Memory reservation of the answer.
     pub answer: Option<Arc<Answer>>,
 }
 
@@ -89,7 +95,8 @@ impl FromRequestParts<Shared> for Context {
 }
 
 impl Context {
-    /// Runs what may block on a thread of its own. The work counts until it is done, also where the client goes away.
+    /// Runs blocking work on a thread of the blocking pool. The permit is held until the work is done, even
+    /// if the client disconnects.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -103,7 +110,7 @@ impl Context {
         .await
     }
 
-    /// Runs what counts as one of `quota` in a task of its own, which goes on where the client goes away.
+    /// Runs work with a permit of `quota` in a task of its own, which continues if the client disconnects.
     pub async fn task<T: Send + 'static>(
         &self,
         quota: &Quota,
@@ -126,7 +133,7 @@ impl Context {
 )]
 struct Document;
 
-/// All routes over a store, as the listeners serve them.
+/// Returns all routes over a store, as the listeners serve them.
 pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
     let shared = Shared { store, door, quotas: Quotas::default() };
     let (router, document) = described();
@@ -148,7 +155,7 @@ pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
         .with_state(shared)
 }
 
-/// All routes and their whole description.
+/// Returns all routes with the complete API description.
 fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     let (router, mut document) = routes().split_for_parts();
     for item in document.paths.paths.values_mut() {
@@ -161,7 +168,8 @@ fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     (router, document)
 }
 
-/// Adds the refusals that every route has, or every route with a body, a query or a name, unless the route describes its own.
+/// Adds the error answers that every route has, or every route with a body, a query or a path parameter.
+/// Answers that the route describes itself are kept.
 fn describe_refusals(operation: &mut Operation) {
     let mut refusals = vec![
         ("401", "Over TCP: no token of the configuration"),
@@ -191,7 +199,7 @@ fn describe_refusals(operation: &mut Operation) {
     }
 }
 
-/// The description without its routes.
+/// Returns the API description without routes.
 fn document() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
     let bearer = HttpBuilder::new()
@@ -199,7 +207,7 @@ fn document() -> utoipa::openapi::OpenApi {
         .description(Some("A token of [daemon.tcp] with the scope that the route names, or one above (read, configure, root); over TCP only, the unix socket needs none."));
     let components = document.components.get_or_insert_default();
     components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(bearer.build()));
-    // Either nothing or the token.
+    // A client sends no credentials (Unix socket) or a token.
     document.security =
         Some(vec![SecurityRequirement::default(), SecurityRequirement::new("token", [""; 0])]);
     document
@@ -262,7 +270,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(read::healthz))
 }
 
-/// The API's description as JSON, for tests and documentation.
+/// Returns the API description as JSON, for tests and documentation.
 pub fn openapi() -> String {
     let (_, document) = described();
     serde_json::to_string_pretty(&document).unwrap_or_default()

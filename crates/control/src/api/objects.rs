@@ -1,5 +1,5 @@
-//! Objects that the API owns: filters (in `filters`), steerings (in `steers`), routers and their interfaces (in `routers`), ports, bridges, members and
-//! static entries, each put and deleted by its name.
+//! Routes that put and delete single objects of the API: ports, bridges, members and static entries. Filters
+//! are in `filters`, steering policies in `steers`, routers and their interfaces in `routers`.
 
 use axum::Json;
 use axum::body::Body;
@@ -47,7 +47,7 @@ async fn make(context: &Context, change: Change, persist: Option<bool>, terms: T
     Ok(Made(context.task(&context.quotas.changes, work).await??))
 }
 
-/// Refuses to remove a port that a bridge or a router still has.
+/// Refuses the removal of a port that a bridge or a router uses.
 fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     let merged = context.store.merged();
     if merged.owners.get(&ObjectKey::Port(port.clone())) != Some(&Owner::Api) {
@@ -82,7 +82,7 @@ fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("port.{port}"), cause, fix))
 }
 
-/// The outcome of a change as its answer, with a line for the audit log.
+/// Outcome of a change as an answer, with a line for the audit log.
 pub(super) struct Made(pub Outcome);
 
 impl IntoResponse for Made {
@@ -94,7 +94,9 @@ impl IntoResponse for Made {
     }
 }
 
-/// Makes or replaces a port of the API. The body has the fields of `[port.NAME]`.
+/// Creates or replaces a port of the API.
+///
+/// The body has the fields of `[port.NAME]`.
 #[utoipa::path(put, path = "/v1/ports/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -108,7 +110,9 @@ pub(super) async fn put_port(
     put(&context, &caller, ObjectKey::Port(request::port_name(&port)?), params, body).await
 }
 
-/// Removes a port of the API. It is taken out of its bridge or router first.
+/// Removes a port of the API.
+///
+/// The port must be removed from its bridge or router first.
 #[utoipa::path(delete, path = "/v1/ports/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
         (status = 422, body = ErrorBody, description = "A bridge or a router still has the port")))]
@@ -121,7 +125,9 @@ pub(super) async fn delete_port(
     delete(&context, &caller, ObjectKey::Port(request::port_name(&port)?), params).await
 }
 
-/// Makes a bridge of the API or replaces its settings. The body has the fields of `[bridge.NAME]`, members aside.
+/// Creates a bridge of the API or replaces its settings.
+///
+/// The body has the fields of `[bridge.NAME]` without members.
 #[utoipa::path(put, path = "/v1/bridges/{bridge}", security((), ("token" = ["configure"])), params(("bridge" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -135,7 +141,7 @@ pub(super) async fn put_bridge(
     put(&context, &caller, ObjectKey::Bridge(request::bridge_name(&bridge)?), params, body).await
 }
 
-/// Removes a bridge of the API with the members and entries that the API gave it.
+/// Removes a bridge of the API with its members and static entries of the API.
 #[utoipa::path(delete, path = "/v1/bridges/{bridge}", security((), ("token" = ["configure"])), params(("bridge" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_bridge(
@@ -147,7 +153,9 @@ pub(super) async fn delete_bridge(
     delete(&context, &caller, ObjectKey::Bridge(request::bridge_name(&bridge)?), params).await
 }
 
-/// Makes a port a member of a bridge, or changes how it is one. The body has the fields of `[bridge.NAME.port.PORT]`.
+/// Adds a port to a bridge, or replaces the settings of the membership.
+///
+/// The body has the fields of `[bridge.NAME.port.PORT]`.
 #[utoipa::path(put, path = "/v1/bridges/{bridge}/ports/{port}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("port" = String, Path), ChangeParams), request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -162,7 +170,7 @@ pub(super) async fn put_member(
     put(&context, &caller, object, params, body).await
 }
 
-/// Takes a port out of a bridge.
+/// Removes a port from a bridge.
 #[utoipa::path(delete, path = "/v1/bridges/{bridge}/ports/{port}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("port" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
@@ -176,7 +184,9 @@ pub(super) async fn delete_member(
     delete(&context, &caller, object, params).await
 }
 
-/// Makes or moves a static entry. The body is `{"port": "NAME"}`.
+/// Creates a static MAC table entry, or moves it to another port.
+///
+/// The body is `{"port": "NAME"}`.
 #[utoipa::path(put, path = "/v1/bridges/{bridge}/static/{vlan}/{mac}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("vlan" = u16, Path), ("mac" = String, Path), ChangeParams),
     request_body = serde_json::Value,
@@ -192,7 +202,7 @@ pub(super) async fn put_static(
     put(&context, &caller, object, params, body).await
 }
 
-/// Removes a static entry.
+/// Removes a static MAC table entry.
 #[utoipa::path(delete, path = "/v1/bridges/{bridge}/static/{vlan}/{mac}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("vlan" = u16, Path), ("mac" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]

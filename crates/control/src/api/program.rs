@@ -1,4 +1,4 @@
-//! Which file a successor may be started from.
+//! Checks of the program file that an upgrade starts.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -9,26 +9,27 @@ use axum::http::StatusCode;
 
 use crate::error::{ApiError, ApiResult};
 
-/// Bits of a mode by which others than the owner may write.
+/// Mode bits that permit users other than the owner to write.
 const OTHERS_WRITE: u32 = 0o022;
-/// The bit of a directory's mode by which only owners remove and rename what is theirs.
+/// Sticky bit of a directory, which permits only the owner of a file to remove or rename it.
 const STICKY: u32 = 0o1000;
 
-/// Finds out whether a program can be started at all.
+/// Checks that a program exists and is executable.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// Returns an error if it is not.
 pub(super) fn existing(path: &Path) -> ApiResult<()> {
     let metadata = fs::metadata(path).map_err(|error| unusable(path, &error))?;
     is_program(path, &metadata)
 }
 
-/// Finds the file that is meant, and whether only root (or the daemon's own user) can change it: the file and each directory above it.
+/// Returns the canonical path of a program. Checks that only root (or the daemon's own user) can change the
+/// file and each directory above it.
 ///
 /// # Errors
 ///
-/// If there is no such program, or another user could put another one in its place.
+/// Returns an error if there is no such program, or if another user could replace it.
 pub(super) fn trusted(path: &Path) -> ApiResult<PathBuf> {
     if !path.is_absolute() {
         let cause = format!("{:?} is not a path from the root", path.display().to_string());
@@ -46,7 +47,7 @@ pub(super) fn trusted(path: &Path) -> ApiResult<PathBuf> {
             let cause = format!("{} belongs to user {}, not to root", part.display(), metadata.uid());
             return Err(refused(cause, fix));
         }
-        // What lies in a sticky directory belongs to root by then, and stays.
+        // Files in a sticky directory cannot be replaced here, because their owner has already been checked.
         let sticky = metadata.is_dir() && metadata.mode() & STICKY != 0;
         if metadata.mode() & OTHERS_WRITE != 0 && !sticky {
             let mode = metadata.mode() & 0o7777;

@@ -1,4 +1,4 @@
-//! State as it is: ports, bridges, addresses, workers, stages and losses.
+//! Routes that read state: ports, bridges, MAC tables, workers, stages and drops.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::error::{ApiError, ApiResult};
 use crate::octets::LONGEST;
 use crate::{ErrorBody, Plane, PlaneError};
 
-/// Most addresses in one answer.
+/// Maximum number of MAC table entries in one answer.
 const FDB_LIMIT: usize = 100_000;
 
-/// Asks the data plane on a thread that may block.
+/// Calls the data plane on a blocking thread.
 pub(super) async fn ask<T: Send + 'static>(
     context: &Context,
     question: impl FnOnce(&dyn Plane) -> T + Send + 'static,
@@ -29,8 +29,8 @@ pub(super) async fn ask<T: Send + 'static>(
     Ok(context.blocking(move || question(plane.as_ref())).await?)
 }
 
-/// Asks the data plane for a list of so many entries at most, with memory reserved for them, and writes the list as JSON on the thread that
-/// asks.
+/// Queries the data plane for a list of at most `limit` entries, with memory reserved for them. The list is
+/// serialized to JSON on the blocking thread.
 pub(super) async fn list<T: Serialize>(
     context: &Context,
     limit: usize,
@@ -43,7 +43,7 @@ pub(super) async fn list<T: Serialize>(
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Writes a list as JSON, unless that is longer than an answer may be.
+/// Serializes a list to JSON. Returns an error if the text exceeds the maximum length of an answer.
 fn json<T: Serialize>(list: &[T]) -> ApiResult<Vec<u8>> {
     let mut text = Bounded::default();
     serde_json::to_writer(&mut text, list).map_err(|_| {
@@ -71,14 +71,14 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// All ports.
+/// Returns all ports.
 #[utoipa::path(get, path = "/v1/ports", security((), ("token" = ["read"])), responses((status = 200, body = Vec<PortState>)))]
 pub(super) async fn ports(context: Context) -> ApiResult<Json<Vec<PortState>>> {
     let ports = ask(&context, |plane| plane.ports()).await?;
     Ok(Json(seen::ports(ports, &context.store.merged())))
 }
 
-/// One port.
+/// Returns one port.
 #[utoipa::path(get, path = "/v1/ports/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
     responses((status = 200, body = PortState), (status = 404, body = ErrorBody)))]
 pub(super) async fn port(context: Context, Path(name): Path<String>) -> ApiResult<Json<PortState>> {
@@ -96,14 +96,14 @@ pub(super) fn no_such(what: &str, name: &str) -> ApiError {
     )
 }
 
-/// All bridges.
+/// Returns all bridges.
 #[utoipa::path(get, path = "/v1/bridges", security((), ("token" = ["read"])), responses((status = 200, body = Vec<BridgeState>)))]
 pub(super) async fn bridges(context: Context) -> ApiResult<Json<Vec<BridgeState>>> {
     let bridges = ask(&context, |plane| plane.bridges()).await?;
     Ok(Json(seen::bridges(bridges, &context.store.merged())))
 }
 
-/// One bridge.
+/// Returns one bridge.
 #[utoipa::path(get, path = "/v1/bridges/{bridge}", security((), ("token" = ["read"])), params(("bridge" = String, Path)),
     responses((status = 200, body = BridgeState), (status = 404, body = ErrorBody)))]
 pub(super) async fn bridge(context: Context, Path(name): Path<String>) -> ApiResult<Json<BridgeState>> {
@@ -113,20 +113,20 @@ pub(super) async fn bridge(context: Context, Path(name): Path<String>) -> ApiRes
     bridge.map(Json).ok_or_else(|| no_such("bridge", &name))
 }
 
-/// Which addresses are asked for.
+/// Query parameters for MAC table entries.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FdbParams {
-    /// Of this bridge.
+    /// Name of the bridge. Absent: all bridges.
     bridge: Option<String>,
-    /// At this port.
+    /// Name of the port. Absent: all ports.
     port: Option<String>,
-    /// In this VLAN.
+    /// VLAN of the entries. Absent: all VLANs.
     vlan: Option<u16>,
-    /// This address.
+    /// MAC address of the entries. Absent: all addresses.
     mac: Option<String>,
-    /// So many at most.
+    /// Maximum number of results.
     limit: Option<usize>,
 }
 
@@ -156,7 +156,7 @@ impl FdbParams {
     }
 }
 
-/// Addresses that bridges have learnt or were given.
+/// Returns the MAC table entries of bridges, learned and static.
 #[utoipa::path(get, path = "/v1/fdb", security((), ("token" = ["read"])), params(FdbParams),
     responses((status = 200, body = Vec<FdbEntry>), (status = 400, body = ErrorBody)))]
 pub(super) async fn fdb(context: Context, Params(params): Params<FdbParams>) -> ApiResult<Response> {
@@ -171,25 +171,25 @@ pub(super) async fn fdb(context: Context, Params(params): Params<FdbParams>) -> 
     list(&context, limit, question).await
 }
 
-/// All workers.
+/// Returns all workers.
 #[utoipa::path(get, path = "/v1/workers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<WorkerState>)))]
 pub(super) async fn workers(context: Context) -> ApiResult<Json<Vec<WorkerState>>> {
     ask(&context, |plane| plane.workers()).await.map(Json)
 }
 
-/// What each stage has cost.
+/// Returns the processing cost of each stage.
 #[utoipa::path(get, path = "/v1/stages", security((), ("token" = ["read"])), responses((status = 200, body = Vec<StageState>)))]
 pub(super) async fn stages(context: Context) -> ApiResult<Json<Vec<StageState>>> {
     ask(&context, |plane| plane.stages()).await.map(Json)
 }
 
-/// Dropped packets by port and reason.
+/// Returns the numbers of dropped packets by port and reason.
 #[utoipa::path(get, path = "/v1/drops", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DropState>)))]
 pub(super) async fn drops(context: Context) -> ApiResult<Json<Vec<DropState>>> {
     ask(&context, |plane| plane.drops()).await.map(Json)
 }
 
-/// Whether the control plane answers.
+/// Returns 200 if the control plane answers requests.
 #[utoipa::path(get, path = "/healthz", security((), ("token" = ["read"])), responses((status = 200, body = String)))]
 pub(super) async fn healthz() -> &'static str {
     "ok\n"

@@ -1,4 +1,4 @@
-//! How requests are read: queries, bodies and names, each with an error that says what is wrong with it.
+//! Parsing of requests: queries, bodies and names, with error answers that describe the problem.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::{BODY_LIMIT, BODY_TIME};
 use crate::error::{ApiError, ApiResult};
 use crate::{Access, Terms};
 
-/// Longest time that a change may wait for its confirmation.
+/// Maximum time that a change can wait for its confirmation, in seconds.
 const CONFIRM_LIMIT_S: u64 = 86_400;
 
-/// The query of a request.
+/// The query parameters of a request.
 pub(super) struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -39,17 +39,17 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// How a change is made.
+/// Query parameters of a change.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ChangeParams {
-    /// Only say what would be done.
+    /// Whether the change is only planned and not applied.
     #[serde(default)]
     pub dry_run: bool,
-    /// Roll back after so many seconds unless it is confirmed.
+    /// Seconds after which the change is rolled back unless it is confirmed.
     pub confirm: Option<u64>,
-    /// Whether the object survives a restart; absent: as it was.
+    /// Whether the object persists across restarts. Absent: unchanged.
     pub persist: Option<bool>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn terms(dry_run: bool, confirm: Option<u64>, access: Access) -> ApiR
     }
 }
 
-/// A whole body within limits of length and time.
+/// Reads a complete body within limits of length and time.
 pub(super) async fn body(body: Body, limit: usize) -> ApiResult<Bytes> {
     let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, limit)).await;
     match read {
@@ -92,7 +92,7 @@ pub(super) fn text(bytes: &Bytes) -> ApiResult<&str> {
     })
 }
 
-/// A body that is a value in JSON.
+/// Reads a body as a JSON value.
 pub(super) async fn json<T: DeserializeOwned>(from: Body) -> ApiResult<T> {
     let bytes = body(from, BODY_LIMIT).await?;
     serde_json::from_slice(&bytes).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Virtual routers: their interfaces, what their tables hold, and how they follow the kernel.
+//! Routes for virtual routers: interfaces, routing tables, neighbours, and comparison with the kernel.
 
 use axum::Json;
 use axum::body::Body;
@@ -20,39 +20,39 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome, Plane};
 
-/// Routes, neighbours or next-hop objects in one answer unless more are asked for.
+/// Default maximum number of routes, neighbours or next-hop objects in one answer.
 const SOME: usize = 1000;
-/// Most of them in one answer.
+/// Upper bound of the number of results in one answer.
 const MOST: usize = 100_000;
 
-/// Which routes are asked for.
+/// Query parameters for routes.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RouteParams {
-    /// To this prefix, and to those within it.
+    /// Prefix that contains the destination prefixes of the routes.
     prefix: Option<String>,
-    /// Of this table: a number, `main`, `local` or `default`.
+    /// Routing table: a number, `main`, `local` or `default`. Absent: all tables.
     table: Option<String>,
-    /// So many at most: 1000 unless told, and never more than 100000.
+    /// Maximum number of results. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 
-/// What is asked about.
+/// Query parameters for the explanation of a route lookup.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WhyParams {
-    /// An address, or a prefix.
+    /// Destination address or prefix.
     of: String,
 }
 
-/// How much is asked for.
+/// Query parameters for neighbours or next-hop objects.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SomeParams {
-    /// So many at most: 1000 unless told, and never more than 100000.
+    /// Maximum number of results. Default 1000, at most 100000.
     limit: Option<usize>,
 }
 
@@ -70,14 +70,14 @@ fn prefix(key: &str, text: &str) -> ApiResult<Prefix> {
     read(key, text, "write an address, or a prefix such as 192.0.2.0/24")
 }
 
-/// All routers.
+/// Returns all routers.
 #[utoipa::path(get, path = "/v1/routers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<RouterState>)))]
 pub(super) async fn routers(context: Context) -> ApiResult<Json<Vec<RouterState>>> {
     let routers = ask(&context, |plane| plane.routers()).await?;
     Ok(Json(seen::routers(routers, &context.store.merged())))
 }
 
-/// One router.
+/// Returns one router.
 #[utoipa::path(get, path = "/v1/routers/{router}", security((), ("token" = ["read"])), params(("router" = String, Path)),
     responses((status = 200, body = RouterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn router(context: Context, Path(name): Path<String>) -> ApiResult<Json<RouterState>> {
@@ -87,7 +87,7 @@ pub(super) async fn router(context: Context, Path(name): Path<String>) -> ApiRes
     found.map(Json).ok_or_else(|| no_such("router", &name))
 }
 
-/// A router's routes, of all tables unless one is named.
+/// Returns the routes of a router, by default of all tables.
 #[utoipa::path(get, path = "/v1/routers/{router}/routes", security((), ("token" = ["read"])), params(("router" = String, Path), RouteParams),
     responses((status = 200, body = Vec<RouteEntry>), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn routes(
@@ -104,7 +104,7 @@ pub(super) async fn routes(
     list(&context, query.limit, move |plane| plane.routes(&router, &query)).await
 }
 
-/// Where packets to an address, or to all of a prefix, go, and why.
+/// Explains the route lookup for an address, or for all addresses of a prefix.
 #[utoipa::path(get, path = "/v1/routers/{router}/why", security((), ("token" = ["read"])), params(("router" = String, Path), WhyParams),
     responses((status = 200, body = RouteWhy), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn why(
@@ -116,7 +116,7 @@ pub(super) async fn why(
     Ok(Json(ask(&context, move |plane| plane.route_why(&router, of)).await??))
 }
 
-/// A router's neighbours.
+/// Returns the neighbours of a router.
 #[utoipa::path(get, path = "/v1/routers/{router}/neighbours", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
     responses((status = 200, body = Vec<NeighbourEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn neighbours(
@@ -128,7 +128,7 @@ pub(super) async fn neighbours(
     list(&context, limit, move |plane| plane.neighbours(&router, limit)).await
 }
 
-/// A router's next-hop objects.
+/// Returns the next-hop objects of a router.
 #[utoipa::path(get, path = "/v1/routers/{router}/nexthops", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
     responses((status = 200, body = Vec<NextHopEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn next_hops(
@@ -140,7 +140,9 @@ pub(super) async fn next_hops(
     list(&context, limit, move |plane| plane.next_hops(&router, limit)).await
 }
 
-/// What of a router differs from the kernel's state; it is repaired. The router's changes wait meanwhile, so one comparison is made at a time.
+/// Compares the state of a router with the kernel, and repairs differences.
+///
+/// Changes of the router wait for the comparison. Only one comparison runs at a time.
 #[utoipa::path(get, path = "/v1/routers/{router}/drift", security((), ("token" = ["configure"])), params(("router" = String, Path)),
     responses((status = 200, body = DriftState), (status = 404, body = ErrorBody)))]
 pub(super) async fn drift(context: Context, Path(router): Path<String>) -> ApiResult<Json<DriftState>> {
@@ -158,7 +160,9 @@ pub(super) async fn drift(context: Context, Path(router): Path<String>) -> ApiRe
     Ok(Json(found))
 }
 
-/// Makes a router of the API or replaces its settings. The body has the fields of `[router.NAME]`, interfaces aside.
+/// Creates a router of the API or replaces its settings.
+///
+/// The body has the fields of `[router.NAME]` without interfaces.
 #[utoipa::path(put, path = "/v1/routers/{router}", security((), ("token" = ["configure"])), params(("router" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -172,7 +176,7 @@ pub(super) async fn put_router(
     put(&context, &caller, ObjectKey::Router(request::router_name(&router)?), params, body).await
 }
 
-/// Removes a router of the API with the interfaces that the API gave it.
+/// Removes a router of the API with its interfaces of the API.
 #[utoipa::path(delete, path = "/v1/routers/{router}", security((), ("token" = ["configure"])), params(("router" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_router(
@@ -184,7 +188,9 @@ pub(super) async fn delete_router(
     delete(&context, &caller, ObjectKey::Router(request::router_name(&router)?), params).await
 }
 
-/// Makes a port a router's interface, or changes what it is there. The body has the fields of `[router.NAME.port.PORT]`.
+/// Adds a port to a router as an interface, or replaces the settings of the interface.
+///
+/// The body has the fields of `[router.NAME.port.PORT]`.
 #[utoipa::path(put, path = "/v1/routers/{router}/ports/{port}", security((), ("token" = ["configure"])),
     params(("router" = String, Path), ("port" = String, Path), ChangeParams), request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -199,7 +205,7 @@ pub(super) async fn put_interface(
     put(&context, &caller, object, params, body).await
 }
 
-/// Takes a port out of a router.
+/// Removes a port from a router.
 #[utoipa::path(delete, path = "/v1/routers/{router}/ports/{port}", security((), ("token" = ["configure"])),
     params(("router" = String, Path), ("port" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]

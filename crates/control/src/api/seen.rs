@@ -1,8 +1,8 @@
-//! State with its owners: the data plane tells what runs, the store whose it is.
+//! Adds owners to states. The data plane reports the running state, and the store knows the owners.
 
 use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteerState};
 
-/// Ports with their owners; ports that the configuration does not have are their kernel's for the moment.
+/// Sets the owners of ports. Ports that are not in the configuration are attributed to the file.
 pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
     for port in &mut ports {
         let object = port.name.parse().ok().map(ObjectKey::Port);
@@ -11,7 +11,7 @@ pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState
     ports
 }
 
-/// Filters with their owners.
+/// Sets the owners of filters.
 pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<FilterState> {
     for filter in &mut filters {
         filter.owner = owner(merged, filter.name.parse().ok().map(ObjectKey::Filter));
@@ -19,7 +19,7 @@ pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<Fil
     filters
 }
 
-/// Steerings with their owners.
+/// Sets the owners of steering policies.
 pub(super) fn steers(mut steers: Vec<SteerState>, merged: &Merged) -> Vec<SteerState> {
     for steer in &mut steers {
         steer.owner = owner(merged, steer.name.parse().ok().map(ObjectKey::Steer));
@@ -27,7 +27,7 @@ pub(super) fn steers(mut steers: Vec<SteerState>, merged: &Merged) -> Vec<SteerS
     steers
 }
 
-/// Bridges with their owners and those of their memberships.
+/// Sets the owners of bridges and of their memberships.
 pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<BridgeState> {
     for bridge in &mut bridges {
         let Ok(name) = bridge.name.parse::<model::BridgeName>() else { continue };
@@ -40,7 +40,7 @@ pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<Bri
     bridges
 }
 
-/// Routers with their owners and those of their interfaces.
+/// Sets the owners of routers and of their interfaces.
 pub(super) fn routers(mut routers: Vec<RouterState>, merged: &Merged) -> Vec<RouterState> {
     for router in &mut routers {
         let Ok(name) = router.name.parse::<model::RouterName>() else { continue };

@@ -1,4 +1,5 @@
-//! Steerings: their exact flows and tables, which change while they run.
+//! Routes for steering policies: the policies, and their exact flows and tables, which can change at run
+//! time.
 
 use axum::Json;
 use axum::body::Body;
@@ -17,30 +18,30 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome};
 
-/// Longest time that a flow may be added for: a year.
+/// Maximum time for which a flow can be added: one year, in seconds.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// Flows in one answer unless more are asked for.
+/// Default maximum number of flows in one answer.
 const FLOWS: usize = 1000;
-/// Most flows in one answer.
+/// Upper bound of the number of flows in one answer.
 const FLOWS_LIMIT: usize = 1 << 20;
 
-/// How much is asked for.
+/// Query parameters for exact flows.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FlowParams {
-    /// So many flows at most, 1000 unless told.
+    /// Maximum number of flows. Default 1000.
     limit: Option<usize>,
 }
 
-/// All steerings with what they have sent where.
+/// Returns all steering policies with their counters by target.
 #[utoipa::path(get, path = "/v1/steers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<SteerState>)))]
 pub(super) async fn steers(context: Context) -> ApiResult<Json<Vec<SteerState>>> {
     let steers = ask(&context, |plane| plane.steers()).await?;
     Ok(Json(seen::steers(steers, &context.store.merged())))
 }
 
-/// One steering.
+/// Returns one steering policy.
 #[utoipa::path(get, path = "/v1/steers/{steer}", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerState), (status = 404, body = ErrorBody)))]
 pub(super) async fn steer(context: Context, Path(name): Path<String>) -> ApiResult<Json<SteerState>> {
@@ -50,7 +51,9 @@ pub(super) async fn steer(context: Context, Path(name): Path<String>) -> ApiResu
     found.map(Json).ok_or_else(|| no_such("steer", &name))
 }
 
-/// Makes or replaces a steering of the API. The body has the fields of `[steer.NAME]`.
+/// Creates or replaces a steering policy of the API.
+///
+/// The body has the fields of `[steer.NAME]`.
 #[utoipa::path(put, path = "/v1/steers/{steer}", security((), ("token" = ["configure"])), params(("steer" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
@@ -64,7 +67,7 @@ pub(super) async fn put_steer(
     put(&context, &caller, ObjectKey::Steer(request::steer_name(&steer)?), params, body).await
 }
 
-/// Removes a steering of the API.
+/// Removes a steering policy of the API.
 #[utoipa::path(delete, path = "/v1/steers/{steer}", security((), ("token" = ["configure"])), params(("steer" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_steer(
@@ -76,7 +79,7 @@ pub(super) async fn delete_steer(
     delete(&context, &caller, ObjectKey::Steer(request::steer_name(&steer)?), params).await
 }
 
-/// A steering's exact flows with what was sent by each.
+/// Returns the exact flows of a steering policy with their counters.
 #[utoipa::path(get, path = "/v1/steers/{steer}/flows", operation_id = "steer_flows", security((), ("token" = ["read"])), params(("steer" = String, Path), FlowParams),
     responses((status = 200, body = Vec<SteerEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(
@@ -88,8 +91,9 @@ pub(super) async fn flows(
     list(&context, limit, move |plane| plane.steer_flows(&steer, limit)).await
 }
 
-/// Adds exact flows to a steering, changes where they go, or takes them out: all of them or none. The configuration is not
-/// changed, and its flows are its own.
+/// Adds, changes or removes exact flows of a steering policy, all of them or none.
+///
+/// The configuration is not changed. Flows of the configuration cannot be changed.
 #[utoipa::path(post, path = "/v1/steers/{steer}/flows", security((), ("token" = ["configure"])), params(("steer" = String, Path)),
     request_body = SteerRequest,
     responses((status = 200, body = SteerDone), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -115,14 +119,16 @@ pub(super) async fn change_flows(
     Ok(Json(ask(&context, move |plane| plane.steer(&steer, &asked)).await??))
 }
 
-/// Where each of the 256 buckets of a steering's table goes.
+/// Returns the target of each of the 256 buckets of a steering policy's table.
 #[utoipa::path(get, path = "/v1/steers/{steer}/table", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn table(context: Context, Path(steer): Path<String>) -> ApiResult<Json<SteerTable>> {
     Ok(Json(ask(&context, move |plane| plane.steer_table(&steer)).await??))
 }
 
-/// Replaces a steering's table until the configuration's changes. A shorter one is repeated.
+/// Replaces the table of a steering policy until the table changes in the configuration.
+///
+/// A table with fewer than 256 buckets is repeated.
 #[utoipa::path(put, path = "/v1/steers/{steer}/table", security((), ("token" = ["configure"])), params(("steer" = String, Path)), request_body = SteerTable,
     responses((status = 200, body = SteerTable), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]

@@ -1,4 +1,4 @@
-//! Questions and deeds: explain, doctor, flush, software RSS, upgrade.
+//! Routes for diagnostics and operations: explain, doctor, flush, software RSS, upgrade, stop.
 
 use std::path::PathBuf;
 
@@ -19,54 +19,56 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ChangeError, ErrorBody};
 
-/// Longest frame that can be explained, in bytes.
+/// Maximum length of a frame to explain, in bytes.
 const FRAME_LIMIT: usize = 9100;
-/// Most entries of a table of software RSS.
+/// Maximum number of entries of an indirection table of software RSS.
 const RSS_LIMIT: usize = 65_536;
 
-/// Which packet is explained.
+/// Request to explain the processing of a packet.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
-    /// The port that it would come in by.
+    /// Name of the input port.
     pub in_port: String,
-    /// The frame from its destination address on, in hexadecimal digits.
+    /// Frame in hexadecimal digits, starting with the destination address.
     pub frame: String,
 }
 
 impl ExplainRequest {
-    /// Asks about this frame.
+    /// Creates a request for a frame.
     pub fn new(in_port: impl Into<String>, frame: &[u8]) -> Self {
         ExplainRequest { in_port: in_port.into(), frame: hex::write(frame) }
     }
 }
 
-/// What is started in our place.
+/// Request to replace the running daemon by another program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
-    /// The program's file; the daemon's own, as it stands on the disk now, if absent.
+    /// Path of the program. Absent: the current file at the path of the daemon's own program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub binary: Option<PathBuf>,
 }
 
-/// What runs now.
+/// Result of an upgrade.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Upgraded {
-    /// The program's file.
+    /// Path of the program that runs now.
     #[schema(value_type = String)]
     pub binary: PathBuf,
 }
 
-/// How many objects something was done to.
+/// Result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Flushed {
-    /// Addresses that were forgotten.
+    /// Number of removed MAC table entries.
     pub flushed: u64,
 }
 
-/// What would happen to a packet, and why. Nothing is sent and nothing is learnt.
+/// Predicts the processing of a packet, with the reasons.
+///
+/// No packet is sent and no address is learned.
 #[utoipa::path(post, path = "/v1/explain", security((), ("token" = ["read"])), request_body = ExplainRequest,
     responses((status = 200, body = Explanation), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn explain(context: Context, body: Body) -> ApiResult<Json<Explanation>> {
@@ -80,7 +82,7 @@ pub(super) async fn explain(context: Context, body: Body) -> ApiResult<Json<Expl
     Ok(Json(ask(&context, move |plane| plane.explain(&asked.in_port, &frame)).await??))
 }
 
-/// What is wrong with ports, memory and kernel, and how to mend it.
+/// Diagnoses ports, memory and kernel, and returns the findings with their remedies.
 #[utoipa::path(get, path = "/v1/doctor", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DoctorFinding>)))]
 pub(super) async fn doctor(context: Context) -> ApiResult<Json<Vec<DoctorFinding>>> {
     let mut findings = ask(&context, |plane| plane.doctor()).await?;
@@ -91,7 +93,7 @@ pub(super) async fn doctor(context: Context) -> ApiResult<Json<Vec<DoctorFinding
     Ok(Json(findings))
 }
 
-/// Forgets learnt addresses that match; all without a query.
+/// Removes the learned MAC table entries that match the query, or all without a query.
 #[utoipa::path(post, path = "/v1/fdb/flush", security((), ("token" = ["configure"])), params(FdbParams),
     responses((status = 200, body = Flushed), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn flush_fdb(
@@ -103,14 +105,14 @@ pub(super) async fn flush_fdb(
     Ok(Json(Flushed { flushed }))
 }
 
-/// A port's table of software RSS.
+/// Returns the indirection table of a port's software RSS.
 #[utoipa::path(get, path = "/v1/rss/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
     responses((status = 200, body = RssTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn get_rss(context: Context, Path(port): Path<String>) -> ApiResult<Json<RssTable>> {
     Ok(Json(ask(&context, move |plane| plane.rss_table(&port)).await??))
 }
 
-/// Replaces a port's table of software RSS.
+/// Replaces the indirection table of a port's software RSS.
 #[utoipa::path(put, path = "/v1/rss/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path)), request_body = RssTable,
     responses((status = 200, body = RssTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_rss(
@@ -133,8 +135,9 @@ pub(super) async fn put_rss(
     Ok(Json(table))
 }
 
-/// Starts another program in our place, with nothing lost. Another one than the daemon's own needs the scope `root`, and a file that
-/// only root can change.
+/// Replaces the running daemon by another program, without packet loss.
+///
+/// A program other than the daemon's own requires the scope `root`, and a file that only root can change.
 #[utoipa::path(post, path = "/v1/upgrade", security((), ("token" = ["configure"])), request_body = UpgradeRequest,
     responses((status = 200, body = Upgraded), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
@@ -153,7 +156,8 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
         Some(binary) => program::trusted(&binary)?,
     };
     let started = binary.clone();
-    // In a task of its own: a client that goes away opens no door while the successor takes over.
+    // The hand-over runs in a task of its own, so that a client that disconnects does not open the gate while
+    // the successor takes over.
     let task = tokio::spawn(async move { hand_over(&context, started).await });
     task.await.map_err(|_| ChangeError::Interrupted)??;
     let done = Done(format!("{} has taken over", binary.display()));
@@ -164,8 +168,9 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
 
 async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
     let shut = context.door.shut().await;
-    // Behind the changes of the clients that are inside. A change of this moment would be lost, as would the roll-back of one that nobody
-    // has confirmed: the successor runs the configuration that it is given at the beginning.
+    // The hold waits for changes of admitted clients. A change during the hand-over would be lost, because
+    // the successor runs the configuration that it received at the beginning. The rollback of an unconfirmed
+    // change would be lost as well.
     let hold = context.store.hold().await.map_err(|error| match error {
         ChangeError::Pending { .. } => ApiError::new(
             StatusCode::CONFLICT,
@@ -181,7 +186,8 @@ async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
     Ok(())
 }
 
-/// Where this process was started from. A package's new version has removed the file and put another in its place.
+/// Returns the path of this process's program. A package update removes the file and creates a new one at
+/// this path.
 fn own_binary() -> ApiResult<PathBuf> {
     let path = std::env::current_exe().map_err(|error| {
         let fix = "name the program to start in `binary`";
@@ -190,12 +196,14 @@ fn own_binary() -> ApiResult<PathBuf> {
     Ok(replaced(&path))
 }
 
-/// The kernel marks the name of a removed file.
+/// Removes the suffix by which the kernel marks a removed file.
 fn replaced(path: &std::path::Path) -> PathBuf {
     path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or_else(|| path.into(), PathBuf::from)
 }
 
-/// Ends the daemon as SIGTERM does. The answer ends with the number of the process, which lives a moment longer than its sockets.
+/// Stops the daemon like SIGTERM.
+///
+/// The answer ends with the ID of the process, which ends shortly after its sockets are closed.
 #[utoipa::path(post, path = "/v1/stop", security((), ("token" = ["configure"])), responses((status = 202, body = String)))]
 pub(super) async fn stop(context: Context) -> (StatusCode, String) {
     context.store.stop();

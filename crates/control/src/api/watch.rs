@@ -1,7 +1,8 @@
-//! Streams: live counters and links, traces and captures. Each is bounded in number and in what it holds.
+//! Streaming routes: live counters and link events, traces and captures. The number of streams and the memory
+//! of each are limited.
 //!
-//! The data plane never waits for a client: what a stream's queue cannot take is lost, and a client that goes away
-//! closes the queue, which ends the trace or capture.
+//! The data plane never waits for a client. Data that exceeds the capacity of a stream's queue is dropped.
+//! When a client disconnects, its queue is closed, which ends the trace or capture.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,12 +29,12 @@ use crate::pcapng;
 use crate::quota::Permit;
 use crate::{CaptureRequest, ErrorBody};
 
-/// Frames or events that wait for a client.
+/// Maximum number of frames or events that wait for a client.
 pub(super) const QUEUE: usize = 1024;
-/// Most packets of one trace.
+/// Maximum number of packets of one trace.
 const TRACE_LIMIT: u64 = 1_000_000;
 
-/// A place among the streams; it is free again when this goes away.
+/// Returns a permit for a stream, which is released on drop.
 pub(super) fn permit(context: &Context) -> ApiResult<Permit> {
     context.quotas.streams.try_enter(&context.holder).ok_or_else(|| {
         ApiError::new(
@@ -45,22 +46,22 @@ pub(super) fn permit(context: &Context) -> ApiResult<Permit> {
     })
 }
 
-/// How live counters come.
+/// Query parameters of the live view.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EventParams {
-    /// Milliseconds between two events, 100..=60000; 1000 unless told.
+    /// Interval between events in milliseconds, 100..=60000. Default 1000.
     interval_ms: Option<u64>,
 }
 
-/// What an event of the live view tells; its name is the variant's.
+/// Data of an event in the live view. The name of the event is the name of the variant.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum Live {
-    /// `counters`: all of them, at each interval.
+    /// `counters`: all counters, sent at each interval.
     Counters(Counters),
-    /// `link`: a port's link went or came since the event before.
+    /// `link`: a link state change of a port since the previous event.
     Link(LinkEvent),
 }
 
@@ -74,12 +75,12 @@ impl Live {
     }
 }
 
-/// Whose link was up when a client was last told.
+/// Link states of the ports at the previous event.
 #[derive(Default)]
 struct Links(BTreeMap<String, bool>);
 
 impl Links {
-    /// What differs now. A port that was not there before is no news.
+    /// Returns the link state changes since the previous call. A new port is not a change.
     fn changes(&mut self, ports: Vec<PortState>, at_ns: u64) -> Vec<LinkEvent> {
         let differs = |port: &PortState| self.0.get(&port.name).is_some_and(|up| *up != port.link_up);
         let told = ports.iter().filter(|port| differs(port)).map(|port| LinkEvent {
@@ -94,8 +95,10 @@ impl Links {
     }
 }
 
-/// Live counters as server-sent events named `counters`, one a second, and `link` where a port's link went or came
-/// meanwhile.
+/// Streams live counters as server-sent events.
+///
+/// Events named `counters` are sent at each interval, by default one per second. Events named `link` report
+/// link state changes of ports.
 #[utoipa::path(get, path = "/v1/events", security((), ("token" = ["read"])), params(EventParams),
     responses((status = 200, body = Live, content_type = "text/event-stream"), (status = 503, body = ErrorBody)))]
 pub(super) async fn events(
@@ -118,32 +121,32 @@ pub(super) async fn events(
     Ok(Sse::new(events.flatten()))
 }
 
-/// Which packets are traced.
+/// Query parameters of a trace. A packet must match all parameters that are present.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TraceParams {
-    /// So many packets; 10 unless told.
+    /// Number of packets to trace. Default 10.
     count: Option<u64>,
-    /// That come in by this port.
+    /// Name of the input port.
     port: Option<String>,
-    /// From or to this Ethernet address.
+    /// Source or destination Ethernet address.
     mac: Option<String>,
-    /// In this VLAN.
+    /// VLAN of the packet.
     vlan: Option<u16>,
-    /// Of this Ethernet type.
+    /// Ethernet type of the packet.
     ether_type: Option<u16>,
-    /// From or to this IP address.
+    /// Source or destination IP address.
     ip: Option<String>,
-    /// Of this IP protocol.
+    /// IP protocol number of the packet.
     protocol: Option<u8>,
-    /// From or to this L4 port.
+    /// Source or destination port of the transport protocol.
     l4_port: Option<u16>,
-    /// And that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
+    /// Filter that packets must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
     filter: Option<String>,
 }
 
-/// A filter in words; none holds for every packet.
+/// Parses a packet filter. An absent text matches every packet.
 pub(super) fn words(text: Option<&str>) -> ApiResult<Filter> {
     Filter::parse(text.unwrap_or_default()).map_err(|error| {
         let fix = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
@@ -181,7 +184,7 @@ impl TraceParams {
     }
 }
 
-/// The next packets that match, with their way stage by stage: one JSON value in each line.
+/// Streams trace reports of the next matching packets, one JSON value per line.
 #[utoipa::path(get, path = "/v1/trace", security((), ("token" = ["configure"])), params(TraceParams),
     responses((status = 200, body = TraceEvent, content_type = "application/x-ndjson"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -199,22 +202,25 @@ pub(super) async fn trace(context: Context, Params(params): Params<TraceParams>)
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 
-/// What a port carries.
+/// Query parameters of a capture.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct CaptureParams {
-    /// Only packets that came in here and were dropped, with their reasons.
+    /// Whether only packets are captured that arrived at the port and were dropped, with their drop reasons.
     #[serde(default)]
     drops: bool,
-    /// Bytes of each frame at most; whole frames unless told.
+    /// Maximum number of captured bytes of each frame. Default: whole frames.
     snap: Option<u32>,
-    /// Only packets that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`. Those that do not take no place in queues.
+    /// Filter that packets must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`. Other packets occupy no
+    /// space in queues.
     filter: Option<String>,
 }
 
-/// What a port (or `all`) carries, as a pcapng file without end: an interface for each port, each packet's direction in its
-/// flags, the reason of a drop in its comment, and how many were lost before it in its drop count.
+/// Captures the frames of a port (or `all`), as an endless pcapng file.
+///
+/// The file has an interface for each port. The flags of a packet contain its direction, the comment contains
+/// the drop reason, and the drop count is the number of packets that were lost before it.
 #[utoipa::path(get, path = "/v1/capture/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), CaptureParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -232,7 +238,7 @@ pub(super) async fn capture(
     Ok(file(snap_length, from, permit))
 }
 
-/// Frames as a pcapng file without end.
+/// Returns captured frames as an endless pcapng file.
 pub(super) fn file(snap_length: u32, from: mpsc::Receiver<CapturedFrame>, permit: Permit) -> Response {
     let (mut section, start) = pcapng::Section::begin(snap_length);
     let start = stream::iter([Ok(Bytes::from(start))]);
@@ -241,7 +247,7 @@ pub(super) fn file(snap_length: u32, from: mpsc::Receiver<CapturedFrame>, permit
     ([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response()
 }
 
-/// The items of a queue as chunks of a body; what waits is sent together.
+/// Returns the items of a queue as chunks of a body. Waiting items are combined in one chunk.
 fn lines<T: Send + 'static>(
     from: mpsc::Receiver<T>,
     permit: Permit,

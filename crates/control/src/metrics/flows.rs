@@ -1,4 +1,4 @@
-//! What is cached of OpenFlow's tables.
+//! Metrics of the flow caches and of the slow path.
 
 use model::{CacheState, CachesState, DeciderState};
 
