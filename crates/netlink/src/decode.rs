@@ -1,5 +1,5 @@
-//! Messages of rtnetlink as objects (rtnetlink(7), `linux/rtnetlink.h`, `linux/nexthop.h`, `linux/fib_rules.h`). Nothing is trusted
-//! about lengths: what is cut short is no object.
+//! Decodes rtnetlink messages (rtnetlink(7), `linux/rtnetlink.h`, `linux/nexthop.h`, `linux/fib_rules.h`).
+//! Lengths are not trusted: a truncated message is not decoded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -41,27 +41,27 @@ const RTNH_F_ONLINK: u32 = 4;
 const FIB_RULE_PERMANENT: u32 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
-/// A message of the kernel.
+/// A decoded notification or dump message of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether the object has gone.
+    /// Whether the object was deleted.
     pub gone: bool,
-    /// The message's flags (`NLM_F_*`): how a route stands among others of its key.
+    /// Flags of the message (`NLM_F_*`), which determine the position of a route among the routes of its key.
     pub flags: u16,
-    /// The object.
+    /// Object of the message.
     pub object: Object,
 }
 
-/// What a message is of.
+/// Object that a message describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A device.
     Link(Link),
     /// An address of this host.
     Address(Address),
-    /// A neighbour; `None` where its link-layer address may not be used.
+    /// A neighbour. `None` if its link-layer address must not be used.
     Neighbour(NeighbourKey, Option<Neighbour>),
-    /// A next-hop object and its id.
+    /// A next-hop object, with its ID.
     NextHop(u32, NextHop),
     /// An IPv4 route.
     Route4(RouteKey<Ipv4Addr>, Path),
@@ -69,12 +69,12 @@ pub enum Object {
     Route6(RouteKey<Ipv6Addr>, Path),
     /// A policy rule.
     Rule(Rule),
-    /// Settings: a notification tells those alone that have changed.
+    /// Settings of a device or of all devices. A notification contains only the settings that have changed.
     Settings(SettingsKey, Settings),
 }
 
-/// Reads a message; `None` for what is no routing state: other families, entries of bridges, cached routes, proxies, and what is
-/// cut short.
+/// Decodes a message. Returns `None` for messages that are not routing state (other families, bridge entries,
+/// cached routes, proxy neighbours), and for truncated messages.
 #[must_use]
 pub fn decode(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
     let object = match kind {
@@ -103,7 +103,7 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 fn link(payload: &[u8]) -> Option<Link> {
-    // Of family AF_BRIDGE they tell of ports of bridges: the device stays when one of these goes.
+    // Messages of family AF_BRIDGE describe bridge ports. The device remains when a bridge port is deleted.
     if *payload.first()? != 0 {
         return None;
     }
@@ -134,7 +134,8 @@ fn link(payload: &[u8]) -> Option<Link> {
     (!link.name.is_empty()).then_some(link)
 }
 
-/// With whether it may be used: one whose uniqueness is being looked into is not told of before it may.
+/// Decodes an address, with whether it may be used. An address is not usable during duplicate address
+/// detection.
 fn address(payload: &[u8]) -> Option<(Address, bool)> {
     let (family, prefix_length, link) = (*payload.first()?, *payload.get(1)?, u32_at(payload, 4)?);
     let mut flags = u32::from(*payload.get(2)?);
@@ -187,7 +188,7 @@ fn next_hop(payload: &[u8]) -> Option<Object> {
         match kind {
             1 => id = u32_at(value, 0),
             2 => {
-                // Id, weight less one, and above it the upper half of that (Linux 6.12).
+                // ID, weight minus one, and the high byte of the weight (Linux 6.12).
                 let members = value.chunks_exact(8);
                 let member = |bytes: &[u8]| {
                     let weight = u16::from(bytes[4]) | u16::from(bytes[5]) << 8;
@@ -207,7 +208,7 @@ fn next_hop(payload: &[u8]) -> Option<Object> {
         }
     }
     next.group.sort_unstable();
-    // Those of bridges' tables are no way for packets.
+    // Next hops for bridge tables do not forward packets.
     if fdb {
         return None;
     }
@@ -246,7 +247,7 @@ fn route_of<A: Family>(payload: &[u8], flags: u32) -> Option<(RouteKey<A>, Path)
         source: None,
         mtu: None,
     };
-    // The flags of an only way stand among the route's.
+    // The flags of a single next hop are in the flags of the route.
     let (onlink, dead) = (flags & RTNH_F_ONLINK != 0, flags & RTNH_F_DEAD != 0);
     let mut only = Hop { link: 0, gateway: None, weight: 1, onlink, encapsulates: false, dead };
     for (kind, value) in attributes(payload.get(12..)?) {
@@ -268,7 +269,7 @@ fn route_of<A: Family>(payload: &[u8], flags: u32) -> Option<(RouteKey<A>, Path)
         return None;
     }
     if path.next_hop.is_some() {
-        // They follow the object, and may change without it.
+        // The next hops are those of the next-hop object, and may change without a message about the route.
         path.hops.clear();
     } else if path.hops.is_empty() && (only.link != 0 || only.gateway.is_some()) {
         path.hops.push(only);
@@ -277,7 +278,7 @@ fn route_of<A: Family>(payload: &[u8], flags: u32) -> Option<(RouteKey<A>, Path)
     Some((key, path))
 }
 
-/// `struct rtnexthop`, one behind the other.
+/// Decodes an array of `struct rtnexthop`.
 fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
     let mut list = Vec::new();
     while !bytes.is_empty() {
@@ -300,19 +301,19 @@ fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
     Some(list)
 }
 
-/// What a route says of its only way, and each of several ways of itself.
+/// Decodes a next-hop attribute, either of a route with a single next hop or of one of several next hops.
 fn hop_attribute(hop: &mut Hop, kind: u16, value: &[u8]) {
     match kind {
         4 => hop.link = u32_at(value, 0).unwrap_or(0),
         5 => hop.gateway = ip(value),
-        // `struct rtvia`: a family, then the address.
+        // `struct rtvia` is a family followed by the address.
         18 => hop.gateway = value.get(2..).and_then(ip),
         21 => hop.encapsulates = u16_at(value, 0).is_some_and(|kind| kind != 0),
         _ => {}
     }
 }
 
-/// `struct netconfmsg` (`linux/netconf.h`). What begins on new devices is nobody's yet.
+/// Decodes `struct netconfmsg` (`linux/netconf.h`). Default settings for new devices are ignored.
 fn settings(payload: &[u8]) -> Option<Object> {
     const BEGINNING: u32 = u32::MAX - 1;
     let v6 = match *payload.first()? {
@@ -354,7 +355,7 @@ fn rule(payload: &[u8]) -> Option<Rule> {
         input: None,
         output: None,
         mark: None,
-        // The others tell whether its devices are there, as links do.
+        // Other flags report whether the devices of the rule exist, which links report as well.
         flags: u32_at(payload, 8)? & (FIB_RULE_PERMANENT | FIB_RULE_INVERT),
         other: Vec::new(),
     };
@@ -369,7 +370,7 @@ fn rule(payload: &[u8]) -> Option<Rule> {
             15 => rule.table = u32_at(value, 0)?,
             16 => mask = u32_at(value, 0),
             17 => rule.output = Some(text(value)),
-            // Padding.
+            // Padding attribute.
             18 => {}
             kind => rule.other.push((kind, value.to_vec())),
         }

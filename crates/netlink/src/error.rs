@@ -1,10 +1,10 @@
-//! What can go wrong between the mirror and the kernel.
+//! Errors between the mirror and the kernel.
 
 use std::io;
 
 use port::netns::NetnsError;
 
-/// Why the kernel's state cannot be followed.
+/// Reason why the kernel's state cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
     /// The namespace cannot be entered.
@@ -13,19 +13,19 @@ pub enum NetlinkError {
     /// A socket or a request failed.
     #[error("{what} by netlink: {source}; run as root or with CAP_NET_ADMIN")]
     Kernel {
-        /// What was tried.
+        /// Description of the attempted operation.
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: port::NetlinkError,
     },
-    /// The state changes faster than it can be dumped.
+    /// The state changes too fast for a consistent dump.
     #[error(
         "a dump of the kernel's {what} was interrupted by changes {times} times in a row; it is tried again"
     )]
     Interrupted {
-        /// Which part.
+        /// Part of the state that was dumped.
         what: &'static str,
-        /// How often.
+        /// Number of interrupted dumps.
         times: u32,
     },
     /// A thread could not be started.

@@ -1,11 +1,14 @@
-//! From a mirror to the tables of a virtual router: each of the kernel's tables is a [`Fib`], each neighbour an adjacency.
+//! Builds the tables of a virtual router from a mirror. Each kernel routing table becomes a [`Fib`], and each
+//! neighbour becomes an adjacency.
 //!
-//! Nearly always every packet's destination is looked for in the local table and then in the main one: the main table's [`Fib`] holds
-//! the local one's routes, too, before its own to the same prefix, so that one look-up does.
+//! In the common case, the destination of every packet is looked up in the local table and then in the main
+//! table. The [`Fib`] of the main table therefore also holds the routes of the local table, with precedence
+//! over its own routes to an equal prefix, so that one lookup is sufficient.
 //!
-//! Of the routes to one prefix the one with the lowest metric counts whose ways out are not all dead. Where some are for one type of service
-//! or from some sources only, the kernel knows which one counts, and gets the packets. What the kernel encapsulates, broadcasts, sends to a
-//! group or by a route with an MTU of its own stays the kernel's.
+//! Among the routes to one prefix, the route with the lowest metric whose next hops are not all dead is used.
+//! If some routes to a prefix apply to one type of service or to some sources only, packets to the prefix are
+//! punted to the kernel. The kernel also processes packets that it encapsulates, broadcast and multicast
+//! packets, and packets whose route has an MTU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,64 +27,67 @@ use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
 use crate::state::{self, Family, FibOutcome, Hop, Kind, Member, NextHop, RouteKey, Rule, TablePrefix};
 
-/// The kernel's main and local tables.
+/// Numbers of the kernel's main and local tables.
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
 /// `FIB_RULE_INVERT`.
 const INVERT: u32 = 2;
 
-/// How much a virtual router holds.
+/// Capacity of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Words of eight bytes of each table's tries.
+    /// Number of eight-byte words in the tries of each table.
     pub words: usize,
-    /// Routes of both families together of each table, those to the kernel aside ([`Fib::with_limit`]).
+    /// Maximum number of IPv4 and IPv6 routes together in each table, without routes to the kernel
+    /// ([`Fib::with_limit`]).
     pub routes: usize,
-    /// Different paths of each table.
+    /// Maximum number of different paths in each table.
     pub paths: u32,
-    /// Neighbours and gateways.
+    /// Maximum number of neighbours and gateways.
     pub neighbours: u32,
 }
 
-/// Memory in which the main table and all neighbours stand once more, for programs that route.
+/// Memory for a copy of the main table and of all neighbours, which BPF programs read.
 pub struct Programs {
-    /// Workers, and the programs.
+    /// Readers of the memory: workers and BPF programs.
     pub readers: Readers,
-    /// The main table's; its tries have as many words as this has.
+    /// Memory of the main table. Its size determines the number of words in the tries of the main table.
     pub table: TableMirror,
-    /// For one neighbour more than the limit.
+    /// Memory of the neighbours, for one more than the limit.
     pub neighbours: NeighbourMirror,
 }
 
-/// Tables that follow a mirror.
+/// Routing tables and adjacencies that follow a mirror.
 pub struct Feed {
     domain: Arc<Domain>,
-    /// Until there is a main table.
+    /// Memory for BPF programs until the main table is created.
     programs: Option<(Readers, TableMirror)>,
-    /// Whether the main table is where programs look.
+    /// Whether BPF programs can read the main table.
     mirrored: bool,
     limits: Limits,
     fibs: BTreeMap<u32, Fib>,
     adjacencies: Adjacencies,
     refused: u64,
-    /// Routes that found no room: they come when there is some.
+    /// Prefixes whose routes were refused because a table was full. They are installed when space is
+    /// available.
     waiting: BTreeSet<Key>,
-    /// What became of routes since the last [`Feed::take_outcome`].
+    /// Results of changed routes since the last [`Feed::take_outcome`].
     outcome: FibOutcome,
 }
 
-/// A prefix of a table.
+/// A prefix in a table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Key {
     Four(u32, state::Prefix<Ipv4Addr>),
     Six(u32, state::Prefix<Ipv6Addr>),
 }
 
-/// Routes of a table and family that are tried one after the other, and find no room, before those of the next one are.
+/// Number of failed attempts to install waiting routes of one table and family before the next table or
+/// family is tried.
 const TRIES: usize = 16;
 
 impl Key {
-    /// The key before those of the next table, or family.
+    /// Returns the lowest key of the next table or family.
     fn next_table(self) -> Option<Key> {
         let four = |table| Key::Four(table, state::Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 });
         let six = |table| Key::Six(table, state::Prefix { address: Ipv6Addr::UNSPECIFIED, length: 0 });
@@ -124,7 +130,7 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// No tables yet. What is sent to each neighbour is counted by so many workers.
+    /// Creates a feed without tables. `workers` workers count the packets to each neighbour.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limits: Limits, workers: usize) -> Feed {
         Feed {
@@ -140,7 +146,7 @@ impl Feed {
         }
     }
 
-    /// The same with programs that read the main table and neighbours, too.
+    /// Like [`Feed::new`], with memory in which BPF programs read the main table and the neighbours.
     #[must_use]
     pub fn mirrored(domain: &Arc<Domain>, limits: Limits, workers: usize, programs: Programs) -> Feed {
         let Programs { readers, table, neighbours } = programs;
@@ -153,7 +159,8 @@ impl Feed {
         }
     }
 
-    /// Whether programs find all that these lookups say: the main table is asked about all packets, and nothing else.
+    /// Returns whether BPF programs can implement these lookups. This is the case if the only lookup is one
+    /// of the main table for all packets.
     #[must_use]
     pub fn serves_programs(&self, lookups: &[Lookup]) -> bool {
         let main = self.fibs.get(&MAIN).filter(|_| self.mirrored);
@@ -161,37 +168,39 @@ impl Feed {
         only.is_all_of(&main.view())
     }
 
-    /// A table of the kernel's (254: main, 255: local).
+    /// Returns a kernel routing table by number (254: main, 255: local).
     #[must_use]
     pub fn table(&self, number: u32) -> Option<&Fib> {
         self.fibs.get(&number)
     }
 
-    /// Numbers of the tables that there are.
+    /// Returns the numbers of the existing tables.
     pub fn tables(&self) -> impl Iterator<Item = u32> + '_ {
         self.fibs.keys().copied()
     }
 
-    /// Whom routes lead to, and who is known on the links.
+    /// Returns the adjacencies: gateways of routes, and known neighbours.
     #[must_use]
     pub fn adjacencies(&self) -> &Adjacencies {
         &self.adjacencies
     }
 
-    /// Which of the router's interfaces one of the kernel's devices is; `None`: none of them.
+    /// Binds a kernel device to an interface of the router. `None`: the device is not an interface of the
+    /// router.
     pub fn bind(&mut self, device: u32, interface: Option<u16>) {
         self.adjacencies.bind(device, interface);
     }
 
-    /// Where packets' routes are looked for, as the rules of a family say; `interface` gives the number of the device of a name. It says
-    /// something else when the rules have changed or a table has come.
+    /// Returns the lookups that the policy rules of a family require, in order. `interface` returns the
+    /// interface number of a device name. The result changes when the rules change or when a table is
+    /// created.
     pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
         let rules: Vec<&Rule> = mirror.rules.iter().filter(|rule| rule.v6 == v6).collect();
         let mut lookups = self.without_forwarding(mirror, v6, &interface);
         let apart = is_apart(mirror, v6, rules.len());
         for (at, rule) in rules.iter().enumerate() {
             let Some(selector) = selector(rule, &interface) else { continue };
-            // The main table holds what the local one does.
+            // The main table contains the routes of the local table.
             let next = rules.get(at + 1).filter(|next| next.action == TO_TABLE && next.table == MAIN);
             let both = next.is_some_and(|next| selected(next, &interface) == Some(Selector::ALL));
             if rule.table == LOCAL && rule.is_plain() && selector == Selector::ALL && both && !apart {
@@ -206,14 +215,16 @@ impl Feed {
                 (6, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Blackhole)),
                 (7, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Unreachable)),
                 (8, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Prohibit)),
-                // It asks for more than is read here, or jumps: the kernel knows.
+                // The rule uses unsupported conditions or jumps to another rule, so the packets are punted to
+                // the kernel.
                 _ => lookups.push(Lookup::say(selector, Verdict::Local)),
             }
         }
         lookups
     }
 
-    /// What packets meet first that have come in where their family is not routed: this host's own addresses, and nothing else.
+    /// Returns the first lookups for packets that arrive at devices without forwarding. Such packets are
+    /// accepted for this host's own addresses only.
     fn without_forwarding(
         &self,
         mirror: &Mirror,
@@ -228,18 +239,19 @@ impl Feed {
         local.map(|fib| Lookup::table_for(Selector::ALL, fib.view())).into_iter().chain(said).collect()
     }
 
-    /// How often routes found no room so far: they come as soon as there is some.
+    /// Returns the number of routes that were refused because a table was full. Refused routes are installed
+    /// when space is available.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Takes what became of changed routes since the last call.
+    /// Takes the results of changed routes since the last call.
     pub fn take_outcome(&mut self) -> FibOutcome {
         std::mem::take(&mut self.outcome)
     }
 
-    /// Whether a route to just this prefix waits for room in a table of the kernel's.
+    /// Returns whether a route to exactly this prefix waits for space in a kernel table.
     #[must_use]
     pub fn waits(&self, table: u32, address: IpAddr, length: u8) -> bool {
         self.waiting.contains(&match address {
@@ -248,10 +260,11 @@ impl Feed {
         })
     }
 
-    /// Brings the tables up to what has changed in a mirror. Gives what found no room; the rest is done all the same.
+    /// Applies the changes of a mirror to the tables. Returns the errors of the routes that were refused. All
+    /// other changes are applied.
     pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Vec<FibError> {
         let mut errors = Vec::new();
-        // Once for each, however often it has changed.
+        // Each object is processed once, regardless of the number of its changes.
         let mut objects = BTreeSet::new();
         let (mut four, mut six) = (BTreeSet::new(), BTreeSet::new());
         for change in changes {
@@ -272,7 +285,7 @@ impl Feed {
                 Change::Link(_) | Change::Address(_) | Change::Rules | Change::Settings(_) => {}
             }
         }
-        // Those that have gone when no route leads there any more.
+        // Deleted objects are removed at the end, when no route uses them any more.
         let (there, gone): (Vec<u32>, Vec<u32>) =
             objects.into_iter().partition(|id| mirror.next_hops.contains_key(id));
         for id in there {
@@ -281,7 +294,7 @@ impl Feed {
         }
         let keys = four.into_iter().map(|(table, prefix)| Key::Four(table, prefix));
         let keys = keys.chain(six.into_iter().map(|(table, prefix)| Key::Six(table, prefix)));
-        // What goes makes room for what comes.
+        // Existing prefixes come first, because removals free space for new prefixes.
         let (there, new): (Vec<Key>, Vec<Key>) = keys.partition(|key| self.has(*key));
         for key in there.into_iter().chain(new) {
             let has_waited = self.waiting.remove(&key);
@@ -304,8 +317,8 @@ impl Feed {
         errors
     }
 
-    /// Brings what waits for room, as far as there is some: each table and family has its own room, and what stands first there may need
-    /// more than what follows.
+    /// Installs waiting routes as far as space is available. Each table and family has separate space, and
+    /// the first waiting routes may need more space than later ones.
     fn bring_waiting(&mut self, mirror: &Mirror) {
         let (mut from, mut refused) = (Bound::Unbounded, 0);
         while let Some(key) = self.waiting.range((from, Bound::Unbounded)).next().copied() {
@@ -325,8 +338,8 @@ impl Feed {
         }
     }
 
-    /// Has the kernel forward what a prefix says of which a table still has the way that it had before, and no room for the one that it has
-    /// now: the old way may lead to nobody any more.
+    /// Punts the packets to a prefix to the kernel, if the table still holds the previous route and has no
+    /// space for the new one. The previous next hop may no longer be valid.
     fn leave_to_kernel(&mut self, mirror: &Mirror, key: Key) {
         if !self.has(key) {
             return;
@@ -346,7 +359,7 @@ impl Feed {
         }
     }
 
-    /// Whether a table has a route for just this prefix.
+    /// Returns whether a table has a route to exactly this prefix.
     fn has(&self, key: Key) -> bool {
         match key {
             Key::Four(table, prefix) => self.fibs.get(&table).is_some_and(|fib| fib.has4(four(prefix))),
@@ -354,7 +367,7 @@ impl Feed {
         }
     }
 
-    /// Makes a table say what the mirror says of a prefix.
+    /// Updates a prefix in a table to the state of the mirror.
     fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
         match key {
             Key::Four(table, prefix) => {
@@ -382,13 +395,13 @@ impl Feed {
         }
     }
 
-    /// A table, which begins with what all next-hop objects are.
+    /// Returns a table. A new table is initialized with all next-hop objects.
     fn fib(&mut self, mirror: &Mirror, table: u32) -> (&mut Fib, &mut Adjacencies) {
         let Feed { domain, limits, fibs, adjacencies, programs, mirrored, .. } = self;
         let fib = fibs.entry(table).or_insert_with(|| {
             let programs = (table == MAIN).then(|| programs.take()).flatten();
             let made = programs.map(|(readers, memory)| Fib::mirrored(&readers, memory, limits.paths));
-            // Memory that is too small serves nobody: workers route alone.
+            // If the memory is too small, BPF programs do not route, and only workers do.
             let made = made.and_then(Result::ok);
             *mirrored |= made.is_some();
             let fib = made.unwrap_or_else(|| Fib::new(domain, limits.words, limits.paths));
@@ -402,15 +415,15 @@ impl Feed {
     }
 }
 
-/// This host's own addresses, and those of all hosts on its links, as the local table has them one by one: what is sent to them is
-/// the kernel's.
+/// Returns this host's own addresses, and the broadcast and anycast addresses of its links, as single
+/// addresses of the local table. Packets to these addresses are for the kernel.
 #[must_use]
 pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>) {
     let own = |kind| matches!(kind, Kind::Local | Kind::Broadcast | Kind::Anycast);
     (hosts(&mirror.routes4, 32, own), hosts(&mirror.routes6, 128, own))
 }
 
-/// Single addresses of the local table whose routes are of a kind.
+/// Returns single addresses of the local table whose routes have an accepted kind.
 fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
@@ -423,8 +436,9 @@ fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> boo
     single.map(|(key, _)| key.prefix.address).collect()
 }
 
-/// Whether the local table has to be asked before the main one, because it has a wider prefix than one host's, which would not cover what the
-/// main table has within it. The kernel looks into both at once only for IPv4 without rules but its own (`fib_lookup()`).
+/// Returns whether the local table must be looked up before the main table. This is required if the local
+/// table contains a prefix shorter than a host address, which would not override longer prefixes of the main
+/// table. The kernel looks up both tables at once only for IPv4 without additional rules (`fib_lookup()`).
 fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     const OWN_RULES: usize = 3;
     let loopback = state::Prefix { address: Ipv4Addr::new(127, 0, 0, 0), length: 8 };
@@ -434,7 +448,8 @@ fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     }
 }
 
-/// Whether the local table has a prefix of this host's own that is no single address; the loopback network aside.
+/// Returns whether the local table contains a prefix that is not a single address, other than the loopback
+/// network and multicast prefixes.
 fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Prefix<A>>) -> bool {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
@@ -451,12 +466,12 @@ fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Pr
 const TO_TABLE: u8 = 1;
 const NOTHING: u8 = 3;
 
-/// The tables that routes of one of the kernel's tables stand in.
+/// Returns the tables that hold the routes of one kernel table.
 fn tables_of(table: u32) -> impl Iterator<Item = u32> {
     std::iter::once(table).chain((table == LOCAL).then_some(MAIN))
 }
 
-/// The kernel's tables whose routes stand in a table, the first of them counting.
+/// Returns the kernel tables whose routes a table holds, in descending precedence.
 fn tables_in(table: u32) -> impl Iterator<Item = u32> {
     (table == MAIN).then_some(LOCAL).into_iter().chain(std::iter::once(table))
 }
@@ -469,9 +484,9 @@ fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Sel
     }
 }
 
-/// The packets that a rule names; `None` if there are none among those that are routed here.
+/// Returns the packets that a rule selects. `None` if the rule selects no packets that are routed here.
 fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
-    // Nobody has said yet where they are to leave, and they bear no mark.
+    // The packets have no output device yet, and no mark.
     if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {
         return None;
     }
@@ -488,7 +503,7 @@ fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Sel
     Some(selector)
 }
 
-/// What the routes to a prefix say.
+/// Returns the path of the best route to a prefix.
 fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> Option<Path> {
     let mut usable = None;
     for (key, path) in routes.to_prefix(table, prefix) {
@@ -500,7 +515,7 @@ fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> 
     usable.map(said)
 }
 
-/// What a usable route says.
+/// Returns the path of a usable route.
 fn said(path: &state::Path) -> Path {
     match (path.kind, path.next_hop) {
         (Kind::Blackhole, _) => Path::Blackhole,
@@ -508,7 +523,8 @@ fn said(path: &state::Path) -> Path {
         (Kind::Prohibit, _) => Path::Prohibit,
         (Kind::Throw, _) => Path::Throw,
         (Kind::Local | Kind::Broadcast | Kind::Anycast | Kind::Multicast | Kind::Other(_), _) => Path::Local,
-        // Packets that are longer are cut or refused before they leave, though the device has room for them.
+        // The kernel fragments or rejects packets that exceed the MTU of the route, although they fit the MTU
+        // of the device.
         (Kind::Unicast, _) if path.mtu.is_some() => Path::Local,
         (Kind::Unicast, Some(id)) => Path::Shared(id),
         (Kind::Unicast, None) if path.hops.iter().any(|hop| hop.encapsulates) => Path::Local,
@@ -520,7 +536,7 @@ fn way(hop: &state::Hop) -> Way {
     Way { interface: hop.link, gateway: hop.gateway, weight: hop.weight }
 }
 
-/// What a next-hop object says.
+/// Returns the path of a next-hop object.
 fn object(mirror: &Mirror, next: &NextHop) -> Path {
     if next.blackhole {
         return Path::Blackhole;
@@ -528,7 +544,7 @@ fn object(mirror: &Mirror, next: &NextHop) -> Path {
     if let Some(hop) = &next.hop {
         return match (hop.encapsulates, hop.dead) {
             (true, _) => Path::Local,
-            // The kernel, which has no such object any more, answers.
+            // The kernel no longer has the object, and answers packets as unreachable.
             (false, true) => Path::Unreachable,
             (false, false) => Path::Ways(vec![way(hop)]),
         };
@@ -540,7 +556,7 @@ fn object(mirror: &Mirror, next: &NextHop) -> Path {
     match (ways.is_empty(), hops.is_empty()) {
         (false, _) => Path::Ways(ways),
         (true, false) => Path::Unreachable,
-        // A group of one blackhole.
+        // A group whose only member is a blackhole.
         (true, true) => Path::Blackhole,
     }
 }

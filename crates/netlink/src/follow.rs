@@ -1,4 +1,4 @@
-//! The threads between the kernel and a mirror: one reads, one applies.
+//! Threads between the kernel and a mirror. One thread reads notifications, and another applies them.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,22 +18,24 @@ use crate::fpm::{self, Answer, Fpm, FpmListener, FpmStatus, Server, Table, locke
 use crate::mirror::{Change, Mirror};
 use crate::state::FibOutcome;
 
-/// Most datagrams between reader and applier; fewer where the socket's buffer is small.
+/// Maximum number of datagrams between reader and applier. Smaller if the socket's receive buffer is small.
 const QUEUE: usize = 1 << 16;
-/// Datagrams that are applied before whoever follows is told.
+/// Number of datagrams that are applied before the follower's callback is called.
 const BATCH: usize = 2048;
-/// How long the reader waits before it looks whether it is to end.
+/// Interval at which the waiting reader checks whether it must end.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often the mirror must differ from the kernel in the same way to have drifted, and how many moments are between: a busy kernel may show an
-/// IPv6 address hundreds of milliseconds before it tells of it (its work queue does that).
+/// Number of moments before each comparison with the kernel. A difference counts as drift if every comparison
+/// finds it. Several comparisons are required because a busy kernel may show an IPv6 address in a dump
+/// hundreds of milliseconds before its notification, which a work queue sends.
 const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
-/// How often a dump is begun anew when changes interrupt it.
+/// Maximum number of interrupted attempts of a dump.
 const ATTEMPTS: u32 = 8;
-/// Groups of notifications: links, neighbours, addresses, routes, rules and settings of both families, next-hop objects.
+/// Notification groups: links, neighbours, addresses, routes, rules and settings of both families, and
+/// next-hop objects.
 const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
 
-/// What there is to dump: a message, its family, and what it is called.
+/// Parts of a complete dump: message type, address family, and name.
 const PARTS: [(u16, u8, &str); 12] = [
     (decode::NEWLINK + 2, 0, "links"),
     (decode::NEWADDR + 2, 2, "IPv4 addresses"),
@@ -49,54 +51,54 @@ const PARTS: [(u16, u8, &str); 12] = [
     (decode::NEWNETCONF + 2, 10, "IPv6 settings"),
 ];
 
-/// What the reader hands on, in its order.
+/// Items that the reader passes to the applier, in order.
 enum Item {
     Datagram(Vec<u8>),
-    /// Notifications were lost; those before it are stale, those behind it are not.
+    /// Notifications were lost. Items before this item are stale, and items behind it are not.
     Overrun,
-    /// The socket cannot be read any more.
+    /// The socket can no longer be read.
     Failed(String),
-    /// All that the kernel had told when it was asked for has been handed on.
+    /// All notifications that the kernel had sent when the fence was requested have been passed on.
     Fence(u64),
     Ask(Ask),
-    /// What came by FPM.
+    /// Input of an FPM session.
     Fpm(fpm::Said),
 }
 
-/// What is asked of the applier.
+/// Request to the applier.
 enum Ask {
-    /// Tell when it gets there.
+    /// Report when the applier reaches the request's fence.
     Settle(Sender<()>),
-    /// Look at the mirror.
+    /// Call a function with the mirror.
     Look(Box<dyn FnOnce(&Mirror) + Send>),
-    /// Look for drift, and repair it.
+    /// Detect and repair drift.
     Check(Sender<Result<Drift, NetlinkError>>),
     End,
 }
 
-/// What differed from the kernel though no notification had said so. It has been repaired.
+/// Differences from the kernel without a notification. The differences have been repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// What differed.
+    /// Changes that were missing.
     pub changes: Vec<Change>,
-    /// Objects that changed while they were compared, and were left to the next time.
+    /// Number of objects that changed during the comparison. The next comparison checks them.
     pub busy: usize,
 }
 
-/// Counts since the beginning.
+/// Counters since the start of the follower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Messages that were applied.
+    /// Number of notifications that were applied.
     pub events: u64,
-    /// Times that the kernel had more to tell than there was room for.
+    /// Number of receive buffer overruns, after which notifications were lost.
     pub overruns: u64,
-    /// Times that everything was dumped: at first, and after overruns.
+    /// Number of complete dumps: at the start, and after overruns.
     pub resyncs: u64,
-    /// Nanoseconds that the last of these took.
+    /// Duration of the last complete dump in nanoseconds.
     pub resync_ns: u64,
-    /// Objects that had drifted, and were repaired.
+    /// Number of objects that differed from the kernel and were repaired.
     pub drifted: u64,
-    /// Datagrams of the kernel's that were read and wait to be applied.
+    /// Number of kernel datagrams that were read and not yet applied.
     pub behind: u64,
 }
 
@@ -111,25 +113,25 @@ struct Counts {
     applied: AtomicU64,
 }
 
-/// Between the reader and those who want something of it.
+/// State shared by the reader and its users.
 struct Shared {
     end: AtomicBool,
-    /// The last fence that was asked for.
+    /// Number of the last requested fence.
     fence: AtomicU64,
     wake: OwnedFd,
     counts: Counts,
-    /// Why the applier has ended, if it has.
+    /// Reason why the applier has ended. `None` while it runs.
     failed: Mutex<Option<String>>,
 }
 
 impl Shared {
     fn wake(&self) {
-        // A counter that is full wakes as well.
+        // A write to a full counter fails, but a full counter wakes the reader as well.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
-/// A mirror that is kept in step; ends when it is dropped.
+/// A mirror that is synchronized with the kernel by threads. The threads end when this value is dropped.
 pub struct Follower {
     to: SyncSender<Item>,
     shared: Arc<Shared>,
@@ -137,36 +139,39 @@ pub struct Follower {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the applier knows of sessions.
+/// State of the applier about FPM sessions.
 struct Sessions {
     table: Table,
-    /// What there is to answer once all that was said is told.
+    /// Answers to send after all announcements have been applied.
     answers: Vec<Answer>,
-    /// Of which session.
+    /// Number of the session.
     number: u64,
     permits: Receiver<()>,
     shared: Arc<fpm::Shared>,
-    /// The router's name.
+    /// Name of the router.
     name: String,
-    /// When it was last said that there is no room, and how often there was none by then.
+    /// Time of the last log message about a full table, and the number of refused routes at that time.
     complained: Option<(Instant, u64)>,
-    /// Replays that became whole since the counts were last published.
+    /// Number of replays that completed since the counters were last published.
     settled: u64,
 }
 
-/// How often that is said.
+/// Minimum interval of log messages about a full table.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
 impl Follower {
-    /// Bytes of the socket's receive buffer that hold bursts of 100,000 notifications.
+    /// Size of the receive buffer in bytes that holds bursts of 100,000 notifications.
     pub const BUFFER: usize = 128 << 20;
 
-    /// Begins to follow a namespace (the caller's if none is named). `told` is called with the mirror and what has changed in it since
-    /// the last time: with everything before this returns, and then on a thread of its own. While it runs nothing is applied; what comes
-    /// then waits in a receive buffer of so many bytes, of which a notification of a route takes about 1,000 ([`Follower::BUFFER`]).
+    /// Starts following a namespace (the caller's if `netns` is `None`). `told` is called with the mirror and
+    /// the changes since the previous call. The first call contains all objects and is made before this
+    /// function returns. Later calls are made on a separate thread.
+    ///
+    /// While `told` runs, no notification is applied. Notifications then wait in a receive buffer of `buffer`
+    /// bytes. A route notification occupies about 1,000 bytes ([`Follower::BUFFER`]).
     ///
     /// # Errors
-    /// [`NetlinkError`] when the namespace or its state cannot be read.
+    /// Returns [`NetlinkError`] if the namespace or its state cannot be read.
     pub fn start(
         netns: Option<&Netns>,
         buffer: usize,
@@ -179,11 +184,11 @@ impl Follower {
         Follower::begin(netns, buffer, None, told)
     }
 
-    /// The same, but for FRR's routes and next-hop objects: those are what sessions of FPM say. `told` gives which routes found room, and which
-    /// did not.
+    /// Like [`Follower::start`], but FPM sessions provide FRR's routes and next-hop objects. `told` returns
+    /// which routes were installed and which were refused.
     ///
     /// # Errors
-    /// As [`Follower::start`].
+    /// Returns the same errors as [`Follower::start`].
     pub fn start_with_fpm(
         netns: Option<&Netns>,
         buffer: usize,
@@ -229,7 +234,7 @@ impl Follower {
             sessions,
             leaving: HashSet::new(),
         };
-        // What comes meanwhile waits in the socket.
+        // Notifications during the dump wait in the socket.
         applier.resync_patiently()?;
         let mut follower = Follower {
             to: to.clone(),
@@ -265,18 +270,20 @@ impl Follower {
         answer.recv().map_err(|_| ended())
     }
 
-    /// Waits until all that the kernel has done before is in the mirror, and told.
+    /// Waits until the mirror contains all previous changes of the kernel, and the callback has been called
+    /// for them.
     ///
     /// # Errors
-    /// [`NetlinkError::Ended`].
+    /// Returns [`NetlinkError::Ended`] if the follower has ended.
     pub fn settle(&self) -> Result<(), NetlinkError> {
         self.ask(Ask::Settle)
     }
 
-    /// What `look` makes of the mirror as it is at some moment from now on; meanwhile nothing is applied.
+    /// Calls `look` with the mirror in its current or a later state, and returns the result. No notification
+    /// is applied meanwhile.
     ///
     /// # Errors
-    /// [`NetlinkError::Ended`].
+    /// Returns [`NetlinkError::Ended`] if the follower has ended.
     pub fn look<R: Send + 'static>(
         &self,
         look: impl FnOnce(&Mirror) -> R + Send + 'static,
@@ -288,32 +295,32 @@ impl Follower {
         })
     }
 
-    /// Compares the mirror with the kernel and repairs what differs. On a mirror in step nothing does.
+    /// Compares the mirror with the kernel and repairs differences. A synchronized mirror has no differences.
     ///
     /// # Errors
-    /// [`NetlinkError`] when the state cannot be dumped.
+    /// Returns [`NetlinkError`] if the state cannot be dumped.
     pub fn check(&self) -> Result<Drift, NetlinkError> {
         self.ask(Ask::Check)?
     }
 
-    /// How sessions of FPM are doing, where there are any.
+    /// Returns the status of FPM sessions. `None` if the follower does not use FPM.
     #[must_use]
     pub fn fpm(&self) -> Option<FpmStatus> {
         self.fpm.as_ref().map(|shared| shared.status())
     }
 
-    /// The socket that sessions come to, for a follower that takes this one's place.
+    /// Returns the listening socket of FPM sessions, for a follower that replaces this one.
     #[must_use]
     pub fn listener(&self) -> Option<FpmListener> {
         self.fpm.as_ref().and_then(|shared| shared.listener())
     }
 
-    /// What has happened so far.
+    /// Returns the counters of the follower.
     #[must_use]
     pub fn status(&self) -> Status {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { events, overruns, resyncs, resync_ns, drifted, read, applied } = &self.shared.counts;
-        // In this order, so that it is never less than nothing.
+        // `applied` is read before `read`, so that the difference is never negative.
         let applied = get(applied);
         Status {
             events: get(events),
@@ -341,7 +348,7 @@ impl Drop for Follower {
     }
 }
 
-/// Reads the socket, and nothing else.
+/// The thread that only reads the socket.
 struct Reader {
     listening: Netlink,
     to: SyncSender<Item>,
@@ -352,7 +359,7 @@ impl Reader {
     fn run(mut self) {
         let mut fenced = 0;
         while !self.shared.end.load(Ordering::Acquire) {
-            // Looked at before the socket: what the kernel tells from now on may come behind this fence.
+            // The fence is read before the socket, because later notifications may follow this fence.
             let fence = self.shared.fence.load(Ordering::Acquire);
             match self.listening.try_receive() {
                 Ok(Some(datagram)) => {
@@ -370,7 +377,8 @@ impl Reader {
                 }
                 Err(_) => {
                     self.shared.counts.overruns.fetch_add(1, Ordering::Relaxed);
-                    // What lies in the buffer is older than what was lost. What comes once it is empty is newer.
+                    // Buffered notifications are older than the lost ones. Notifications after the buffer is
+                    // empty are newer.
                     while !matches!(self.listening.try_receive(), Ok(None)) {
                         if self.shared.end.load(Ordering::Acquire) {
                             return;
@@ -404,14 +412,14 @@ impl Reader {
     }
 }
 
-/// Keeps the mirror.
+/// The thread that maintains the mirror.
 struct Applier<F> {
     mirror: Mirror,
     asking: Netlink,
     from: Receiver<Item>,
     shared: Arc<Shared>,
     told: F,
-    /// Who waits for which fence.
+    /// Requests that wait for a fence, with the number of the fence.
     waiting: Vec<(u64, Sender<()>)>,
     sessions: Option<Sessions>,
     /// Next-hop objects that have gone one after the other, and are still in the mirror.
@@ -434,7 +442,7 @@ impl Sessions {
         })
     }
 
-    /// Says that there is no room, now and then.
+    /// Logs refused routes at a limited rate.
     fn complain(&mut self) {
         let refused = self.table.refused;
         let due = match self.complained {
@@ -451,7 +459,7 @@ impl Sessions {
         }
     }
 
-    /// Does what was said; gives how many messages those were.
+    /// Applies the input of a session, and returns the number of messages.
     fn apply(&mut self, said: fpm::Said, mirror: &mut Mirror, changes: &mut Vec<Change>) -> usize {
         match said {
             fpm::Said::Begin(number) => {
@@ -474,7 +482,7 @@ impl Sessions {
         0
     }
 
-    /// Answers what was said, by what found room.
+    /// Queues answers to announcements, according to which routes were installed.
     fn answer(&mut self, room: &FibOutcome) {
         self.table.no_room(&room.refused, &mut self.answers);
         self.table.found_room(&room.found, &mut self.answers);
@@ -505,10 +513,10 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
             }
         };
         *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = ended;
-        // Whoever asks from now on is told so.
+        // Requests from now on receive this reason.
     }
 
-    /// Applies what is there, at most a batch, and tells; false at the end.
+    /// Applies the available items, at most one batch, and calls the callback. Returns false at the end.
     fn batch(&mut self, changes: &mut Vec<Change>) -> Result<bool, NetlinkError> {
         let Ok(first) = self.from.recv() else { return Ok(false) };
         let mut next = Some(first);
@@ -573,7 +581,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Whether FPM says what becomes of something, and the kernel does not count.
+    /// Returns whether FPM determines the object of an event, so that the kernel's event is ignored.
     fn is_told_apart(&self, event: &Event) -> bool {
         self.sessions.as_ref().is_some_and(|sessions| sessions.table.speaks_for(event))
     }
@@ -595,14 +603,14 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Asks the reader to say when it has read what is there.
+    /// Requests a fence from the reader, which sends it after the notifications that are available now.
     fn fence(&self) -> u64 {
         let fence = self.shared.fence.fetch_add(1, Ordering::AcqRel) + 1;
         self.shared.wake();
         fence
     }
 
-    /// Tells those who wait for a fence.
+    /// Answers requests that wait for a fence.
     fn reached(&mut self, fence: u64) {
         self.waiting.retain(|(wanted, to)| {
             let waits = *wanted > fence;
@@ -613,7 +621,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         });
     }
 
-    /// The kernel's state now.
+    /// Dumps the current state of the kernel.
     fn dump(&mut self) -> Result<Mirror, NetlinkError> {
         let mut mirror = Mirror::default();
         for (kind, family, what) in PARTS {
@@ -644,7 +652,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(mirror)
     }
 
-    /// Dumps everything; what differs from before has changed.
+    /// Dumps the complete state. Differences from the previous state are reported as changes.
     fn resync(&mut self) -> Result<(), NetlinkError> {
         let begun = Instant::now();
         let there = self.dump()?;
@@ -657,7 +665,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(())
     }
 
-    /// The same while changes go on: tried again when they interrupt it.
+    /// Like `resync`, but repeats the dump when changes interrupt it.
     fn resync_patiently(&mut self) -> Result<(), NetlinkError> {
         loop {
             match self.resync() {
@@ -667,13 +675,14 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// What differs from the kernel, and stays so though nothing is told of it: some changes are told a moment late.
+    /// Returns differences from the kernel that persist without a notification. Short-lived differences are
+    /// ignored, because some notifications are delayed.
     fn check(&mut self) -> Result<Drift, NetlinkError> {
         let mut drift = Drift::default();
         for (round, moments) in WAITS.into_iter().enumerate() {
             for _ in 0..moments {
                 std::thread::sleep(MOMENT);
-                // What is told goes on being applied.
+                // Notifications continue to be applied.
                 if !self.catch_up(&mut HashSet::new())? {
                     return Ok(Drift::default());
                 }
@@ -697,8 +706,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(drift)
     }
 
-    /// The kernel's state, what differs from it and was not told before or while it was dumped, and of how much something was told;
-    /// `None` when there is nothing to compare: everything was dumped anew meanwhile, or this ends.
+    /// Dumps the kernel's state and compares it with the mirror. Returns the dump, the differences without a
+    /// notification before or during the dump, and the number of differences with one. Returns `None` if a
+    /// complete dump was made meanwhile, or if the applier ends.
     fn compare(&mut self) -> Result<Option<(Mirror, Vec<Change>, usize)>, NetlinkError> {
         if !self.catch_up(&mut HashSet::new())? {
             return Ok(None);
@@ -714,7 +724,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(Some((there, differing, busy.len())))
     }
 
-    /// Applies all that the kernel has told until now, and adds what it has changed to `touched`; false at the end.
+    /// Applies all notifications that the kernel has sent so far, and adds the changes to `touched`. Returns
+    /// false at the end.
     fn catch_up(&mut self, touched: &mut HashSet<Change>) -> Result<bool, NetlinkError> {
         let fence = self.fence();
         let mut changes = Vec::new();
@@ -745,7 +756,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
                 }
                 Item::Failed(cause) => return Err(NetlinkError::Ended(cause)),
                 Item::Ask(Ask::Look(look)) => look(&self.mirror),
-                // One is under way.
+                // A comparison is already in progress.
                 Item::Ask(Ask::Check(to)) => drop(to.send(Ok(Drift::default()))),
                 Item::Ask(Ask::End) => return Ok(false),
             }
@@ -753,9 +764,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 }
 
-/// Asks for all objects of a kind.
+/// Returns a dump request for all objects of a kind.
 fn request(kind: u16, family: u8) -> Request {
-    // The family comes first in all of them.
+    // All request headers begin with the family.
     let header = match kind - 2 {
         decode::NEWNEXTHOP | decode::NEWADDR => 8,
         decode::NEWLINK => 16,

@@ -1,5 +1,5 @@
-//! FRR's forwarding plane manager protocol (FPM) as a source of routes: zebra's module `dplane_fpm_nl` connects and says what it would
-//! say to the kernel.
+//! FRR's Forwarding Plane Manager protocol (FPM) as a source of routes. The module `dplane_fpm_nl` of zebra
+//! connects and sends the messages that it sends to the kernel.
 //!
 //! ```text
 //!   zebra ==TCP==> server thread: frames --events--> applier: Table, Mirror --changes--> whoever follows
@@ -7,14 +7,17 @@
 //!     '----- RTM_F_OFFLOAD, one for each route <--------'
 //! ```
 //!
-//! Links, addresses, neighbours, rules and everybody else's routes are the kernel's all the same; FRR's are the session's (`fpm/table.rs`).
+//! The kernel provides links, addresses, neighbours, rules and the routes of other origins. The session
+//! provides the routes of FRR (`fpm/table.rs`).
 //!
-//! **Replays.** When zebra connects it announces everything anew, and does not say when it has. A replay counts as whole when nothing
-//! has come for a while ([`Fpm::settle`]), or however busy it is after ten times as long. What was not announced again goes then, and not
-//! before: a session that is lost, in a replay too, takes nothing with it.
+//! **Replays.** After connecting, zebra announces all its routes, and does not mark the end of this replay. A
+//! replay counts as complete when no message has arrived for some time ([`Fpm::settle`]), or after ten times
+//! as long if messages keep arriving. Routes that the replay did not announce are then removed, but not
+//! earlier. The loss of a session, even during a replay, removes no routes.
 //!
-//! **An update** is a deletion and a new route. Both are applied before anybody is told; a deletion at the end of what has come waits a
-//! moment for what replaces it.
+//! **Updates.** An update is a deletion followed by a new route. Both are applied before changes are
+//! reported. A deletion at the end of the received data waits for a short time for the route that replaces
+//! it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -41,44 +44,45 @@ pub use wire::{BadMessage, Cause, Counts, Decoder};
 use crate::decode::Event;
 use crate::mirror::Mirror;
 
-/// Sessions that say FRR's routes.
+/// Configuration of the FPM server that receives FRR's routes.
 #[derive(Debug)]
 pub struct Fpm {
-    /// What is said of it in the log: the router's name.
+    /// Name of the router, for the log.
     pub name: String,
-    /// Where zebra connects.
+    /// Listening socket for zebra.
     pub listener: FpmListener,
-    /// How long nothing comes when a replay is whole: longer than routing daemons that were started with zebra take to have their routes.
+    /// Time without a message after which a replay counts as complete. The time must exceed the startup time
+    /// of routing daemons that start together with zebra.
     pub settle: Duration,
-    /// Most routes, whoever has made them; beyond that those of sessions are refused.
+    /// Maximum number of routes of all origins in the mirror. Further routes of sessions are refused.
     pub routes: usize,
-    /// Users of this machine whose processes may connect.
+    /// IDs of local users whose processes may connect.
     pub users: Vec<u32>,
-    /// Whether processes of other machines may connect. Nothing tells what they are.
+    /// Whether processes of other machines may connect. Such processes cannot be identified.
     pub remote: bool,
 }
 
-/// A socket that zebra connects to, in a namespace.
+/// A listening socket for zebra in a namespace.
 pub struct FpmListener {
     address: SocketAddr,
     netns: Option<Netns>,
     socket: Option<TcpListener>,
-    /// Finds the users behind peers, once one has come.
+    /// Lookup of the users of peers, created for the first peer.
     users: Option<TcpUsers>,
 }
 
-/// Why there is no socket.
+/// Reason why the listening socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum FpmError {
     /// The namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] port::netns::NetnsError),
-    /// Somebody has it, or it is none of this host's.
+    /// The address is in use, or is not an address of this host.
     #[error("zebra cannot be waited for at {address}: {source}")]
     Listen {
-        /// Where.
+        /// Address and port.
         address: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: std::io::Error,
     },
 }
@@ -93,30 +97,31 @@ impl std::fmt::Debug for FpmListener {
 }
 
 impl FpmListener {
-    /// Listens on an address of a namespace (the caller's if none is named).
+    /// Listens on an address in a namespace (the caller's if `netns` is `None`).
     ///
     /// # Errors
-    /// [`FpmError`]: the address is taken, or not there.
+    /// Returns [`FpmError`] if the address is in use, or if it does not exist.
     pub fn bind(netns: Option<&Netns>, address: SocketAddr) -> Result<FpmListener, FpmError> {
         let mut listener = FpmListener::later(netns, address);
         listener.listen()?;
         Ok(listener)
     }
 
-    /// Will listen there as soon as it can be had: it is tried again every second.
+    /// Returns a listener that binds the address as soon as it is available. The server tries again every
+    /// second.
     #[must_use]
     pub fn later(netns: Option<&Netns>, address: SocketAddr) -> FpmListener {
         FpmListener { address, netns: netns.cloned(), socket: None, users: None }
     }
 
-    /// The address, with the port that was chosen where it says 0.
+    /// Returns the listening address. If the configured port is 0, it contains the assigned port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         let bound = self.socket.as_ref().and_then(|socket| socket.local_addr().ok());
         bound.unwrap_or(self.address)
     }
 
-    /// Another handle of the same socket; none where there is none yet.
+    /// Returns another handle of the socket. `None` if the socket does not exist yet.
     #[must_use]
     pub fn share(&self) -> Option<FpmListener> {
         let socket = self.socket.as_ref()?.try_clone().ok()?;
@@ -124,10 +129,10 @@ impl FpmListener {
         Some(FpmListener { address, netns, socket: Some(socket), users: None })
     }
 
-    /// Finds the user whose process has connected from `peer`.
+    /// Returns the user whose process has connected from `peer`.
     ///
     /// # Errors
-    /// If the namespace or its sockets cannot be read.
+    /// Returns an error if the namespace or its sockets cannot be read.
     fn user_of(&mut self, peer: SocketAddr, local: SocketAddr) -> Result<User, String> {
         let netns = self.netns.as_ref();
         let users = match self.users.take() {
@@ -155,67 +160,70 @@ impl FpmListener {
     }
 }
 
-/// How sessions are doing.
+/// Status of FPM sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FpmStatus {
-    /// Who is connected, and for how long.
+    /// Address of the connected peer, and the duration of the session.
     pub peer: Option<(SocketAddr, Duration)>,
-    /// Whether what it announces is not whole yet, or the routes that it did not announce again are not removed yet.
+    /// Whether the replay is incomplete, or the removal of routes that the replay did not announce is still
+    /// pending.
     pub replaying: bool,
-    /// Why nobody can connect, if so.
+    /// Reason why no peer can connect. `None` if peers can.
     pub trouble: Option<String>,
-    /// Why the last session ended.
+    /// Reason for the end of the last session.
     pub ended: Option<String>,
-    /// Sessions so far.
+    /// Number of sessions so far.
     pub sessions: u64,
-    /// Messages of all of them.
+    /// Number of messages in all sessions.
     pub messages: u64,
-    /// Those about things that are not followed, and routes that the kernel tells.
+    /// Number of ignored messages: messages about objects that are not followed, and routes that the kernel
+    /// reports.
     pub left: u64,
-    /// Announcements that found no room, or led nowhere.
+    /// Number of refused announcements: a table was full, or the next hop is unknown.
     pub refused: u64,
-    /// Routes that were not announced again, and went.
+    /// Number of routes that were removed because a replay did not announce them.
     pub swept: u64,
-    /// Answers that were sent.
+    /// Number of answers that were sent.
     pub answers: u64,
-    /// Routes that the session has announced, until a first replay is whole; from then on all of FRR's are sessions' ([`Mirror::announced`]).
+    /// Number of routes that the session has announced, until the first replay is complete. From then on
+    /// `None`, because all routes of FRR are from sessions ([`Mirror::announced`]).
     pub named: Option<u64>,
 }
 
-/// What the server tells the applier.
+/// Input of the server for the applier.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// A session begins.
+    /// A session with this number has started.
     Begin(u64),
-    /// What it says.
+    /// Events that the session announced.
     Events(Vec<Event>),
-    /// It has announced everything.
+    /// The replay of the session is complete.
     Settled,
-    /// It has ended.
+    /// The session has ended.
     Lost,
 }
 
-/// Between server, applier and those who ask.
+/// State shared by the server, the applier and readers of the status.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) end: AtomicBool,
-    /// There are answers, or it is to end.
+    /// Event counter that wakes the server for answers, or at the end.
     pub(crate) wake: OwnedFd,
     pub(crate) answers: Mutex<Answers>,
-    /// The parts of [`FpmStatus`] that the applier counts.
+    /// Number of ignored messages. The applier counts `left`, `refused` and `swept` for [`FpmStatus`].
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) swept: AtomicU64,
-    /// [`Table::named`]; the largest number: nothing.
+    /// Value of [`Table::named`]. The maximum value stands for `None`.
     pub(crate) named: AtomicU64,
-    /// Replays that are whole, and of which the mirror has not lost yet what they did not name.
+    /// Number of complete replays whose missing routes have not been removed from the mirror yet.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
-    /// Another handle of the socket.
+    /// Another handle of the listening socket.
     listener: Mutex<Option<FpmListener>>,
 }
 
-/// The server's part of [`FpmStatus`].
+/// Part of [`FpmStatus`] that the server maintains.
 #[derive(Debug, Default)]
 struct Seen {
     status: FpmStatus,
@@ -239,7 +247,7 @@ impl Shared {
     }
 
     pub(crate) fn wake(&self) {
-        // A counter that is full wakes as well.
+        // A write to a full counter fails, but a full counter wakes the server as well.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -247,7 +255,8 @@ impl Shared {
         use std::sync::atomic::Ordering::{Acquire, Relaxed};
         let seen = locked(&self.seen);
         let mut status = seen.status.clone();
-        // Read first: whoever sees that a replay is over also sees what it swept.
+        // This counter is read first, so that a reader who sees the end of a replay also sees the removed
+        // routes.
         status.replaying |= self.settling.load(Acquire) > 0;
         if let (Some((_, lasts)), Some(since)) = (&mut status.peer, seen.since) {
             *lasts = since.elapsed();
@@ -264,8 +273,8 @@ impl Shared {
     }
 }
 
-/// What a session leaves in an empty mirror, and how its reading ended: it comes in these pieces, and is whole behind the last. For tests
-/// and fuzzing; no thread and no socket takes part.
+/// Plays a session, given in pieces, into an empty mirror, and completes its replay. Returns the mirror and
+/// the result of decoding. For tests and fuzzing, without threads and sockets.
 pub fn played<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Mirror, Result<(), BadMessage>) {
     let (mut decoder, mut table, mut mirror) = (Decoder::new(), Table::new(1 << 16), Mirror::default());
     let (mut events, mut changes, mut answers) = (Vec::new(), Vec::new(), Vec::new());

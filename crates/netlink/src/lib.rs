@@ -1,5 +1,5 @@
-//! The kernel's routing state, kept exactly in step: links, addresses, neighbours, next-hop objects, routes and rules of one
-//! network namespace.
+//! An exact mirror of the kernel's routing state: links, addresses, neighbours, next-hop objects, routes and
+//! rules of one network namespace.
 //!
 //! ```text
 //!   kernel ==notifications==> reader ==datagrams, bounded==> applier: Mirror --changes--> whoever follows
@@ -7,15 +7,18 @@
 //!      '------------- dumps: at first, after an overrun, to look for drift ------'
 //! ```
 //!
-//! Reading stands apart from applying, so that a slow follower fills a queue and then the socket's buffer, and not the kernel's
-//! patience at once. When notifications are lost all the same, everything is dumped again, and what differs is a change like any
-//! other: after it the mirror is the kernel's state again.
+//! Separate threads read and apply notifications. A slow follower therefore fills the queue between the
+//! threads first, and then the receive buffer of the socket. If notifications are lost nevertheless, all
+//! state is dumped again, and the differences are reported as changes. The mirror then equals the kernel's
+//! state again.
 //!
-//! **What the kernel does not tell** the mirror derives ([`Mirror::apply`]): IPv4 routes that go with a link or an address, next-hop
-//! objects that go with a link, and the routes that used them.
+//! **Derived changes.** The kernel sends no notification for some changes, which the mirror derives
+//! ([`Mirror::apply`]): IPv4 routes that are removed with a link or an address, next-hop objects that are
+//! removed with a link, and the routes that used them.
 //!
-//! **What is left out** because it changes without a notification: ages, confirmation states of neighbours (an entry is there
-//! while its address may be used), IPv6 addresses that may not be used yet, whether the carrier of a way out is lost, which links tell.
+//! **Omitted state.** The mirror omits state that changes without a notification: ages, confirmation states
+//! of neighbours (an entry exists while its address may be used), IPv6 addresses that may not be used yet,
+//! and the carrier state of next hops, which links report.
 //!
 //! ```no_run
 //! use netlink::Follower;

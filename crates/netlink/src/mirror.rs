@@ -1,4 +1,4 @@
-//! The state itself, and what a message of the kernel does to it.
+//! The mirrored state, and the effects of kernel messages on it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,50 +15,50 @@ use crate::state::{
 const RT_SCOPE_HOST: u8 = 254;
 const RT_TABLE_MAIN: u32 = 254;
 
-/// What has changed; the mirror tells what it is now.
+/// A changed object. The mirror contains its new state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// The device with this index.
+    /// Device with this index.
     Link(u32),
     /// An address of this host.
     Address(Address),
     /// A neighbour.
     Neighbour(NeighbourKey),
-    /// The next-hop object with this id.
+    /// Next-hop object with this ID.
     NextHop(u32),
-    /// The IPv4 routes of this key.
+    /// IPv4 routes with this key.
     Route4(RouteKey<Ipv4Addr>),
-    /// The IPv6 routes of this key.
+    /// IPv6 routes with this key.
     Route6(RouteKey<Ipv6Addr>),
-    /// The rules.
+    /// Policy rules.
     Rules,
-    /// Somebody's settings.
+    /// Settings of a device or of all devices.
     Settings(SettingsKey),
 }
 
-/// The routing state of one namespace.
+/// Routing state of one network namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Mirror {
     /// Devices by index.
     pub links: BTreeMap<u32, Link>,
     /// Addresses of this host.
     pub addresses: BTreeSet<Address>,
-    /// Neighbours whose link-layer address may be used.
+    /// Neighbours whose link-layer addresses may be used.
     pub neighbours: BTreeMap<NeighbourKey, Neighbour>,
-    /// Next-hop objects by id.
+    /// Next-hop objects by ID.
     pub next_hops: BTreeMap<u32, NextHop>,
     /// IPv4 routes of all tables.
     pub routes4: Routes<Ipv4Addr>,
     /// IPv6 routes of all tables.
     pub routes6: Routes<Ipv6Addr>,
-    /// Policy rules in the order in which they are asked; of equal ones as many as there are.
+    /// Policy rules in the order of their evaluation. Equal rules are kept separately.
     pub rules: Vec<Rule>,
-    /// What has been set by `sysctl`.
+    /// Settings made by `sysctl`.
     pub settings: BTreeMap<SettingsKey, Settings>,
-    /// What routes share.
+    /// Paths that routes share.
     paths: HashSet<Arc<Path>>,
-    /// Whether FRR's routes and next-hop objects are told by FPM: what goes in the kernel with a device only rests here until the
-    /// device is back, or FRR says that it goes.
+    /// Whether FPM provides FRR's routes and next-hop objects. Objects that the kernel removes with a device
+    /// are then only marked as dead, until the device is up again or FRR withdraws them.
     pub(crate) told_apart: bool,
 }
 
@@ -69,7 +69,7 @@ impl PartialEq for Mirror {
 }
 
 impl Mirror {
-    /// Takes an object of a dump over.
+    /// Adds an object of a dump.
     pub(crate) fn dumped(&mut self, object: Object) {
         match object {
             Object::Link(link) => drop(self.links.insert(link.index, link)),
@@ -89,13 +89,13 @@ impl Mirror {
     }
 
     fn add_rule(&mut self, rule: Rule) {
-        // Behind all that come as early, as the kernel does.
+        // Like the kernel, inserts the rule behind all rules of equal priority.
         let at = self.rules.partition_point(|other| (other.v6, other.priority) <= (rule.v6, rule.priority));
         self.rules.insert(at, rule);
     }
 
-    /// Does what a message says, and what the kernel has done besides without a message. What has changed is added to `changes`; nothing
-    /// is when the mirror knew it.
+    /// Applies a message, and the changes that the kernel makes without a message. Changes are appended to
+    /// `changes`. A message about known state causes no change.
     pub fn apply(&mut self, event: Event, changes: &mut Vec<Change>) {
         let Event { gone, flags, object } = event;
         match object {
@@ -183,8 +183,9 @@ impl Mirror {
         }
     }
 
-    /// Whether packets of a family that come in by a device are routed, as far as settings are known: IPv4 asks the device, IPv6 all of
-    /// them together and whether the device has IPv6 at all.
+    /// Returns whether packets of a family that arrive at a device are routed, as far as the settings are
+    /// known. For IPv4, this is a setting of the device. For IPv6, this is the setting of all devices, and
+    /// requires that the device has IPv6.
     #[must_use]
     pub fn forwards(&self, v6: bool, link: u32) -> bool {
         let all = self.settings.get(&SettingsKey { v6, link: SettingsKey::ALL });
@@ -197,18 +198,19 @@ impl Mirror {
         }
     }
 
-    /// Whether routes of a family out of a device are passed over because it has no carrier.
+    /// Returns whether routes of a family through a device are ignored because it has no carrier.
     fn ignores(&self, v6: bool, link: u32) -> bool {
         let is_set = |link| {
             let settings = self.settings.get(&SettingsKey { v6, link });
             settings.is_some_and(|settings| settings.ignores_linkdown == Some(true))
         };
         let lost = self.links.get(&link).is_some_and(|link| !link.carrier);
-        // IPv6 hands "all" on to the devices.
+        // IPv6 copies the setting of "all" to the devices.
         lost && (is_set(link) || !v6 && is_set(SettingsKey::ALL))
     }
 
-    /// Its carrier, or what that means, has changed while a device is up.
+    /// Updates routes after a change of a device's carrier, or of the setting that evaluates it, while the
+    /// device is up.
     fn judge_linkdown(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.links.get(&index).is_some_and(|link| link.up) {
             return;
@@ -216,25 +218,26 @@ impl Mirror {
         if self.ignores(false, index) {
             self.mark4(index, true, |path| path.scope != RT_SCOPE_HOST, changes);
         } else if self.addresses.iter().any(|own| own.link == index && own.local.is_ipv4()) {
-            // Without an address they stay dead for that.
+            // Without an IPv4 address, the next hops stay dead.
             self.revive4(index, changes);
         }
         if self.ignores(true, index) {
             let own = |path: &Path| matches!(path.kind, Kind::Local | Kind::Anycast);
             self.mark6(index, true, |path| !own(path), changes);
         } else if self.links.get(&index).is_some_and(|link| link.running) {
-            // What has died with the carrier while the device came up stays dead without one (`addrconf_notify()`).
+            // Next hops that became dead without a carrier while the device was activated stay dead until it
+            // has a carrier (`addrconf_notify()`).
             self.revive6(index, changes);
         }
     }
 
-    /// Whether FPM says what becomes of what has this protocol.
+    /// Returns whether FPM determines objects of this protocol.
     fn spares(&self, protocol: u8) -> bool {
         self.told_apart && is_frrs(protocol)
     }
 
-    /// The path of this value that routes of a family share; its ways out are dead where their devices are down, or without a carrier where
-    /// that counts.
+    /// Returns the shared path of equal value. Its next hops are dead if their devices are down, or without a
+    /// carrier where the setting requires one.
     pub(crate) fn share(&mut self, v6: bool, path: &Path) -> Arc<Path> {
         let is_up = |link| self.links.get(&link).is_some_and(|own| own.up) && !self.ignores(v6, link);
         let dead = |hop: &Hop| hop.link != 0 && !is_up(hop.link);
@@ -250,7 +253,7 @@ impl Mirror {
         }
     }
 
-    /// A next-hop object, dead where its device is down or has no carrier.
+    /// Returns a next-hop object that is marked as dead if its device is down or has no carrier.
     pub(crate) fn with_life(&self, mut next: NextHop) -> NextHop {
         if let Some(hop) = next.hop.as_mut().filter(|hop| hop.link != 0) {
             hop.dead = !self.links.get(&hop.link).is_some_and(|link| link.up && link.carrier);
@@ -258,7 +261,7 @@ impl Mirror {
         next
     }
 
-    /// Routes that FPM has told.
+    /// Returns the number of routes that FPM has announced.
     #[must_use]
     pub fn announced(&self) -> u64 {
         if !self.told_apart {
@@ -286,15 +289,15 @@ impl Mirror {
             }
             _ => {}
         }
-        // Only then (`addrconf_notify()`).
+        // IPv6 next hops require an operational device (`addrconf_notify()`).
         if up && running {
             self.revive6(index, changes);
         }
-        // With the carrier routes die only where that was asked for.
+        // Routes become dead with the carrier only if a setting requires it.
         if was_carrier.is_some_and(|was| was != carrier) {
             self.judge_linkdown(index, changes);
         }
-        // Next-hop objects go with the carrier already (`nexthop_flush_dev()`).
+        // Next-hop objects are removed with the carrier (`nexthop_flush_dev()`).
         if !up || !carrier {
             self.flush_next_hops(index, changes);
         }
@@ -320,12 +323,13 @@ impl Mirror {
         self.look_after_next_hops(index, changes);
     }
 
-    /// Whether a route may name a device.
+    /// Returns whether a route may use a device.
     fn names(&self, index: u32) -> bool {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Paths in use through a device that are `concerned`, each with the same but for whether its ways out over it are dead.
+    /// Returns the `concerned` paths in use through a device, each with a copy whose next hops through the
+    /// device are marked as dead or alive.
     fn with_dead(
         &mut self,
         index: u32,
@@ -343,13 +347,14 @@ impl Mirror {
         changed.collect()
     }
 
-    /// Paths that routes have.
+    /// Returns the paths that routes use.
     fn used(&self) -> impl Iterator<Item = &Arc<Path>> {
         self.paths.iter().filter(|path| Arc::strong_count(path) > 1)
     }
 
-    /// A device is down, or (`all`) has lost its last IPv4 address. The kernel flushes IPv4 routes silently (`fib_sync_down_dev()`) whose ways
-    /// out are all dead then; in the first case not those to this host itself.
+    /// Updates routes after a device went down, or (`all`) lost its last IPv4 address. The kernel silently
+    /// removes IPv4 routes whose next hops are then all dead (`fib_sync_down_dev()`). In the first case, it
+    /// keeps routes to this host itself.
     fn flush4(&mut self, index: u32, all: bool, changes: &mut Vec<Change>) {
         if !self.names(index) {
             return;
@@ -367,13 +372,14 @@ impl Mirror {
         self.mark4(index, true, |path| !spared(path), changes);
     }
 
-    /// A device is down: of IPv6 routes with several ways out those over it are dead (the others' end is told).
+    /// Updates routes after a device went down. IPv6 routes with several next hops keep those through the
+    /// device as dead. The kernel sends notifications for other IPv6 routes.
     fn bury6(&mut self, index: u32, changes: &mut Vec<Change>) {
         let apart = self.told_apart;
         self.mark6(index, true, |path| path.hops.len() > 1 || apart && is_frrs(path.protocol), changes);
     }
 
-    /// A device is up, or has an address: IPv4 ways out that were dead over it live.
+    /// Marks IPv4 next hops through a device as alive after the device came up or got an address.
     fn revive4(&mut self, index: u32, changes: &mut Vec<Change>) {
         if self.ignores(false, index) {
             return;
@@ -381,12 +387,12 @@ impl Mirror {
         self.mark4(index, false, |_| true, changes);
     }
 
-    /// A device is operational: the same of IPv6.
+    /// Marks IPv6 next hops through a device as alive after it became operational.
     fn revive6(&mut self, index: u32, changes: &mut Vec<Change>) {
         self.mark6(index, false, |_| true, changes);
     }
 
-    /// Says of IPv4 ways out over a device whether they are dead, on the paths that are `concerned`.
+    /// Marks IPv4 next hops through a device as dead or alive, on the paths that `concerned` accepts.
     fn mark4(
         &mut self,
         index: u32,
@@ -398,7 +404,7 @@ impl Mirror {
         replace(&mut self.routes4, &list, Change::Route4, changes);
     }
 
-    /// The same of IPv6.
+    /// Like `mark4`, for IPv6 routes.
     fn mark6(
         &mut self,
         index: u32,
@@ -410,7 +416,8 @@ impl Mirror {
         replace(&mut self.routes6, &list, Change::Route6, changes);
     }
 
-    /// Next-hop objects go silently, too, with their device or its carrier.
+    /// Removes next-hop objects through a device, which the kernel removes silently with the device or its
+    /// carrier.
     fn flush_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         let through =
             |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index) && !self.spares(next.protocol);
@@ -418,7 +425,7 @@ impl Mirror {
         self.next_hops_gone(lost, changes);
     }
 
-    /// Those that FPM has told live and die with it.
+    /// Marks next-hop objects of FPM as dead or alive, according to their device.
     fn look_after_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.told_apart {
             return;
@@ -434,8 +441,8 @@ impl Mirror {
         }
     }
 
-    /// Next-hop objects have gone: groups lose members, or go with their last one, and routes go with what they used. All routes are looked
-    /// at once, however many objects go.
+    /// Removes next-hop objects. Groups lose the members, or are removed with their last member. Routes that
+    /// used the objects are removed in one pass over all routes.
     pub(crate) fn next_hops_gone(&mut self, mut gone: HashSet<u32>, changes: &mut Vec<Change>) {
         loop {
             let mut emptied = Vec::new();
@@ -463,7 +470,8 @@ impl Mirror {
         changes.extend(self.routes6.retain(|_, path| stays(path)).into_iter().map(Change::Route6));
     }
 
-    /// IPv4 routes of the main table that prefer an address as their source go with it, and IPv6 routes forget it.
+    /// Updates routes after an address was removed. IPv4 routes of the main table with this preferred source
+    /// are removed. IPv6 routes lose the preferred source.
     fn address_gone(&mut self, address: Address, changes: &mut Vec<Change>) {
         match address.local {
             IpAddr::V4(_) => {
@@ -498,7 +506,7 @@ impl Mirror {
         }
     }
 
-    /// What differs between two states.
+    /// Returns the differences between two states.
     #[must_use]
     pub fn differences(&self, other: &Mirror) -> Vec<Change> {
         let mut differ = Vec::new();
@@ -514,7 +522,7 @@ impl Mirror {
         differ
     }
 
-    /// Takes over from `other` what `change` names.
+    /// Copies the object that `change` names from `other`.
     pub(crate) fn take(&mut self, change: &Change, other: &Mirror) {
         match change {
             Change::Link(index) => copy(&mut self.links, &other.links, index),
@@ -538,7 +546,7 @@ impl Mirror {
     }
 }
 
-/// Puts other paths into routes in place of those in a list, and adds what has changed.
+/// Replaces the paths in a list by other paths in all routes, and appends the changed routes to `changes`.
 fn replace<A: Family>(
     routes: &mut Routes<A>,
     list: &HashMap<Arc<Path>, Arc<Path>>,
@@ -550,12 +558,12 @@ fn replace<A: Family>(
     }
 }
 
-/// The path that routes share, of the same value.
+/// Returns the shared path of equal value. A new value is added to the set.
 fn known(paths: &mut HashSet<Arc<Path>>, path: &Arc<Path>) -> Arc<Path> {
     if let Some(known) = paths.get(path) {
         return Arc::clone(known);
     }
-    // What no route uses any more goes when there is twice as much as at the last time.
+    // Paths that no route uses are removed whenever the set has doubled in size.
     if paths.len() >= 1024 && paths.len().is_power_of_two() {
         paths.retain(|path| Arc::strong_count(path) > 1);
     }

@@ -1,8 +1,9 @@
-//! Routes of one family as the kernel keeps them: several may have the same key, in an order of which the first one counts.
+//! Routes of one family in the order of the kernel. Several routes may have equal keys, and the first of them
+//! is used.
 //!
-//! What a message does to them depends on the family and on its flags, as `fib_table_insert()` (`net/ipv4/fib_trie.c`) and
-//! `fib6_add_rt2node()` (`net/ipv6/ip6_fib.c`) send it. All of it may be told twice without harm: what was queued while the kernel was
-//! dumped is applied on top of the dump.
+//! The effect of a message depends on the family and on its flags, as sent by `fib_table_insert()`
+//! (`net/ipv4/fib_trie.c`) and `fib6_add_rt2node()` (`net/ipv6/ip6_fib.c`). Applying a message twice has no
+//! further effect, because messages that were queued during a dump are applied to its result.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,20 +15,20 @@ use crate::state::{Family, Path, Prefix, RouteKey};
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_APPEND: u16 = 0x800;
-/// Routes of router advertisements never share their destinations' packets with others.
+/// Routes of router advertisements are never combined with other routes as multipath routes.
 const RTPROT_RA: u8 = 9;
 
-/// What the routes of one key lead to, in their order. Nearly always there is one.
+/// Paths of the routes with one key, in order. In most cases there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paths {
-    /// One route.
+    /// Path of a single route.
     One(Arc<Path>),
-    /// Several, of which the first counts.
+    /// Paths of several routes, of which the first is used.
     Several(Box<[Arc<Path>]>),
 }
 
 impl Paths {
-    /// All of them.
+    /// Returns all paths.
     #[must_use]
     pub fn all(&self) -> &[Arc<Path>] {
         match self {
@@ -36,7 +37,7 @@ impl Paths {
         }
     }
 
-    /// The one that counts.
+    /// Returns the path that is used.
     #[must_use]
     pub fn first(&self) -> Option<&Path> {
         self.all().first().map(Arc::as_ref)
@@ -65,8 +66,9 @@ impl<A: Ord> Default for Routes<A> {
 }
 
 impl<A: Family> Routes<A> {
-    /// The route that packets take whose destinations are all within a prefix: that of the longest one that covers it, of the lowest metric,
-    /// and good for anything. Routes for some packets only are not asked.
+    /// Returns the route for packets whose destinations are all within a prefix: the usable route of the
+    /// lowest metric with the longest covering prefix. Routes for one type of service or for some sources are
+    /// ignored.
     #[must_use]
     pub fn longest(&self, table: u32, of: Prefix<A>) -> Option<(&RouteKey<A>, &Path)> {
         (0..=of.length).rev().find_map(|length| {
@@ -75,14 +77,16 @@ impl<A: Family> Routes<A> {
         })
     }
 
-    /// Whether some routes of exactly that prefix are for one type of service, or from some sources, only.
+    /// Returns whether some routes to exactly this prefix apply to one type of service or to some sources
+    /// only.
     #[must_use]
     pub fn is_divided(&self, table: u32, prefix: Prefix<A>) -> bool {
         self.to_prefix(table, prefix).any(|(key, _)| key.is_for_some())
     }
 
-    /// The routes behind a key, or all, to a prefix and to those within it, of one table or of all: in the order of their keys. What is not asked
-    /// for is not walked over.
+    /// Returns the routes to a prefix and to more specific prefixes, of one table or of all tables, in the
+    /// order of their keys. `behind` is the key after which the iteration starts. Routes that do not match
+    /// are skipped without iteration.
     pub fn within(
         &self,
         behind: Option<RouteKey<A>>,
@@ -94,7 +98,7 @@ impl<A: Family> Routes<A> {
         let is_asked_for = move |key: &RouteKey<A>| {
             key.prefix.length >= prefix.length && key.prefix.address.masked(prefix.length) == prefix.address
         };
-        // The table that is walked over, and what is left of it.
+        // Table of the current iteration, and the remaining routes in it.
         let mut walk = behind.map(|key| (key.table, self.0.range((Bound::Excluded(key), Bound::Unbounded))));
         let mut next = if behind.is_some() { None } else { Some(table.unwrap_or(0)) };
         std::iter::from_fn(move || {
@@ -115,7 +119,8 @@ impl<A: Family> Routes<A> {
         })
     }
 
-    /// All routes of exactly that prefix: in the order of their keys, in which those for all packets count.
+    /// Returns all routes to exactly this prefix in the order of their keys. Routes for all packets are in
+    /// the order of their preference.
     pub(crate) fn to_prefix(
         &self,
         table: u32,
@@ -128,7 +133,7 @@ impl<A: Family> Routes<A> {
         all.flat_map(|(key, paths)| paths.all().iter().map(move |path| (key, path.as_ref())))
     }
 
-    /// The routes of exactly that prefix for all packets, in the order in which they count.
+    /// Returns the routes to exactly this prefix with TOS 0 and no source prefix, ordered by metric.
     pub fn of_prefix(&self, table: u32, prefix: Prefix<A>) -> impl Iterator<Item = (&RouteKey<A>, &Path)> {
         let everyone = Prefix { address: A::ZERO, length: 0 };
         let key = |metric| RouteKey { table, prefix, tos: 0, metric, from: everyone };
@@ -139,30 +144,30 @@ impl<A: Family> Routes<A> {
 }
 
 impl<A: Ord + Copy> Routes<A> {
-    /// What the routes of a key lead to.
+    /// Returns the paths of the routes with a key.
     #[must_use]
     pub fn get(&self, key: &RouteKey<A>) -> Option<&Paths> {
         self.0.get(key)
     }
 
-    /// Keys that have routes.
+    /// Returns the number of keys with routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no routes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them in the order of their keys.
+    /// Returns all routes in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&RouteKey<A>, &Paths)> {
         self.0.iter()
     }
 
-    /// Those of some keys, in their order.
+    /// Returns the routes with keys in a range, in order.
     pub(crate) fn range(
         &self,
         keys: std::ops::RangeInclusive<RouteKey<A>>,
@@ -170,7 +175,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.0.range(keys)
     }
 
-    /// Changes the routes of one key; true when they are others then.
+    /// Changes the routes of one key. Returns whether the routes differ from before.
     fn change(&mut self, key: RouteKey<A>, change: impl FnOnce(&mut Vec<Arc<Path>>)) -> bool {
         let entry = self.0.entry(key);
         let before: Vec<_> = match &entry {
@@ -191,15 +196,15 @@ impl<A: Ord + Copy> Routes<A> {
         true
     }
 
-    /// Puts this path in the place of those of a key that `replaces` names, in front of all others, or nothing; true when that is a
-    /// change.
+    /// Replaces the paths of a key that `replaces` accepts by a path in front of all others, or removes them
+    /// if `path` is `None`. Returns whether this is a change.
     pub(crate) fn put(
         &mut self,
         key: RouteKey<A>,
         path: Option<Arc<Path>>,
         replaces: impl Fn(&Path) -> bool,
     ) -> bool {
-        // Nearly always it is the only one.
+        // In most cases, the path is the only one.
         match (self.0.entry(key), path) {
             (Entry::Vacant(place), Some(path)) => {
                 place.insert(Paths::One(path));
@@ -222,12 +227,12 @@ impl<A: Ord + Copy> Routes<A> {
         }
     }
 
-    /// One of a dump, behind those of the same key.
+    /// Adds a route of a dump behind the routes of equal key.
     pub(crate) fn dumped(&mut self, key: RouteKey<A>, path: Arc<Path>) -> bool {
         self.change(key, |paths| paths.push(path))
     }
 
-    /// Keeps of each key the paths that `keep` accepts, and gives the keys that lost some.
+    /// Removes the paths that `keep` rejects, and returns the keys with removed paths.
     pub(crate) fn retain(&mut self, keep: impl Fn(&RouteKey<A>, &Path) -> bool) -> Vec<RouteKey<A>> {
         let hit = |(key, paths): &(&RouteKey<A>, &Paths)| paths.all().iter().any(|path| !keep(key, path));
         let keys: Vec<_> = self.0.iter().filter(hit).map(|(key, _)| *key).collect();
@@ -237,7 +242,7 @@ impl<A: Ord + Copy> Routes<A> {
         keys
     }
 
-    /// Gives each path to `change`, which may give another instead; gives the keys where it did.
+    /// Replaces the paths for which `change` returns another path, and returns the keys with replaced paths.
     pub(crate) fn rewrite(&mut self, change: impl Fn(&Path) -> Option<Arc<Path>>) -> Vec<RouteKey<A>> {
         let hit = |paths: &Paths| paths.all().iter().any(|path| change(path).is_some());
         let keys: Vec<_> = self.0.iter().filter(|(_, paths)| hit(paths)).map(|(key, _)| *key).collect();
@@ -253,7 +258,7 @@ impl<A: Ord + Copy> Routes<A> {
         keys
     }
 
-    /// Makes the routes of a key those of `other`.
+    /// Replaces the routes of a key by those of `other`.
     pub(crate) fn copy(
         &mut self,
         key: RouteKey<A>,
@@ -265,7 +270,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.change(key, |paths| *paths = there);
     }
 
-    /// Keys whose routes differ.
+    /// Returns the keys whose routes differ.
     pub(crate) fn differences(&self, other: &Routes<A>) -> Vec<RouteKey<A>> {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut differ = Vec::new();
@@ -300,7 +305,7 @@ impl<A: Ord + Copy> Routes<A> {
         }
     }
 
-    /// An IPv4 route came. An equal one of its key is the same one.
+    /// Adds an IPv4 route after a notification. A route with equal key and path is not duplicated.
     pub(crate) fn add4(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
         self.change(key, |paths| {
             if flags & NLM_F_REPLACE != 0 && paths.first() == Some(&path) {
@@ -319,7 +324,7 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// An IPv4 route went: the one that is named, not the whole key.
+    /// Removes the named IPv4 route, and not all routes of its key.
     pub(crate) fn remove4(&mut self, key: RouteKey<A>, path: &Path) -> bool {
         self.change(key, |paths| {
             if let Some(at) = paths.iter().position(|other| **other == *path) {
@@ -328,7 +333,7 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// An IPv6 route came, with all ways out that it has by then.
+    /// Adds an IPv6 route after a notification, with all its current next hops.
     pub(crate) fn add6(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
         self.change(key, |paths| {
             if paths.contains(&path) {
@@ -342,7 +347,7 @@ impl<A: Ord + Copy> Routes<A> {
                 }
                 return;
             }
-            // The group that it joined, of which the message tells all members.
+            // Multipath route that the new route joined. The message contains all its next hops.
             let group = paths.iter().position(|other| shares(other) && shares(&path) && !apart(other, &path));
             match group {
                 Some(at) => paths[at] = path,
@@ -351,7 +356,7 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// An IPv6 route went, or some of its ways out: those that are named.
+    /// Removes an IPv6 route, or only the named next hops of a route.
     pub(crate) fn remove6(
         &mut self,
         key: RouteKey<A>,
@@ -369,7 +374,7 @@ impl<A: Ord + Copy> Routes<A> {
             let Some(at) = paths.iter().position(among) else { return };
             let mut left = (*paths[at]).clone();
             left.hops.retain(|hop| !names(path, hop));
-            // The kernel tells no share of an only way.
+            // The kernel does not report a weight for a single next hop.
             if let [only] = left.hops.as_mut_slice() {
                 only.weight = 1;
             }
@@ -382,7 +387,7 @@ impl<A: Ord + Copy> Routes<A> {
     }
 }
 
-/// Whether a path names a way out, whatever its share.
+/// Returns whether a path contains a next hop, regardless of its weight.
 fn names(path: &Path, hop: &crate::Hop) -> bool {
     path.hops.iter().any(|other| (other.link, other.gateway) == (hop.link, hop.gateway))
 }
@@ -391,7 +396,8 @@ fn apart(one: &Path, other: &Path) -> bool {
     !one.hops.iter().any(|hop| names(other, hop))
 }
 
-/// Whether IPv6 routes like this one join others of their key (`rt6_qualify_for_ecmp()`).
+/// Returns whether IPv6 routes like this one join others of their key as multipath routes
+/// (`rt6_qualify_for_ecmp()`).
 fn shares(path: &Path) -> bool {
     let gateways = !path.hops.is_empty() && path.hops.iter().all(|hop| hop.gateway.is_some());
     gateways && path.next_hop.is_none() && path.protocol != RTPROT_RA
@@ -412,7 +418,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same routes as by a look at each, in slices of any length.
+        /// Iteration in slices of any length returns the routes that a check of each route returns.
         #[test]
         fn routes_within_a_prefix_are_found_slice_by_slice(
             keys in prop::collection::vec((prop::sample::select(vec![0, 1, 2, 254, u32::MAX]), any::<u8>(), any::<u8>(), 0..2_u32), 0..60),

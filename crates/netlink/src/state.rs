@@ -1,4 +1,4 @@
-//! The kernel's objects as plain values.
+//! Kernel objects as plain values.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,122 +6,122 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its index in the namespace.
+    /// Interface index of the device in its namespace.
     pub index: u32,
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its kind as `ip -d link` tells it ("veth", "bridge"); none for plain devices.
+    /// Kind of the device as shown by `ip -d link` ("veth", "bridge"). `None` for plain devices.
     pub kind: Option<String>,
-    /// Its link-layer address; empty where it has none.
+    /// Link-layer address of the device. Empty if it has none.
     pub address: Vec<u8>,
-    /// In bytes.
+    /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Whether the administrator has set it up.
+    /// Whether the device is administratively up.
     pub up: bool,
-    /// Whether it has a carrier, or is operational without one.
+    /// Whether the device has a carrier, or is operational without one.
     pub carrier: bool,
-    /// Whether it is operational (RFC 2863): that comes a moment after the carrier.
+    /// Whether the device is operational (RFC 2863), which follows the carrier after a short delay.
     pub running: bool,
-    /// The bridge or virtual router that it belongs to.
+    /// Index of the bridge or VRF device that the device belongs to.
     pub master: Option<u32>,
-    /// The device below it, or its peer.
+    /// Index of the lower device, or of the peer.
     pub parent: Option<u32>,
 }
 
-/// An address of this host.
+/// An IP address of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// The device that has it.
+    /// Index of the device with the address.
     pub link: u32,
-    /// The address itself.
+    /// Local address.
     pub local: IpAddr,
-    /// Bits of the network that is reached through it.
+    /// Prefix length of the network in bits.
     pub prefix_length: u8,
-    /// The other end of a point-to-point device; otherwise the same as `local`.
+    /// Address of the other end of a point-to-point device. Otherwise equal to `local`.
     pub peer: IpAddr,
 }
 
-/// Which neighbour.
+/// Key of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NeighbourKey {
-    /// The device that it is behind.
+    /// Index of the device that reaches the neighbour.
     pub link: u32,
-    /// Its address.
+    /// IP address of the neighbour.
     pub address: IpAddr,
 }
 
-/// What is known of a neighbour whose link-layer address may be used.
+/// State of a neighbour whose link-layer address may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its link-layer address.
+    /// Link-layer address of the neighbour.
     pub address: Vec<u8>,
-    /// Whether somebody has entered it for good.
+    /// Whether the neighbour entry is permanent.
     pub permanent: bool,
 }
 
 /// A next-hop object (`ip nexthop`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHop {
-    /// Its way out; none for a group and a blackhole.
+    /// Next hop of the object. `None` for a group and a blackhole.
     pub hop: Option<Hop>,
-    /// The members of a group, by id.
+    /// Members of a group, ordered by ID.
     pub group: Vec<Member>,
-    /// Whether packets end there.
+    /// Whether packets are dropped.
     pub blackhole: bool,
-    /// Buckets of a resilient group.
+    /// Number of buckets of a resilient group.
     pub buckets: Option<u16>,
-    /// Who has made it (`RTPROT_*`).
+    /// Origin of the object (`RTPROT_*`).
     pub protocol: u8,
 }
 
-/// A member of a group of next hops.
+/// A member of a next-hop group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// Its id.
+    /// ID of the member's next-hop object.
     pub id: u32,
-    /// Its share.
+    /// Weight of the member.
     pub weight: u16,
 }
 
-/// A way out.
+/// A next hop: device and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
-    /// The device; 0: none.
+    /// Index of the device. 0: none.
     pub link: u32,
-    /// The next router, which may be of the other family; none where destinations are on the link itself.
+    /// Address of the gateway, which may be of the other family. `None` if destinations are on the link.
     pub gateway: Option<IpAddr>,
-    /// Its share, from 1 on.
+    /// Weight of the next hop, starting at 1.
     pub weight: u16,
-    /// Whether the gateway counts as on the link whatever its address.
+    /// Whether the gateway counts as on-link, regardless of its address.
     pub onlink: bool,
-    /// Whether the kernel encapsulates what goes there.
+    /// Whether the kernel encapsulates packets to this next hop.
     pub encapsulates: bool,
-    /// Whether it is of no use among others, because its device is down or has lost its addresses.
+    /// Whether the next hop is unusable, because its device is down or has lost its addresses.
     pub dead: bool,
 }
 
-/// What a route says.
+/// Type of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Go on.
+    /// Forwards packets to a next hop.
     Unicast,
-    /// It is this host.
+    /// Delivers packets to this host.
     Local,
-    /// All hosts of the link.
+    /// Broadcast address of a link.
     Broadcast,
-    /// One of several hosts, this one among them.
+    /// Anycast address, which belongs to several hosts including this one.
     Anycast,
-    /// A group.
+    /// Multicast group.
     Multicast,
-    /// Drop without a word.
+    /// Drops packets silently.
     Blackhole,
-    /// Drop, and say that the host is unreachable.
+    /// Drops packets and reports that the host is unreachable.
     Unreachable,
-    /// Drop, and say that it is forbidden.
+    /// Drops packets and reports that communication is prohibited.
     Prohibit,
-    /// Look in the next table.
+    /// Continues the lookup in the next table.
     Throw,
-    /// Another one (`RTN_*`).
+    /// Another type (`RTN_*`).
     Other(u8),
 }
 
@@ -142,39 +142,39 @@ impl Kind {
     }
 }
 
-/// What a route leads to. Thousands of routes lead to the same: they share it.
+/// Path of a route: everything that thousands of routes can share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
-    /// What it says.
+    /// Type of the route.
     pub kind: Kind,
-    /// Who has made it (`RTPROT_*`).
+    /// Origin of the route (`RTPROT_*`).
     pub protocol: u8,
-    /// How far its destinations are (`RT_SCOPE_*`).
+    /// Scope of the destinations (`RT_SCOPE_*`).
     pub scope: u8,
-    /// The next-hop object that it uses; then `hops` is empty.
+    /// ID of the next-hop object that the route uses. `hops` is then empty.
     pub next_hop: Option<u32>,
-    /// Its ways out, in the order of their values: the kernel does not keep one.
+    /// Next hops in sorted order, because the kernel does not keep an order.
     pub hops: Vec<Hop>,
-    /// The source that this host's own packets take.
+    /// Preferred source address of this host's own packets.
     pub source: Option<IpAddr>,
-    /// Bytes of the largest packet, where it says so.
+    /// MTU of the route in bytes. `None` if the route does not specify one.
     pub mtu: Option<u32>,
 }
 
 impl Path {
-    /// Whether it is good for anything: its ways out are not all dead.
+    /// Returns whether the path is usable: its next hops are not all dead.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.kind != Kind::Unicast || self.next_hop.is_some() || self.hops.iter().any(|hop| !hop.dead)
     }
 }
 
-/// An address and how many of its bits count.
+/// An address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
-    /// Its first address.
+    /// First address of the prefix.
     pub address: A,
-    /// Bits that count.
+    /// Length of the prefix in bits.
     pub length: u8,
 }
 
@@ -184,49 +184,50 @@ impl<A: fmt::Display> fmt::Display for Prefix<A> {
     }
 }
 
-/// A destination in one of the kernel's tables: the table's number and the prefix.
+/// A prefix in a kernel routing table, which is identified by its number.
 pub type TablePrefix = (u32, Prefix<IpAddr>);
 
-/// What became of changed routes in the workers' tables. Routes that are not named were taken at once.
+/// Results of changed routes in the workers' tables. Routes that are not contained were installed
+/// immediately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FibOutcome {
-    /// Routes that found no room.
+    /// Routes that were refused because a table is full.
     pub refused: Vec<TablePrefix>,
-    /// Routes that had found no room before and have found it now.
+    /// Routes that were refused before, and are installed now.
     pub found: Vec<TablePrefix>,
 }
 
-/// Which route: all that the kernel tells apart before it looks where a route leads.
+/// Key of a route: the fields that the kernel distinguishes independently of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey<A> {
-    /// Its table.
+    /// Number of the routing table.
     pub table: u32,
-    /// Its destinations.
+    /// Destination prefix.
     pub prefix: Prefix<A>,
-    /// Only for packets with this type of service; 0: all.
+    /// Type of service of the packets. 0: all packets.
     pub tos: u8,
-    /// The lowest comes first.
+    /// Metric of the route. The route with the lowest metric comes first.
     pub metric: u32,
-    /// Only for packets from there; of length 0: all. IPv6 only.
+    /// Source prefix of the packets (IPv6 only). Length 0: all packets.
     pub from: Prefix<A>,
 }
 
 impl<A> RouteKey<A> {
-    /// Whether it is for some of the packets to its destinations only.
+    /// Returns whether the route applies to some packets to its destinations only.
     pub(crate) fn is_for_some(&self) -> bool {
         self.tos != 0 || self.from.length != 0
     }
 }
 
-/// The two families' addresses.
+/// An address of one of the two families.
 pub trait Family: Copy + Ord {
-    /// The address with all bits zero.
+    /// Address with all bits zero.
     const ZERO: Self;
-    /// Of this many bytes.
+    /// Length of an address in bytes.
     const BYTES: usize;
-    /// From bytes in the order of the wire.
+    /// Returns the address from bytes in network byte order. `None` if the length is wrong.
     fn from_wire(bytes: &[u8]) -> Option<Self>;
-    /// Without the bits behind the first so many.
+    /// Returns the address with all bits behind the first `length` bits cleared.
     #[must_use]
     fn masked(self, length: u8) -> Self;
 }
@@ -255,31 +256,31 @@ impl Family for Ipv6Addr {
     }
 }
 
-/// Whose settings.
+/// Key of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SettingsKey {
-    /// Whether they are of IPv6.
+    /// Whether the settings are for IPv6.
     pub v6: bool,
-    /// The device, or [`SettingsKey::ALL`].
+    /// Index of the device, or [`SettingsKey::ALL`].
     pub link: u32,
 }
 
 impl SettingsKey {
-    /// `net.ipv4.conf.all` and its kin.
+    /// Key of the settings of all devices, such as `net.ipv4.conf.all`.
     pub const ALL: u32 = u32::MAX;
 }
 
-/// What somebody has set by `sysctl` for a family, on a device or on all of them; `None`: not told.
+/// Settings made by `sysctl` for a family, on one device or on all devices. `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether packets that come in there are routed. IPv6 asks this of all devices together alone.
+    /// Whether packets that arrive at the device are routed. IPv6 uses only the setting of all devices.
     pub forwarding: Option<bool>,
-    /// Whether routes out of a device without a carrier are passed over.
+    /// Whether routes through a device without a carrier are ignored.
     pub ignores_linkdown: Option<bool>,
 }
 
 impl Settings {
-    /// With what was told since.
+    /// Returns the settings updated by a notification.
     #[must_use]
     pub(crate) fn with(self, told: Settings) -> Settings {
         Settings {
@@ -289,32 +290,33 @@ impl Settings {
     }
 }
 
-/// A policy rule. What is not read here stands in `other`, so that two rules that differ are never taken for one.
+/// A policy rule. Attributes that are not interpreted are kept in `other`, so that different rules are never
+/// equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// The lowest is asked first.
+    /// Priority of the rule. The rule with the lowest value is evaluated first.
     pub priority: u32,
-    /// Whether it is of IPv6.
+    /// Whether the rule is for IPv6.
     pub v6: bool,
-    /// `FR_ACT_*`: 1 is "look in the table".
+    /// Action of the rule (`FR_ACT_*`). 1: look up a table.
     pub action: u8,
-    /// The table that it leads to.
+    /// Number of the table to look up.
     pub table: u32,
-    /// Packets from there.
+    /// Source prefix of the packets.
     pub source: Option<Prefix<IpAddr>>,
-    /// Packets to there.
+    /// Destination prefix of the packets.
     pub destination: Option<Prefix<IpAddr>>,
-    /// Packets with this type of service; 0: all.
+    /// Type of service of the packets. 0: all packets.
     pub tos: u8,
-    /// Packets that came in there.
+    /// Name of the input device of the packets.
     pub input: Option<String>,
-    /// Packets that would leave there.
+    /// Name of the output device of the packets.
     pub output: Option<String>,
-    /// Packets with this mark, under this mask.
+    /// Mark and mask of the packets.
     pub mark: Option<(u32, u32)>,
-    /// `FIB_RULE_PERMANENT` and `FIB_RULE_INVERT`.
+    /// Flags of the rule: `FIB_RULE_PERMANENT` and `FIB_RULE_INVERT`.
     pub flags: u32,
-    /// Attributes that are not read, by kind.
+    /// Attributes that are not interpreted, by type.
     pub other: Vec<(u16, Vec<u8>)>,
 }
 
@@ -323,7 +325,7 @@ impl Rule {
     const SUPPRESS: u16 = 14;
     const PROTOCOL: u16 = 21;
 
-    /// Whether all that it asks for is read.
+    /// Returns whether all conditions of the rule are interpreted.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let none = u32::MAX.to_ne_bytes();

@@ -1,4 +1,4 @@
-//! Answers that wait to be sent: one for each route, the last that there is to say of it.
+//! Answers that wait to be sent: at most one for each route, with its latest result.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use super::speak::{FAILED, Message, OFFLOAD, frame};
 use crate::decode::NEWROUTE;
 use crate::state::{Family, Prefix, RouteKey, TablePrefix};
 
-/// A route of either family.
+/// Key of a route of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     Four(RouteKey<Ipv4Addr>),
@@ -15,7 +15,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Returns the route's table and destinations.
+    /// Returns the table and the destination prefix of the route.
     pub(crate) fn table_prefix(&self) -> TablePrefix {
         match self {
             Key::Four(key) => (key.table, self.prefix()),
@@ -23,7 +23,7 @@ impl Key {
         }
     }
 
-    /// Its destinations.
+    /// Returns the destination prefix of the route.
     pub(crate) fn prefix(&self) -> Prefix<IpAddr> {
         match self {
             Key::Four(key) => Prefix { address: key.prefix.address.into(), length: key.prefix.length },
@@ -32,33 +32,33 @@ impl Key {
     }
 }
 
-/// What there is to say of a route.
+/// Answer about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// As it was announced.
+    /// Protocol of the route, as announced.
     pub(crate) protocol: u8,
     pub(crate) kind: u8,
-    /// Whether there was room.
+    /// Whether the route was installed.
     pub(crate) offloaded: bool,
 }
 
-/// Answers of one session.
+/// Waiting answers of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// Which session; of others nothing is taken.
+    /// Number of the session. Answers of other sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
-    /// More than so many are none of a client that reads.
+    /// Maximum number of waiting answers. A client with more answers does not read them.
     most: usize,
 }
 
 impl Answers {
-    /// Forgets those of the session before.
+    /// Clears the answers of the previous session and begins a new one.
     pub(crate) fn begin(&mut self, session: u64, most: usize) {
         *self = Answers { session, waiting: BTreeMap::new(), most };
     }
 
-    /// There is this to say. Of a route that has gone nothing is said any more.
+    /// Queues answers. `None` in place of an answer removes the answer of a withdrawn route.
     pub(crate) fn say(&mut self, session: u64, all: impl IntoIterator<Item = (Key, Option<Said>)>) {
         if session != self.session {
             return;
@@ -66,19 +66,19 @@ impl Answers {
         for (key, said) in all {
             match said {
                 None => drop(self.waiting.remove(&key)),
-                // Beyond that the session ends anyway.
+                // Further answers are discarded, because the session will be ended.
                 Some(said) if self.waiting.len() <= self.most => drop(self.waiting.insert(key, said)),
                 Some(_) => {}
             }
         }
     }
 
-    /// Whether more waits than a client that reads lets wait.
+    /// Returns whether more answers wait than permitted for a client that reads.
     pub(crate) fn overflows(&self) -> bool {
         self.waiting.len() > self.most
     }
 
-    /// Adds answers to `bytes` until there are about so many; gives how many it were.
+    /// Appends answers to `bytes` until it contains about `until` bytes, and returns the number of answers.
     pub(crate) fn write(&mut self, bytes: &mut Vec<u8>, until: usize) -> u64 {
         let mut written = 0;
         while bytes.len() < until {
@@ -94,7 +94,7 @@ impl Answers {
     }
 }
 
-/// A frame holds one message: zebra reads no further.
+/// Returns the message of one answer. Each frame contains one message, because zebra reads only the first.
 fn message<A: Family>(key: &RouteKey<A>, said: Said, address: &[u8]) -> Message {
     let family = if A::BYTES == 4 { 2 } else { 10 };
     let table = u8::try_from(key.table).unwrap_or(0);

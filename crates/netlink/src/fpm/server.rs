@@ -1,4 +1,5 @@
-//! The thread that speaks with zebra: it reads, takes apart, hands on, and sends answers. It never waits for a peer.
+//! The thread that communicates with zebra. It reads and decodes messages, passes them to the applier, and
+//! sends answers. It never waits for a peer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,50 +17,51 @@ use super::wire::Decoder;
 use super::{FpmListener, Said, Shared, locked};
 use crate::decode::{Event, Object};
 
-/// Bytes that are read at once.
+/// Number of bytes per read.
 const CHUNK: usize = 256 << 10;
-/// Times that is done before answers and others have their turn.
+/// Maximum number of reads before answers and other work are processed.
 const TURNS: usize = 16;
-/// Connections that are looked at before the session and the end have their turn.
+/// Maximum number of accepted connections before the session and the end flag are processed.
 const ACCEPTS: usize = 4;
-/// Messages that are handed on together.
+/// Number of messages that are passed to the applier in one batch.
 const BATCH: usize = 4096;
-/// How many of these may wait to be applied.
+/// Maximum number of batches that wait for the applier.
 pub(crate) const BATCHES: usize = 16;
-/// How long a deletion waits for the route that replaces it.
+/// Time that a deletion waits for the route that replaces it.
 const HOLD: Duration = Duration::from_millis(5);
-/// Bytes of answers that are sent at once.
+/// Number of bytes of answers per write.
 const ANSWERS: usize = 64 << 10;
-/// How long a peer may leave answers unread.
+/// Time after which a peer that does not read answers is disconnected.
 const UNREAD: Duration = Duration::from_secs(30);
-/// Answers that wait at most, beyond one for each route.
+/// Maximum number of waiting answers in addition to one for each route.
 const SPARE: usize = 65_536;
-/// How long the thread waits at most before it looks whether it is to end, and whether there is an address to listen on.
+/// Interval at which the waiting thread checks whether it must end, and whether it can listen on its address.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Silence of a peer after which the kernel asks for it; it asks twice more, in half of that.
+/// Time of silence after which the kernel sends a keepalive probe. Two further probes follow at half this
+/// interval.
 const SILENCE: Duration = Duration::from_secs(10);
-/// A replay counts as whole after so many times the settling time, however busy it is.
+/// Multiple of the settling time after which a replay counts as complete even if messages keep arriving.
 const BUSY: u32 = 10;
-/// Lines of the log that peers can cause, a minute.
+/// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 20;
 
-/// Waits for sessions and reads them, one at a time.
+/// Server that accepts sessions and reads one session at a time.
 pub(crate) struct Server<S> {
     name: String,
     listener: FpmListener,
     settle: Duration,
-    /// Most answers that wait.
+    /// Maximum number of waiting answers.
     most: usize,
-    /// Users of this machine who may connect, and whether other machines may.
+    /// Users of this machine that may connect. `remote` permits other machines.
     users: Vec<u32>,
     remote: bool,
-    /// Hands on.
+    /// Function that passes input to the applier.
     say: S,
     permits: SyncSender<()>,
     shared: Arc<Shared>,
     session: Option<Session>,
     sessions: u64,
-    /// Of this minute.
+    /// Start of the current minute, and the number of its log lines.
     lines: (Instant, u32),
     chunk: Vec<u8>,
 }
@@ -69,22 +71,23 @@ struct Session {
     peer: SocketAddr,
     decoder: Decoder,
     events: Vec<Event>,
-    /// Since when deletions at the end of `events` wait.
+    /// Time since which deletions at the end of `events` wait.
     held: Option<Instant>,
     begun: Instant,
-    /// When something came.
+    /// Time of the last received data.
     last: Instant,
     replaying: bool,
-    /// Answers under way, and how much of that has left.
+    /// Encoded answers. `left` is the number of bytes that have been sent.
     out: Vec<u8>,
     left: usize,
-    /// Since when none of that leaves.
+    /// Time since which no bytes of `out` could be sent.
     stuck: Option<Instant>,
-    /// Messages that were counted.
+    /// Message counters that are already included in the status.
     counted: super::Counts,
 }
 
-/// Has the kernel end a connection whose other end does not answer: another machine that is gone closes nothing.
+/// Enables keepalive probes, so that the kernel ends a connection to a machine that has failed without
+/// closing it.
 fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, SILENCE)?;
@@ -92,7 +95,7 @@ fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepcnt(stream, 2)
 }
 
-/// Whether the other end of a connection is open still, whatever of it is unread.
+/// Returns whether the other end of a connection is open, regardless of unread data.
 fn is_open(stream: &TcpStream) -> bool {
     let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
     let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -102,14 +105,14 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// The applier has ended.
+/// Error after the applier has ended.
 struct Ended;
 
-/// Why a session ends.
+/// Reason for the end of a session.
 enum End {
     Closed,
     Because(String),
-    /// So does everything.
+    /// The server ends as well.
     All,
 }
 
@@ -126,7 +129,8 @@ impl From<std::io::Error> for End {
 }
 
 impl<S: Fn(Said) -> bool> Server<S> {
-    /// Hands on by `say`, which is false when nobody takes it any more, batches against permits.
+    /// Creates a server. `say` passes input to the applier, and returns false after the applier has ended.
+    /// Each batch of events requires a permit.
     pub(crate) fn new(fpm: super::Fpm, say: S, permits: SyncSender<()>, shared: Arc<Shared>) -> Server<S> {
         *locked(&shared.listener) = fpm.listener.share();
         Server {
@@ -180,7 +184,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         locked(&self.shared.seen).status.trouble = trouble;
     }
 
-    /// Until something happens or is due.
+    /// Waits until a file descriptor is ready or a timer is due.
     fn wait(&self) {
         let mut until = PATIENCE;
         let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
@@ -193,20 +197,21 @@ impl<S: Fn(Said) -> bool> Server<S> {
             if let Some(held) = session.held {
                 until = until.min(HOLD.saturating_sub(held.elapsed()));
             }
-            // Who has said nothing is waited for as long as it takes.
+            // A session without any message has no time limit.
             if session.replaying && session.counted.messages > 0 {
                 until = until.min(self.settle.saturating_sub(session.last.elapsed()));
             }
         }
-        // A moment more: what is due is due then.
+        // One millisecond is added, so that the timer has certainly expired.
         let patience = Timespec::try_from(until + Duration::from_millis(1)).unwrap_or_default();
         let _ = poll(&mut fds, Some(&patience));
         let mut count = [0; 8];
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut count);
     }
 
-    /// Takes a peer that has come, if it may say routes. A session that is open at the other end stays; one that is closed there gives way
-    /// to the next. Those that are refused, however many come, take no more than a few turns from the session, and least while it is open.
+    /// Accepts a connection if its peer is permitted. An open session is kept, and the new connection is
+    /// refused. A session that its peer has closed is replaced. The number of connections per call is
+    /// limited, so that refused connections do not delay the session.
     fn accept(&mut self) -> Result<(), Ended> {
         for _ in 0..ACCEPTS {
             if self.shared.end.load(Ordering::Acquire) {
@@ -266,10 +271,10 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(())
     }
 
-    /// Finds out whether a peer may say routes.
+    /// Checks whether a peer may announce routes.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Returns the reason why the peer is not permitted.
     fn admit(&mut self, stream: &TcpStream, peer: SocketAddr) -> Result<(), String> {
         let local = stream.local_addr().map_err(|error| error.to_string())?;
         match self.listener.user_of(peer, local)? {
@@ -286,7 +291,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
     }
 
     fn close(&mut self, mut session: Session, end: End) -> Result<(), Ended> {
-        // What was whole counts.
+        // Complete messages are still applied.
         self.flush(&mut session, true)?;
         self.hand_on(Said::Lost)?;
         let why = match end {
@@ -322,7 +327,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
             self.flush(session, due)?;
         }
         let settled = session.last.elapsed() >= self.settle || session.begun.elapsed() >= self.settle * BUSY;
-        // Who says nothing has nothing to replay.
+        // A session without any message has nothing to replay.
         if session.replaying && quiet && settled && session.counted.messages > 0 {
             self.flush(session, true)?;
             self.shared.settling.fetch_add(1, Ordering::Relaxed);
@@ -333,7 +338,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(())
     }
 
-    /// Reads what is there, or a good part of it; whether that was all.
+    /// Reads a limited amount of the available data. Returns whether all of it was read.
     fn read(&mut self, session: &mut Session) -> Result<bool, End> {
         for _ in 0..TURNS {
             let read = match session.stream.read(&mut self.chunk) {
@@ -353,11 +358,11 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(false)
     }
 
-    /// Hands on what was read; deletions at its end wait, unless it is to be `all`.
+    /// Passes the decoded events to the applier. Deletions at the end wait, unless `all` is set.
     fn flush(&mut self, session: &mut Session, all: bool) -> Result<(), Ended> {
         let replaced =
             |event: &Event| event.gone && matches!(event.object, Object::Route4(..) | Object::Route6(..));
-        // A table that goes does not wait as a whole.
+        // A large number of deletions, such as a whole table, does not wait.
         let held = session.events.iter().rev().take_while(|event| replaced(event)).count();
         let held = if all || held > BATCH { 0 } else { held };
         let rest = session.events.split_off(session.events.len() - held);
@@ -378,7 +383,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         if (self.say)(said) { Ok(()) } else { Err(Ended) }
     }
 
-    /// Sends as many answers as the peer takes.
+    /// Sends as many answers as the peer accepts.
     fn answer(&mut self, session: &mut Session) -> Result<(), End> {
         loop {
             let written = {
@@ -419,7 +424,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         }
     }
 
-    /// Whether a peer may cause another line.
+    /// Returns whether a peer may cause another log line.
     fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

@@ -1,4 +1,5 @@
-//! The other end of a session: frames as zebra sends them, for tests and benches, and what it reads of ours.
+//! The client side of a session, for tests and benchmarks. Encodes frames as zebra sends them, and decodes
+//! answers.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,34 +9,35 @@ use super::wire::{HEADER, MESSAGE, NETLINK, VERSION};
 use crate::decode::{DELNEXTHOP, DELROUTE, NEWNEXTHOP, NEWROUTE};
 use crate::state::Prefix;
 
-/// `NLM_F_CREATE`, and `NLM_F_REPLACE` besides.
+/// `NLM_F_CREATE`, and `NLM_F_CREATE` with `NLM_F_REPLACE`.
 const CREATE: u16 = 0x400;
 const REPLACE: u16 = 0x500;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const MAIN: u8 = 254;
-/// What zebra gives every route.
+/// Metric of all routes of zebra.
 const METRIC: u32 = 20;
 
-/// Where an announced route leads.
+/// Target of an announced route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To a gateway over the device of this index.
+    /// A gateway, and the index of its device.
     Via(IpAddr, u32),
-    /// To several of these, each with its share.
+    /// Several next hops: gateway, device index and weight of each.
     Several(Vec<(IpAddr, u32, u8)>),
-    /// To a next-hop object.
+    /// A next-hop object, by ID.
     Object(u32),
-    /// Nowhere, without a word: `RTN_BLACKHOLE` (6), or with one: `RTN_UNREACHABLE` (7), `RTN_PROHIBIT` (8).
+    /// No next hop. Contains the route type: `RTN_BLACKHOLE` (6), `RTN_UNREACHABLE` (7) or `RTN_PROHIBIT`
+    /// (8).
     Nowhere(u8),
 }
 
-/// A message of rtnetlink under construction.
+/// An rtnetlink message under construction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message(Vec<u8>);
 
 impl Message {
-    /// Of a kind, with its flags and its fixed header.
+    /// Creates a message of a type, with its flags and its fixed header.
     #[must_use]
     pub fn new(kind: u16, flags: u16, header: &[u8]) -> Message {
         let mut bytes = vec![0; MESSAGE];
@@ -45,7 +47,7 @@ impl Message {
         Message(bytes)
     }
 
-    /// With an attribute more. One that is longer than an attribute can be is cut.
+    /// Appends an attribute. A value that exceeds the maximum length is truncated.
     #[must_use]
     pub fn with(mut self, kind: u16, value: &[u8]) -> Message {
         let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
@@ -56,7 +58,7 @@ impl Message {
         self
     }
 
-    /// The same with an address.
+    /// Appends an attribute with an address.
     #[must_use]
     pub fn with_address(self, kind: u16, address: IpAddr) -> Message {
         match address {
@@ -79,13 +81,13 @@ fn route(kind: u16, flags: u16, prefix: Prefix<IpAddr>, protocol: u8, says: u8, 
     Message::new(kind, flags, &header).with_address(1, prefix.address).with(6, &METRIC.to_ne_bytes())
 }
 
-/// A route of the main table comes, by a protocol (186: BGP).
+/// Returns the announcement of a route in the main table by a protocol (186: BGP).
 #[must_use]
 pub fn announce(prefix: Prefix<IpAddr>, protocol: u8, target: &Target) -> Message {
     let says = if let Target::Nowhere(says) = target { *says } else { 1 };
     let message = route(NEWROUTE, REPLACE, prefix, protocol, says, 0);
     let gateway = |message: Message, gateway: IpAddr| match (prefix.address, gateway) {
-        // `RTA_VIA`: a family, then the address.
+        // `RTA_VIA` contains a family followed by the address.
         (IpAddr::V4(_), IpAddr::V6(_)) => message.with(18, &via(gateway)),
         _ => message.with_address(5, gateway),
     };
@@ -117,13 +119,13 @@ fn via(gateway: IpAddr) -> Vec<u8> {
     [vec![family, 0], octets].concat()
 }
 
-/// A route of the main table goes; zebra says no more of it than this.
+/// Returns the withdrawal of a route in the main table, with the fields that zebra sends.
 #[must_use]
 pub fn withdraw(prefix: Prefix<IpAddr>, protocol: u8) -> Message {
     route(DELROUTE, 0, prefix, protocol, 1, 0)
 }
 
-/// A next-hop object comes, or is another from now on: to a gateway over a device.
+/// Returns the announcement of a new or changed next-hop object: a gateway on a device.
 #[must_use]
 pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
     let family = if gateway.is_ipv4() { AF_INET } else { AF_INET6 };
@@ -133,7 +135,7 @@ pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
         .with(5, &device.to_ne_bytes())
 }
 
-/// A group of next-hop objects comes, each member with its share.
+/// Returns the announcement of a next-hop group with the weight of each member.
 #[must_use]
 pub fn group(id: u32, members: &[(u32, u8)]) -> Message {
     let member = |(id, weight): &(u32, u8)| {
@@ -144,13 +146,13 @@ pub fn group(id: u32, members: &[(u32, u8)]) -> Message {
     Message::new(NEWNEXTHOP, CREATE, &[0, 0, 11, 0, 0, 0, 0, 0]).with(1, &id.to_ne_bytes()).with(2, &list)
 }
 
-/// A next-hop object goes.
+/// Returns the withdrawal of a next-hop object.
 #[must_use]
 pub fn next_hop_gone(id: u32) -> Message {
     Message::new(DELNEXTHOP, 0, &[0; 8]).with(1, &id.to_ne_bytes())
 }
 
-/// Messages in one frame. What does not fit into its 64 KiB is left out.
+/// Returns one frame with several messages. Messages beyond the maximum length of 64 KiB are omitted.
 #[must_use]
 pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
     let mut bytes = vec![VERSION, NETLINK, 0, 0];
@@ -165,8 +167,9 @@ pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
     bytes
 }
 
-/// A session that announces a whole table as zebra does when it connects: the next-hop objects first, then each prefix by BGP, a frame
-/// each, with the target that `target` gives by its place.
+/// Returns a session that announces a complete table like zebra after connecting. The next-hop objects come
+/// first, followed by each prefix as a BGP route in a separate frame. `target` returns the target of a prefix
+/// by its index.
 pub fn session(
     objects: impl IntoIterator<Item = Message>,
     prefixes: impl IntoIterator<Item = Prefix<IpAddr>>,
@@ -179,27 +182,28 @@ pub fn session(
     bytes
 }
 
-/// What we say of a route: `RTM_F_OFFLOAD`, or `RTM_F_OFFLOAD_FAILED`.
+/// Route flags in answers: `RTM_F_OFFLOAD` and `RTM_F_OFFLOAD_FAILED`.
 pub(super) const OFFLOAD: u32 = 0x4000;
 pub(super) const FAILED: u32 = 0x2000_0000;
 
-/// An answer to an announcement.
+/// A decoded answer to an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Answer {
-    /// The route's destinations.
+    /// Destination prefix of the route.
     pub prefix: Prefix<IpAddr>,
-    /// Its table.
+    /// Routing table of the route.
     pub table: u32,
-    /// Its protocol.
+    /// Protocol of the route.
     pub protocol: u8,
-    /// Whether packets are forwarded by it; otherwise there was no room.
+    /// Whether the route was installed. If not, a table was full or its next hop is unknown.
     pub offloaded: bool,
 }
 
-/// Reads answers as zebra does: a frame holds one message, a new route with flags. Gives how many bytes whole frames take.
+/// Decodes answers like zebra, which expects one message per frame with a new route and its flags. Returns
+/// the length of all complete frames in bytes.
 ///
 /// # Errors
-/// The bytes of a frame that is none.
+/// Returns the bytes of an invalid frame.
 pub fn answers(bytes: &[u8], answers: &mut Vec<Answer>) -> Result<usize, Vec<u8>> {
     let mut at = 0;
     while let Some(header) = bytes.get(at..at + HEADER) {

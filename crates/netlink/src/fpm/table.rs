@@ -1,9 +1,9 @@
-//! What sessions say, put into a mirror: which routes and next-hop objects are theirs, which of them a replay has not named again, and
-//! which numbers of next-hop objects are whose.
+//! Merges the announcements of FPM sessions into a mirror. The table tracks which routes and next-hop objects
+//! belong to sessions, which of them a replay has not announced again, and the mapping of next-hop IDs.
 //!
-//! Routes of FRR's protocols ([`is_frrs`]) are the sessions' to say, in all tables. Until a first replay is whole the kernel's copies
-//! of them stand in for what was not announced yet: a daemon that starts beside FRR forwards at once. From then on the kernel's word on them
-//! does not count any more.
+//! Sessions determine the routes of FRR's protocols ([`is_frrs`]) in all tables. Until the first replay is
+//! complete, the kernel's copies substitute routes that were not announced yet, so that a daemon that starts
+//! beside FRR forwards immediately. From then on, the kernel's copies are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -17,52 +17,57 @@ use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TableP
 
 const RTPROT_ZEBRA: u8 = 11;
 const RTPROT_BABEL: u8 = 42;
-/// `RTPROT_BGP` up to FRR's last one (`zebra/rt_netlink.h`): OSPF, RIP, static routes of its own, ...
+/// Range of FRR protocols from `RTPROT_BGP` to the last one (`zebra/rt_netlink.h`), such as OSPF, RIP and
+/// FRR's static routes.
 const FRRS: std::ops::RangeInclusive<u8> = 186..=198;
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
-/// Tables that sessions may fill at once.
+/// Maximum number of tables that sessions can use at once.
 const TABLES: usize = 64;
-/// Routes of a table among which one of FRR's is looked for. A table with more routes counts as one that sessions fill.
+/// Number of routes of a table that are searched for a route of FRR. A table with more routes counts as used
+/// by sessions.
 const LOOKED_AT: usize = 64;
-/// Next-hop objects that they may make.
+/// Maximum number of next-hop objects of sessions.
 const OBJECTS: usize = 65_536;
-/// Numbers of next-hop objects from here on are none of the kernel's and of zebra's.
+/// First next-hop ID that neither the kernel nor zebra uses.
 const ALIASES: u32 = 0x8000_0000;
 
-/// Whether FRR's daemons make routes of this protocol. Those that zebra only knows from the kernel it calls the kernel's.
+/// Returns whether FRR's daemons create routes of this protocol. Routes that zebra only learned from the
+/// kernel have other protocols.
 pub(crate) fn is_frrs(protocol: u8) -> bool {
     protocol == RTPROT_ZEBRA || protocol == RTPROT_BABEL || FRRS.contains(&protocol)
 }
 
-/// What became of an announcement.
+/// Answer to an announcement, with the key of its route.
 pub(crate) type Answer = (Key, Option<Said>);
 
-/// What sessions have said.
+/// State of all announcements of sessions.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// A replay has been whole: the kernel's copies do not count any more.
+    /// Whether a replay has completed, so that the kernel's copies are ignored.
     whole: bool,
     replay: Option<Replay>,
-    /// The session's numbers of next-hop objects, and the mirror's.
+    /// Next-hop IDs of the session, mapped to IDs in the mirror.
     ids: HashMap<u32, u32>,
-    /// The number from which on the next number that is neither the session's nor the kernel's is looked for.
+    /// ID at which the search for a free next-hop ID starts.
     next_alias: u32,
-    /// Tables that sessions have filled. A table without routes of theirs goes when there is no room for another one.
+    /// Tables with routes of sessions. A table without such routes is removed when another table needs its
+    /// place.
     tables: BTreeSet<u32>,
-    /// Announced, and in no table of the workers, with what was said of it: told to them again with the next announcement.
+    /// Announced routes that the workers' tables refused, with their answers. They are reported as changed
+    /// with their next announcement.
     failed: BTreeMap<Key, Said>,
-    /// Most routes of the mirror.
+    /// Maximum number of routes in the mirror.
     limit: usize,
-    /// Messages about routes that are the kernel's to say, and of kinds that are not followed.
+    /// Number of messages about routes that the kernel determines, and of types that are not followed.
     pub(crate) left: u64,
-    /// Announcements that found no room.
+    /// Number of announcements that were refused.
     pub(crate) refused: u64,
-    /// Routes that were not announced again.
+    /// Number of routes that were removed because a replay did not announce them.
     pub(crate) swept: u64,
 }
 
-/// What was announced since the session began.
+/// Routes that were announced since the start of the session.
 #[derive(Debug, Default)]
 struct Replay {
     four: HashSet<RouteKey<Ipv4Addr>>,
@@ -70,7 +75,7 @@ struct Replay {
 }
 
 impl Table {
-    /// With a mirror of so many routes at most.
+    /// Creates a table for a mirror of at most `limit` routes.
     pub(crate) fn new(limit: usize) -> Table {
         Table {
             whole: false,
@@ -86,7 +91,7 @@ impl Table {
         }
     }
 
-    /// Whether the kernel's word on something does not count.
+    /// Returns whether sessions determine the object of an event, so that the kernel's event is ignored.
     pub(crate) fn speaks_for(&self, event: &Event) -> bool {
         let named = |replay: &Replay| match &event.object {
             Object::Route4(key, _) => replay.four.contains(key),
@@ -103,7 +108,7 @@ impl Table {
         is_frrs(protocol) && (self.whole || self.replay.as_ref().is_some_and(named))
     }
 
-    /// Gives a mirror of the kernel's state what sessions have said in `mirror`.
+    /// Copies the announcements of sessions in `mirror` to a new dump of the kernel's state.
     pub(crate) fn carry(&self, mirror: &Mirror, to: &mut Mirror) {
         to.told_apart = true;
         let own: HashSet<u32> = self.ids.values().copied().collect();
@@ -132,24 +137,26 @@ impl Table {
         }
     }
 
-    /// How many routes this session has announced, until a first replay is whole: everything else of FRR's is the kernel's copy.
+    /// Returns the number of routes that the session has announced, until the first replay is complete. All
+    /// other routes of FRR are then copies of the kernel.
     pub(crate) fn named(&self) -> Option<u64> {
         let replay = self.replay.as_ref().map_or(0, |replay| replay.four.len() + replay.six.len());
         (!self.whole).then_some(replay as u64)
     }
 
-    /// A session begins: it will name again what there is.
+    /// Begins a session, which replays its routes.
     pub(crate) fn begin(&mut self) {
         self.replay = Some(Replay::default());
         self.ids.clear();
     }
 
-    /// The session is lost. What it has said stays; what it has not said again, too.
+    /// Ends a session. All its routes are kept, including those that its replay did not announce.
     pub(crate) fn lost(&mut self) {
         self.replay = None;
     }
 
-    /// The replay is whole: what it has not named goes. Gives how many routes those were.
+    /// Completes the replay. Removes the routes and next-hop objects that were not announced, and returns the
+    /// number of removed routes.
     pub(crate) fn settled(&mut self, mirror: &mut Mirror, changes: &mut Vec<Change>) -> u64 {
         let Some(Replay { four, six }) = self.replay.take() else { return 0 };
         self.whole = true;
@@ -193,7 +200,7 @@ impl Table {
         }
     }
 
-    /// What a message says.
+    /// Applies one message of the session.
     pub(crate) fn apply(
         &mut self,
         mirror: &mut Mirror,
@@ -222,7 +229,7 @@ impl Table {
         changes: &mut Vec<Change>,
         answers: &mut Vec<Answer>,
     ) {
-        // Without a table it is the main one.
+        // A missing table means the main table.
         key.table = if key.table == 0 { MAIN } else { key.table };
         key.prefix.address = key.prefix.address.masked(key.prefix.length);
         let kind = match path.kind {
@@ -254,7 +261,8 @@ impl Table {
         answers.push((A::key(key), (!gone).then_some(Said { protocol, kind, offloaded: is_there })));
     }
 
-    /// What is announced, in the mirror's numbers; `None`: there is no room for it, or it leads to an object that nobody has announced.
+    /// Returns the announced path with the next-hop IDs of the mirror. Returns `None` if a limit is reached,
+    /// or if the next-hop object is unknown.
     fn resolved<A: Told>(&mut self, mirror: &mut Mirror, key: &RouteKey<A>, mut path: Path) -> Option<Path> {
         if let Some(id) = path.next_hop {
             path.next_hop = Some(*self.ids.get(&id)?);
@@ -278,7 +286,7 @@ impl Table {
             next.protocol = RTPROT_ZEBRA;
         }
         let is_group = !next.group.is_empty();
-        // As in the kernel: groups have no groups in them.
+        // As in the kernel, the members of a group must not be groups.
         let member = |member: &Member| {
             let id = *self.ids.get(&member.id)?;
             let single = mirror.next_hops.get(&id).is_some_and(|next| next.group.is_empty());
@@ -298,7 +306,8 @@ impl Table {
         let own = own.unwrap_or_else(|| {
             let said = |next: &NextHop| NextHop { protocol: RTPROT_ZEBRA, ..next.clone() };
             let other = mirror.next_hops.get(&id).is_some_and(|old| said(old) != said(&next));
-            // An object of the session before, to which routes lead that have not been announced again.
+            // The ID belongs to an object of the previous session, which routes without a new announcement
+            // still use.
             if other { self.free_alias(mirror) } else { id }
         });
         self.ids.insert(id, own);
@@ -308,19 +317,19 @@ impl Table {
         }
     }
 
-    /// A number of a next-hop object that nobody uses. Numbers that were used last come last.
+    /// Returns an unused next-hop ID. Recently used IDs are reused last.
     fn free_alias(&mut self, mirror: &Mirror) -> u32 {
         loop {
             let id = self.next_alias;
             self.next_alias = id.checked_add(1).unwrap_or(ALIASES);
-            // There are far more numbers than objects.
+            // The loop ends, because there are far more IDs than objects.
             if !mirror.next_hops.contains_key(&id) {
                 return id;
             }
         }
     }
 
-    /// Of these prefixes some found no room in the workers' tables: that is said of them instead.
+    /// Changes the answers for prefixes that the workers' tables refused.
     pub(crate) fn no_room(&mut self, prefixes: &[TablePrefix], answers: &mut [Answer]) {
         if prefixes.is_empty() {
             return;
@@ -336,7 +345,7 @@ impl Table {
         }
     }
 
-    /// Routes to these prefixes have found the room that they had not: that is said of those that were announced.
+    /// Queues answers for announced routes that were refused before and are installed now.
     pub(crate) fn found_room(&mut self, prefixes: &[TablePrefix], answers: &mut Vec<Answer>) {
         if prefixes.is_empty() || self.failed.is_empty() {
             return;
@@ -352,14 +361,14 @@ impl Table {
     }
 }
 
-/// Whether a table has routes of FRR's, or so many that it is not looked through.
+/// Returns whether a table has routes of FRR. A table with too many routes to search also counts.
 fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
     let of_frr = |paths: &Paths| paths.all().iter().any(|path| is_frrs(path.protocol));
     let mut all = routes.within(None, Some(table), Prefix { address: A::ZERO, length: 0 });
     all.by_ref().take(LOOKED_AT).any(|(_, paths)| of_frr(paths)) || all.next().is_some()
 }
 
-/// The two families.
+/// Access to the data of one address family.
 trait Told: Family + Hash {
     fn routes(mirror: &mut Mirror) -> &mut Routes<Self>;
     fn named(replay: &mut Replay) -> &mut HashSet<RouteKey<Self>>;

@@ -1,4 +1,4 @@
-//! What is said on the wire, and what becomes of it in a mirror.
+//! Tests of the wire format, and of announcements in a mirror.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,13 +30,13 @@ fn via(gateway: &str) -> Target {
     Target::Via(ip(gateway), LINK)
 }
 
-/// What a whole session says.
+/// Decodes a complete session.
 fn read(bytes: &[u8]) -> Result<Vec<Event>, BadMessage> {
     let mut events = Vec::new();
     Decoder::new().feed(bytes, &mut events).map(|()| events)
 }
 
-/// A table, its mirror with one device, and what was told of it.
+/// A table, its mirror with one device, and the recorded changes and answers.
 struct Site {
     table: Table,
     mirror: Mirror,
@@ -86,7 +86,7 @@ impl Site {
         }
     }
 
-    /// Begins anew and says this, and no more.
+    /// Starts a new session with a complete replay of these messages.
     fn replays(&mut self, all: impl IntoIterator<Item = Message>) -> u64 {
         self.table.lost();
         self.table.begin();
@@ -94,7 +94,7 @@ impl Site {
         self.table.settled(&mut self.mirror, &mut self.changes)
     }
 
-    /// Something of the kernel's.
+    /// Applies an event of the kernel.
     fn kernel(&mut self, gone: bool, object: Object) {
         let event = Event { gone, flags: 0, object };
         if !self.table.speaks_for(&event) {
@@ -102,7 +102,7 @@ impl Site {
         }
     }
 
-    /// Each prefix, with what it leads to.
+    /// Returns each prefix with its target as text.
     fn routes(&self) -> Vec<String> {
         let hop = |hop: &Hop| {
             let gateway = hop.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Site {
         four.chain(six).map(|(prefix, paths)| format!("{prefix} {}", said(paths.first().unwrap()))).collect()
     }
 
-    /// Prefixes that were answered since the last time, with what.
+    /// Returns the prefixes that were answered since the last call, with their results.
     fn answered(&mut self) -> Vec<(String, Option<bool>)> {
         let answers = std::mem::take(&mut self.answers);
         answers
@@ -194,7 +194,7 @@ fn what_is_the_kernels_to_say_is_left_to_it() {
             announce(prefix("10.1.0.0/16"), 2, &via("192.0.2.1")),
             announce(prefix("10.1.0.0/16"), 4, &via("192.0.2.1")),
         ]),
-        // A neighbour, a label's route, a rule, a group's route.
+        // A neighbour, an MPLS route, a rule, and a multicast route.
         frame([
             other(28, &[0; 12]),
             other(24, &[28, 20, 0, 0, 254, BGP, 0, 1, 0, 0, 0, 0]),
@@ -230,7 +230,7 @@ fn what_does_not_add_up_is_named_with_its_place() {
     assert_eq!(spoilt(4, 15), BadMessage { offset, cause: Cause::Message { length: 15, room } });
     assert_eq!(spoilt(4, 255), BadMessage { offset, cause: Cause::Message { length: 255, room } });
     let unreadable = BadMessage { offset, cause: Cause::Unreadable(24) };
-    // A prefix of 33 bits, and attributes that reach beyond the message or are shorter than their header.
+    // A prefix of 33 bits, and attributes that exceed the message or are shorter than their header.
     assert_eq!(spoilt(21, 33), unreadable);
     assert_eq!(spoilt(32, 200), unreadable);
     assert_eq!(spoilt(32, 3), unreadable);
@@ -250,7 +250,7 @@ fn what_is_not_announced_again_goes_when_the_replay_is_whole() {
     };
     site.says(routes(&[1, 2, 3]));
     assert_eq!(site.table.settled(&mut site.mirror, &mut site.changes), 0);
-    // Lost in the middle of a replay: nothing goes.
+    // If the session is lost during a replay, no route is removed.
     site.table.lost();
     site.table.begin();
     site.says(routes(&[1]));
@@ -273,7 +273,7 @@ fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
         route(2, 8),
     ]);
     site.table.settled(&mut site.mirror, &mut site.changes);
-    // zebra has been started anew, and numbers in another order.
+    // zebra was restarted, and assigns IDs in another order.
     site.table.lost();
     site.table.begin();
     site.says([next_hop(8, ip("192.0.2.1"), LINK), next_hop(7, ip("192.0.2.9"), LINK)]);
@@ -284,7 +284,7 @@ fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
     site.says([route(2, 7), next_hop(7, ip("192.0.2.10"), LINK)]);
     assert_eq!(site.routes()[..2], ["10.1.0.0/16 192.0.2.1", "10.2.0.0/16 192.0.2.10"]);
     assert_eq!(site.mirror.next_hops.len(), 3, "those of the session before have gone");
-    // A route to what nobody has announced is refused, and so are groups of groups, which could go on for ever.
+    // A route to an unknown object is refused. Groups of groups are refused, because they could be recursive.
     site.answers.clear();
     site.says([route(4, 77), group(10, &[(9, 1)]), group(8, &[(7, 1)]), route(5, 10)]);
     assert_eq!(
@@ -342,11 +342,11 @@ fn the_kernels_copies_stand_in_until_a_replay_is_whole() {
     assert_eq!(site.table.settled(&mut site.mirror, &mut site.changes), 2);
     site.kernel(false, copy(5));
     assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.9"]);
-    // Everybody else's routes are the kernel's to say.
+    // The kernel determines routes of other origins.
     let Object::Route4(key, path) = copy(6) else { unreachable!() };
     site.kernel(false, Object::Route4(key, Path { protocol: 4, ..path }));
     assert_eq!(site.routes().len(), 2);
-    // What is read anew from the kernel gets what was announced.
+    // A new dump of the kernel's state receives the announced routes.
     let mut dumped = Mirror::default();
     dumped.dumped(link(LINK, false));
     site.table.carry(&site.mirror, &mut dumped);
@@ -379,7 +379,7 @@ fn routes_rest_while_their_device_is_down() {
     assert_eq!(site.routes(), down);
 }
 
-/// VRFs come and go: a table whose routes have gone leaves its place to another one.
+/// A table without routes gives its place to another table, as VRFs are created and deleted.
 #[test]
 fn tables_without_routes_make_room_for_others() {
     let mut site = Site::new(1000);
@@ -404,14 +404,14 @@ fn tables_without_routes_make_room_for_others() {
         assert_eq!(says(&mut site, table, route()), [Some(true)], "{table}");
     }
     assert_eq!(says(&mut site, 2010, route()), [Some(false)]);
-    // Those of a session before count until the replay is whole, and not longer.
+    // Tables of a previous session count until the replay is complete.
     assert_eq!(site.replays([]), 64);
     for table in 3000..3064 {
         assert_eq!(says(&mut site, table, route()), [Some(true)], "{table}");
     }
 }
 
-/// zebra has been started anew and numbers all of its objects in another order.
+/// zebra was restarted, and assigns the IDs of all its objects in another order.
 #[test]
 fn many_next_hops_that_are_numbered_anew_take_no_long_search() {
     const MANY: u32 = 20_000;
@@ -439,11 +439,11 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     assert_eq!(said, [Some(true), Some(true), Some(true), Some(false), Some(true)]);
     assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.1", "10.2.0.0/16 192.0.2.2", "10.3.0.0/16 192.0.2.1"]);
     assert_eq!(site.table.refused, 1);
-    // What finds no room in the workers' tables is told to them again.
+    // A route that the workers' tables refused is reported as changed again.
     site.says([route(1, "192.0.2.1")]);
     site.table.no_room(&[(254, prefix("10.1.0.0/16"))], &mut site.answers);
     assert_eq!(site.answered(), [("10.1.0.0/16".to_owned(), Some(false))]);
-    // What another table says of the same prefix is nothing to this route.
+    // A result for an equal prefix in another table does not affect this route.
     site.table.found_room(&[(100, prefix("10.1.0.0/16"))], &mut site.answers);
     assert_eq!(site.answered(), []);
     site.says([route(2, "192.0.2.1")]);
@@ -454,7 +454,7 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
 }
 
-/// A route that waits in the workers' tables gets the room of one that goes, and its announcement another answer.
+/// A waiting route is installed when another route is removed, and a new answer is sent.
 #[test]
 fn a_route_that_gets_room_later_is_answered_anew() {
     let mut site = Site::new(10);
@@ -477,7 +477,7 @@ fn a_route_that_gets_room_later_is_answered_anew() {
     site.says([withdraw(prefix("10.1.0.0/16"), BGP)]);
     tell(&mut site);
     assert_eq!(site.answered(), [answer(1, None), answer(2, Some(true))]);
-    // Once is enough; what goes while it waits is not answered.
+    // Each result is answered once. A route that is withdrawn while it waits gets no further answer.
     site.says([withdraw(prefix("10.3.0.0/16"), BGP)]);
     tell(&mut site);
     site.says([withdraw(prefix("10.2.0.0/16"), BGP)]);
@@ -485,8 +485,8 @@ fn a_route_that_gets_room_later_is_answered_anew() {
     assert_eq!(site.answered(), [answer(3, None), answer(2, None)]);
 }
 
-/// A route that changes and finds no path for its new way is the kernel's meanwhile, and goes nowhere by its old one. One that waits keeps no
-/// route of another family out.
+/// A changed route without space for its new path is punted to the kernel, and is not forwarded by its old
+/// path. A waiting route does not block a route of the other family.
 #[test]
 fn a_changed_route_without_room_is_the_kernels() {
     let mut site = Site::new(10);
@@ -511,7 +511,7 @@ fn a_changed_route_without_room_is_the_kernels() {
     assert_eq!(tell(&mut site), [Some(false), None]);
 }
 
-/// What a client may say.
+/// A step of a random session.
 #[derive(Clone, Debug)]
 enum Step {
     Announce(u8, u8),
@@ -538,7 +538,7 @@ proptest! {
     #[test]
     fn sessions_leave_what_a_list_of_them_would(steps in steps()) {
         let mut site = Site::new(100);
-        // Per route what it leads to, and whether this replay has named it.
+        // Target of each route, and whether the current replay has announced it.
         let mut list: BTreeMap<u8, (String, bool)> = BTreeMap::new();
         let objects = || (0..3).map(|id: u32| next_hop(id + 1, ip(&format!("198.51.100.{id}")), LINK));
         site.says(objects());

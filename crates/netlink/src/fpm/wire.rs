@@ -1,18 +1,18 @@
-//! The wire: frames of the forwarding plane manager's protocol (`fpm/fpm.h` of FRR) with messages of rtnetlink in them.
+//! Wire format of FPM: frames (`fpm/fpm.h` of FRR) that contain rtnetlink messages.
 //!
-//! A frame is a header of four bytes, {version 1, type 1 (netlink), length} with the length in network order and the header counted,
-//! and one or more messages in the machine's order. Unlike the kernel, the sender is not trusted: whatever does not add up is an
-//! error, and no part of the message it is in counts.
+//! A frame has a header of four bytes: version 1, type 1 (netlink), and the length in network byte order,
+//! which includes the header. One or more messages in host byte order follow. Unlike the kernel, the sender
+//! is not trusted. Any inconsistency is an error, and the affected message is ignored completely.
 
 use port::netlink::{u16_at, u32_at};
 
 use crate::decode::{self, Event, decode};
 
-/// Bytes of a frame's header.
+/// Length of a frame header in bytes.
 pub(super) const HEADER: usize = 4;
 pub(super) const VERSION: u8 = 1;
 pub(super) const NETLINK: u8 = 1;
-/// Bytes of a message's header.
+/// Length of a message header in bytes.
 pub(super) const MESSAGE: usize = 16;
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
@@ -22,87 +22,91 @@ const RTA_GATEWAY: u16 = 5;
 const RTA_MULTIPATH: u16 = 9;
 const NHA_GROUP: u16 = 2;
 const NHA_GATEWAY: u16 = 6;
-/// A next hop of a bridge's table.
+/// Attribute of a next hop for bridge tables.
 const NHA_FDB: u16 = 11;
-/// Most members of a group of next hops, and most ways of a route; of these each takes up to 28 bytes.
+/// Maximum number of members of a next-hop group, and of next hops of a route. A next hop of a route takes up
+/// to 28 bytes.
 const WAYS: usize = 1024;
 
-/// Why what was sent cannot be read.
+/// Reason why received data cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// Not a frame's header.
+    /// The data is not a frame header.
     #[error("a frame of version {version} and type {kind} where version 1 and type 1 (netlink) are expected")]
     Frame {
-        /// The version that it says.
+        /// Version in the header.
         version: u8,
-        /// The type that it says.
+        /// Type in the header.
         kind: u8,
     },
-    /// A frame that cannot hold a message.
+    /// The frame is too short for a message. Contains its length in bytes.
     #[error("a frame of {0} bytes, which hold no message")]
     Short(u16),
-    /// A message whose length is wrong.
+    /// The length of a message is invalid.
     #[error("a message of {length} bytes where {room} are left in its frame")]
     Message {
-        /// The length that it says.
+        /// Length in the message header.
         length: u32,
-        /// Bytes from its beginning to the end of the frame.
+        /// Number of bytes from the start of the message to the end of the frame.
         room: usize,
     },
-    /// A message whose attributes do not add up, or that says what cannot be.
+    /// The attributes of a message are inconsistent or invalid. Contains the message type.
     #[error("a message of type {0} that cannot be read")]
     Unreadable(u16),
 }
 
-/// What was sent, at the offset of the session at which it begins, cannot be read.
+/// Error with the position in the session at which the invalid data begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {cause}")]
 pub struct BadMessage {
-    /// Bytes of the session before it.
+    /// Number of bytes in the session before the invalid data.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Reason for the error.
     pub cause: Cause,
 }
 
-/// Takes a session apart, in whatever pieces it comes.
+/// Decoder of a session that is received in arbitrary pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// What is not a whole frame yet.
+    /// Bytes of an incomplete frame.
     rest: Vec<u8>,
-    /// Bytes of the session before `rest`.
+    /// Number of bytes in the session before `rest`.
     offset: u64,
     counts: Counts,
 }
 
-/// Messages of a session so far.
+/// Message counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All of them.
+    /// Number of all messages.
     pub messages: u64,
-    /// Those about other things than unicast routes and next hops: labels, rules, stations, groups.
+    /// Number of messages that are not about unicast routes or next hops, such as labels, rules, neighbours
+    /// and multicast groups.
     pub left: u64,
 }
 
 impl Decoder {
-    /// At the beginning of a session.
+    /// Creates a decoder for the start of a session.
     #[must_use]
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// What was read so far.
+    /// Returns the message counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Reads on; what the whole frames say is added to `events`. Half a frame waits for the rest of it: 64 KiB at most.
+    /// Decodes further bytes, and appends the events of complete frames to `events`. An incomplete frame is
+    /// kept, with at most 64 KiB.
     ///
     /// # Errors
-    /// [`BadMessage`]: nothing behind it can be read. Events before it have been added.
+    /// Returns [`BadMessage`] if the data is invalid. Data behind it cannot be decoded. The events before it
+    /// have been appended.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), BadMessage> {
         let mut bytes = bytes;
-        // The frame that waits for its rest, alone: what is behind it is read where it lies.
+        // Only the incomplete frame is copied. The data behind it is decoded in place.
         while !self.rest.is_empty() {
             let length = if self.rest.len() < HEADER { HEADER } else { self.length(&self.rest)? };
             if let Some(missing) = length.checked_sub(self.rest.len()).filter(|missing| *missing > 0) {
@@ -129,7 +133,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The length of the frame that begins here.
+    /// Returns the length of the frame at the start of `bytes`.
     fn length(&self, bytes: &[u8]) -> Result<usize, BadMessage> {
         let bad = |cause| BadMessage { offset: self.offset, cause };
         match *bytes {
@@ -143,7 +147,7 @@ impl Decoder {
         }
     }
 
-    /// A whole frame.
+    /// Decodes a complete frame.
     fn frame(&mut self, frame: &[u8], events: &mut Vec<Event>) -> Result<(), BadMessage> {
         let mut at = HEADER;
         while at < frame.len() {
@@ -166,7 +170,7 @@ impl Decoder {
     }
 }
 
-/// What a message says; `None` where it is about something else.
+/// Decodes a message. Returns `None` for a message about other objects.
 fn read(kind: u16, flags: u16, payload: &[u8]) -> Result<Option<Event>, Cause> {
     let (header, gateway, several, most) = match kind {
         decode::NEWROUTE | decode::DELROUTE => (12, RTA_GATEWAY, RTA_MULTIPATH, WAYS * 28),
