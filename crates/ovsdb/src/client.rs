@@ -1,4 +1,5 @@
-//! The connection: made again whenever it is lost, probed when it is silent, and what comes of it as watched values.
+//! The connection to the server. It is re-established after a loss and probed after silence. Its results are
+//! published as watched values.
 
 use std::io;
 use std::sync::Arc;
@@ -12,69 +13,70 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::rpc::{Framer, RpcError};
 use crate::{Desired, Event, Session, SessionError, Target, Told};
 
-/// Longest message that is read: some hundred thousand rows.
+/// Maximum length of a received message in bytes, sufficient for some hundred thousand rows.
 const MESSAGE_LIMIT: usize = 64 << 20;
-/// Bytes that wait to be sent before nothing more is read.
+/// Number of unsent bytes at which reading pauses.
 const BACKLOG_LIMIT: usize = 16 << 20;
-/// How long connecting may take.
+/// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The least time between two transactions, and after one that was refused.
+/// Minimum interval between two transactions, and minimum interval after a refused transaction.
 const TELL: Duration = Duration::from_millis(20);
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
-/// How the server is reached.
+/// Options of the connection to the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Where it is.
+    /// Connection method of the server.
     pub target: Target,
-    /// The lock to hold; `ovs-vswitchd` takes `ovs_vswitchd`.
+    /// Name of the lock to hold. `ovs-vswitchd` uses `ovs_vswitchd`.
     pub lock: String,
-    /// Silence after which the server is probed; after twice of it the connection is given up.
+    /// Time of silence after which the server is probed. After twice this time, the connection is closed.
     pub probe: Duration,
-    /// Pauses between attempts: the first, and the longest that they double to.
+    /// Pauses between attempts to connect: the initial pause, and the maximum to which it doubles.
     pub backoff: (Duration, Duration),
 }
 
 impl Options {
-    /// What `ovs-vswitchd` does, with a shorter first pause.
+    /// Returns the options that `ovs-vswitchd` uses, with a shorter initial pause.
     pub fn new(target: Target) -> Options {
         let backoff = (Duration::from_millis(100), Duration::from_secs(8));
         Options { target, lock: "ovs_vswitchd".to_owned(), probe: Duration::from_secs(5), backoff }
     }
 }
 
-/// How it stands with the server.
+/// State of the connection to the server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Standing {
-    /// Whether it is connected.
+    /// Whether the client is connected.
     pub connected: bool,
-    /// Whether the lock is ours.
+    /// Whether the client holds the lock.
     pub locked: bool,
     /// Whether the tables have been read on this connection.
     pub whole: bool,
-    /// Why the last connection ended, or could not be made.
+    /// Reason why the last connection ended, or could not be established.
     pub trouble: Option<String>,
 }
 
-/// What goes in and out of [`run`].
+/// Inputs and outputs of [`run`].
 #[derive(Debug)]
 pub struct Client {
-    /// What the tables want; nothing before they have been read under our lock. It stays while the server is away.
+    /// Desired configuration from the tables. `None` until the tables have been read while the client held
+    /// the lock. The value is kept while the server is not connected.
     pub desired: watch::Receiver<Option<Arc<Desired>>>,
-    /// How it stands with the server.
+    /// State of the connection to the server.
     pub standing: watch::Receiver<Standing>,
-    /// What is written back.
+    /// Status that the client writes to the database.
     pub told: watch::Sender<Arc<Told>>,
 }
 
-/// The other ends of a [`Client`].
+/// Opposite ends of the channels of a [`Client`].
 struct Ends {
     desired: watch::Sender<Option<Arc<Desired>>>,
     standing: watch::Sender<Standing>,
     told: watch::Receiver<Arc<Told>>,
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionError {
     #[error("connecting fails: {0}")]
@@ -91,7 +93,7 @@ enum ConnectionError {
     Rpc(#[from] RpcError),
     #[error("{}", with_source(.0))]
     Session(#[from] SessionError),
-    /// Whoever used the client has gone.
+    /// All users of the client were dropped.
     #[error("nobody wants it any more")]
     Abandoned,
 }
@@ -103,7 +105,8 @@ fn with_source(error: &SessionError) -> String {
     }
 }
 
-/// Follows a server from now on. The second value is the work; it ends when the client is dropped.
+/// Starts following a server. The second return value is the future that does the work, and ends when the
+/// client is dropped.
 pub fn run(options: Options) -> (Client, impl Future<Output = ()> + Send + 'static) {
     let (desired, wanted) = watch::channel(None);
     let (standing, stands) = watch::channel(Standing::default());
@@ -165,7 +168,7 @@ async fn connect(target: &Target) -> Result<Stream, ConnectionError> {
     }
 }
 
-/// Speaks over a connection until it ends.
+/// Runs the protocol on a connection until it ends.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Send,
     options: &Options,
@@ -192,7 +195,7 @@ async fn talk_on(
     let mut heard = Instant::now();
     let mut probed = false;
     let mut tell_at = Instant::now();
-    // Whether the database or what is told may have changed since they were compared.
+    // Whether the database or the status may have changed since the last comparison.
     let mut dirty = true;
     loop {
         backlog.extend(session.outgoing().iter().flat_map(crate::rpc::Message::bytes));
@@ -249,7 +252,7 @@ fn publish(event: &Event, options: &Options, session: &Session, ends: &Ends) {
     let (locked, whole) = (session.is_locked(), session.replica().is_some());
     let standing = Standing { connected: true, locked, whole, trouble: None };
     let changed = ends.standing.send_if_modified(|before| {
-        // Until the tables are here again, the trouble stands.
+        // The trouble is kept until the tables have been read again.
         let trouble = before.trouble.take().filter(|_| !whole);
         let now = Standing { trouble, ..standing };
         let changed = *before != now;

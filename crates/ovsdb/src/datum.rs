@@ -1,4 +1,5 @@
-//! Values of columns: atoms, and sets and maps of them (RFC 7047 section 5.1), as values that can be compared and changed.
+//! Values of columns: atoms, and sets and maps of atoms (RFC 7047 section 5.1), with comparison and
+//! modification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::rpc::shortened;
 
-/// A row's identifier.
+/// UUID of a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Uuid(pub u128);
 
 impl FromStr for Uuid {
     type Err = DatumError;
 
-    /// `550e8400-e29b-41d4-a716-446655440000`
+    /// Parses the form `550e8400-e29b-41d4-a716-446655440000`.
     fn from_str(text: &str) -> Result<Self, DatumError> {
         let bad = || DatumError::Uuid(shortened(text));
         let hyphens = [8, 13, 18, 23];
@@ -38,29 +39,29 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Why a JSON value is not a column's.
+/// Reason why a JSON value is not a column value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DatumError {
-    /// Not a row's identifier.
+    /// The text is not a UUID.
     #[error("`{0}` is no UUID")]
     Uuid(String),
-    /// Neither atom, set nor map.
+    /// The value is not an atom, set or map.
     #[error("`{0}` is neither atom, set nor map")]
     Shape(String),
 }
 
-/// A single value.
+/// A single value (atom).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Atom {
-    /// A 64-bit number.
+    /// A 64-bit integer.
     Integer(i64),
-    /// A floating-point number, by its bits: it is compared and handed on, never reckoned with.
+    /// A floating-point number, represented by its bits, because it is only compared and passed on.
     Real(u64),
-    /// True or false.
+    /// A Boolean value.
     Boolean(bool),
-    /// Text.
+    /// A string.
     String(String),
-    /// A row.
+    /// A reference to a row.
     Uuid(Uuid),
 }
 
@@ -94,12 +95,12 @@ impl Atom {
     }
 }
 
-/// A column's value in one row. A single value is a set of one.
+/// Value of a column in one row. A single value is a set with one element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Datum {
-    /// Values without order; none, one or many.
+    /// Unordered set of any number of values.
     Set(BTreeSet<Atom>),
-    /// Keys with values.
+    /// Map from keys to values.
     Map(BTreeMap<Atom, Atom>),
 }
 
@@ -110,11 +111,11 @@ impl Default for Datum {
 }
 
 impl Datum {
-    /// A column's value as the server sends it.
+    /// Parses the value of a column as sent by the server.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// Returns an error if the JSON value is not a column value.
     pub fn read(value: &Value) -> Result<Datum, DatumError> {
         let shape = || DatumError::Shape(shortened(&value.to_string()));
         let Some([Value::String(tag), Value::Array(all)]) = value.as_array().map(Vec::as_slice) else {
@@ -133,7 +134,7 @@ impl Datum {
         }
     }
 
-    /// The value as the server reads it.
+    /// Returns the value in the form that the server reads.
     pub fn json(&self) -> Value {
         match self {
             Datum::Set(set) => match set.iter().next().filter(|_| set.len() == 1) {
@@ -148,8 +149,8 @@ impl Datum {
         }
     }
 
-    /// Changes it by what differs (ovsdb-server(7) 4.1.14): of sets the elements that only one of the two has, of maps also
-    /// the keys whose value is another now.
+    /// Applies a difference (ovsdb-server(7) 4.1.14). The difference of sets contains the elements that only
+    /// one of them has. The difference of maps also contains keys whose value has changed.
     pub fn change(&mut self, difference: &Datum) {
         match (self, difference) {
             (Datum::Set(set), Datum::Set(difference)) => {
@@ -168,28 +169,29 @@ impl Datum {
                     }
                 }
             }
-            // An empty map may come as an empty set; whatever else differs in kind is another value.
+            // An empty map may be sent as an empty set. Any other difference of another kind replaces the
+            // value.
             (Datum::Map(_), Datum::Set(difference)) if difference.is_empty() => {}
             (own, difference) => *own = difference.clone(),
         }
     }
 
-    /// A text, or none.
+    /// Returns an optional string as a set.
     pub fn text(value: Option<impl Into<String>>) -> Datum {
         Datum::Set(value.into_iter().map(|text| Atom::String(text.into())).collect())
     }
 
-    /// A number, or none.
+    /// Returns an optional integer as a set.
     pub fn number(value: Option<i64>) -> Datum {
         Datum::Set(value.into_iter().map(Atom::Integer).collect())
     }
 
-    /// Texts.
+    /// Returns a set of strings.
     pub fn texts<'a>(values: impl IntoIterator<Item = &'a str>) -> Datum {
         Datum::Set(values.into_iter().map(|text| Atom::String(text.to_owned())).collect())
     }
 
-    /// The only value, if there is exactly one.
+    /// Returns the only element. `None` if there is not exactly one.
     pub fn only(&self) -> Option<&Atom> {
         match self {
             Datum::Set(set) if set.len() == 1 => set.iter().next(),
@@ -197,7 +199,7 @@ impl Datum {
         }
     }
 
-    /// The text, if there is one.
+    /// Returns the only element if it is a string.
     pub fn as_text(&self) -> Option<&str> {
         match self.only() {
             Some(Atom::String(text)) => Some(text),
@@ -205,7 +207,7 @@ impl Datum {
         }
     }
 
-    /// The number, if there is one.
+    /// Returns the only element if it is an integer.
     pub fn as_number(&self) -> Option<i64> {
         match self.only() {
             Some(Atom::Integer(number)) => Some(*number),
@@ -213,12 +215,12 @@ impl Datum {
         }
     }
 
-    /// Whether it is true.
+    /// Returns whether the only element is true.
     pub fn is_true(&self) -> bool {
         self.only() == Some(&Atom::Boolean(true))
     }
 
-    /// All elements of a set.
+    /// Returns all elements of a set.
     pub fn elements(&self) -> impl Iterator<Item = &Atom> {
         let set = match self {
             Datum::Set(set) => Some(set),
@@ -227,7 +229,7 @@ impl Datum {
         set.into_iter().flatten()
     }
 
-    /// All rows of a set.
+    /// Returns all row references of a set.
     pub fn rows(&self) -> impl Iterator<Item = Uuid> + '_ {
         self.elements().filter_map(|atom| match atom {
             Atom::Uuid(uuid) => Some(*uuid),
@@ -235,7 +237,7 @@ impl Datum {
         })
     }
 
-    /// All keys with their values.
+    /// Returns all keys of a map with their values.
     pub fn pairs(&self) -> impl Iterator<Item = (&Atom, &Atom)> {
         let map = match self {
             Datum::Map(map) => Some(map),
@@ -244,7 +246,7 @@ impl Datum {
         map.into_iter().flatten()
     }
 
-    /// A map of texts; what is not text is left out.
+    /// Returns a map of strings. Pairs that are not strings are omitted.
     pub fn texts_by_key(&self) -> BTreeMap<String, String> {
         let both = |pair: (&Atom, &Atom)| match pair {
             (Atom::String(key), Atom::String(value)) => Some((key.clone(), value.clone())),

@@ -1,23 +1,24 @@
-//! What the tables want, as plain values: everything below the one row of Open_vSwitch, whole at a committed transaction.
+//! The desired configuration in the tables as plain values: all rows that the row of Open_vSwitch refers to,
+//! consistent after each transaction.
 //!
-//! Nothing is judged here: a VLAN mode that nobody can do, or a port of several interfaces, is handed on as it stands, so
-//! that whoever makes it can refuse it by name.
+//! The values are not checked. For example, an unsupported VLAN mode or a port with several interfaces is
+//! passed on as it is, so that the user of the crate can refuse it by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::datum::{Atom, Datum, Uuid};
 use crate::replica::{Replica, Row};
 
-/// The whole of it.
+/// The complete desired configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desired {
-    /// The number of the last change that `ovs-vsctl` waits for.
+    /// Number of the last configuration change, for which `ovs-vsctl` waits.
     pub next_cfg: i64,
-    /// `other_config` of the whole.
+    /// Column `other_config` of the table Open_vSwitch.
     pub other_config: BTreeMap<String, String>,
-    /// `external_ids` of the whole.
+    /// Column `external_ids` of the table Open_vSwitch.
     pub external_ids: BTreeMap<String, String>,
-    /// Targets of managers. The server itself serves them.
+    /// Connection methods of managers. The server itself serves them.
     pub managers: BTreeSet<String>,
     /// Keys and certificates for TLS.
     pub ssl: Option<Ssl>,
@@ -25,128 +26,131 @@ pub struct Desired {
     pub bridges: BTreeMap<String, Bridge>,
 }
 
-/// Files for TLS with controllers.
+/// Files for TLS connections with controllers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ssl {
-    /// The private key.
+    /// Path of the private key.
     pub private_key: String,
-    /// Its certificate.
+    /// Path of the certificate for the private key.
     pub certificate: String,
-    /// The certificate of the controllers' CA.
+    /// Path of the CA certificate of controllers.
     pub ca_cert: String,
-    /// Whether that is to be taken from the first controller that is met.
+    /// Whether the CA certificate is obtained from the first connection to a controller.
     pub bootstrap: bool,
 }
 
-/// A bridge.
+/// Desired configuration of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bridge {
-    /// Its row.
+    /// UUID of the bridge's row.
     pub uuid: Uuid,
-    /// Such as `system` or `netdev`; mostly empty.
+    /// Datapath type, such as `system` or `netdev`. Usually empty.
     pub datapath_type: String,
-    /// `other_config:datapath-id` as it stands.
+    /// Unparsed value of `other_config:datapath-id`.
     pub datapath_id: Option<String>,
-    /// What to do without a controller.
+    /// Behaviour without a controller.
     pub fail_mode: FailMode,
-    /// Controllers by row.
+    /// Controllers by UUID.
     pub controllers: BTreeMap<Uuid, Controller>,
-    /// Such as `OpenFlow13`; empty: the defaults.
+    /// OpenFlow versions, such as `OpenFlow13`. Empty: the defaults.
     pub protocols: BTreeSet<String>,
-    /// Settings of flow tables by number.
+    /// Settings of flow tables, by table number.
     pub flow_tables: BTreeMap<u8, FlowTable>,
     /// Ports by name.
     pub ports: BTreeMap<String, Port>,
-    /// Whether IGMP and MLD are to be read.
+    /// Whether IGMP and MLD snooping is enabled.
     pub mcast_snooping: bool,
-    /// What is set on it and concerns none of the above, by column (`mirrors`, `netflow`, `stp_enable`, ...).
+    /// Names of other columns that are set (`mirrors`, `netflow`, `stp_enable` and others).
     pub besides: BTreeSet<&'static str>,
-    /// Its `other_config`.
+    /// Column `other_config` of the bridge.
     pub other_config: BTreeMap<String, String>,
-    /// Its `external_ids`.
+    /// Column `external_ids` of the bridge.
     pub external_ids: BTreeMap<String, String>,
 }
 
-/// What a bridge does while no controller is connected.
+/// Behaviour of a bridge while no controller is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FailMode {
-    /// It learns and forwards by itself.
+    /// Forwards as a learning bridge.
     #[default]
     Standalone,
-    /// It does only what it was told.
+    /// Forwards by the existing flow entries only.
     Secure,
 }
 
-/// A controller of a bridge.
+/// Desired configuration of a controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Controller {
-    /// Such as `tcp:127.0.0.1:6653` or `ptcp:6653`.
+    /// Connection method, such as `tcp:127.0.0.1:6653` or `ptcp:6653`.
     pub target: String,
-    /// Whether it is one of many that do not count for the fail mode (`type` = `service`).
+    /// Whether the connection is a service connection (`type` = `service`), which does not count for the fail
+    /// mode.
     pub service: bool,
-    /// Whether it is reached by the bridge itself (`in-band`); `None`: as the bridge has it.
+    /// Whether the bridge itself reaches the controller (`in-band`). `None`: the default of the bridge.
     pub in_band: Option<bool>,
     /// Longest pause between attempts to connect, in milliseconds.
     pub max_backoff_ms: Option<u32>,
-    /// Silence after which it is probed, in milliseconds; 0: never.
+    /// Time of silence after which the controller is probed, in milliseconds. 0: never.
     pub inactivity_probe_ms: Option<u32>,
-    /// Packets a second that are sent to it.
+    /// Maximum rate of packet-in messages, in packets per second.
     pub rate_limit: Option<u32>,
-    /// Packets that may come at once.
+    /// Maximum burst of packet-in messages, in packets.
     pub burst_limit: Option<u32>,
-    /// Packets that wait for it.
+    /// Maximum number of packet-in messages that wait in the queue.
     pub queue_size: Option<u32>,
-    /// Whether it gets messages that it has not asked for.
+    /// Whether the controller receives asynchronous messages.
     pub async_messages: bool,
 }
 
-/// Settings of a flow table.
+/// Desired settings of a flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowTable {
-    /// Its name.
+    /// Name of the table.
     pub name: Option<String>,
-    /// Flows that it holds at most.
+    /// Maximum number of flow entries.
     pub flow_limit: Option<u32>,
-    /// Whether the least important flow makes room when it is full; else a new one is refused.
+    /// Whether the least important flow entry is evicted when the table is full. If not, new entries are
+    /// refused.
     pub evict: bool,
-    /// Fields by which flows are grouped for that.
+    /// Subfields that group the flow entries for eviction.
     pub groups: BTreeSet<String>,
-    /// Fields with tries.
+    /// Fields with prefix tracking.
     pub prefixes: BTreeSet<String>,
 }
 
-/// A port of a bridge: one interface, or several as a bond.
+/// Desired configuration of a bridge's port: one interface, or several interfaces as a bond.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Port {
-    /// Its row.
+    /// UUID of the port's row.
     pub uuid: Uuid,
-    /// Its VLANs.
+    /// VLAN settings of the port.
     pub vlans: VlanMode,
-    /// Whether it is kept apart from other protected ports.
+    /// Whether the port is isolated from other protected ports.
     pub protected: bool,
-    /// Whether a QoS is set on it.
+    /// Whether the port has a QoS configuration.
     pub qos: bool,
-    /// Its `other_config`.
+    /// Column `other_config` of the port.
     pub other_config: BTreeMap<String, String>,
-    /// Its `external_ids`.
+    /// Column `external_ids` of the port.
     pub external_ids: BTreeMap<String, String>,
     /// Interfaces by name.
     pub interfaces: BTreeMap<String, Interface>,
 }
 
-/// What a port does with tags, as the columns stand.
+/// VLAN columns of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VlanMode {
-    /// The mode, if it is named.
+    /// VLAN mode, if it is set explicitly.
     pub mode: Option<Mode>,
-    /// `tag`: the access or native VLAN; 0: untagged frames' own.
+    /// Column `tag`: the access or native VLAN. 0: untagged frames have no VLAN.
     pub tag: Option<u16>,
-    /// `trunks`: VLANs that it carries; empty: all.
+    /// Column `trunks`: VLANs that the port carries. Empty: all VLANs.
     pub trunks: BTreeSet<u16>,
 }
 
 impl VlanMode {
-    /// The mode, named or not: a tag alone makes an access port.
+    /// Returns the effective VLAN mode. Without an explicit mode, a port with a tag is an access port, and a
+    /// port without one is a trunk.
     pub fn effective(&self) -> Mode {
         match (&self.mode, self.tag) {
             (Some(mode), _) => mode.clone(),
@@ -156,68 +160,68 @@ impl VlanMode {
     }
 }
 
-/// `vlan_mode` (ovs-vswitchd.conf.db(5), Port table).
+/// Column `vlan_mode` (ovs-vswitchd.conf.db(5), Port table).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// One VLAN, without tags.
+    /// Access port: one VLAN, without tags.
     Access,
-    /// Several, with tags; what has none is of VLAN 0.
+    /// Trunk: several VLANs, with tags. Untagged frames belong to VLAN 0.
     Trunk,
-    /// As a trunk, and what has no tag is of VLAN `tag`, which leaves with one.
+    /// Like a trunk, but untagged frames belong to the VLAN `tag`, which leaves with a tag.
     NativeTagged,
-    /// As a trunk, and VLAN `tag` leaves without.
+    /// Like a trunk, but untagged frames belong to the VLAN `tag`, which leaves without a tag.
     NativeUntagged,
-    /// Another, such as `dot1q-tunnel`.
+    /// Another mode, such as `dot1q-tunnel`.
     Other(String),
 }
 
-/// An interface.
+/// Desired configuration of an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interface {
-    /// Its row.
+    /// UUID of the interface's row.
     pub uuid: Uuid,
-    /// Such as `internal`; empty means `system`.
+    /// Type of the interface, such as `internal`. Empty: `system`.
     pub kind: String,
-    /// What its kind can be told.
+    /// Options of the interface type.
     pub options: BTreeMap<String, String>,
-    /// The OpenFlow port number that is asked for.
+    /// Requested OpenFlow port number.
     pub ofport_request: Option<u16>,
-    /// The number that it has in the database: its number before we came, or what we have told.
+    /// Current OpenFlow port number in the database, which this daemon or a previous one wrote.
     pub ofport: Option<i64>,
-    /// The MTU that is asked for.
+    /// Requested MTU in bytes.
     pub mtu_request: Option<i64>,
-    /// The Ethernet address that is asked for, as it stands.
+    /// Requested Ethernet address, unparsed.
     pub mac: Option<String>,
-    /// Limits for what it may send into the bridge.
+    /// Ingress policing of the interface.
     pub policing: Policing,
-    /// Its `other_config`.
+    /// Column `other_config` of the interface.
     pub other_config: BTreeMap<String, String>,
-    /// Its `external_ids`.
+    /// Column `external_ids` of the interface.
     pub external_ids: BTreeMap<String, String>,
 }
 
-/// `ingress_policing_*`; 0: none.
+/// Columns `ingress_policing_*`. 0: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policing {
-    /// Kilobits a second.
+    /// Maximum rate in kilobits per second.
     pub rate_kbps: u64,
-    /// Kilobits at once.
+    /// Maximum burst in kilobits.
     pub burst_kb: u64,
-    /// Thousands of packets a second.
+    /// Maximum rate in thousands of packets per second.
     pub rate_kpkts: u64,
-    /// Thousands of packets at once.
+    /// Maximum burst in thousands of packets.
     pub burst_kpkts: u64,
 }
 
 impl Policing {
-    /// Whether anything is limited.
+    /// Returns whether any rate is limited.
     pub fn is_set(&self) -> bool {
         self.rate_kbps != 0 || self.rate_kpkts != 0
     }
 }
 
 impl Desired {
-    /// What a replica wants; nothing without a row of Open_vSwitch.
+    /// Reads the desired configuration from a replica. Returns `None` if the table Open_vSwitch has no row.
     pub fn read(replica: &Replica) -> Option<Desired> {
         let (_, root) = replica.rows("Open_vSwitch").next()?;
         let root = View { replica, table: "Open_vSwitch", row: root };
@@ -235,12 +239,13 @@ impl Desired {
         })
     }
 
-    /// Whether rules are about to be given back (`other_config:flow-restore-wait`): until then bridges have those alone.
+    /// Returns whether flow entries are about to be restored (`other_config:flow-restore-wait`). Until then,
+    /// bridges use only these entries.
     pub fn waits_for_rules(&self) -> bool {
         self.other_config.get("flow-restore-wait").is_some_and(|text| text == "true")
     }
 
-    /// Every interface with the names of bridge and port.
+    /// Returns all interfaces as tuples of bridge name, port name, interface name and interface.
     pub fn interfaces(&self) -> impl Iterator<Item = (&str, &str, &str, &Interface)> {
         self.bridges.iter().flat_map(|(bridge, wanted)| {
             wanted.ports.iter().flat_map(move |(port, wanted)| {
@@ -253,7 +258,7 @@ impl Desired {
     }
 }
 
-/// A row with its table, to read columns of.
+/// A row of a table, for access to its columns.
 struct View<'a> {
     replica: &'a Replica,
     table: &'static str,
@@ -277,7 +282,7 @@ impl<'a> View<'a> {
         self.get(column)?.as_number()
     }
 
-    /// A number where it fits; the schema bounds them.
+    /// Returns a number that fits into a smaller type. The schema limits the value.
     fn small<T: TryFrom<i64>>(&self, column: &str) -> Option<T> {
         self.number(column).and_then(|number| T::try_from(number).ok())
     }
@@ -457,7 +462,7 @@ mod tests {
         );
         assert_eq!(bridge.controllers[&Uuid(5)].target, "tcp:127.0.0.1:6653");
         assert!(bridge.controllers[&Uuid(5)].async_messages);
-        // The reference to a row that is not there leads nowhere.
+        // A reference to a missing row is ignored.
         assert_eq!(bridge.ports.keys().collect::<Vec<_>>(), ["p1"]);
         assert_eq!(bridge.ports["p1"].vlans.effective(), Mode::Access);
         let (bridge, port, name, interface) = desired.interfaces().next().unwrap();

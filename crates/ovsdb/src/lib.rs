@@ -1,4 +1,5 @@
-//! A client of the real `ovsdb-server` with the Open_vSwitch schema (RFC 7047 and the server's own additions).
+//! A client of the original `ovsdb-server` with the Open_vSwitch schema (RFC 7047 and the extensions of the
+//! server).
 //!
 //! ```text
 //!   ovsdb-server ── rpc ── session ── replica ── desired ──> Desired   (what the tables want, whole at each transaction)
@@ -6,12 +7,13 @@
 //!        └─ one transaction ──┴── told <── Told                        (what became of it; only what differs is written)
 //! ```
 //!
-//! [`client::run`] holds the connection: it connects again with growing pauses, asks for the lock that `ovs-vswitchd` takes,
-//! follows the tables (`monitor_cond_since`, else `monitor_cond`, else `monitor`) and publishes a [`Desired`] after every
-//! transaction. Whoever uses it sends a [`Told`] back; what the database has already is not written again. Values only:
-//! this crate makes nothing of what is wanted.
+//! [`client::run`] maintains the connection. It reconnects with increasing pauses, requests the lock that
+//! `ovs-vswitchd` uses, follows the tables (`monitor_cond_since`, otherwise `monitor_cond`, otherwise
+//! `monitor`) and publishes a [`Desired`] after every transaction. The user of the crate returns a [`Told`]
+//! with the resulting status, and only values that differ from the database are written. This crate handles
+//! values only. It does not apply the configuration.
 //!
-//! [`rpc`] is JSON-RPC 1.0 over streams for itself; `ovs-appctl` speaks the same.
+//! [`rpc`] is a separate implementation of JSON-RPC 1.0 over streams, which `ovs-appctl` uses as well.
 //!
 //! ```
 //! use ovsdb::{Target, rpc};

@@ -1,7 +1,7 @@
-//! The tables as the server has them: rows by identifier, kept in step by its updates of all three kinds (RFC 7047 section
-//! 4.1.6; ovsdb-server(7) 4.1.14, 4.1.16).
+//! A replica of the server's tables: rows by UUID, which update messages of all three kinds keep synchronized
+//! (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
 //!
-//! An update is taken whole or not at all: rows change on a copy, which replaces them at its end.
+//! An update is applied completely or not at all. Rows change in a copy, which replaces the table at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::datum::{Datum, DatumError, Uuid};
 use crate::schema::Schema;
 
-/// The columns that are read, by table. Which of them a server has, its schema tells.
+/// Columns that the client reads, by table. The schema determines which of them a server has.
 pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     (
         "Open_vSwitch",
@@ -119,7 +119,7 @@ pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     ("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"]),
 ];
 
-/// Without these tables and columns nothing can be read out.
+/// Tables and columns that the client requires.
 pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("Open_vSwitch", "bridges"),
     ("Open_vSwitch", "next_cfg"),
@@ -132,31 +132,31 @@ pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("Interface", "type"),
 ];
 
-/// A row's columns that differ from nothing; a column that is not here has its default.
+/// Columns of a row. A missing column has its default value.
 pub type Row = BTreeMap<String, Datum>;
-/// A table's rows.
+/// Rows of a table by UUID.
 pub type Table = BTreeMap<Uuid, Row>;
 
-/// Why an update cannot be taken.
+/// Reason why an update cannot be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// Not what an update looks like.
+    /// The update has an invalid structure.
     #[error("an update has no sound {0}")]
     Shape(String),
-    /// A value that is none.
+    /// The update contains an invalid column value.
     #[error("a column's value in an update is not sound")]
     Datum(#[from] DatumError),
-    /// A change of a row that we do not have.
+    /// The update changes a row that the replica does not contain.
     #[error("an update changes the row {row} of {table}, which is not there")]
     Unknown {
-        /// Its table.
+        /// Name of the table.
         table: String,
-        /// The row.
+        /// UUID of the row.
         row: Uuid,
     },
 }
 
-/// See the module documentation.
+/// A replica of the server's tables. See the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replica {
     schema: Arc<Schema>,
@@ -164,22 +164,23 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// An empty replica of a database with this schema.
+    /// Creates an empty replica of a database with this schema.
     pub fn new(schema: Arc<Schema>) -> Self {
         Replica { schema, tables: BTreeMap::new() }
     }
 
-    /// The database's schema.
+    /// Returns the schema of the database.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The same, to share.
+    /// Returns a shared reference to the schema.
     pub(crate) fn shared_schema(&self) -> Arc<Schema> {
         Arc::clone(&self.schema)
     }
 
-    /// The columns to monitor: those of [`COLUMNS`] that the schema has. A table that it lacks is left out.
+    /// Returns the columns to monitor: those of [`COLUMNS`] that the schema contains. Missing tables are
+    /// omitted.
     pub(crate) fn monitored(&self) -> Value {
         let mut tables = Map::new();
         for (table, columns) in COLUMNS {
@@ -192,26 +193,26 @@ impl Replica {
         Value::Object(tables)
     }
 
-    /// A table's rows.
+    /// Returns all rows of a table.
     pub fn rows(&self, table: &str) -> impl Iterator<Item = (Uuid, &Row)> {
         self.tables.get(table).into_iter().flatten().map(|(uuid, row)| (*uuid, row))
     }
 
-    /// A row, if it is there.
+    /// Returns a row. `None` if it does not exist.
     pub fn row(&self, table: &str, row: Uuid) -> Option<&Row> {
         self.tables.get(table)?.get(&row)
     }
 
-    /// A column's value in a row; its default where the row says nothing. `None` where the schema has no such column.
+    /// Returns the value of a column in a row, or its default value. `None` if the schema has no such column.
     pub fn value<'a>(&'a self, table: &str, row: &'a Row, column: &str) -> Option<&'a Datum> {
         row.get(column).or_else(|| Some(&self.schema.column(table, column)?.default))
     }
 
-    /// Takes `<table-updates>` of the method `monitor`: whole rows, old and new.
+    /// Applies `<table-updates>` of the method `monitor`, which contain complete old and new rows.
     ///
     /// # Errors
     ///
-    /// If it is none; nothing has changed then.
+    /// Returns an error if the updates are invalid. The replica is then unchanged.
     pub fn update(&mut self, updates: &Value) -> Result<(), UpdateError> {
         self.each(updates, |schema, table, uuid, change| {
             let Some(new) = change.get("new").filter(|new| !new.is_null()) else {
@@ -219,17 +220,18 @@ impl Replica {
                 return Ok(());
             };
             let row = read_row(schema, table.0, new)?;
-            // An update names the columns that have changed in `old`, and all that are monitored in `new`.
+            // `old` contains the changed columns, and `new` contains all monitored columns.
             table.1.entry(uuid).or_default().extend(row);
             Ok(())
         })
     }
 
-    /// Takes `<table-updates2>`: rows that come, and what differs in those that change.
+    /// Applies `<table-updates2>`, which contain new rows and differences of changed rows.
     ///
     /// # Errors
     ///
-    /// If it is none, or changes a row that is not here; nothing has changed then.
+    /// Returns an error if the updates are invalid, or change a row that the replica does not contain. The
+    /// replica is then unchanged.
     pub fn update2(&mut self, updates: &Value) -> Result<(), UpdateError> {
         self.each(updates, |schema, table, uuid, change| {
             if let Some(new) = change.get("initial").or_else(|| change.get("insert")) {
@@ -254,7 +256,7 @@ impl Replica {
         })
     }
 
-    /// Does `one` to each row of an update, and keeps the result if all could be done.
+    /// Calls `one` for each row of an update, and keeps the result if all calls succeed.
     fn each(
         &mut self,
         updates: &Value,
@@ -262,7 +264,7 @@ impl Replica {
     ) -> Result<(), UpdateError> {
         let mut changed: BTreeMap<String, Table> = BTreeMap::new();
         for (name, rows) in object_in(updates, "tables")? {
-            // What was not asked for is not kept.
+            // Tables that were not requested are ignored.
             if !COLUMNS.iter().any(|(known, _)| known == name) {
                 continue;
             }
@@ -291,7 +293,7 @@ fn read_row(schema: &Schema, table: &str, value: &Value) -> Result<Row, UpdateEr
 pub(crate) mod tests {
     use super::*;
 
-    /// A small part of the real schema.
+    /// Returns a small part of the original schema.
     pub(crate) fn schema() -> Arc<Schema> {
         let set = |key: &str| json!({"type": {"key": key, "min": 0, "max": "unlimited"}});
         let maybe = |key: &str| json!({"type": {"key": key, "min": 0, "max": 1}});

@@ -1,41 +1,42 @@
-//! JSON-RPC 1.0 over a stream: where a message ends, what it is, and how ours are written (RFC 7047 section 4).
+//! JSON-RPC 1.0 over a stream: framing, parsing and formatting of messages (RFC 7047 section 4).
 //!
-//! Messages follow each other without a delimiter. [`Framer`] finds their ends by counting brackets outside of strings, once
-//! per byte however the stream is cut, and keeps no more than its limit.
+//! Messages follow each other without a delimiter. [`Framer`] finds the end of a message by counting brackets
+//! outside of strings. Each byte is examined once, regardless of the fragmentation of the stream, and the
+//! buffered data is limited.
 
 use serde_json::{Value, json};
 
-/// Brackets within each other that are read; what OVSDB sends has under ten.
+/// Maximum nesting depth of brackets. OVSDB messages have a depth of less than ten.
 const DEPTH_LIMIT: u32 = 64;
 
-/// Why a stream cannot be read on.
+/// Reason why a stream cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
-    /// A message is longer than whoever reads wants to keep.
+    /// A message exceeds the maximum length.
     #[error("a message is longer than {limit} bytes")]
     TooLong {
-        /// Bytes that would be read.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// Brackets are nested deeper than any message needs.
+    /// The brackets of a message are nested too deeply.
     #[error("a message has more than {DEPTH_LIMIT} brackets within each other")]
     TooDeep,
-    /// Something stands where a message should begin.
+    /// A message does not begin with an object. Contains the first byte.
     #[error("byte 0x{0:02x} stands where a message should begin")]
     NoObject(u8),
-    /// A message is not JSON.
+    /// A message is not valid JSON.
     #[error("a message is not JSON")]
     Json(#[from] serde_json::Error),
-    /// A message is JSON, but neither request, notification nor reply.
+    /// A message is JSON, but not a request, notification or reply.
     #[error("a message is neither request, notification nor reply: {0}")]
     Shape(String),
 }
 
-/// Cuts a stream into messages.
+/// Splits a stream into messages.
 #[derive(Debug)]
 pub struct Framer {
     bytes: Vec<u8>,
-    /// Bytes in front of this have been looked at.
+    /// Number of bytes that have been examined.
     seen: usize,
     depth: u32,
     in_string: bool,
@@ -44,21 +45,22 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// A framer for messages of up to `limit` bytes.
+    /// Creates a framer for messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Framer { bytes: Vec::new(), seen: 0, depth: 0, in_string: false, escaped: false, limit }
     }
 
-    /// Takes what was received.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message as text, if it is here.
+    /// Returns the next complete message as text. `None` if it is incomplete.
     ///
     /// # Errors
     ///
-    /// If the stream is not one of messages, or one is beyond the limits; it cannot be read on then.
+    /// Returns an error if the stream does not consist of messages, or if a message exceeds the limits. The
+    /// stream cannot be read further then.
     pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, RpcError> {
         if self.depth == 0 {
             let blank = self.bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -98,50 +100,50 @@ impl Framer {
         Ok(None)
     }
 
-    /// The next whole message, if it is here.
+    /// Returns the next complete message. `None` if it is incomplete.
     ///
     /// # Errors
     ///
-    /// As [`Framer::next_text`], and if it is none.
+    /// Returns the errors of [`Framer::next_text`], and an error if the text is not a message.
     pub fn next_message(&mut self) -> Result<Option<Message>, RpcError> {
         self.next_text()?.map(|text| Message::read(serde_json::from_slice(&text)?)).transpose()
     }
 }
 
-/// What one end says to the other.
+/// A JSON-RPC message.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Message {
-    /// It wants an answer.
+    /// A request, which requires a reply.
     Request {
-        /// What is asked for.
+        /// Name of the method.
         method: String,
-        /// Its arguments.
+        /// Arguments of the method.
         params: Vec<Value>,
-        /// What the answer has to bear.
+        /// Identifier that the reply must contain.
         id: Value,
     },
-    /// It tells something.
+    /// A notification, which has no reply.
     Notification {
-        /// What kind of news it is.
+        /// Name of the method.
         method: String,
-        /// The news.
+        /// Arguments of the method.
         params: Vec<Value>,
     },
-    /// It answers.
+    /// A reply to a request.
     Reply {
-        /// What the request bore.
+        /// Identifier of the request.
         id: Value,
-        /// The result, or the error.
+        /// Result or error of the request.
         outcome: Result<Value, Value>,
     },
 }
 
 impl Message {
-    /// What a JSON value means as a message.
+    /// Parses a JSON value as a message.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// Returns an error if the value is not a message.
     pub fn read(mut value: Value) -> Result<Message, RpcError> {
         let shape = |value: &Value| RpcError::Shape(shortened(&value.to_string()));
         let Some(object) = value.as_object_mut() else { return Err(shape(&value)) };
@@ -165,7 +167,7 @@ impl Message {
         }
     }
 
-    /// The message as it goes over the wire.
+    /// Returns the message in its wire format.
     pub fn bytes(&self) -> Vec<u8> {
         let value = match self {
             Message::Request { method, params, id } => json!({"method": method, "params": params, "id": id}),
@@ -179,7 +181,7 @@ impl Message {
     }
 }
 
-/// The beginning of a text that may be of any length, for an error or the log.
+/// Returns the beginning of a text of any length, for an error or the log.
 pub(crate) fn shortened(text: &str) -> String {
     const SHOWN: usize = 200;
     match text.char_indices().nth(SHOWN) {
@@ -201,7 +203,7 @@ mod tests {
         Ok(found)
     }
 
-    /// JSON values of all kinds, brackets and quotes in strings among them.
+    /// Generates JSON values of all kinds, including brackets and quotes in strings.
     fn value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

@@ -1,5 +1,5 @@
-//! A database's schema, as much of it as replicating needs: which tables and columns there are, and what their values
-//! are where the server leaves them out.
+//! The part of a database schema that replication requires: tables, columns, and the default values of
+//! columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,38 +7,38 @@ use serde_json::Value;
 
 use crate::datum::{Atom, Datum, Uuid};
 
-/// What a column holds.
+/// Properties of a column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Its value where none is given.
+    /// Default value, if the server omits the column.
     pub default: Datum,
-    /// Whether it can hold several elements: then a change tells what differs.
+    /// Whether the column can have several elements. Updates then contain differences instead of values.
     pub several: bool,
 }
 
-/// Tables with their columns.
+/// The schema of a database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schema {
-    /// Such as `8.3.1`.
+    /// Version of the schema, such as `8.3.1`.
     pub version: String,
-    /// Columns by name, of tables by name.
+    /// Columns by name, for each table by name.
     pub tables: BTreeMap<String, BTreeMap<String, Column>>,
 }
 
-/// Why a schema cannot be used.
+/// Reason why a schema cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// Something that every schema has is missing.
+    /// A required part of the schema is missing or invalid.
     #[error("the schema has no sound `{0}`")]
     Lacks(String),
 }
 
 impl Schema {
-    /// A schema as `get_schema` answers it.
+    /// Parses a schema from the reply to `get_schema`.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// Returns an error if the value is not a schema.
     pub fn read(value: &Value) -> Result<Schema, SchemaError> {
         let lacks = |what: &str| SchemaError::Lacks(what.to_owned());
         let version = value.get("version").and_then(Value::as_str).ok_or_else(|| lacks("version"))?;
@@ -56,13 +56,13 @@ impl Schema {
         Ok(schema)
     }
 
-    /// A column, where the schema has it.
+    /// Returns a column. `None` if the schema does not contain it.
     pub fn column(&self, table: &str, column: &str) -> Option<&Column> {
         self.tables.get(table)?.get(column)
     }
 }
 
-/// RFC 7047 section 3.2, `<type>`.
+/// Parses `<type>` of RFC 7047 section 3.2.
 fn read_type(value: &Value) -> Option<Column> {
     if let Some(atom) = value.as_str() {
         return Some(Column { default: Datum::Set(BTreeSet::from([default_atom(atom)?])), several: false });
@@ -80,7 +80,7 @@ fn read_type(value: &Value) -> Option<Column> {
     let default = match (object.contains_key("value"), least) {
         (true, _) => Datum::Map(BTreeMap::new()),
         (false, 0) => Datum::default(),
-        // A set that must not be empty and has no value was left out as such a type's default.
+        // For a set that must not be empty, the server omits the default value of the type.
         (false, _) => Datum::Set(BTreeSet::from([atom])),
     };
     Some(Column { default, several })

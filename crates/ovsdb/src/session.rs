@@ -1,12 +1,13 @@
-//! One connection's protocol, without the connection: messages in, messages out, and the replica between them.
+//! Protocol of one connection without the connection itself: messages in, messages out, and the replica.
 //!
 //! ```text
 //!   get_schema ──> monitor_cond_since ─(refused)─> monitor_cond ─(refused)─> monitor ──> updates for as long as it lasts
 //!   lock ─────────────────────────────────────────────────────────────────────────────> ours, or later, or stolen
 //! ```
 //!
-//! What a session has learnt can be given to the next one ([`Session::resume`]): the server then sends only what has changed
-//! since, if it still knows; until the answer the old replica is not touched.
+//! The state of a session can be passed to the next one ([`Session::resume`]). The server then sends only the
+//! changes since the last transaction, if it still knows that transaction. The previous replica is kept until
+//! the reply arrives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,64 +19,64 @@ use crate::rpc::{Message, shortened};
 use crate::schema::{Schema, SchemaError};
 use crate::told::Told;
 
-/// The database (ovs-vswitchd.conf.db(5)).
+/// Name of the database (ovs-vswitchd.conf.db(5)).
 const DATABASE: &str = "Open_vSwitch";
-/// What our monitor is called.
+/// Identifier of the monitor.
 const MONITOR: &str = "trivium";
-/// What our probes bear.
+/// Identifier of probes.
 const ECHO: &str = "echo";
-/// A transaction that nobody has.
+/// Identifier of a transaction that does not exist.
 const NEVER: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Why a session cannot go on.
+/// Reason why a session cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The server does not serve the database.
+    /// The server does not have the database.
     #[error("the server has no database {DATABASE}: {0}")]
     Database(String),
-    /// The schema cannot be read.
+    /// The schema is invalid.
     #[error("the schema of {DATABASE} cannot be used")]
     Schema(#[from] SchemaError),
-    /// The schema is another's.
+    /// The schema lacks a required column.
     #[error("the schema of {DATABASE} has no column {column} in {table}; is it that of Open vSwitch?")]
     Column {
-        /// The table.
+        /// Name of the table.
         table: &'static str,
-        /// The column.
+        /// Name of the column.
         column: &'static str,
     },
-    /// The server refuses what cannot be done without.
+    /// The server refuses a required method.
     #[error("the server refuses `{method}`: {why}")]
     Refused {
-        /// What was asked for.
+        /// Name of the method.
         method: &'static str,
-        /// What it said.
+        /// Error text of the server.
         why: String,
     },
-    /// An update that is wrong.
+    /// An update is invalid.
     #[error("an update cannot be taken")]
     Update(#[from] UpdateError),
-    /// A message that means nothing here.
+    /// A message is unexpected.
     #[error("{0}")]
     Unexpected(String),
 }
 
-/// What a message has changed.
+/// Effect of a received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Nothing that concerns others.
+    /// The message has no visible effect.
     Nothing,
-    /// The replica is whole and of another transaction.
+    /// The replica is complete and has changed to another transaction.
     Changed,
-    /// Whether the lock is ours now.
+    /// The lock was obtained (`true`) or lost (`false`).
     Locked(bool),
-    /// What was written is in the database.
+    /// The transaction was committed.
     Committed,
-    /// What was written is not; why.
+    /// The transaction was refused, for this reason.
     Refused(String),
 }
 
-/// How the tables are followed, from the best to what every server can.
+/// Monitor methods, from the most capable to the one that every server supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Method {
     Since,
@@ -101,7 +102,7 @@ impl Method {
     }
 }
 
-/// What a reply is to.
+/// Kind of a request, for its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Schema,
@@ -110,7 +111,7 @@ enum Asked {
     Transaction,
 }
 
-/// See the module documentation.
+/// Protocol state of one connection. See the module documentation.
 #[derive(Debug, Default)]
 pub struct Session {
     lock: String,
@@ -119,21 +120,21 @@ pub struct Session {
     asked: BTreeMap<u64, Asked>,
     outgoing: Vec<Message>,
     replica: Replica,
-    /// Whether the replica is that of this connection.
+    /// Whether the replica is synchronized on this connection.
     whole: bool,
-    /// The last transaction that is in the replica, as the server names it.
+    /// Identifier of the last transaction in the replica, as sent by the server.
     since: Option<String>,
 }
 
 impl Session {
-    /// A session that asks for this lock.
+    /// Creates a session that requests this lock.
     pub fn new(lock: &str) -> Session {
         Session::resume(lock, Session::default())
     }
 
-    /// The session after another whose connection is gone.
+    /// Creates a session that continues another one after the loss of its connection.
     pub fn resume(lock: &str, last: Session) -> Session {
-        // What is not whole is no transaction's state.
+        // An incomplete replica does not represent a transaction.
         let (replica, since) =
             if last.replica == Replica::default() { Default::default() } else { (last.replica, last.since) };
         let mut session = Session { lock: lock.to_owned(), replica, since, ..Session::default() };
@@ -142,34 +143,35 @@ impl Session {
         session
     }
 
-    /// The tables, once they are whole.
+    /// Returns the replica. `None` until it is complete.
     pub fn replica(&self) -> Option<&Replica> {
         self.whole.then_some(&self.replica)
     }
 
-    /// Whether the lock is ours.
+    /// Returns whether the session holds the lock.
     pub fn is_locked(&self) -> bool {
         self.locked
     }
 
-    /// What is to be sent now.
+    /// Takes the messages to send.
     pub fn outgoing(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Asks for a sign of life.
+    /// Sends an echo request.
     pub fn probe(&mut self) {
         let id = json!(ECHO);
         self.outgoing.push(Message::Request { method: "echo".to_owned(), params: Vec::new(), id });
     }
 
-    /// Whether a transaction can begin: the tables are here, the lock is ours, and no other is under way.
+    /// Returns whether a transaction can begin: the replica is complete, the session holds the lock, and no
+    /// other transaction is in progress.
     pub fn is_free(&self) -> bool {
         self.locked && self.whole && !self.asked.values().any(|asked| *asked == Asked::Transaction)
     }
 
-    /// Writes what the database does not say yet, in one transaction, if it can ([`Session::is_free`]). Whether something is
-    /// written.
+    /// Writes the values that differ from the database in one transaction, if one can begin
+    /// ([`Session::is_free`]). Returns whether a transaction was started.
     pub fn tell(&mut self, told: &Told) -> bool {
         if !self.is_free() {
             return false;
@@ -199,11 +201,11 @@ impl Session {
         self.ask(Asked::Monitor(method), method.name(), params);
     }
 
-    /// Takes a message of the server.
+    /// Processes a message of the server.
     ///
     /// # Errors
     ///
-    /// If the connection is of no use any more.
+    /// Returns an error if the connection must be closed.
     pub fn take(&mut self, message: Message) -> Result<Event, SessionError> {
         match message {
             Message::Request { method, params, id } => {
@@ -217,7 +219,7 @@ impl Session {
             Message::Notification { method, params } => self.news(&method, &params),
             Message::Reply { id, outcome } => {
                 let Some(asked) = id.as_u64().and_then(|id| self.asked.remove(&id)) else {
-                    // An answer to a probe.
+                    // Reply to a probe.
                     return match id.as_str() {
                         Some(ECHO) => Ok(Event::Nothing),
                         _ => Err(unexpected("an answer to nothing", &id)),
@@ -248,7 +250,8 @@ impl Session {
                 self.locked = method == "locked";
                 Ok(Event::Locked(self.locked))
             }
-            // The server gives databases and monitors up when schemas change: all begins anew on another connection.
+            // The server cancels monitors when a schema changes. The client then starts again on a new
+            // connection.
             _ => Err(unexpected("a notification that was not asked for", &json!(method))),
         }
     }
@@ -263,7 +266,7 @@ impl Session {
                 if let Some(&(table, column)) = NEEDED.iter().find(lacks) {
                     return Err(SessionError::Column { table, column });
                 }
-                // Rows of another schema are not those of this one.
+                // Rows of another schema cannot be reused.
                 if *self.replica.schema() != schema {
                     self.replica = Replica::new(Arc::new(schema));
                     self.since = None;
@@ -289,7 +292,7 @@ impl Session {
         }
     }
 
-    /// Takes the first state of the tables.
+    /// Processes the initial contents of the tables.
     fn begin(&mut self, method: Method, answer: &Value) -> Result<Event, SessionError> {
         let fresh = || Replica::new(self.replica.shared_schema());
         let (replica, since) = match (method, answer.as_array().map(Vec::as_slice)) {
@@ -315,7 +318,8 @@ impl Session {
     }
 }
 
-/// A transaction's outcome: its operations' results, and one more where it was refused at its end (RFC 7047 section 4.1.3).
+/// Returns the outcome of a transaction. The reply contains the results of its operations, and an additional
+/// error if the commit failed (RFC 7047 section 4.1.3).
 fn committed(answer: &Value) -> Event {
     let mut errors = answer.as_array().into_iter().flatten().filter(|result| result.get("error").is_some());
     match errors.next_back() {
@@ -324,7 +328,7 @@ fn committed(answer: &Value) -> Event {
     }
 }
 
-/// An error of the server's as a sentence.
+/// Returns an error of the server as a text.
 fn said(error: &Value) -> String {
     let part = |key: &str| error.get(key).and_then(Value::as_str);
     let text = match (part("error"), part("details")) {
@@ -374,7 +378,7 @@ mod tests {
         session.outgoing().into_iter().map(name).collect()
     }
 
-    /// A session with one interface, which has the lock.
+    /// Returns a session with one interface that holds the lock.
     fn ready() -> Session {
         let mut session = Session::new("lock");
         assert_eq!(methods(&mut session), ["get_schema", "lock"]);
@@ -461,7 +465,7 @@ mod tests {
         assert!(error.contains("ports in Bridge"), "{error}");
     }
 
-    /// What a server might say, sense and nonsense.
+    /// Generates valid and invalid values of server messages.
     fn value() -> impl Strategy<Value = Value> {
         let uuid = (1u8..6).prop_map(|number| json!(id(number)));
         let leaf = prop_oneof![

@@ -1,4 +1,5 @@
-//! What is written back: each value where the database has another, all in one transaction.
+//! Status that is written to the database. Only values that differ from the database are written, in one
+//! transaction.
 
 use std::collections::BTreeMap;
 
@@ -7,65 +8,65 @@ use serde_json::{Map, Value, json};
 use crate::datum::{Atom, Datum, Uuid};
 use crate::replica::Replica;
 
-/// What is told of everything. What is `None` or not here is left as it is in the database.
+/// Status of all objects. `None` and missing rows leave the database unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Told {
-    /// The `next_cfg` of the last change that runs.
+    /// Value of `next_cfg` of the last change that is applied.
     pub cur_cfg: Option<i64>,
-    /// Our version.
+    /// Version of the daemon.
     pub version: Option<String>,
-    /// Types of interfaces that can be had.
+    /// Supported interface types.
     pub iface_types: Vec<String>,
-    /// Types of datapaths that can be had.
+    /// Supported datapath types.
     pub datapath_types: Vec<String>,
-    /// Bridges by row.
+    /// Status of bridges by UUID.
     pub bridges: BTreeMap<Uuid, BridgeTold>,
-    /// Interfaces by row.
+    /// Status of interfaces by UUID.
     pub interfaces: BTreeMap<Uuid, InterfaceTold>,
-    /// Controllers by row.
+    /// Status of controllers by UUID.
     pub controllers: BTreeMap<Uuid, ControllerTold>,
 }
 
-/// What is told of a bridge.
+/// Status of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BridgeTold {
-    /// Sixteen hexadecimal digits.
+    /// Datapath ID as sixteen hexadecimal digits.
     pub datapath_id: Option<String>,
 }
 
-/// What is told of an interface, whole: what is absent here is absent there.
+/// Complete status of an interface. Absent values are removed from the database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceTold {
-    /// Its OpenFlow port number; -1: it could not be had.
+    /// OpenFlow port number. -1: the interface could not be created.
     pub ofport: Option<i64>,
-    /// What is wrong with it.
+    /// Error of the interface.
     pub error: Option<String>,
-    /// Whether it is up as far as its settings go.
+    /// Whether the interface is administratively up.
     pub admin_up: Option<bool>,
-    /// Whether its link is up.
+    /// Whether the link is up.
     pub link_up: Option<bool>,
-    /// Bits a second.
+    /// Link speed in bits per second.
     pub link_speed: Option<i64>,
-    /// Bytes of the largest packet.
+    /// MTU in bytes.
     pub mtu: Option<i64>,
-    /// Its Ethernet address.
+    /// Ethernet address of the interface.
     pub mac_in_use: Option<String>,
-    /// Its device's number.
+    /// Interface index of the device.
     pub ifindex: Option<i64>,
-    /// Packets and bytes by name.
+    /// Packet and byte counters by name.
     pub statistics: BTreeMap<String, i64>,
-    /// Driver and the like by name.
+    /// Further status by name, such as the driver.
     pub status: BTreeMap<String, String>,
 }
 
-/// What is told of a controller.
+/// Status of a controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerTold {
-    /// Whether it is connected.
+    /// Whether the controller is connected.
     pub is_connected: bool,
-    /// `master`, `slave` or `other`.
+    /// Role of the controller: `master`, `slave` or `other`.
     pub role: Option<String>,
-    /// `state`, `sec_since_connect` and the like.
+    /// Further status by name, such as `state` and `sec_since_connect`.
     pub status: BTreeMap<String, String>,
 }
 
@@ -79,13 +80,14 @@ fn texts(map: &BTreeMap<String, String>) -> Datum {
 }
 
 impl Told {
-    /// The operations of a transaction after which `replica`'s database says what is told here; none where it does already.
+    /// Returns the operations of a transaction that changes the database of `replica` to this status. Empty
+    /// if the database already contains it.
     pub(crate) fn operations(&self, replica: &Replica) -> Vec<Value> {
         let mut operations = Vec::new();
         let mut write = |table: &str, row: Uuid, columns: Vec<(&str, Datum)>| {
             let Some(present) = replica.row(table, row) else { return };
             let differs = |(column, wanted): &(&str, Datum)| {
-                // A column that the schema lacks cannot be told.
+                // Columns that the schema lacks are omitted.
                 replica.value(table, present, column).is_some_and(|present| present != wanted)
             };
             let changed: Map<String, Value> = columns
@@ -164,7 +166,7 @@ mod tests {
             .unwrap();
         let interface = InterfaceTold { ofport: Some(1), mtu: Some(1500), ..InterfaceTold::default() };
         let mut told = Told { interfaces: [(Uuid(4), interface)].into(), ..Told::default() };
-        // The small schema has no column `mtu`, and a row that is gone is left alone.
+        // The small schema has no column `mtu`, and missing rows are ignored.
         told.interfaces.insert(Uuid(99), InterfaceTold { ofport: Some(3), ..InterfaceTold::default() });
         assert_eq!(told.operations(&replica), Vec::<Value>::new());
 
