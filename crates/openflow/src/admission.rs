@@ -1,5 +1,6 @@
-//! The peers that a `ptcp:` listener at a loopback address lets in: processes of root, of the daemon's own user, and of the users that its
-//! target names. There is no other authentication, and every user of the machine reaches such an address.
+//! Admission of peers to a `ptcp:` listener on a loopback address: processes of root, of the daemon's own
+//! user, and of the users that the target names. There is no other authentication, and every local user can
+//! reach a loopback address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,30 +10,30 @@ use port::tcp_users::{TcpUsers, User, is_own};
 
 use crate::target::{Address, Target};
 
-/// Lines of the log that peers can cause, a minute.
+/// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 10;
 
-/// What a listener asks of its peers.
+/// Admission policy of a listener.
 pub(crate) struct Admission {
     allowed: Vec<u32>,
-    /// `None` before the first peer, and while it is asked on another thread.
+    /// Lookup of the users of peers. `None` before the first peer, and while another thread uses it.
     users: Option<TcpUsers>,
-    /// Lines of this minute.
+    /// Start of the current minute, and the number of its log lines.
     lines: (Instant, u32),
 }
 
 impl Admission {
-    /// What a target asks; `None`: nothing.
+    /// Returns the admission policy of a target. `None` if the target admits every peer.
     pub fn of(target: &Target) -> Option<Admission> {
         let allowed = target.users.clone()?;
         let asks = matches!(target.address, Address::ListenTcp(_)) && !target.allow_remote;
         asks.then(|| Admission { allowed, users: None, lines: (Instant::now(), 0) })
     }
 
-    /// Finds out whether a peer may speak here.
+    /// Checks whether a peer may connect.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Returns the reason why the peer is refused.
     pub async fn admit(&mut self, peer: SocketAddr, local: SocketAddr) -> Result<(), String> {
         let users = self.users.take();
         let look = move || {
@@ -58,7 +59,7 @@ impl Admission {
         }
     }
 
-    /// Whether a peer may cause another line.
+    /// Returns whether a peer may cause another log line.
     pub fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

@@ -1,4 +1,4 @@
-//! A bridge's controllers: sessions begin, go on and end as the list of targets changes.
+//! The controllers of a bridge. Sessions start and end as the list of targets changes.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,41 +25,42 @@ use crate::target::{Address, Target};
 use crate::tls::{AcceptorError, Listening, TlsError};
 use crate::wire::Version;
 
-/// Sessions that one listener holds at the same time.
+/// Maximum number of concurrent sessions of a listener.
 const SESSIONS: usize = 64;
-/// Sessions beyond those that may be on their way out at the same time.
+/// Maximum number of additional sessions of a listener that are ending.
 const LEAVING: usize = 8;
-/// How long a connection may take to come about.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How it stands with a target.
+/// Status of a target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Which.
+    /// Address of the target.
     pub address: Address,
-    /// A session is there and has agreed on a version (for listeners: at least one).
+    /// Whether a session has negotiated a version. For listeners: at least one session.
     pub connected: bool,
-    /// What it may do.
+    /// Role of the controller.
     pub role: Role,
-    /// What is spoken.
+    /// Negotiated OpenFlow version.
     pub version: Option<Version>,
-    /// Sessions (for listeners there may be several).
+    /// Number of sessions. Listeners can have several.
     pub sessions: usize,
-    /// Why the last session ended, or none came about.
+    /// Reason why the last session ended or could not be established.
     pub last_error: Option<String>,
-    /// When it last came, and when it last left.
+    /// Time of the last connection. `left` is the time of the last disconnection.
     pub came: Option<Instant>,
-    /// See `came`.
+    /// Time of the last disconnection.
     pub left: Option<Instant>,
-    /// Messages that were lost because the controller did not take them in time, or over its rate limit.
+    /// Number of messages that were dropped, because the controller did not read them in time, or because of
+    /// its rate limit.
     pub lost: u64,
 }
 
-/// What tasks write and [`Controllers::status`] reads.
+/// Status that tasks write and [`Controllers::status`] reads.
 pub(crate) struct Board {
     status: Mutex<Status>,
     pub lost: AtomicU64,
-    /// Room for dumps of the sessions of the target.
+    /// Limit of concurrent dumps in the sessions of the target.
     pub dumps: Arc<Semaphore>,
 }
 
@@ -103,7 +104,8 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// See the [module](self). Lives in a tokio runtime of several threads; dropping it ends all sessions.
+/// The controllers of a bridge. See the [module](self). Requires a multi-threaded tokio runtime. Dropping
+/// this value ends all sessions.
 pub struct Controllers {
     hub: Arc<Hub>,
     events: JoinHandle<()>,
@@ -112,19 +114,20 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Nobody yet.
+    /// Creates an empty set of controllers.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     #[must_use]
     pub fn new(datapath: Arc<dyn Datapath>) -> Controllers {
         Self::with_sockets(datapath, Arc::default())
     }
 
-    /// Nobody yet; unix sockets are those that a predecessor listened at, where it did, and a successor's later.
+    /// Creates an empty set of controllers with Unix sockets that can be taken over from a predecessor and
+    /// handed over to a successor.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     #[must_use]
     pub fn with_sockets(datapath: Arc<dyn Datapath>, sockets: Arc<Sockets>) -> Controllers {
         let subscription = datapath.subscribe();
@@ -133,8 +136,8 @@ impl Controllers {
         Controllers { hub, events, running: HashMap::new(), sockets }
     }
 
-    /// From now on these. What is as it was goes on undisturbed; the rest ends, or begins. Of targets with the same address the
-    /// last one counts.
+    /// Replaces the list of targets. Sessions of unchanged targets continue. Sessions of other targets end or
+    /// start. Among targets with equal addresses, the last one is used.
     pub async fn set(&mut self, targets: Vec<Target>) {
         let wanted: HashMap<Address, Target> =
             targets.into_iter().map(|target| (target.address.clone(), target)).collect();
@@ -190,7 +193,7 @@ impl Controllers {
         Running { target, board, stop, task }
     }
 
-    /// How it stands with each, by address.
+    /// Returns the status of all targets by address.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         let mut all: Vec<Status> = self
@@ -205,7 +208,7 @@ impl Controllers {
         all
     }
 
-    /// Ends all sessions and waits for them.
+    /// Ends all sessions and waits for their end.
     pub async fn shutdown(mut self) {
         for (_, running) in std::mem::take(&mut self.running) {
             end(running, &self.sockets).await;
@@ -234,7 +237,7 @@ impl Drop for Controllers {
     }
 }
 
-/// What a target's task has.
+/// State of a target's task.
 #[derive(Clone)]
 struct Own {
     hub: Arc<Hub>,
@@ -262,7 +265,7 @@ impl Own {
         }
     }
 
-    /// Connects again and again, with growing pauses where sessions do not last.
+    /// Connects repeatedly, with increasing pauses after short sessions.
     async fn connect(mut self) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -301,7 +304,7 @@ impl Own {
         }
     }
 
-    /// Carries a session that others have begun to its end.
+    /// Runs a session with a peer that connected to a listener, until its end.
     async fn serve(&self, stream: Box<dyn Stream>, activity: Arc<Activity>) -> Ended {
         let mut stopped = self.stopped.clone();
         let stream = match self.target.address {
@@ -320,7 +323,7 @@ impl Own {
         session::run(stream, &self.hub, &self.board, self.options(activity), stopped).await
     }
 
-    /// Whether a peer may speak here. One that may not is named in the log, and where the status is told.
+    /// Returns whether a peer is admitted. A refused peer is reported in the log and in the status.
     async fn admits(&self, admission: &mut Option<Admission>, peer: SocketAddr, local: SocketAddr) -> bool {
         let Some(admission) = admission else { return true };
         let Err(why) = admission.admit(peer, local).await else { return true };
@@ -332,7 +335,7 @@ impl Own {
         false
     }
 
-    /// Waits for others to connect.
+    /// Accepts connections of peers.
     async fn listen(self) {
         let mut stopped = self.stopped.clone();
         if self.target.address.is_open() && !self.target.allow_remote {
@@ -374,7 +377,7 @@ impl Own {
             loop {
                 let holds = *held.borrow_and_update();
                 tokio::select! {
-                    // Who is not let in any more is not let in at the last moment either.
+                    // A held listener does not accept a connection that arrives at the same time.
                     biased;
                     Ok(()) = held.changed() => {}
                     Some(ended) = sessions.join_next_with_id() => {
@@ -386,7 +389,7 @@ impl Own {
                         while sessions.join_next().await.is_some() {}
                         return;
                     }
-                    // A few may be on their way out.
+                    // A few additional sessions may be ending.
                     stream = listener.accept(), if slots.len() < SESSIONS + LEAVING && !holds => match stream {
                         Ok((stream, ends)) => {
                             if let Some((peer, local)) = ends
@@ -452,7 +455,7 @@ async fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
     })
 }
 
-/// Speaks TLS with one that has connected to us.
+/// Performs the TLS handshake with a peer that connected to a listener.
 async fn accept_tls(
     target: &Target,
     listening: &Listening,
@@ -467,13 +470,13 @@ async fn accept_tls(
     Ok(Box::new(secured.await.map_err(|_| Ended::Shy(CONNECT))?.map_err(Ended::Secret)?))
 }
 
-/// Reads files on a thread that may block.
+/// Reads files on a blocking thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     Ok(tokio::task::spawn_blocking(work).await?)
 }
 
-/// The host of an address, so that one host does not seem to be many: all loopback addresses are this machine's, and an IPv6 host may have all
-/// of its /64.
+/// Returns the host of an address, so that a host with several addresses counts once. All loopback addresses
+/// belong to this machine, and an IPv6 host may use all addresses of its /64 prefix.
 fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         own if own.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -484,7 +487,7 @@ fn host(address: IpAddr) -> IpAddr {
 
 /// A session of a listener.
 struct Slot {
-    /// The host that has connected, as [`host`] has it; `None` for unix sockets.
+    /// Host of the peer, as returned by [`host`]. `None` for Unix sockets.
     peer: Option<IpAddr>,
     activity: Arc<Activity>,
     stop: watch::Sender<bool>,
@@ -497,7 +500,8 @@ impl Slot {
     }
 }
 
-/// The session that makes room in a full listener: of the peers that have most sessions, the one that has asked for nothing for longest.
+/// Returns the session to end when a listener has no free slot: among the peers with the most sessions, the
+/// one with the longest time since its last request.
 fn longest_idle(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
     let staying = || slots.values().filter(|slot| !*slot.stop.borrow());
     let mut by_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();
@@ -533,7 +537,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, and where both of its ends are over TCP.
+    /// Accepts the next connection. Returns the addresses of both ends for TCP.
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<(SocketAddr, SocketAddr)>)> {
         Ok(match self {
             Listener::Tcp(listener) => {
@@ -547,7 +551,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket that nobody listens at any more.
+/// Removes a socket without a listener.
 async fn clear(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {}
@@ -565,7 +569,7 @@ async fn clear(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Another loopback address, or another address of its prefix, makes a host no other host.
+    /// Other loopback addresses, and other addresses of a /64 prefix, belong to one host.
     #[test]
     fn a_host_is_one_peer_whatever_its_addresses() {
         let of = |text: &str| host(text.parse().unwrap());

@@ -1,4 +1,4 @@
-//! What a bridge offers to its controllers.
+//! Interface between a bridge and its controllers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,131 +13,133 @@ use switch::flow::{
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// Things of which there may be many, in batches, which may be empty. The bridge makes a batch when it is asked for, within some
-/// milliseconds, and holds nothing between two batches that others wait for.
+/// A sequence of batches, for large sets of objects. Batches may be empty. The bridge computes a batch on
+/// request within some milliseconds, and holds no lock between two batches.
 pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
-/// What comes of a batch of changes: the first change that is refused, by its index, and why.
+/// Result of a batch of changes. The error contains the index of the first refused change, and the reason.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Changes in one call that may take longer than others should wait, as far as nothing else is known of them.
+/// Number of changes from which a call may take too long for other sessions, if no better estimate is
+/// available.
 const MANY: usize = 32;
 
-/// A future that a barrier waits for.
+/// Future that completes when a barrier is reached.
 pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a bridge is and can.
+/// Features of a bridge (OFPT_FEATURES_REPLY).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Features {
-    /// Its number for controllers.
+    /// Datapath ID of the bridge.
     pub datapath_id: u64,
-    /// Its tables: 0 to `tables - 1`, at most 255.
+    /// Number of flow tables, at most 255. Tables are numbered from 0.
     pub tables: u8,
-    /// Groups it holds at most, of each kind.
+    /// Maximum number of groups of each type.
     pub max_groups: u32,
-    /// Meters it holds at most; their numbers are 1 to this.
+    /// Maximum number of meters. Meters are numbered from 1.
     pub max_meters: u32,
-    /// Bands of a meter at most.
+    /// Maximum number of bands of a meter.
     pub max_bands: u8,
-    /// Ports have queues with counters.
+    /// Whether ports have queues with counters.
     pub queues: bool,
 }
 
-/// Who made the bridge (OFPMP_DESC), for people.
+/// Textual description of the bridge (OFPMP_DESC).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Description {
-    /// Manufacturer, at most 255 octets (as all but `serial`).
+    /// Manufacturer. The maximum length of this and the other fields is 255 octets, except for `serial`.
     pub manufacturer: String,
-    /// Hardware.
+    /// Description of the hardware.
     pub hardware: String,
-    /// Software and its version.
+    /// Description of the software, with its version.
     pub software: String,
     /// Serial number, at most 31 octets.
     pub serial: String,
-    /// The bridge.
+    /// Description of the bridge.
     pub datapath: String,
 }
 
-/// A change of a port.
+/// Modification of a port (OFPT_PORT_MOD).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortMod {
-    /// OpenFlow's number.
+    /// OpenFlow port number.
     pub number: u32,
-    /// The address that the controller believes it to have; another one is refused by [`PortModError::Address`].
+    /// Ethernet address of the port as known to the controller. A different address is refused with
+    /// [`PortModError::Address`].
     pub mac: MacAddr,
-    /// The bits of [`PortDesc::config`] as they are to be: 1 down, 4 receives nothing, 16 is left out of floods, 32 sends
-    /// nothing, 64 gives controllers nothing.
+    /// New values of the bits of [`PortDesc::config`]: 1 port down, 4 no receive, 16 no flood, 32 no forward,
+    /// 64 no packet-in.
     pub config: u32,
-    /// Those of them that change.
+    /// Bits of `config` that are changed.
     pub mask: u32,
 }
 
-/// Why a port is not changed.
+/// Reason why a port modification is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PortModError {
-    /// OFPPMFC_BAD_PORT.
+    /// OFPPMFC_BAD_PORT: the port does not exist.
     #[error("there is no such port")]
     NoPort,
-    /// OFPPMFC_BAD_HW_ADDR.
+    /// OFPPMFC_BAD_HW_ADDR: the port has another address.
     #[error("the port has another address")]
     Address,
-    /// OFPPMFC_BAD_CONFIG.
+    /// OFPPMFC_BAD_CONFIG: the configuration is not supported.
     #[error("the port cannot be configured so")]
     Config,
-    /// OFPPMFC_EPERM.
+    /// OFPPMFC_EPERM: the modification is not permitted.
     #[error("not allowed")]
     Permission,
 }
 
-/// A queue's counters.
+/// Counters of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
-    /// Its port.
+    /// Number of the port.
     pub port: u32,
-    /// Its number.
+    /// Number of the queue.
     pub queue: u32,
-    /// Packets out.
+    /// Number of transmitted packets.
     pub tx_packets: u64,
-    /// Octets out.
+    /// Number of transmitted octets.
     pub tx_bytes: u64,
-    /// Packets lost.
+    /// Number of lost packets.
     pub tx_errors: u64,
-    /// Nanoseconds since it was added.
+    /// Nanoseconds since the queue was added.
     pub age_ns: u64,
 }
 
-/// A queue's rates, in tenths of a percent of the port's; `None`: not configured.
+/// Rates of a queue, in tenths of a percent of the rate of the port. `None`: not configured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueConfig {
-    /// Its port.
+    /// Number of the port.
     pub port: u32,
-    /// Its number.
+    /// Number of the queue.
     pub queue: u32,
-    /// At least.
+    /// Minimum rate.
     pub min_rate: Option<u16>,
-    /// At most.
+    /// Maximum rate.
     pub max_rate: Option<u16>,
 }
 
-/// How a table is configured.
+/// Configuration of a flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableConfig {
-    /// Its number.
+    /// Number of the table.
     pub table: u8,
-    /// Its name, at most 31 octets; empty: none.
+    /// Name of the table, at most 31 octets. Empty: none.
     pub name: String,
-    /// Rules that it holds at most.
+    /// Maximum number of flow entries.
     pub max_entries: u32,
-    /// For packets that no rule matches.
+    /// Handling of packets that match no flow entry.
     pub miss: Miss,
-    /// Rules make room for others when it is full.
+    /// Whether the table evicts flow entries when it is full.
     pub eviction: bool,
-    /// Controllers are told when it is nearly full: below and above so many percent free.
+    /// Vacancy event thresholds (down, up) in percent of free entries. `None`: no vacancy events.
     pub vacancy: Option<(u8, u8)>,
 }
 
 impl TableConfig {
-    /// As a bridge has it.
+    /// Returns the configuration in a table state.
     #[must_use]
     pub fn of(state: &TableState) -> TableConfig {
         TableConfig {
@@ -151,109 +153,113 @@ impl TableConfig {
     }
 }
 
-/// A change of tables; what is `None` stays.
+/// Modification of flow tables. `None`: unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableMod {
-    /// Its number, or [`switch::flow::ALL_TABLES`].
+    /// Number of the table, or [`switch::flow::ALL_TABLES`].
     pub table: u8,
-    /// See [`TableConfig`].
+    /// New value of [`TableConfig::miss`].
     pub miss: Option<Miss>,
-    /// See [`TableConfig`].
+    /// New value of [`TableConfig::eviction`].
     pub eviction: Option<bool>,
-    /// See [`TableConfig`]; the inner `None` ends it.
+    /// New value of [`TableConfig::vacancy`]. An inner `None` disables vacancy events.
     pub vacancy: Option<Option<(u8, u8)>>,
-    /// A new name.
+    /// New name of the table.
     pub name: Option<String>,
 }
 
-/// Sums over rules.
+/// Sums over flow entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Aggregate {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Octets.
+    /// Number of octets.
     pub bytes: u64,
-    /// Rules.
+    /// Number of flow entries.
     pub flows: u32,
 }
 
-/// A bridge as its controllers see it.
+/// OpenFlow datapath of a bridge, as its controllers see it.
 ///
-/// Sessions call these methods from tasks of their own; each may take some milliseconds. What can take longer (dumps, batches of
-/// many changes) is called where it does not hold others up. Nothing here may wait for a controller.
+/// Sessions call these methods from their tasks, and each call may take some milliseconds. Calls that may
+/// take longer (dumps, large batches of changes) are made where they do not delay other sessions. No method
+/// may wait for a controller.
 pub trait Datapath: Send + Sync + 'static {
-    /// What it is and can.
+    /// Returns the features of the bridge.
     fn features(&self) -> Features;
 
-    /// Who made it.
+    /// Returns the textual description of the bridge.
     fn description(&self) -> Description;
 
-    /// What becomes of fragments.
+    /// Returns the handling of IP fragments.
     fn fragments(&self) -> Fragments {
         Fragments::Normal
     }
 
-    /// Changes what becomes of fragments; false: it cannot.
+    /// Sets the handling of IP fragments. Returns false if it is not supported.
     fn set_fragments(&self, to: Fragments) -> bool {
         to == Fragments::Normal
     }
 
-    /// Its ports, LOCAL too, by ascending numbers.
+    /// Returns all ports, including LOCAL, in ascending order of their numbers.
     fn ports(&self) -> Vec<PortDesc>;
 
-    /// The counters of one port or of all; none where it is not there.
+    /// Returns the counters of one port or of all ports. Empty if the port does not exist.
     fn port_stats(&self, port: Option<u32>) -> Vec<PortStats>;
 
-    /// Changes a port.
+    /// Modifies a port.
     ///
     /// # Errors
-    /// [`PortModError`], and nothing is changed.
+    /// Returns [`PortModError`] if the modification is refused. Nothing is changed then.
     fn port_mod(&self, change: &PortMod) -> Result<(), PortModError>;
 
-    /// The counters of queues.
+    /// Returns the counters of queues.
     fn queue_stats(&self, _port: Option<u32>, _queue: Option<u32>) -> Vec<QueueStats> {
         Vec::new()
     }
 
-    /// The queues of one port or of all.
+    /// Returns the queues of one port or of all ports.
     fn queues(&self, _port: Option<u32>) -> Vec<QueueConfig> {
         Vec::new()
     }
 
-    /// Makes all changes, or none: a packet meets the tables of before or of behind. Whoever is subscribed is told of each.
+    /// Applies all changes, or none. Each packet meets the tables either before or after all changes. All
+    /// subscribers are notified of each change.
     ///
     /// # Errors
-    /// The first change that is refused, by its index, and why; nothing is changed then.
+    /// Returns the index of the first refused change, and the reason. Nothing is changed then.
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)>;
 
-    /// As [`Datapath::modify`], for a session's request, which listeners are told of ([`Event::Caused`]).
+    /// Like [`Datapath::modify`], for the request of a session, which is reported in the notifications
+    /// ([`Event::Caused`]).
     ///
     /// # Errors
-    /// As [`Datapath::modify`].
+    /// Returns the errors of [`Datapath::modify`].
     fn modify_for(&self, changes: Vec<Mod>, _origin: Origin) -> Result<(), (usize, FlowError)> {
         self.modify(changes)
     }
 
-    /// As [`Datapath::modify_for`], where that takes no longer than a request may and others do not have to be waited for; else nothing is
-    /// done.
+    /// Like [`Datapath::modify_for`], if the changes take no longer than a request may take, and require no
+    /// waiting for others.
     ///
     /// # Errors
-    /// The changes, which are to be made where they hold nobody up.
+    /// Otherwise returns the unapplied changes, which must be applied where they do not delay other sessions.
     fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
         if changes.len() < MANY { Ok(self.modify_for(changes, origin)) } else { Err(changes) }
     }
 
-    /// As [`Datapath::modify_for`], where packets are among the changes ([`Mod::PacketOut`]). The bridge keeps `reservation` until all of
-    /// them are sent.
+    /// Like [`Datapath::modify_for`], for changes that include packets ([`Mod::PacketOut`]). The bridge keeps
+    /// `reservation` until all packets are sent.
     ///
     /// # Errors
-    /// As [`Datapath::modify`], and no packet is sent.
+    /// Returns the errors of [`Datapath::modify`]. No packet is sent then.
     fn modify_and_send(&self, changes: Vec<Mod>, origin: Origin, reservation: Reservation) -> Outcome;
 
-    /// Rules and their counters, by table, then by falling priority. A rule that is there throughout comes exactly once.
+    /// Returns flow entries with their counters, by table and descending priority. An entry that exists
+    /// during the whole dump is returned exactly once.
     fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats>;
 
-    /// Their sums.
+    /// Returns the sums of the counters of flow entries.
     fn aggregate(&self, filter: &FlowFilter) -> Aggregate {
         let mut sums = Aggregate::default();
         for flow in self.flows(filter).flatten() {
@@ -264,55 +270,59 @@ pub trait Datapath: Send + Sync + 'static {
         sums
     }
 
-    /// All its tables, by their numbers.
+    /// Returns the statistics of all tables, by their numbers.
     fn tables(&self) -> Vec<TableStats>;
 
-    /// How one table is configured; `None`: it is not there.
+    /// Returns the configuration of a table. `None` if the table does not exist.
     fn table_config(&self, table: u8) -> Option<TableConfig>;
 
-    /// Changes how tables are configured.
+    /// Modifies the configuration of tables.
     ///
     /// # Errors
-    /// [`FlowError::BadTable`] where it is not there, anything else where it cannot be.
+    /// Returns [`FlowError::BadTable`] if the table does not exist, and another error if the modification is
+    /// refused.
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError>;
 
-    /// As [`Datapath::table_mod`], where that takes no longer than a request may and others do not have to be waited for; `None`: nothing is
-    /// done, and the change is to be made where it holds nobody up.
+    /// Like [`Datapath::table_mod`], if the modification takes no longer than a request may take, and
+    /// requires no waiting for others. Otherwise returns `None`. Nothing is changed then, and the
+    /// modification must be made where it does not delay other sessions.
     fn table_mod_soon(&self, change: &TableMod) -> Option<Result<(), FlowError>> {
         Some(self.table_mod(change))
     }
 
-    /// What options of tunnels are mapped to.
+    /// Returns the mapping of tunnel options to fields.
     fn tunnel_options(&self) -> TunnelOptions;
 
-    /// Changes that.
+    /// Modifies the mapping of tunnel options.
     ///
     /// # Errors
-    /// [`OptionsError`], and nothing is changed.
+    /// Returns [`OptionsError`] if the modification is refused. Nothing is changed then.
     fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError>;
 
-    /// The group of this number, or all groups, by their numbers.
+    /// Returns one group or all groups, by their numbers.
     fn groups(&self, group: Option<u32>) -> Batches<Group>;
 
-    /// The counters of one group or of all.
+    /// Returns the counters of one group or of all groups.
     fn group_stats(&self, group: Option<u32>) -> Batches<GroupStats>;
 
-    /// The meter of this number, or all meters, by their numbers.
+    /// Returns one meter or all meters, by their numbers.
     fn meters(&self, meter: Option<u32>) -> Batches<Meter>;
 
-    /// The counters of one meter or of all.
+    /// Returns the counters of one meter or of all meters.
     fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats>;
 
-    /// Sends a packet. The bridge keeps `reservation` until the packet is decided: that is how the bridge slows a session down.
+    /// Sends a packet. The bridge keeps `reservation` until the slow path has processed the packet, which
+    /// limits the rate of the session.
     ///
     /// # Errors
-    /// [`FlowError`], and nothing is sent.
+    /// Returns [`FlowError`] if the packet is refused. Nothing is sent then.
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError>;
 
-    /// As [`Datapath::packet_out`], where nobody has to be waited for; else nothing is sent.
+    /// Like [`Datapath::packet_out`], if no waiting is required.
     ///
     /// # Errors
-    /// The packet and its reservation, which are to be given where they hold nobody up.
+    /// Otherwise returns the unsent packet and its reservation, which must be passed to the bridge where they
+    /// do not delay other sessions.
     fn packet_out_soon(
         &self,
         packet: PacketOut,
@@ -321,33 +331,34 @@ pub trait Datapath: Send + Sync + 'static {
         Ok(self.packet_out(packet, reservation))
     }
 
-    /// Drops the packets of a session that are not decided yet, with their reservations, and returns how many these were: the session has
-    /// ended.
+    /// Drops the unprocessed packets of an ended session with their reservations, and returns their number.
     fn session_ended(&self, _session: u64) -> usize {
         0
     }
 
-    /// Resolves when packets that arrive from then on meet all changes made before the call, whatever cache they meet them in.
+    /// Returns a future that completes when all packets that arrive from then on meet the changes made before
+    /// the call, regardless of caches.
     fn barrier(&self) -> Settled;
 
-    /// What happens from now on; see [`events`].
+    /// Subscribes to events of the bridge. See [`events`].
     fn subscribe(&self) -> Subscription;
 
-    /// Told when the first controller is there (true) and when the last one has gone (false): the fail mode's time to act.
-    /// Those who only come to us (`ovs-ofctl`) do not count.
+    /// Notifies the bridge when the first controller is connected (true), and when the last one has
+    /// disconnected (false). The fail mode depends on this state. Clients that connect to listeners, such as
+    /// `ovs-ofctl`, do not count.
     fn controllers_connected(&self, connected: bool);
 
-    /// Told when the first session is there that hears of table misses (true), and when the last one has gone (false): one that speaks
-    /// OpenFlow before 1.3, and takes packets.
+    /// Notifies the bridge when the first session that receives table misses exists (true), and when the last
+    /// one has ended (false). Such a session uses OpenFlow before 1.3 and receives packets.
     fn misses_heard(&self, _heard: bool) {}
 }
 
-/// The part of its budget for packet-outs that a session has reserved for one packet. Dropping the value gives the part back, and lets the
-/// session read on where it waits for room.
+/// Part of a session's budget for packet-outs that is reserved for one packet. Dropping this value releases
+/// the part, and the session continues to read if it waits for budget.
 #[derive(Debug)]
 pub struct Reservation {
     session: u64,
-    /// Of the session's budget, and of that of all sessions of the bridge.
+    /// Permits of the session's budget, and of the shared budget of the bridge.
     _permits: [OwnedSemaphorePermit; 2],
 }
 
@@ -356,34 +367,37 @@ impl Reservation {
         Reservation { session, _permits: permits }
     }
 
-    /// The number of the session, which no other session of the bridge has.
+    /// Returns the number of the session, which is unique in the bridge.
     #[must_use]
     pub fn session(&self) -> u64 {
         self.session
     }
 }
 
-/// Octets of memory of the events of all bridges of the process at most, until every session has taken them.
+/// Maximum memory of the events of all bridges of the process until every session has processed them, in
+/// octets.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Octets of memory of one part of what a request has led to.
+/// Maximum memory of one part of the events of a request, in octets.
 const PART: usize = 256 << 10;
 
-/// Octets of memory that events on their way to sessions take now.
+/// Current memory of events that sessions have not processed yet, in octets.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// An event on its way to sessions, which share it.
+/// An event that sessions share until all of them have processed it.
 #[derive(Debug)]
 pub struct Told {
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// It is the next part of what one request has led to, of which the event before was a part.
+    /// Whether the event is the next part of the events of one request, and the previous event was a part as
+    /// well.
     pub continues: bool,
-    /// Octets of memory, which are counted in [`HELD`].
+    /// Memory of the event in octets, which is counted in [`HELD`].
     octets: usize,
 }
 
 impl Told {
-    /// An event, if the process has memory for it. Packets leave half of the memory to everything else.
+    /// Creates a shared event if the process has memory for it. Packets leave half of the memory to other
+    /// events.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool) -> Result<Told, Event> {
         let octets = event.memory();
@@ -395,12 +409,12 @@ impl Told {
         }
     }
 
-    /// That so many events were lost, which takes no memory that is counted.
+    /// Creates an event that reports the loss of `count` events. It uses no counted memory.
     fn lost(count: u64) -> Told {
         Told { event: Event::Lost(count), continues: false, octets: 0 }
     }
 
-    /// Octets of memory that the event takes, about.
+    /// Returns the approximate memory of the event in octets.
     pub(crate) fn octets(&self) -> usize {
         self.octets
     }
@@ -412,46 +426,49 @@ impl Drop for Told {
     }
 }
 
-/// Where a bridge puts what happens. A clone puts into the same queue.
+/// Sender of a bridge's events. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct EventSender {
     to: mpsc::Sender<Told>,
     lost: Arc<AtomicU64>,
-    /// Events about rules that were lost, and that nobody has been told of yet.
+    /// Number of lost events about flow entries that have not been reported yet.
     missed: Arc<AtomicU64>,
     monitored: Arc<AtomicUsize>,
 }
 
-/// Where it arrives.
+/// Receiver of a bridge's events.
 #[derive(Debug)]
 pub struct Subscription {
-    /// In the order in which it happened.
+    /// Queue of the events, in the order of their occurrence.
     pub events: mpsc::Receiver<Told>,
-    /// How many were lost because the queue was full, or because events took too much memory.
+    /// Number of events that were lost because the queue was full, or because events used too much memory.
     pub lost: Arc<AtomicU64>,
-    /// Those of them about rules since they were asked for last: what comes next comes behind a gap.
+    /// Number of lost events about flow entries since the last reset. If nonzero, the next event follows a
+    /// gap.
     pub missed: Arc<AtomicU64>,
-    /// What sessions want to hear of.
+    /// Interest of the sessions in events.
     pub interest: Interest,
 }
 
-/// What the sessions of a bridge want to hear of, counted by session. The bridge tells of nothing that no session wants. Clones share
-/// their counts.
+/// Numbers of sessions that are interested in kinds of events. The bridge sends only events that a session is
+/// interested in. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub struct Interest {
-    /// Sessions that monitor rules; while there is none, changes of rules that nobody waits for are not put in.
+    /// Number of sessions that monitor flow entries. If 0, changes of flow entries that no session requested
+    /// are not sent.
     pub rules: Arc<AtomicUsize>,
-    /// Sessions that want to hear of the requests of others that change groups and meters.
+    /// Number of sessions that receive group and meter requests of other sessions.
     pub requests: Arc<AtomicUsize>,
 }
 
-/// A queue for so many events (at least 4). Packets leave the last quarter of it to everything else.
+/// Creates a queue for `capacity` events (at least 4). Packets leave the last quarter of the queue to other
+/// events.
 #[must_use]
 pub fn events(capacity: usize) -> (EventSender, Subscription) {
     events_for(capacity, Interest::default())
 }
 
-/// As [`events`], where the sessions' interest is counted together with others.
+/// Like [`events`], with an interest that is shared with other queues.
 #[must_use]
 pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscription) {
     let (to, events) = mpsc::channel(capacity.max(4));
@@ -466,20 +483,22 @@ pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscrip
 }
 
 impl EventSender {
-    /// Whether anybody wants to hear of rules that are added or changed, or go without `send_removed`.
+    /// Returns whether a session is interested in flow entries that are added or changed, or removed without
+    /// `send_removed`.
     #[must_use]
     pub fn is_monitored(&self) -> bool {
         self.monitored.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nobody listens any more.
+    /// Returns whether the receiver was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
 
-    /// Puts it in without waiting; what does not fit is lost, and counted. Changes of rules are left out while nobody
-    /// [monitors](EventSender::is_monitored) them. What one request has led to goes in parts. False: nobody listens any more.
+    /// Sends an event without waiting. An event that does not fit into the queue is dropped and counted.
+    /// Changes of flow entries are omitted while no session [monitors](EventSender::is_monitored) them. The
+    /// events of one request are sent in parts. Returns false if the receiver was dropped.
     pub fn send(&self, event: Event) -> bool {
         let event = if self.is_monitored() { Some(event) } else { wanted_unmonitored(event) };
         match event {
@@ -490,7 +509,7 @@ impl EventSender {
         !self.is_closed()
     }
 
-    /// As [`EventSender::send`] of each; those about rules that no request has led to go together.
+    /// Sends events like [`EventSender::send`]. Events about flow entries without a request are combined.
     pub fn send_all(&self, events: Vec<Event>) -> bool {
         let mut together = Vec::new();
         for event in events {
@@ -547,7 +566,7 @@ impl EventSender {
             }
             Err(event) => {
                 self.lose(&event);
-                // Who follows the rules hears of the gap, at the latest with the next event.
+                // Monitoring sessions are notified of the gap, at the latest with the next event.
                 if !is_packet {
                     let _ = self.to.try_send(Told::lost(0));
                 }
@@ -567,14 +586,14 @@ impl EventSender {
         }
     }
 
-    /// Events lost so far.
+    /// Returns the number of lost events.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 }
 
-/// Whether an event tells monitors of rules, or that there is something that they are not told.
+/// Returns whether an event is about flow entries, or reports a gap in such events.
 pub(crate) fn is_about_rules(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {
@@ -584,7 +603,7 @@ pub(crate) fn is_about_rules(event: &Event) -> bool {
     }
 }
 
-/// Whether sessions without monitors are told of it, too.
+/// Returns whether an event is also for sessions without monitors.
 pub(crate) fn is_for_all(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) => false,
@@ -596,7 +615,8 @@ pub(crate) fn is_for_all(event: &Event) -> bool {
     }
 }
 
-/// What is left of an event where no session monitors rules: a rule's end of which controllers are told, and all that is not about rules.
+/// Returns the part of an event that is sent while no session monitors flow entries: notifications of removed
+/// entries, and events that are not about flow entries.
 fn wanted_unmonitored(event: Event) -> Option<Event> {
     match event {
         Event::Caused(origin, events) => {
@@ -689,8 +709,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
     }
 
-    /// What one request has led to arrives in parts, whole and in its order; so does what happens by itself, which takes one place of the
-    /// queue for many events.
+    /// The events of one request arrive in parts, completely and in order. Spontaneous events do as well, and
+    /// many of them use one slot of the queue.
     #[test]
     fn many_changes_go_in_parts() {
         const MANY: usize = 2000;
@@ -721,7 +741,7 @@ mod tests {
         assert_eq!(told, all);
     }
 
-    /// Where there is no place in the queue, it is known behind it that something about rules is missing.
+    /// After an overflow of the queue, the receiver knows that an event about flow entries is missing.
     #[test]
     fn a_gap_is_known() {
         let (to, mut from) = events(4);

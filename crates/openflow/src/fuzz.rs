@@ -1,5 +1,5 @@
-//! What the fuzz target and the property tests share: a message is read by every reader that a session would use, and what was
-//! understood is written and read again.
+//! Shared code of the fuzz target and the property tests. All decoders of a session decode a message, and
+//! decoded values are encoded and decoded again.
 
 use switch::flow::{ALL_TABLES, FlowMod, GroupMod, Match, MeterMod};
 
@@ -8,15 +8,15 @@ use crate::wire::{
     HEADER, Header, Reader, Version, action, flow, group, matching, meter, packet, port, properties, table,
 };
 
-/// A reader over the body of one message.
+/// Returns a reader of the body of one message.
 fn body(message: &[u8]) -> Reader<'_> {
     Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength)
 }
 
-/// Reads a message in the version that its header names, if that is spoken.
+/// Decodes a message in the version that its header specifies, if that version is supported.
 ///
 /// # Panics
-/// Where something that was read cannot be read again once it is written, or is something else then.
+/// Panics if a decoded value cannot be decoded after encoding, or differs then.
 pub fn message(octets: &[u8]) {
     let Some(head) = Header::read(octets) else { return };
     let Some(version) = Version::from_wire(head.version) else { return };
@@ -25,7 +25,8 @@ pub fn message(octets: &[u8]) {
             flow::get_mod(body(octets), version, table_ids),
             flow::get_mod_nx(body(octets), version, table_ids),
         ];
-        // OpenFlow 1.1 has no number for all tables, which Nicira's message may mean: such a change has no message of 1.1 to be written as.
+        // OpenFlow 1.1 has no number for all tables, which Nicira's message can specify. Such a change cannot
+        // be encoded in a 1.1 message.
         let written = |change: &FlowMod| version != Version::V11 || change.table != ALL_TABLES;
         read.into_iter().flatten().filter(written).for_each(|change| flow_again(version, &change));
     }
@@ -46,7 +47,7 @@ pub fn message(octets: &[u8]) {
         meter::put_mod(&mut out, &meter);
         assert_eq!(meter::get_mod(Reader::new(&out, Error::BadLength)), Ok(MeterMod::Add(meter)));
     }
-    // These are only read.
+    // The following messages are only decoded.
     let _ = flow::get_filter(body(octets), version);
     let _ = flow::get_filter_nx(body(octets));
     let _ = flow::get_monitor(&mut body(octets), version);
@@ -65,7 +66,8 @@ pub fn message(octets: &[u8]) {
     }
 }
 
-/// A flow-mod as it is read once it was written. What a version has several forms for is the same from the first writing on.
+/// Encodes and decodes a flow-mod. A change with several forms in a version keeps its form after the first
+/// encoding.
 fn flow_again(version: Version, change: &FlowMod) {
     let again = |change: &FlowMod| {
         let mut out = Vec::new();

@@ -1,4 +1,5 @@
-//! Where a bridge's sessions meet: its events are shown to all of them, and among controllers there is one master.
+//! Connection manager of a bridge. It distributes events to all sessions, and manages the roles of
+//! controllers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,46 +14,47 @@ use crate::datapath::{
 };
 use crate::wire::{HEADER, Header};
 
-/// What a session is told from outside that it has not taken yet.
+/// Maximum number of notices that wait for a session.
 const QUEUE: usize = 1024;
-/// Octets of memory of the events that a session has not taken yet, at most.
+/// Maximum memory of the events that wait for a session, in octets.
 const QUEUE_OCTETS: usize = 32 << 20;
-/// Messages, of 64 KiB at most, that wait for the slowest of those who listen to controllers.
+/// Maximum number of messages (of up to 64 KiB) that wait for the slowest snooping listener.
 const OVERHEARD: usize = 512;
 
-/// What a controller may do (OpenFlow 1.5.1, 6.3.6).
+/// Role of a controller (OpenFlow 1.5.1 section 6.3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// Everything, beside others.
+    /// Full access, beside other controllers.
     #[default]
     Equal,
-    /// Everything, alone of its kind.
+    /// Full access, as the only master.
     Master,
-    /// Look.
+    /// Read-only access.
     Slave,
 }
 
-/// What a session is told.
+/// A notice for a session.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// By the bridge.
+    /// An event of the bridge.
     Event(Pending),
-    /// Another one is the master now.
+    /// Another controller has become the master.
     Demoted,
-    /// Changes of rules were lost that its monitors should have been told of.
+    /// Changes of flow entries that the session monitors were lost.
     Behind,
 }
 
-/// An event that a session has not taken yet.
+/// An event that waits for a session.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub told: Arc<Told>,
-    /// Octets of memory of all of them.
+    /// Memory of all waiting events of the session, in octets.
     octets: Arc<AtomicUsize>,
 }
 
 impl Pending {
-    /// An event for a session that has not taken events of so many octets, unless these are too many. One event is taken in any case.
+    /// Queues an event for a session whose waiting events use this memory. Returns `None` if the limit is
+    /// exceeded. A single event is always accepted.
     fn new(told: &Arc<Told>, octets: &Arc<AtomicUsize>) -> Option<Pending> {
         let fits = |held: usize| {
             let sum = held.checked_add(told.octets())?;
@@ -72,18 +74,18 @@ impl Drop for Pending {
 struct Member {
     to: mpsc::Sender<Notice>,
     lost: Arc<AtomicU64>,
-    /// Octets of memory of the events that it has not taken yet.
+    /// Memory of the waiting events of the session, in octets.
     octets: Arc<AtomicUsize>,
     role: Role,
     controller: bool,
-    /// It monitors rules.
+    /// Whether the session monitors flow entries.
     monitoring: bool,
-    /// Its monitors were not told of something.
+    /// Whether its monitors have missed an event.
     behind: Arc<AtomicBool>,
 }
 
 impl Member {
-    /// Hands an event over, where there is room for it.
+    /// Passes an event to the session if its queue has space.
     fn tell(&self, told: &Arc<Told>) {
         let is_packet = matches!(told.event, Event::PacketIn(_));
         let has_room = !is_packet || self.to.capacity() > QUEUE / 4;
@@ -97,22 +99,23 @@ impl Member {
         }
     }
 
-    /// Notes that it was not told of a change of rules. Monitors without it would go wrong for ever.
+    /// Records that the session missed a change of flow entries. Its monitors would otherwise stay
+    /// inconsistent.
     fn is_behind(&self) {
         if self.monitoring {
             self.behind.store(true, Ordering::Relaxed);
-            // Where the queue is full, the session looks when it has taken something from it.
+            // If the queue is full, the session checks the flag after processing a notice.
             let _ = self.to.try_send(Notice::Behind);
         }
     }
 }
 
-/// What the bridge is told of its sessions as a whole.
+/// State of all sessions together, as reported to the bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Standing {
-    /// There is a controller that we connected to.
+    /// Whether a controller that the bridge connected to has a session.
     controllers: bool,
-    /// Some session hears of packets that no rule matches.
+    /// Whether a session receives table misses.
     misses: bool,
 }
 
@@ -120,16 +123,16 @@ struct Standing {
 struct State {
     members: HashMap<u64, Member>,
     next: u64,
-    /// Sessions that hear of packets that no rule matches.
+    /// Number of sessions that receive table misses.
     hearing: usize,
     generation: Option<u64>,
-    /// What the bridge was told last.
+    /// State that was last reported to the bridge.
     told: Standing,
-    /// Changes of members and of what they hear.
+    /// Number of changes of the members and of their interest in table misses.
     changes: u64,
-    /// The last one of those that the bridge was told of.
+    /// Number of the last change that was reported to the bridge.
     changes_told: u64,
-    /// A thread tells the bridge.
+    /// Whether a thread is reporting to the bridge.
     telling: bool,
 }
 
@@ -142,42 +145,42 @@ impl State {
     }
 }
 
-/// See the [module](self).
+/// Connection manager of a bridge. See the [module](self).
 pub(crate) struct Hub {
     pub datapath: Arc<dyn Datapath>,
-    /// What sessions want to hear of; the bridge looks at it.
+    /// Interest of the sessions in events, which the bridge reads.
     interest: Interest,
-    /// What controllers and bridge say to each other, while somebody listens.
+    /// Messages between controllers and the bridge, for snooping listeners.
     said: broadcast::Sender<Arc<[u8]>>,
-    /// What the packet-outs of all sessions may take, also of those that have ended.
+    /// Budget of the packet-outs of all sessions, including ended sessions.
     pub packet_outs: Arc<Semaphore>,
-    /// Octets of memory that the bundles of all sessions take.
+    /// Memory of the bundles of all sessions, in octets.
     pub bundles: Arc<AtomicUsize>,
-    /// The large bundle that is committed or waits for it, of which there is one at a time.
+    /// Permit for committing a large bundle. Only one large bundle is committed or waits at a time.
     pub commits: Arc<Semaphore>,
-    /// The turn of changes that take a while, of which one is made at a time.
+    /// Permit for slow changes, which are made one at a time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
-    /// The bridge was told of changes of sessions.
+    /// Notification after changes of sessions were reported to the bridge.
     told: Notify,
 }
 
-/// A session's place in the hub; it leaves by being dropped.
+/// Registration of a session at the connection manager. Dropping this value removes the session.
 pub(crate) struct Seat {
     hub: Arc<Hub>,
     id: u64,
     monitoring: bool,
     hearing: bool,
-    /// The last change of this session that the bridge is told of.
+    /// Number of the last change of this session that is reported to the bridge.
     change: u64,
-    /// It hears of the requests of others that change groups and meters.
+    /// Whether the session receives group and meter requests of other sessions.
     hears_requests: bool,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
     behind: Arc<AtomicBool>,
 }
 
-/// The generation is older than one that was seen.
+/// Error for a generation ID that is older than a previous one.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
@@ -192,16 +195,16 @@ impl Hub {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave half a change behind.
+        // No code that holds the lock can leave a partial change behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears what controllers and bridge say from now on; who is slow misses some of it.
+    /// Subscribes to messages between controllers and the bridge. A slow receiver misses messages.
     pub fn listen(&self) -> broadcast::Receiver<Arc<[u8]>> {
         self.said.subscribe()
     }
 
-    /// Lets listeners hear whole messages of a controller, or to one. Waits for nobody.
+    /// Passes complete messages from or to a controller to snooping listeners. Never waits.
     pub fn overhear(&self, mut messages: &[u8]) {
         if self.said.receiver_count() == 0 {
             return;
@@ -209,13 +212,14 @@ impl Hub {
         while let Some(head) = Header::read(messages)
             && let Some((message, rest)) = messages.split_at_checked(usize::from(head.length).max(HEADER))
         {
-            // The last listener may just have gone.
+            // The last listener may have just ended.
             let _ = self.said.send(message.into());
             messages = rest;
         }
     }
 
-    /// A place for a session; `controller`: one that we connected to. The bridge knows of it once [`Seat::told`] is ready.
+    /// Registers a session. `controller` is true if the bridge connected to the controller. The bridge knows
+    /// of the session after [`Seat::told`].
     pub fn join(self: &Arc<Self>, controller: bool) -> Seat {
         let (to, notices) = mpsc::channel(QUEUE);
         let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -245,7 +249,8 @@ impl Hub {
         }
     }
 
-    /// Lets the bridge be told of a change of sessions, on a thread that may wait for the bridge's rules. Gives the number of the last change.
+    /// Reports a change of sessions to the bridge, on a thread that may wait for the bridge's flow tables.
+    /// Returns the number of the last change.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
         if state.standing() != state.told || state.telling {
             state.changes += 1;
@@ -264,7 +269,7 @@ impl Hub {
         change
     }
 
-    /// Tells the bridge how things stand, if it does not know; whether to look again.
+    /// Reports the current state to the bridge if it has changed. Returns whether to check again.
     fn tell(&self) -> bool {
         let (told, now, changes) = {
             let mut state = self.state();
@@ -289,22 +294,23 @@ impl Hub {
         true
     }
 
-    /// Whether a change is under way that takes a while: whoever asks the bridge for something would hold a thread up meanwhile.
+    /// Returns whether a slow change is in progress. A call to the bridge would then block a thread.
     pub fn is_changing(&self) -> bool {
         self.changes.available_permits() == 0
     }
 
-    /// Waits for the turn of a change that takes a while. `None` never comes: the semaphore is not closed.
+    /// Waits for the permit for a slow change. `None` is never returned, because the semaphore is never
+    /// closed.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.changes).acquire_owned().await.ok()
     }
 
-    /// The turn of a change that takes a while, unless another one has it.
+    /// Returns the permit for a slow change if it is available.
     pub fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.changes).try_acquire_owned().ok()
     }
 
-    /// Makes changes: at once, or where they hold nobody up.
+    /// Applies changes, either immediately or on a blocking thread that does not delay other sessions.
     pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
         let changes = match self.datapath.modify_soon(changes, origin) {
             Ok(done) => return done,
@@ -313,7 +319,7 @@ impl Hub {
         let turn = self.turn().await;
         let datapath = Arc::clone(&self.datapath);
         let made = move || {
-            // Kept until the change is made, also where the session ends meanwhile.
+            // The permit is held until the change is made, even if the session ends meanwhile.
             let _turn = turn;
             datapath.modify_for(changes, origin)
         };
@@ -323,7 +329,8 @@ impl Hub {
         }
     }
 
-    /// Changes how a table, or all tables, are configured: at once, or where it holds nobody up.
+    /// Modifies the configuration of one table or of all tables, either immediately or on a blocking thread
+    /// that does not delay other sessions.
     pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
         if let Some(done) = self.datapath.table_mod_soon(&change) {
             return done;
@@ -331,7 +338,7 @@ impl Hub {
         let turn = self.turn().await;
         let datapath = Arc::clone(&self.datapath);
         let made = move || {
-            // Kept until the change is made, also where the session ends meanwhile.
+            // The permit is held until the change is made, even if the session ends meanwhile.
             let _turn = turn;
             datapath.table_mod(&change)
         };
@@ -341,7 +348,8 @@ impl Hub {
         }
     }
 
-    /// Shows an event to all that it is for. Packets leave the last quarter of a session's queue to everything else.
+    /// Distributes an event to all interested sessions. Packets leave the last quarter of a session's queue
+    /// to other events.
     fn show(&self, told: Told) {
         let for_all = is_for_all(&told.event);
         let told = Arc::new(told);
@@ -355,7 +363,7 @@ impl Hub {
         }
     }
 
-    /// Shows the bridge's events until it has none any more.
+    /// Distributes the events of the bridge until the bridge is dropped.
     pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
         while let Some(told) = subscription.events.recv().await {
             if subscription.missed.swap(0, Ordering::Relaxed) > 0 {
@@ -367,7 +375,7 @@ impl Hub {
 }
 
 impl Seat {
-    /// Waits until the bridge knows what this session has changed.
+    /// Waits until the bridge knows of the changes of this session.
     pub async fn told(&self) {
         loop {
             let told = self.hub.told.notified();
@@ -378,7 +386,8 @@ impl Seat {
         }
     }
 
-    /// Changes this session's role; `None`: only says what it is. The generation that counts comes back.
+    /// Changes the role of this session. With `None`, only queries it. Returns the role and the current
+    /// generation ID.
     pub fn role(&self, to: Option<Role>, generation: Option<u64>) -> Result<(Role, u64), Stale> {
         let mut state = self.hub.state();
         if let (Some(new), Some(Role::Master | Role::Slave)) = (generation, to) {
@@ -404,12 +413,12 @@ impl Seat {
         Ok((own.role, generation))
     }
 
-    /// The number of the session, which no other session of the bridge has.
+    /// Returns the number of the session, which is unique in the bridge.
     pub fn number(&self) -> u64 {
         self.id
     }
 
-    /// Says whether this session monitors rules.
+    /// Sets whether this session monitors flow entries.
     pub fn monitor(&mut self, on: bool) {
         if on != self.monitoring {
             self.monitoring = on;
@@ -425,12 +434,12 @@ impl Seat {
         }
     }
 
-    /// Whether this session monitors rules, and was not told of all changes.
+    /// Returns whether this session monitors flow entries and has missed changes.
     pub fn is_behind(&self) -> bool {
         self.monitoring && self.behind.load(Ordering::Relaxed)
     }
 
-    /// Says whether this session hears of packets that no rule matches.
+    /// Sets whether this session receives table misses.
     pub fn hear_misses(&mut self, on: bool) {
         if on == self.hearing {
             return;
@@ -441,7 +450,7 @@ impl Seat {
         self.change = self.hub.changed(state);
     }
 
-    /// Says whether this session hears of the requests of others that change groups and meters.
+    /// Sets whether this session receives group and meter requests of other sessions.
     pub fn hear_requests(&mut self, on: bool) {
         if on != self.hears_requests {
             self.hears_requests = on;
@@ -454,7 +463,7 @@ impl Seat {
         }
     }
 
-    /// This session's role, which another one may have changed.
+    /// Returns the current role of this session, which another session may have changed.
     pub fn current(&self) -> Role {
         self.hub.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
     }

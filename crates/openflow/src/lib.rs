@@ -1,4 +1,4 @@
-//! OpenFlow: what controllers and `ovs-ofctl` say to a bridge, and what it says to them.
+//! OpenFlow: the protocol between a bridge and its controllers or clients such as `ovs-ofctl`.
 //!
 //! ```text
 //!   ovs-ofctl, controllers              Controllers: targets, listeners, back-off, status
@@ -8,8 +8,8 @@
 //!                     Datapath                          the bridge, whose events every session is shown
 //! ```
 //!
-//! A bridge is whatever implements [`Datapath`]; messages of all versions become the one form of [`switch::flow`] before it
-//! sees them. Spoken are OpenFlow 1.0 to 1.5 with the extensions that Open vSwitch's clients use.
+//! A bridge implements [`Datapath`]. Messages of all versions are converted to the common form of
+//! [`switch::flow`]. OpenFlow 1.0 to 1.5 are supported, with the extensions that Open vSwitch's clients use.
 //!
 //! ```
 //! use openflow::wire::{Reader, Version, action, error::Error};

@@ -1,7 +1,8 @@
 //! A session: one connection with a controller, or with a client such as `ovs-ofctl`.
 //!
-//! One task reads requests, answers them in their order and shows the bridge's events between them. It waits for nobody but its own
-//! peer: what the peer does not take in time is lost (packets) or ends the session (answers), and others go on.
+//! One task reads requests, answers them in order, and sends events of the bridge between them. The task
+//! waits only for its own peer. Data that the peer does not read in time is dropped (packets) or ends the
+//! session (answers), and other sessions continue.
 
 mod bundle;
 pub(crate) mod multipart;
@@ -30,42 +31,46 @@ use crate::wire::flow::Monitor;
 use crate::wire::packet::Form;
 use crate::wire::{HEADER, Header, Put, Version, begin, finish};
 
-/// Octets that are read at once.
+/// Number of octets per read.
 const READ: usize = 64 * 1024;
-/// Octets of answers that are gathered before they are sent.
+/// Number of octets of answers that are collected before they are sent.
 const GATHER: usize = 256 * 1024;
-/// How long a peer may take to say which versions it speaks.
+/// Timeout of the version negotiation.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For how long a session handles messages that have come together before others have their turn.
+/// Time that a session processes received messages before it yields to other tasks.
 const TURN: Duration = Duration::from_millis(1);
-/// News that are told before it is looked what the peer asks.
+/// Number of notices that are processed before requests of the peer are checked.
 const NOTICES: usize = 256;
-/// How long the packet-outs of a session whose peer has closed the connection may still wait; then they are dropped.
+/// Time that packet-outs may wait after the peer has closed the connection. Remaining packet-outs are then
+/// dropped.
 const LINGER: Duration = Duration::from_secs(1);
-/// Octets a second that a peer has to take of an answer beyond the time that each answer has.
+/// Minimum rate at which a peer must read an answer, in octets per second, in addition to the fixed time for
+/// each answer.
 const LEAST_RATE: u32 = 256 * 1024;
 
-/// What a session is given.
+/// Options of a session.
 pub(crate) struct Options {
-    /// We connected, so it is one of the bridge's controllers; else a client that came to us.
+    /// Whether the bridge connected to the peer, which is then a controller. If not, the peer is a client
+    /// that connected to a listener.
     pub controller: bool,
     pub inactivity_probe: Option<Duration>,
     pub rate_limit: Option<(u32, u32)>,
     pub asynchronous: bool,
     pub versions: Vec<Version>,
-    /// Time that the peer has for the whole of an answer, besides what the answer takes at [`LEAST_RATE`].
+    /// Time that the peer may take to read an answer, in addition to the time that the answer takes at
+    /// [`LEAST_RATE`].
     pub patience: Duration,
-    /// Time after which a bundle that is left alone is removed.
+    /// Time without messages after which a bundle is removed.
     pub bundle_timeout: Duration,
-    /// Is told when the peer asks for something.
+    /// Activity of the peer, which is updated by its requests.
     pub activity: Arc<Activity>,
 }
 
-/// When the peer of a session has asked for something last.
+/// Time of the last request of a session's peer.
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
-    /// Milliseconds from `began` on.
+    /// Time of the last request in milliseconds after `began`.
     last_ms: AtomicU64,
 }
 
@@ -81,13 +86,13 @@ impl Activity {
         self.last_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// The time since the peer has asked for something, or since it came.
+    /// Returns the time since the last request of the peer, or since its connection.
     pub fn idle(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
 }
 
-/// Why a session ended.
+/// Reason why a session ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
     #[error("the session was ended here")]
@@ -124,10 +129,10 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// What it is told about a request: nothing more, or that it was refused.
+/// Result of a request: success without further answer, or a refusal.
 pub(crate) type Answer = Result<(), Refused>;
 
-/// Why a request was not done, or why the session cannot go on.
+/// Reason why a request was refused, or why the session must end.
 #[derive(Debug)]
 pub(crate) enum Refused {
     Error(Error),
@@ -146,16 +151,16 @@ impl From<Ended> for Refused {
     }
 }
 
-/// The reading half, with what has come.
+/// Reading half of the connection, with received data.
 struct Incoming<S> {
     from: ReadHalf<S>,
     data: Vec<u8>,
-    /// What has been used up.
+    /// Number of octets of `data` that have been processed.
     used: usize,
 }
 
 impl<S: AsyncRead> Incoming<S> {
-    /// A message that has come whole.
+    /// Returns the next complete message. `None` if it is incomplete.
     fn message(&mut self) -> Result<Option<Vec<u8>>, Ended> {
         let rest = &self.data[self.used..];
         let Some(head) = Header::read(rest) else { return Ok(None) };
@@ -168,7 +173,7 @@ impl<S: AsyncRead> Incoming<S> {
         Ok(Some(message.to_vec()))
     }
 
-    /// Waits for more. Nothing is lost when the waiting ends early.
+    /// Waits for further data. No data is lost if the future is dropped.
     async fn more(&mut self) -> Result<(), Ended> {
         self.data.drain(..self.used);
         self.used = 0;
@@ -181,7 +186,7 @@ impl<S: AsyncRead> Incoming<S> {
     }
 }
 
-/// A session that has agreed on a version.
+/// A session after version negotiation.
 pub(crate) struct Session<S> {
     hub: Arc<Hub>,
     board: Arc<Board>,
@@ -189,9 +194,9 @@ pub(crate) struct Session<S> {
     options: Options,
     version: Version,
     to: WriteHalf<S>,
-    /// Answers that are not sent yet.
+    /// Answers that have not been sent yet.
     out: Vec<u8>,
-    /// How long the peer may still hold up the answer in hand.
+    /// Remaining time that the peer may take to read the current answer.
     credit: Duration,
     miss_send_len: u16,
     invalid_ttl: bool,
@@ -204,20 +209,20 @@ pub(crate) struct Session<S> {
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
-    /// Whether the changes told last were of this session's own request.
+    /// Whether the last reported changes were caused by a request of this session.
     own: Own,
-    /// Changes of rules were not told to its monitors.
+    /// Whether its monitors have missed changes of flow entries.
     is_behind: bool,
-    /// A request to describe tables of which more parts are to come, by its number.
+    /// Table features request of which more parts are expected, with its transaction ID.
     described: Option<(u32, Vec<TableMod>)>,
 }
 
-/// Resolves when it is to stop, or nobody is there any more who could say so.
+/// Waits until the session is requested to stop, or until the sender of this request was dropped.
 pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Carries a session to its end.
+/// Runs a session until its end.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     hub: &Arc<Hub>,
@@ -250,7 +255,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         to,
         out: Vec::new(),
         credit: options.patience,
-        // Clients hear of packets when they have said how much of them.
+        // Clients receive packets only after setting `miss_send_len`.
         miss_send_len: if options.controller { 128 } else { 0 },
         invalid_ttl: false,
         table_ids: false,
@@ -273,7 +278,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         () = until(&mut stopped) => Ended::Stopped,
     };
     if matches!(ended, Ended::Closed) {
-        // Who has sent a packet and closes at once has it sent.
+        // The packets of a peer that closes the connection immediately are still sent.
         let _ = tokio::time::timeout(LINGER, session.packet_outs.drained()).await;
     }
     let lost = Arc::clone(&session.seat.lost);
@@ -283,7 +288,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     ended
 }
 
-/// Says which versions are spoken, hears the same, and takes the highest that both have (OpenFlow 1.5.1, 6.3.1).
+/// Exchanges supported versions and selects the highest common version (OpenFlow 1.5.1 section 6.3.1).
 async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     incoming: &mut Incoming<S>,
     to: &mut WriteHalf<S>,
@@ -299,13 +304,13 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     }
     finish(&mut hello, start);
     to.write_all(&hello).await?;
-    // Over TLS what is written may not have left.
+    // With TLS, written data may still be buffered.
     to.flush().await?;
     let message = loop {
         if let Some(message) = incoming.message()? {
             break message;
         }
-        // No greeting is long; who sends other things is not let go on.
+        // A hello message is short. A peer that begins with another message is disconnected.
         if incoming.data.len() >= HEADER && incoming.data[1] != 0 {
             return Err(Ended::Garbage("it does not begin with a greeting"));
         }
@@ -318,7 +323,7 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     let theirs = bitmap(&message[HEADER..]);
     let agreed = match theirs {
         Some(bits) => versions.iter().filter(|version| bits & 1 << version.number() != 0).max().copied(),
-        // Without a list: the lower of both highest ones, if it is spoken.
+        // Without a version bitmap, the lower of the two highest versions is selected if it is supported.
         None => Version::from_wire(head.version.min(highest.number()))
             .filter(|version| versions.contains(version)),
     };
@@ -334,7 +339,7 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     Ok(version)
 }
 
-/// The versions in a greeting, as far as they have numbers below 32.
+/// Returns the version bitmap of a hello message, limited to versions below 32.
 fn bitmap(mut elements: &[u8]) -> Option<u32> {
     while let [kind0, kind1, len0, len1, rest @ ..] = elements {
         let length = usize::from(u16::from_be_bytes([*len0, *len1]));
@@ -352,7 +357,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         match self.serve_until(incoming).await {
             Ok(never) => match never {},
             Err(ended) => {
-                // What has been answered is still sent, if that goes at once.
+                // Completed answers are sent if this is possible immediately.
                 let _ = tokio::time::timeout(Duration::from_millis(100), self.to.write_all(&self.out)).await;
                 let _ = tokio::time::timeout(Duration::from_millis(100), self.to.shutdown()).await;
                 ended
@@ -368,7 +373,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             while let Some(message) = incoming.message()? {
                 (heard, asked) = (Instant::now(), false);
                 self.overheard(&message);
-                // Greetings and answers to probes ask for nothing.
+                // Hello and echo reply messages are not requests.
                 if !matches!(message[1], 0 | 3) {
                     self.options.activity.touch();
                 }
@@ -386,7 +391,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             for (xid, opened) in self.bundles.expire(self.options.bundle_timeout) {
                 Error::BundleTimeout.write(&mut self.out, self.version, xid, &opened);
             }
-            // Not for ever: what the peer asks comes in between.
+            // The number is limited, so that requests of the peer are processed in between.
             for _ in 0..NOTICES {
                 let Ok(notice) = self.seat.notices.try_recv() else { break };
                 self.notice(notice);
@@ -417,7 +422,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends what has been gathered, within the time that is left to the answer in hand.
+    /// Sends collected answers, within the time that remains for the current answer.
     async fn flush(&mut self) -> Result<(), Ended> {
         if self.out.is_empty() {
             return Ok(());
@@ -437,7 +442,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Lets who listens to controllers hear this.
+    /// Passes messages to snooping listeners.
     fn overheard(&self, messages: &[u8]) {
         if self.options.controller {
             self.hub.overhear(messages);
@@ -446,7 +451,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     async fn handle(&mut self, message: &[u8]) -> Result<(), Ended> {
         let Some(head) = Header::read(message) else { return Ok(()) };
-        // Greetings, errors and echoes ask nothing of the bridge.
+        // Hello, error and echo messages do not access the bridge.
         if head.kind > 3 && self.hub.is_changing() {
             self.flush().await?;
             drop(self.hub.turn().await);

@@ -1,5 +1,5 @@
-//! Unix sockets that others connect to, and that change hands when another process goes on in the place of this one: who connects
-//! meanwhile waits for that one, and finds nobody gone.
+//! Unix sockets of listeners, which can be handed over to a successor process. Clients that connect during
+//! the hand-over wait for the successor, and no connection is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions};
@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// How often it is looked whether sessions have ended.
+/// Interval at which the end of sessions is checked.
 const LOOK: Duration = Duration::from_millis(1);
 
 type ByPath = BTreeMap<PathBuf, UnixListener>;
 
-/// See the [module](self).
+/// The Unix sockets of a process. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Duplicates of those that this process listens at.
+    /// Duplicates of the sockets on which this process listens.
     open: Mutex<ByPath>,
-    /// A predecessor's that nobody has asked for yet.
+    /// Sockets of a predecessor that have not been taken yet.
     given: Mutex<ByPath>,
     held: watch::Sender<bool>,
-    /// Another process has them all.
+    /// Whether a successor has taken over all sockets.
     left: AtomicBool,
     sessions: AtomicUsize,
 }
@@ -36,11 +36,11 @@ fn locked(sockets: &Mutex<ByPath>) -> MutexGuard<'_, ByPath> {
     sockets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listens at `path` in the place of a socket that may stand there. The socket is made in a directory that its owner alone may enter, and gets
-/// its name with its rights: its owner's alone (0600).
+/// Listens at `path`, replacing an existing socket. The socket is created in a directory that only its owner
+/// can enter, and moved to its path with mode 0600.
 ///
 /// # Errors
-/// If the path is too long, or its directory cannot be written.
+/// Returns an error if the path is too long, or if its directory is not writable.
 pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
@@ -53,7 +53,8 @@ pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
     clear();
     DirBuilder::new().mode(0o700).create(&directory)?;
     let ready = || {
-        // By its descriptor: a socket's path has 107 octets at most, which the name alone may need.
+        // The path goes through a file descriptor, because a socket path is limited to 107 octets, which the
+        // final path alone may use.
         let entered = File::open(&directory)?;
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", entered.as_raw_fd()))?;
         std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
@@ -66,19 +67,19 @@ pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Sockets {
-    /// Those that a predecessor gave.
+    /// Creates a set with the sockets of a predecessor.
     #[must_use]
     pub fn given(sockets: impl IntoIterator<Item = (PathBuf, UnixListener)>) -> Sockets {
         Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
     }
 
-    /// The one that a predecessor listened at there, once.
+    /// Takes the predecessor's socket with this path. Each socket can be taken once.
     #[must_use]
     pub fn take(&self, path: &Path) -> Option<UnixListener> {
         locked(&self.given).remove(path)
     }
 
-    /// Those that nobody has asked for end: nobody would be served there.
+    /// Closes the predecessor's sockets that were not taken, and removes their files.
     pub fn forget_given(&self) {
         for (path, listener) in std::mem::take(&mut *locked(&self.given)) {
             drop(listener);
@@ -86,17 +87,17 @@ impl Sockets {
         }
     }
 
-    /// Remembers one for a successor.
+    /// Keeps a duplicate of a socket for a successor.
     ///
     /// # Errors
-    /// If there is no descriptor left.
+    /// Returns an error if no file descriptor is available.
     pub fn keep(&self, path: &Path, listener: &impl AsFd) -> io::Result<()> {
         let duplicate = listener.as_fd().try_clone_to_owned()?;
         locked(&self.open).insert(path.to_owned(), duplicate.into());
         Ok(())
     }
 
-    /// Nobody listens there any more; the name goes, unless it is a successor's.
+    /// Closes a socket and removes its file, unless a successor has taken it over.
     pub fn close(&self, path: &Path) {
         if !self.left.load(Ordering::Acquire) {
             locked(&self.open).remove(path);
@@ -104,21 +105,22 @@ impl Sockets {
         }
     }
 
-    /// What a successor gets: names and descriptors.
+    /// Returns paths and duplicates of all sockets, for a successor.
     ///
     /// # Errors
-    /// If there are no descriptors left.
+    /// Returns an error if no file descriptor is available.
     pub fn duplicates(&self) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
         let open = locked(&self.open);
         open.iter().map(|(path, socket)| Ok((path.clone(), socket.as_fd().try_clone_to_owned()?))).collect()
     }
 
-    /// From now on nobody is let in, and who connects waits; sessions that are there may end within `patience`. Blocks as long.
+    /// Stops accepting connections. New clients wait, and existing sessions may end within `patience`. Blocks
+    /// until all sessions have ended, or until `patience` has passed.
     pub fn hold(&self, patience: Duration) {
         self.held.send_replace(true);
         let start = Instant::now();
         loop {
-            // One that was let in at the last moment is counted by then.
+            // A session that was just accepted is counted after this pause.
             std::thread::sleep(LOOK);
             if self.sessions.load(Ordering::Acquire) == 0 || start.elapsed() >= patience {
                 return;
@@ -126,23 +128,23 @@ impl Sockets {
         }
     }
 
-    /// Lets them in again: there is no successor.
+    /// Accepts connections again, because there is no successor.
     pub fn release(&self) {
         self.held.send_replace(false);
     }
 
-    /// A successor has them: their names stay when this process ends.
+    /// Marks all sockets as taken over by a successor. Their files are kept when this process ends.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
     }
 
-    /// Whether nobody is let in just now, as it changes.
+    /// Returns a receiver of whether accepting is stopped.
     #[must_use]
     pub fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
     }
 
-    /// A session, while the value lives.
+    /// Counts a session as existing until the returned value is dropped.
     #[must_use]
     pub fn session(self: &Arc<Self>) -> Session {
         self.sessions.fetch_add(1, Ordering::AcqRel);
@@ -150,7 +152,7 @@ impl Sockets {
     }
 }
 
-/// See [`Sockets::session`].
+/// A counted session. See [`Sockets::session`].
 #[derive(Debug)]
 pub struct Session(Arc<Sockets>);
 
@@ -193,7 +195,7 @@ mod tests {
         over.store(true, Ordering::Relaxed);
         assert!(watcher.join().unwrap() > 0);
         std::fs::remove_file(&path).unwrap();
-        // A name of the greatest length.
+        // A path of the maximum length.
         let long = std::env::temp_dir().join("s".repeat(107 - 1 - std::env::temp_dir().as_os_str().len()));
         drop(bind_private(&long).unwrap());
         std::fs::remove_file(&long).unwrap();
@@ -220,7 +222,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         listener.accept().unwrap();
         drop(client);
-        // What no successor has goes with who closes it.
+        // A socket without a successor is removed when it is closed.
         second.close(&path);
         assert!(!path.exists());
     }

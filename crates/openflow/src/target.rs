@@ -1,4 +1,5 @@
-//! Where controllers are, or are waited for, in Open vSwitch's words (ovs-vswitchd.conf.db(5), table Controller).
+//! Connection methods of controllers and listeners, in the syntax of Open vSwitch (ovs-vswitchd.conf.db(5),
+//! table Controller).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,30 +9,30 @@ use std::time::Duration;
 use crate::tls::Tls;
 use crate::wire::Version;
 
-/// OpenFlow's port.
+/// Default TCP port of OpenFlow.
 pub const PORT: u16 = 6653;
 
-/// An address.
+/// Address of a controller or listener.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
-    /// `tcp:IP[:PORT]`: we connect.
+    /// `tcp:IP[:PORT]`: connect over TCP.
     Tcp(SocketAddr),
-    /// `unix:PATH`: we connect.
+    /// `unix:PATH`: connect to a Unix socket.
     Unix(PathBuf),
-    /// `ssl:IP[:PORT]`: we connect, and TLS is spoken.
+    /// `ssl:IP[:PORT]`: connect with TLS.
     Tls(SocketAddr),
-    /// `ptcp:[PORT][:IP]`: they connect.
+    /// `ptcp:[PORT][:IP]`: listen on TCP.
     ListenTcp(SocketAddr),
-    /// `pssl:[PORT][:IP]`: they connect, and TLS is spoken.
+    /// `pssl:[PORT][:IP]`: listen with TLS.
     ListenTls(SocketAddr),
-    /// `punix:PATH`: they connect.
+    /// `punix:PATH`: listen on a Unix socket.
     ListenUnix(PathBuf),
 }
 
-/// Why an address is not understood.
+/// Reason why an address is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
-    /// Neither of the forms.
+    /// The text has none of the supported forms.
     #[error(
         "controller {0:?}: not an address; write tcp:IP[:PORT], ssl:IP[:PORT], unix:PATH, ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH \
          (names are not looked up)"
@@ -40,13 +41,13 @@ pub enum TargetError {
 }
 
 impl Address {
-    /// Whether they connect to us.
+    /// Returns whether the address is a listener.
     #[must_use]
     pub fn is_passive(&self) -> bool {
         matches!(self, Address::ListenTcp(_) | Address::ListenTls(_) | Address::ListenUnix(_))
     }
 
-    /// Whether TLS is spoken.
+    /// Returns whether the connection uses TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         matches!(self, Address::Tls(_) | Address::ListenTls(_))
@@ -62,11 +63,11 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Reads an address. A `ptcp:` listener without an IP address is at every address of the machine where `allow_remote` is set, as in
-    /// Open vSwitch, and else at 127.0.0.1.
+    /// Parses an address. A `ptcp:` listener without an IP address listens on all addresses of the machine if
+    /// `allow_remote` is set, like in Open vSwitch, and on 127.0.0.1 otherwise.
     ///
     /// # Errors
-    /// [`TargetError`] where the text is no address.
+    /// Returns [`TargetError`] if the text is not an address.
     pub fn parse(text: &str, allow_remote: bool) -> Result<Address, TargetError> {
         let bad = || TargetError::Form(text.to_owned());
         let (kind, rest) = text.split_once(':').ok_or_else(bad)?;
@@ -82,14 +83,14 @@ impl Address {
         }
     }
 
-    /// Whether the address is a listener without authentication that other machines can reach.
+    /// Returns whether the address is a listener without authentication that other machines can reach.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self, Address::ListenTcp(at) if !at.ip().is_loopback())
     }
 }
 
-/// `IP[:PORT]`, IPv6 in brackets where a port follows.
+/// Parses `IP[:PORT]`. An IPv6 address before a port is in brackets.
 fn socket(text: &str) -> Option<SocketAddr> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Some(SocketAddr::new(ip, PORT));
@@ -97,7 +98,7 @@ fn socket(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-/// `[PORT][:IP]`.
+/// Parses `[PORT][:IP]`.
 fn passive(text: &str, unsaid: Ipv4Addr) -> Option<SocketAddr> {
     let (port, ip) = text.split_once(':').unwrap_or((text, ""));
     let port = if port.is_empty() { PORT } else { port.parse().ok()? };
@@ -123,40 +124,46 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A controller, or a place where some may come.
+/// A controller to connect to, or an address to listen on for controllers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Where.
+    /// Address of the controller or listener.
     pub address: Address,
-    /// Silence after which a peer is asked whether it is there, whoever has connected; as much again ends the session. `None`: never asked.
+    /// Time of silence after which a peer is probed. After an equal further time, the session ends. Applies
+    /// to listeners as well. `None`: no probes.
     pub inactivity_probe: Option<Duration>,
-    /// Longest time between two attempts to connect, which begin at a second.
+    /// Longest pause between two attempts to connect. The initial pause is one second.
     pub max_backoff: Duration,
-    /// Packets a second that it is sent at most, and how many at once; `None`: all.
+    /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. `None`:
+    /// unlimited.
     pub rate_limit: Option<(u32, u32)>,
-    /// Whether it is sent asynchronous messages unless it says otherwise.
+    /// Whether the peer receives asynchronous messages by default.
     pub asynchronous: bool,
-    /// Versions that it may speak, the highest of which is chosen.
+    /// Versions that may be negotiated. The highest common version is selected.
     pub versions: Vec<Version>,
-    /// What `ssl:` and `pssl:` are spoken with.
+    /// TLS files for `ssl:` and `pssl:`.
     pub tls: Option<Tls>,
-    /// Time that a peer has for the whole of an answer, besides a second for each 256 KiB of it.
+    /// Time that a peer may take to read an answer, in addition to one second for each 256 KiB.
     pub patience: Duration,
-    /// Time after which a bundle that is left alone is removed.
+    /// Time without messages after which a bundle is removed.
     pub bundle_timeout: Duration,
-    /// Whether a `ptcp:` listener may be at an address that other machines can reach. There is no authentication.
+    /// Whether a `ptcp:` listener may use an address that other machines can reach. There is no
+    /// authentication.
     pub allow_remote: bool,
-    /// Users of this machine whose processes may connect to a `ptcp:` listener, besides root and the daemon's own; `None`: all users. There is no
-    /// authentication. Where `allow_remote` is set, everybody may connect.
+    /// IDs of local users whose processes may connect to a `ptcp:` listener, besides root and the daemon's
+    /// own user. `None`: all users. There is no other authentication. With `allow_remote`, every peer may
+    /// connect.
     pub users: Option<Vec<u32>>,
-    /// Who comes there listens: it is sent copies of what the bridge and its controllers say to each other, and is answered nothing.
+    /// Whether the address is a snoop socket. Its peers receive copies of the messages between the bridge and
+    /// its controllers, and no answers.
     pub snoops: bool,
 }
 
 impl Target {
-    /// A target with the defaults of Open vSwitch: probes after 5 s, a back-off of 8 s, no limit of packets, all versions, and 10 s for
-    /// bundles; peers that connect are probed, too. An answer has 30 s, and listeners without TLS are at loopback addresses only, for root and
-    /// the daemon's own user.
+    /// Creates a target with the defaults of Open vSwitch: probes after 5 s of silence, a maximum back-off of
+    /// 8 s, no rate limit, all versions, and 10 s for bundles. Peers of listeners are probed as well. Answers
+    /// must be read within 30 s. Listeners without TLS use loopback addresses only, and admit root and the
+    /// daemon's own user.
     #[must_use]
     pub fn new(address: Address) -> Target {
         Target {

@@ -1,9 +1,10 @@
-//! TLS between a bridge and its controllers or clients (OpenFlow 1.5.1, 6.3.7), as Open vSwitch has it: each side shows a certificate, and the
-//! other one wants it to come from the CA that it knows. What a certificate is made out to does not matter, since controllers are
-//! addressed by numbers; so a CA is to be one for this purpose alone.
+//! TLS between a bridge and its controllers or clients (OpenFlow 1.5.1 section 6.3.7), like in Open vSwitch.
+//! Each side presents a certificate, and the other side verifies it against its CA certificate. The subject
+//! of a certificate is ignored, because controllers are addressed by numeric addresses. The CA should
+//! therefore be used for this purpose only.
 //!
-//! Files that replace the keys serve the next connection. A bridge that listens reads its files when they have changed ([`Listening`]); a bridge
-//! that connects reads them each time.
+//! Replaced files apply to the next connection. A listener reads its files when they have changed
+//! ([`Listening`]). A bridge that connects reads them for each connection.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -23,21 +24,21 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Files in PEM.
+/// Paths of PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// The private key.
+    /// Path of the private key.
     pub key: PathBuf,
-    /// Its certificate, and those that lead from it to the CA's.
+    /// Path of the certificate, with the intermediate certificates up to the CA certificate.
     pub certificate: PathBuf,
-    /// Certificates of the CA that others' certificates come from.
+    /// Path of the CA certificates that peers' certificates are verified against.
     pub ca: PathBuf,
 }
 
-/// Why TLS cannot be spoken.
+/// Reason why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Nothing is configured.
+    /// TLS is not configured.
     #[error(
         "there is no key for TLS; name `key`, `certificate` and `ca` in the bridge's `openflow.tls`, or run `ovs-vsctl set-ssl`"
     )]
@@ -45,53 +46,54 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: it cannot be read: {source}; put the {what} there as PEM", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What it should hold.
+        /// Expected content of the file.
         what: &'static str,
-        /// What is wrong with it.
+        /// Error in the file.
         source: pem::Error,
     },
-    /// A file holds no certificate.
+    /// A file contains no certificate.
     #[error("{}: there is no certificate in it; put the {what} there as PEM", path.display())]
     Empty {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What it should hold.
+        /// Expected content of the file.
         what: &'static str,
     },
-    /// Certificate and key do not fit, or are of a kind that is not known.
+    /// The certificate and the key do not belong together, or their type is not supported.
     #[error(
         "key and certificates cannot be used: {0}; make sure that the key belongs to the certificate, which is of X.509's version 3"
     )]
     Unfit(#[from] rustls::Error),
-    /// The CA's certificate is no good.
+    /// The CA certificate cannot be used.
     #[error("{}: it cannot be used: {source}; put the CA's certificate there", path.display())]
     Authority {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error in the certificate.
         source: VerifierBuilderError,
     },
 }
 
-/// Pause between two handshakes of a listener. A handshake costs a signature before the other side has shown who it is, and up to 64 connections
-/// wait for theirs.
+/// Pause between two handshakes of a listener. A handshake computes a signature before the peer is
+/// authenticated, and up to 64 connections wait for their handshake.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What tells a file from another one, and from what was in it before: device, inode, length, and the time of its last change.
+/// Identity and version of a file: device, inode, length, and time of the last change.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// TLS of a listener. One connection at a time looks after the files, so connections that come and go take one thread at most.
+/// TLS state of a listener. One connection at a time checks the files, so that connections use at most one
+/// thread.
 #[derive(Debug, Default)]
 pub(crate) struct Listening(Arc<tokio::sync::Mutex<Made>>);
 
-/// What was made of the files.
+/// Acceptor that was created from the files.
 #[derive(Default)]
 struct Made {
     stamps: [Stamp; 3],
     acceptor: Option<TlsAcceptor>,
-    /// When the next handshake may begin.
+    /// Earliest start of the next handshake.
     next: Option<Instant>,
 }
 
@@ -102,11 +104,11 @@ impl std::fmt::Debug for Made {
 }
 
 impl Listening {
-    /// Waits for the turn of a handshake, and gives what it is made with.
+    /// Waits until the next handshake may start, and returns its acceptor.
     pub async fn acceptor(&self, tls: &Tls) -> Result<TlsAcceptor, AcceptorError> {
         let mut made = Arc::clone(&self.0).lock_owned().await;
         let tls = tls.clone();
-        // A connection that ends meanwhile gives its turn to the next one only when this is done.
+        // The task completes even if the connection ends, before the next connection continues.
         let look = tokio::spawn(async move {
             if let Some(next) = made.next {
                 tokio::time::sleep_until(next).await;
@@ -128,24 +130,24 @@ impl Listening {
     }
 }
 
-/// Why a listener cannot make a handshake.
+/// Reason why a listener cannot perform a handshake.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcceptorError {
-    /// The files are no good.
+    /// The files cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No thread is left.
+    /// No thread is available.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Whether an error of a stream is TLS's own: the other side is there, but will not have us, or we not it.
+/// Returns whether a stream error is a TLS error: the peer responds, but one side refuses the other.
 pub(crate) fn is_from_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 impl Tls {
-    /// The files as they are.
+    /// Returns the identities and versions of the files.
     fn stamps(&self) -> [Stamp; 3] {
         [&self.key, &self.certificate, &self.ca].map(|path| {
             let file = std::fs::metadata(path).ok()?;
@@ -153,7 +155,7 @@ impl Tls {
         })
     }
 
-    /// For connections that we make.
+    /// Returns a connector for outgoing connections.
     pub(crate) fn connector(&self) -> Result<TlsConnector, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let chain = Chain { roots: self.roots()?, provider: Arc::clone(&provider) };
@@ -165,7 +167,7 @@ impl Tls {
         Ok(TlsConnector::from(Arc::new(config)))
     }
 
-    /// For connections that others make.
+    /// Returns an acceptor for incoming connections.
     pub(crate) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let roots = Arc::new(self.roots()?);
@@ -204,7 +206,7 @@ fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'s
     if all.is_empty() { Err(TlsError::Empty { path: path.to_owned(), what }) } else { Ok(all) }
 }
 
-/// Wants a controller's certificate to come from the CA, whatever it is made out to.
+/// Verifier that requires a certificate of a controller to be issued by the CA, and ignores its subject.
 #[derive(Debug)]
 struct Chain {
     roots: RootCertStore,

@@ -1,7 +1,8 @@
-//! The wire: octets of OpenFlow 1.0 to 1.5 with Nicira's and the ONF's extensions, from and to [`switch::flow`].
+//! Wire format: encoding and decoding of OpenFlow 1.0 to 1.5 messages, with the extensions of Nicira and the
+//! ONF, from and to [`switch::flow`].
 //!
-//! Nothing here trusts a length: readers are slices that shrink, what is too short is the error of its place, and no more is
-//! allocated than was received.
+//! Lengths are not trusted. Readers are shrinking slices, truncated data is an error of its context, and
+//! allocations do not exceed the received data.
 
 pub mod action;
 pub mod error;
@@ -18,45 +19,45 @@ pub mod table;
 
 use self::error::Error;
 
-/// Nicira's experimenter number.
+/// Experimenter ID of Nicira.
 pub const NICIRA: u32 = 0x2320;
-/// The ONF's experimenter number.
+/// Experimenter ID of the ONF.
 pub const ONF: u32 = 0x4f4e_4600;
-/// No buffer.
+/// Buffer ID that stands for no buffer.
 pub const NO_BUFFER: u32 = u32::MAX;
-/// Octets of a message's header.
+/// Length of a message header in octets.
 pub const HEADER: usize = 8;
 
-/// A version that is spoken.
+/// A supported OpenFlow version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Version {
-    /// 1.0.
+    /// OpenFlow 1.0.
     V10 = 1,
-    /// 1.1.
+    /// OpenFlow 1.1.
     V11 = 2,
-    /// 1.2.
+    /// OpenFlow 1.2.
     V12 = 3,
-    /// 1.3.
+    /// OpenFlow 1.3.
     V13 = 4,
-    /// 1.4.
+    /// OpenFlow 1.4.
     V14 = 5,
-    /// 1.5.
+    /// OpenFlow 1.5.
     V15 = 6,
 }
 
 impl Version {
-    /// All of them.
+    /// All versions.
     pub const ALL: [Version; 6] =
         [Version::V10, Version::V11, Version::V12, Version::V13, Version::V14, Version::V15];
 
-    /// By its number on the wire.
+    /// Returns the version with this number in messages.
     #[must_use]
     pub fn from_wire(number: u8) -> Option<Version> {
         Version::ALL.into_iter().find(|version| version.number() == number)
     }
 
-    /// Its number on the wire.
+    /// Returns the number of the version in messages.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -69,8 +70,9 @@ impl Version {
         }
     }
 
-    /// Returns whether a packet that no rule of a table matches goes to controllers of this version unless the table is configured
-    /// otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). From OpenFlow 1.3 on such a packet is dropped.
+    /// Returns whether packets that match no flow entry are sent to controllers of this version, unless the
+    /// table is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since OpenFlow 1.3, such
+    /// packets are dropped.
     #[must_use]
     pub const fn sends_table_miss_to_controller(self) -> bool {
         self.number() < Version::V13.number()
@@ -83,21 +85,21 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// A message's header.
+/// Header of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Version, as it stands there.
+    /// Version number in the header.
     pub version: u8,
-    /// OFPT_*.
+    /// Message type (OFPT_*).
     pub kind: u8,
-    /// Octets with this header.
+    /// Length of the message in octets, including the header.
     pub length: u16,
-    /// Given back in replies.
+    /// Transaction ID, which replies repeat.
     pub xid: u32,
 }
 
 impl Header {
-    /// Reads it.
+    /// Reads a header.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<Header> {
         let head = data.get(..HEADER)?;
@@ -110,26 +112,26 @@ impl Header {
     }
 }
 
-/// Octets that are read from the front.
+/// Reader that takes octets from the front of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
-    /// What is left.
+    /// Remaining octets.
     pub data: &'a [u8],
-    /// What it means that there are too few.
+    /// Error that is returned if there are too few octets.
     pub short: Error,
 }
 
 impl<'a> Reader<'a> {
-    /// Over these octets; `short` where they do not suffice.
+    /// Creates a reader of these octets. `short` is the error for too few octets.
     #[must_use]
     pub fn new(data: &'a [u8], short: Error) -> Reader<'a> {
         Reader { data, short }
     }
 
-    /// The next so many octets.
+    /// Returns the next octets.
     ///
     /// # Errors
-    /// `short`; so do all others here.
+    /// Returns `short`, like all other methods.
     pub fn take(&mut self, octets: usize) -> Result<&'a [u8], Error> {
         let (head, rest) = self.data.split_at_checked(octets).ok_or(self.short)?;
         self.data = rest;
@@ -167,30 +169,30 @@ impl<'a> Reader<'a> {
         self.array().map(::packet::MacAddr)
     }
 
-    /// Leaves octets out.
+    /// Skips octets.
     ///
     /// # Errors
-    /// See [`Reader::take`].
+    /// Returns the errors of [`Reader::take`].
     pub fn skip(&mut self, octets: usize) -> Result<(), Error> {
         self.take(octets).map(|_| ())
     }
 
-    /// The next so many octets as a reader of their own, which must not be read beyond.
+    /// Returns a separate reader for the next octets.
     ///
     /// # Errors
-    /// See [`Reader::take`].
+    /// Returns the errors of [`Reader::take`].
     pub fn part(&mut self, octets: usize) -> Result<Reader<'a>, Error> {
         Ok(Reader { data: self.take(octets)?, short: self.short })
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no octets remain.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 }
 
-/// Writes big-endian numbers behind what is there.
+/// Appends values in network byte order.
 pub trait Put {
     #[expect(missing_docs, reason = "by name")]
     fn u8(&mut self, value: u8);
@@ -200,15 +202,15 @@ pub trait Put {
     fn u32(&mut self, value: u32);
     #[expect(missing_docs, reason = "by name")]
     fn u64(&mut self, value: u64);
-    /// So many zeros.
+    /// Appends zeros.
     fn zeros(&mut self, octets: usize);
-    /// Zeros up to the next multiple of eight behind `start`.
+    /// Appends zeros up to the next multiple of eight octets, counted from `start`.
     fn align(&mut self, start: usize);
-    /// A text of so many octets, ended by at least one zero.
+    /// Appends a text in a field of `octets` octets, terminated by at least one zero.
     fn text(&mut self, text: &str, octets: usize);
-    /// Puts the number of octets since `start` where the length stands, `at` octets behind it.
+    /// Writes the number of octets since `start` into the length field at offset `at` from `start`.
     fn set_length(&mut self, start: usize, at: usize);
-    /// Puts a number in the place of one that was written.
+    /// Overwrites a number.
     fn patch16(&mut self, at: usize, value: usize);
 }
 
@@ -256,20 +258,21 @@ impl Put for Vec<u8> {
     }
 }
 
-/// The number, or the highest of 16 bits.
+/// Returns the value, limited to the maximum of 16 bits.
 #[must_use]
 pub(crate) fn low16(value: usize) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
-/// Returns the seconds and nanoseconds of a duration in nanoseconds, in steps of a millisecond, as Open vSwitch counts.
+/// Returns the seconds and nanoseconds of a duration in nanoseconds, rounded down to milliseconds like in
+/// Open vSwitch.
 #[must_use]
 pub(crate) fn seconds(ns: u64) -> (u32, u32) {
     let rest = u32::try_from(ns % 1_000_000_000 / 1_000_000 * 1_000_000).unwrap_or(0);
     (u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX), rest)
 }
 
-/// Begins a message; [`finish`] ends it.
+/// Begins a message, which [`finish`] completes.
 pub fn begin(out: &mut Vec<u8>, version: Version, kind: u8, xid: u32) -> usize {
     let start = out.len();
     out.extend_from_slice(&[version.number(), kind, 0, 0]);
@@ -277,7 +280,7 @@ pub fn begin(out: &mut Vec<u8>, version: Version, kind: u8, xid: u32) -> usize {
     start
 }
 
-/// Begins an experimenter's message.
+/// Begins an experimenter message.
 pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subtype: u32, xid: u32) -> usize {
     let start = begin(out, version, 4, xid);
     out.u32(vendor);
@@ -285,18 +288,19 @@ pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subt
     start
 }
 
-/// Writes the length of the message that begins there.
+/// Completes a message by writing its length.
 pub fn finish(out: &mut Vec<u8>, start: usize) {
     out.set_length(start, 2);
 }
 
-/// A port's number of OpenFlow 1.0 in 32 bits.
+/// Returns the 32-bit port number for a port number of OpenFlow 1.0.
 #[must_use]
 pub fn port_from_16(port: u16) -> u32 {
     if port >= 0xff00 { 0xffff_0000 | u32::from(port) } else { u32::from(port) }
 }
 
-/// A port's number for OpenFlow 1.0, which has none for those from 0xff00 to 0xfffffeff: no port then.
+/// Returns the port number of OpenFlow 1.0 for a 32-bit port number. Ports from 0xff00 to 0xfffffeff have no
+/// number in OpenFlow 1.0, and become OFPP_NONE.
 #[must_use]
 pub fn port_to_16(port: u32) -> u16 {
     match u16::try_from(port) {
@@ -306,12 +310,13 @@ pub fn port_to_16(port: u32) -> u16 {
     }
 }
 
-/// Reads a port's number as the version writes it.
+/// Reads a port number in the format of the version.
 pub(crate) fn get_port(from: &mut Reader<'_>, version: Version) -> Result<u32, Error> {
     if version == Version::V10 { from.u16().map(port_from_16) } else { from.u32() }
 }
 
-/// A list of properties (type, length with this header, padding to eight octets): calls `each` with type and value.
+/// Reads a list of properties (type, length including the header, padding to eight octets), and calls `each`
+/// with the type and value of each.
 pub(crate) fn properties<'a>(
     mut from: Reader<'a>,
     mut each: impl FnMut(u16, Reader<'a>) -> Result<(), Error>,

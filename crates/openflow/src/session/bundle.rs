@@ -1,4 +1,5 @@
-//! Bundles: changes that are gathered and made at once, or not at all (OpenFlow 1.4 and later; the ONF's extension for 1.3).
+//! Bundles: changes that are collected and applied together, or not at all (OpenFlow 1.4 and later, and the
+//! ONF extension for 1.3).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,46 +18,48 @@ use crate::datapath::{Datapath, Reservation};
 use crate::wire::error::Error;
 use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, packet};
 
-/// Bundles of a session.
+/// Maximum number of bundles of a session.
 const BUNDLES: usize = 16;
-/// Changes in all of them.
+/// Maximum number of changes in all bundles of a session.
 const CHANGES: usize = 1 << 19;
-/// Packets in a bundle: as many as a session may have waiting.
+/// Maximum number of packets in a bundle, equal to the maximum number of queued packet-outs of a session.
 const PACKETS: usize = MESSAGES as usize;
-/// OFPT_PACKET_OUT.
+/// Message type OFPT_PACKET_OUT.
 const PACKET_OUT: u8 = 13;
-/// Octets of memory that all bundles of a session take at most.
+/// Maximum memory of all bundles of a session, in octets.
 const SESSION_OCTETS: usize = 64 << 20;
-/// Octets of memory that the bundles of all sessions of the process take at most. Those of one bridge take no more than is left of it, so that
-/// there is room for another bridge's, however many fill theirs.
+/// Maximum memory of the bundles of all sessions of the process, in octets. The bundles of one bridge may use
+/// at most as much memory as they leave free, so that bundles of another bridge always find space.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Octets of memory that a change takes besides its message: its place in the list and the allocation's head.
+/// Memory of a change in addition to its message, in octets: its entry in the list, and the overhead of the
+/// allocation.
 const CHANGE_OCTETS: usize = 48;
-/// Octets of the message that opened a bundle, for the error that says that the bundle has timed out.
+/// Number of kept octets of the message that opened a bundle, for the error message after a timeout.
 const OPENED_OCTETS: usize = 64;
 
-/// Octets that the bundles of all sessions take now.
+/// Current memory of the bundles of all sessions, in octets.
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// Large bundles that are committed at the same time: their changes are unpacked for it.
+/// Limit of large bundles that are committed concurrently, because committing decodes their changes.
 static COMMITS: Semaphore = Semaphore::const_new(2);
 
-/// A bundle that has not ended. Changes are kept as messages, which take a tenth of the memory of what they are unpacked to.
+/// An open or closed bundle. Changes are kept as messages, which use a tenth of the memory of decoded
+/// changes.
 struct Bundle {
     flags: u16,
     closed: bool,
-    /// Each change: whether it names its table in Nicira's way, and the message.
+    /// Messages of the changes, each with whether it specifies its table by Nicira's extension.
     changes: Vec<(bool, Box<[u8]>)>,
-    /// How many of the changes are packets, which meet the tables as the changes before them have left them.
+    /// Number of packets among the changes. A packet meets the tables after the changes before it.
     packets: usize,
-    /// A message could not be taken, so it cannot be committed.
+    /// Whether a message was refused, so that the bundle cannot be committed.
     broken: bool,
-    /// The number and the first octets of the message that opened the bundle.
+    /// Transaction ID and first octets of the message that opened the bundle.
     opened: (u32, Box<[u8]>),
-    /// When the last message about the bundle came.
+    /// Time of the last message about the bundle.
     used: Instant,
-    /// Octets of memory, which are counted in [`HELD`] and in `of_bridge`.
+    /// Memory of the bundle in octets, which is counted in [`HELD`] and in `of_bridge`.
     octets: usize,
-    /// Octets that the bundles of all sessions of the bridge take now.
+    /// Current memory of the bundles of all sessions of the bridge, in octets.
     of_bridge: Arc<AtomicUsize>,
 }
 
@@ -69,7 +72,8 @@ impl Bundle {
         Bundle { flags, closed, changes, packets, broken, opened, used, octets, of_bridge }
     }
 
-    /// Adds to the memory that the bundle takes; false where its bridge or the process has no room for so much.
+    /// Adds to the memory of the bundle. Returns false if the limit of the bridge or of the process is
+    /// exceeded.
     fn grow(&mut self, octets: usize) -> bool {
         let own = self.of_bridge.load(Ordering::Relaxed).saturating_add(octets);
         let fits = |held: usize| {
@@ -84,21 +88,22 @@ impl Bundle {
         grown
     }
 
-    /// Gives the memory back.
+    /// Releases the memory of the bundle.
     fn release(&mut self) {
         let octets = std::mem::take(&mut self.octets);
         HELD.fetch_sub(octets, Ordering::Relaxed);
         self.of_bridge.fetch_sub(octets, Ordering::Relaxed);
     }
 
-    /// The bundle cannot be committed any more: what it holds is given back, and it is known as broken until it ends.
+    /// Marks the bundle as failed until its end, and releases its changes. A failed bundle cannot be
+    /// committed.
     fn breaks(&mut self) {
         self.broken = true;
         self.changes = Vec::new();
         self.release();
     }
 
-    /// Unpacks the changes.
+    /// Decodes the changes.
     fn mods(&self, version: Version) -> Result<Vec<Mod>, (usize, Error)> {
         let read = |(place, (table_ids, message)): (usize, &(bool, Box<[u8]>))| {
             let body = Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength);
@@ -109,7 +114,8 @@ impl Bundle {
         self.changes.iter().enumerate().map(read).collect()
     }
 
-    /// Makes the changes, all or none. The place of the first that is refused comes back, and why.
+    /// Applies the changes, all or none. The error contains the index of the first refused change, and the
+    /// reason.
     fn commit(
         &self,
         datapath: &dyn Datapath,
@@ -126,7 +132,7 @@ impl Bundle {
     }
 }
 
-/// Reads what a bundle may hold: a change, or a packet.
+/// Decodes a message that a bundle may contain: a change or a packet-out.
 fn get_change(kind: u8, body: Reader<'_>, version: Version, table_ids: bool) -> Result<Option<Mod>, Error> {
     if kind != PACKET_OUT {
         return get_mod(kind, body, version, table_ids);
@@ -144,17 +150,18 @@ impl Drop for Bundle {
     }
 }
 
-/// A session's bundles.
+/// Bundles of a session.
 #[derive(Default)]
 pub(crate) struct Bundles(HashMap<u32, Bundle>);
 
 impl Bundles {
-    /// When the first bundle has been left alone for `patience`; `None` without bundles.
+    /// Returns the time at which the first bundle will have been inactive for `patience`. `None` if there are
+    /// no bundles.
     pub fn first_timeout(&self, patience: Duration) -> Option<Instant> {
         self.0.values().map(|bundle| bundle.used + patience).min()
     }
 
-    /// Removes the bundles that have been left alone for `patience`, and returns the messages that opened them.
+    /// Removes bundles that have been inactive for `patience`, and returns the messages that opened them.
     pub fn expire(&mut self, patience: Duration) -> Vec<(u32, Box<[u8]>)> {
         if self.0.is_empty() {
             return Vec::new();
@@ -169,7 +176,7 @@ const OPEN: u16 = 0;
 const CLOSE: u16 = 2;
 const COMMIT: u16 = 4;
 const DISCARD: u16 = 6;
-/// Atomic and ordered, which all of ours are.
+/// Supported flags: atomic and ordered. All bundles have both properties.
 const FLAGS: u16 = 3;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
@@ -234,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         let mut reservation = None;
         if bundle.packets > 0 {
-            // What was answered before is not held back until the session's own packets have gone.
+            // Earlier answers are sent before the session waits for its own packets.
             self.flush().await?;
             reservation = self.packet_outs.reserve_all().await;
         }
@@ -250,10 +257,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             };
             (bundle, done)
         } else {
-            // Bundles of other bridges may take long: other changes of this bridge have their turns meanwhile, and no more than one bundle
-            // of a bridge takes a place from other bridges'. The semaphores are not closed.
+            // Bundles of other bridges may take long. Other changes of this bridge are made meanwhile, and at
+            // most one bundle of each bridge uses a process-wide permit. The semaphores are never closed.
             let own = Arc::clone(&self.hub.commits).acquire_owned().await;
-            // Neither the bridge's turn nor a place of the process is held while the other one is waited for.
+            // Neither the permit of the bridge nor that of the process is held while waiting for the other.
             let (turn, memory) = loop {
                 let turn = self.hub.turn().await;
                 if let Ok(place) = COMMITS.try_acquire() {
@@ -266,7 +273,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
             };
             let commit = move || {
-                // Kept until the changes are made, also where the session ends meanwhile.
+                // The permits are held until the changes are made, even if the session ends meanwhile.
                 let _kept = (turn, memory, own);
                 let done = bundle.commit(&*datapath, version, origin, reservation);
                 (bundle, done)
@@ -309,7 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         let head = Header::read(body.data).ok_or(Error::BundleMessageLength)?;
         let length = usize::from(head.length);
-        // Properties may follow, padded to eight octets.
+        // Properties may follow, padded to a multiple of eight octets.
         let message = body.data.get(..length).filter(|message| message.len() >= HEADER);
         let message = message.ok_or(Error::BundleMessageLength)?;
         if head.xid != outer.xid {
@@ -322,7 +329,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let octets = self.bundles.0.values().map(|bundle| bundle.octets).sum::<usize>();
         let more = length + CHANGE_OCTETS;
         let full = changes >= CHANGES || octets + more > SESSION_OCTETS;
-        // A message to a bundle that is not there opens it.
+        // A message for an unknown bundle opens the bundle.
         if !self.bundles.0.contains_key(&id) && self.bundles.0.len() >= BUNDLES {
             return Err(Error::BundlesFull);
         }

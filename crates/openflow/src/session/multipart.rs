@@ -1,4 +1,4 @@
-//! Requests for statistics and descriptions (OFPST, OFPMP), whose replies go in parts of at most 64 KiB.
+//! Statistics and description requests (OFPST, OFPMP), whose replies are sent in parts of at most 64 KiB.
 
 use std::sync::Arc;
 
@@ -15,26 +15,27 @@ use crate::wire::{
     port as wire_port, table,
 };
 
-/// Experimenters' kind.
+/// Multipart type of experimenters.
 const EXPERIMENTER: u16 = 0xffff;
-/// Octets of a message at most.
+/// Maximum length of a message in octets.
 pub(super) const MOST: usize = 0xffff;
-/// The kind of request that describes tables.
+/// Multipart type of table features.
 const TABLE_FEATURES: u16 = 12;
-/// Tables that one such request describes at most.
+/// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
-/// Dumps that are under way in the process. A dump takes 8 octets of memory for each rule and less than 1 MiB besides.
+/// Limit of concurrent dumps in the process. A dump uses 8 octets of memory for each flow entry, and less
+/// than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
-/// Dumps that are under way of one listener or controller.
+/// Maximum number of concurrent dumps of one listener or controller.
 pub(crate) const OWN_DUMPS: usize = 4;
 
-/// A dump's place among those that are under way.
+/// Permits of a dump.
 type Turn = (OwnedSemaphorePermit, SemaphorePermit<'static>);
 
-/// Monitors of a session.
+/// Maximum number of monitors of a session.
 const MONITORS: usize = 1024;
 
-/// What a reply is to.
+/// Type of a multipart reply.
 #[derive(Clone, Copy)]
 struct Kind {
     number: u16,
@@ -42,7 +43,7 @@ struct Kind {
     who: Option<(u32, u32)>,
 }
 
-/// A reply in parts.
+/// A reply in several parts.
 struct Parts {
     version: Version,
     xid: u32,
@@ -69,7 +70,7 @@ impl Parts {
         Parts { version, xid, kind, start }
     }
 
-    /// Adds one thing, which is not split.
+    /// Appends an entry, which is not split across parts.
     fn add(&mut self, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
         let at = out.len();
         put(out);
@@ -77,14 +78,15 @@ impl Parts {
             return;
         }
         let entry = out.split_off(at);
-        // More follows.
+        // Flag OFPMPF_REPLY_MORE.
         out.patch16(self.start + 10, 1);
         finish(out, self.start);
         *self = Parts::begin(out, self.version, self.xid, self.kind);
         if out.len() - self.start + entry.len() <= MOST {
             out.extend_from_slice(&entry);
         } else {
-            // A controller's rule is never so long; one that an earlier release has left may be.
+            // Flow entries of controllers are shorter than this, but an earlier release may have left a
+            // longer one.
             tracing::debug!("something of {} octets fits into no message, and is left out", entry.len());
         }
     }
@@ -107,7 +109,8 @@ fn monitor_kind(version: Version) -> Kind {
     }
 }
 
-/// Whether a filter is about this rule, by what it does or by what it did `before`.
+/// Returns whether a filter matches a flow entry, by its current instructions or by the instructions `before`
+/// a change.
 pub(super) fn within(filter: &FlowFilter, flow: &FlowStats, before: Option<&Instructions>) -> bool {
     (filter.table == ALL_TABLES || filter.table == flow.table)
         && flow.cookie & filter.cookie_mask == filter.cookie
@@ -118,7 +121,7 @@ pub(super) fn within(filter: &FlowFilter, flow: &FlowStats, before: Option<&Inst
         && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
 }
 
-/// Calls something that takes a while where that holds nobody up.
+/// Makes a slow call on a blocking thread that does not delay other sessions.
 pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(call).await {
         Ok(done) => done,
@@ -126,7 +129,7 @@ pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + '
     }
 }
 
-/// The next batch, and what gives those behind it.
+/// Returns the next batch, and the iterator for the following batches.
 async fn next<T: Send + 'static>(mut batches: Batches<T>) -> (Option<Vec<T>>, Batches<T>) {
     apart(move || (batches.next(), batches)).await
 }
@@ -138,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if self.version != Version::V10 {
             body.skip(4)?;
             more = flags & 1 != 0;
-            // Only a description of all tables is longer than a message.
+            // Only a table features request may span several messages.
             if more && number != TABLE_FEATURES {
                 return Err(Error::MultipartOverflow.into());
             }
@@ -220,18 +223,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Waits for the turn of a dump: the process has a limit of them, and each listener or controller a smaller one of its own.
+    /// Waits for the permits of a dump, which the process and each listener or controller limit.
     async fn turn(&mut self) -> Result<Option<Turn>, Ended> {
         let own = Arc::clone(&self.board.dumps);
         if own.available_permits() == 0 || DUMPS.available_permits() == 0 {
             self.flush().await?;
         }
-        // The semaphores are not closed.
+        // The semaphores are never closed.
         let Ok(own) = own.acquire_owned().await else { return Ok(None) };
         Ok(DUMPS.acquire().await.ok().map(|of_all| (own, of_all)))
     }
 
-    /// Writes many things, some of which are sent while others are still to be made.
+    /// Writes a large number of entries. Parts are sent while further entries are computed.
     async fn many<T: Send + 'static>(
         &mut self,
         xid: u32,
@@ -246,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Writes things into an answer, and sends the parts of it that are whole.
+    /// Writes entries into a reply, and sends its complete parts.
     async fn some<T: Send + 'static>(
         &mut self,
         parts: &mut Parts,
@@ -258,7 +261,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             for thing in batch {
                 parts.add(&mut self.out, |out| put(out, &thing));
                 if self.out.len() >= GATHER {
-                    // Only whole parts go; the one that is being written stays.
+                    // Only complete parts are sent. The current part is kept.
                     let rest = self.out.split_off(parts.start);
                     self.flush().await?;
                     self.out = rest;
@@ -294,9 +297,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     async fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
         let (version, datapath) = (self.version, Arc::clone(&self.hub.datapath));
-        // Who holds the tables for long holds up this session alone.
+        // A long lock of the tables delays this session only.
         let look = move || {
-            // From OpenFlow 1.3 on a table's name and configuration are asked for by themselves.
+            // Since OpenFlow 1.3, separate requests return the name and configuration of a table.
             let config = |table| match version {
                 Version::V10 | Version::V11 | Version::V12 => datapath.table_config(table),
                 _ => None,
@@ -308,7 +311,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let mut parts = self.parts(xid, kind);
         for (config, stats) in all {
             let config = config.unwrap_or_default();
-            // As Open vSwitch: a table has no name unless it was given one.
+            // Like in Open vSwitch, a table has no name unless one was configured.
             parts.add(&mut self.out, |out| {
                 table::put_stats(out, version, &stats, &config.name, (config.miss, tables));
             });
@@ -328,7 +331,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Port and queue of a request, `None` where all are meant.
+    /// Reads the port and queue of a request. `None` stands for all.
     fn queue(&mut self, body: &mut Reader<'_>) -> Result<(Option<u32>, Option<u32>), Error> {
         let wanted = wire_port::wanted(get_port(body, self.version)?);
         if self.version == Version::V10 {
@@ -431,7 +434,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let features = self.hub.datapath.features();
         let parts = self.parts(xid, kind);
         self.out.u32(features.max_meters);
-        // Drop and DSCP remark; kilobits, packets, bursts, statistics.
+        // Band types drop and DSCP remark. Capabilities kilobits, packets, bursts and statistics.
         self.out.u32(0b110);
         self.out.u32(0b1111);
         self.out.u8(features.max_bands);
@@ -441,7 +444,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     async fn table_features(&mut self, xid: u32, kind: Kind, body: Reader<'_>, more: bool) -> Answer {
-        // Parts of another request that has not come to its end are forgotten.
+        // Parts of another incomplete request are discarded.
         let before = self.described.take().filter(|(of, _)| *of == xid);
         let mut changes = before.map(|(_, changes)| changes).unwrap_or_default();
         if !body.is_empty() {
@@ -507,7 +510,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 MonitorRequest::Modify(monitor) => {
                     let at = place(&monitors, monitor.id).ok_or(Error::MonitorMissing)?;
                     monitors[at] = monitor.clone();
-                    // What it said before in the same request is not done any more.
+                    // Earlier additions of this monitor in the same request are replaced.
                     added.retain(|own| own.id != monitor.id);
                     added.push(monitor);
                 }
@@ -518,13 +521,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
             }
         }
-        // From here on changes are told; what was there before follows at once.
+        // From here on, changes are reported. The existing flow entries follow immediately.
         self.monitors = monitors;
         self.seat.monitor(!self.monitors.is_empty());
         let mut parts = self.parts(xid, kind);
         let version = self.version;
         for monitor in added.into_iter().filter(|monitor| monitor.flags & 1 != 0) {
-            // Other dumps have their turns between those of two monitors. What is not whole yet is not sent meanwhile.
+            // Other dumps may run between those of two monitors. An incomplete part is not sent meanwhile.
             let begun = self.out.split_off(parts.start);
             let turn = self.turn().await;
             parts.start = self.out.len();

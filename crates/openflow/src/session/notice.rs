@@ -1,4 +1,5 @@
-//! What a session is told without asking: packets, rules and ports that went or changed, by its role and its wishes.
+//! Asynchronous messages of a session: packets, removed or changed flow entries and ports, according to the
+//! role and the configuration of the session.
 
 use std::sync::atomic::Ordering;
 
@@ -20,17 +21,19 @@ const PACKETS: usize = 0;
 const PORTS: usize = 1;
 const REMOVED: usize = 2;
 const ROLES: usize = 3;
-/// Kinds of messages: packets, ports, removed rules, roles, tables, forwarded requests.
+/// Kinds of asynchronous messages: packet-in, port status, flow removed, role status, table status, request
+/// forward.
 const KINDS: usize = 6;
 const TABLES: usize = 4;
 const REQUESTS: usize = 5;
 
-/// Which messages are wanted: by kind, as master (or equal) and as slave, a bit for each reason.
+/// Asynchronous configuration: for each kind, a bit mask of reasons for master (or equal), and one for slave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Async([[u32; 2]; KINDS]);
 
 impl Async {
-    /// What a version begins with (OpenFlow 1.5.1, 6.1.1; the reasons of 1.4 stand for an action in earlier ones).
+    /// Returns the default configuration of a version (OpenFlow 1.5.1 section 6.1.1). In earlier versions,
+    /// the reason "action" includes the reasons of OpenFlow 1.4.
     pub fn standard(version: Version) -> Async {
         let mut wanted = [[0; 2]; KINDS];
         wanted[PACKETS] = [0b11_1011, 0];
@@ -49,7 +52,7 @@ impl Async {
         Async(wanted)
     }
 
-    /// Reads NXT_SET_ASYNC_CONFIG and OpenFlow 1.3's OFPT_SET_ASYNC.
+    /// Reads NXT_SET_ASYNC_CONFIG, and OFPT_SET_ASYNC of OpenFlow 1.3.
     pub fn get_legacy(mut body: Reader<'_>) -> Result<Async, Error> {
         let mut wanted = [[0; 2]; KINDS];
         for kind in [PACKETS, PORTS, REMOVED] {
@@ -68,18 +71,18 @@ impl Async {
     }
 }
 
-/// Whether a change is of this session's own request.
+/// Whether a change was caused by a request of this session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
-    /// Another session's, or no session's.
+    /// The change was caused by another session, or by no session.
     No,
-    /// Of the request with this transaction identifier.
+    /// The change was caused by the request of this session with this transaction ID.
     Yes(u32),
-    /// The session's own, and its monitors have been told so.
+    /// The change was caused by this session, and its monitors have received the abbreviated update.
     Told,
 }
 
-/// A bucket of tokens for packets.
+/// A token bucket for packet-in messages.
 pub(crate) struct Limit {
     rate: f64,
     burst: f64,
@@ -88,7 +91,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// So many a second, and so many at once.
+    /// Creates a bucket with a rate in packets per second, and a burst in packets.
     pub fn new((rate, burst): (u32, u32)) -> Limit {
         let burst = f64::from(burst.max(1));
         Limit { rate: f64::from(rate), burst, tokens: burst, filled: Instant::now() }
@@ -117,14 +120,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     fn wants(&self, kind: usize, reason: u8) -> bool {
-        // Clients that came to us hear nothing until they have said how much of packets they want.
+        // Clients that connected to a listener receive nothing before they set `miss_send_len`.
         if !self.options.controller && self.miss_send_len == 0 {
             return false;
         }
         self.wanted().wants(kind, self.slave(), reason)
     }
 
-    /// Says whether this session hears of packets that no rule matches: it speaks OpenFlow before 1.3, and takes such packets in some role.
+    /// Updates whether this session receives table misses: it uses OpenFlow before 1.3, and receives such
+    /// packets in some role.
     pub(super) fn follow_misses(&mut self) {
         let asked = |masks: [u32; 2]| (masks[0] | masks[1]) & 1 != 0;
         let hears = self.version.sends_table_miss_to_controller()
@@ -134,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_misses(hears);
     }
 
-    /// Says whether this session hears of the requests of others that change groups and meters: it has asked for them in some role.
+    /// Updates whether this session receives group and meter requests of other sessions in some role.
     pub(super) fn follow_requests(&mut self) {
         let masks = self.wanted().0[REQUESTS];
         let hears = (self.options.controller || self.miss_send_len != 0) && masks != [0; 2];
@@ -149,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     let generation =
                         self.seat.role(None, None).map_or(u64::MAX, |(_, generation)| generation);
                     let start = if self.version == Version::V13 {
-                        // ONFT_ROLE_STATUS, for those that have asked for it.
+                        // ONFT_ROLE_STATUS, for sessions that requested it.
                         begin_experimenter(&mut self.out, self.version, ONF, 1911, 0)
                     } else {
                         begin(&mut self.out, self.version, 30, 0)
@@ -162,7 +166,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
             }
             Notice::Event(pending) => {
-                // Parts of what one request has led to are abbreviated once.
+                // Parts of the events of one request are abbreviated once.
                 let own = match &pending.told.event {
                     Event::Caused(..) if pending.told.continues => self.own,
                     Event::Caused(origin, _) if origin.session == self.seat.number() => Own::Yes(origin.xid),
@@ -208,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     event => self.event(event, own),
                 });
             }
-            // No session has asked for the change.
+            // The change was not requested by a session.
             Event::Request(_) => {}
             Event::Lost(count) => {
                 self.board.lost.fetch_add(*count, Ordering::Relaxed);
@@ -218,7 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         own
     }
 
-    /// Tells of a request of another session, where this one wants to hear of such requests.
+    /// Forwards a request of another session, if this session receives such requests.
     fn forward(&mut self, origin: Origin, request: &ForwardedRequest) {
         if origin.session != self.seat.number() && self.wants(REQUESTS, forward::reason(request)) {
             forward::put(&mut self.out, self.version, origin.xid, request);
@@ -239,20 +243,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.board.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        // Nobody could resume it.
+        // The peer could not resume the packet.
         if packet.continuation.is_some() && self.packet_form != packet::Form::Nicira2 {
             return;
         }
-        // Not `miss_send_len`, which is for packets that a buffer keeps (as Open vSwitch).
+        // `miss_send_len` applies to buffered packets only, like in Open vSwitch.
         let octets = packet.max_len;
-        // What a message can hold beside its other parts.
+        // Space that a message needs for its other parts.
         let mut others = 1024 + packet.userdata.len();
         if let Some(left) = &packet.continuation {
             let mut own = Vec::new();
             packet::put_continuation(&mut own, left);
             others += own.len();
             if others + packet.frame.len() > 0xffff {
-                // In part it would be of no use.
+                // A truncated packet could not be resumed.
                 self.board.lost.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -261,7 +265,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
     }
 
-    /// Tells monitors of a rule. Changes by this session's own request are abbreviated to its number, once, unless a monitor wants them whole.
+    /// Reports a change of a flow entry to monitors. Changes by a request of this session are abbreviated to
+    /// its transaction ID, once, unless a monitor requests full updates.
     fn monitored(
         &mut self,
         update: Update,
@@ -279,7 +284,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             .monitors
             .iter()
             .filter(|monitor| monitor.flags & bit != 0 && within(&monitor.filter, flow, before));
-        // One message for all monitors, with what the rule does if any of them wants that.
+        // One message serves all monitors, and contains the instructions if one of them requests them.
         let flags = asked.fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
         let Some(flags) = flags else { return own };
         let whole = flags & flow::OWN != 0;
@@ -296,7 +301,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 let at = self.out.len();
                 flow::put_update(&mut self.out, self.version, update, flow, flags & 16 != 0);
                 if self.out.len() - start > MOST {
-                    // No rule of a controller is so long; without what it does, it always fits.
+                    // Flow entries of controllers are shorter than this. Without instructions, the message
+                    // always fits.
                     self.out.truncate(at);
                     flow::put_update(&mut self.out, self.version, update, flow, false);
                 }
@@ -315,7 +321,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let start = begin(&mut self.out, self.version, 27, head.xid);
         if self.version == Version::V13 {
             for masks in &wanted.0[..3] {
-                // Reasons that the version does not have are left out.
+                // Reasons that the version does not have are omitted.
                 masks.iter().for_each(|mask| self.out.u32(mask & 0b1111));
             }
         } else {

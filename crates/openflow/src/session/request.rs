@@ -1,4 +1,4 @@
-//! Requests: which message is which, by version, and the small ones of them.
+//! Requests: dispatch of messages by type and version, and handling of short messages.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::wire::{
     options, packet, port as wire_port, port_to_16, properties, table,
 };
 
-/// Changes in one call that may take longer than others should wait.
+/// Number of changes from which a call may take too long for other sessions.
 pub(super) const MANY: usize = 32;
 
-/// Octets of a change of rules from which on it may not fit into a message of another version: what is shortest in one version takes less
-/// than eight times as much in another.
+/// Length in octets from which the encoding of a change may exceed the maximum message length in another
+/// version. The shortest encoding of a version is at most eight times as long in another version.
 const LONG: usize = 8 * 1024;
 
-/// Nothing may follow.
+/// Checks that the body has ended.
 fn none(body: Reader<'_>) -> Result<(), Error> {
     if body.is_empty() { Ok(()) } else { Err(Error::BadLength) }
 }
 
-/// Reads one change of tables, groups or meters: the body of a message of this kind.
+/// Decodes a change of flow entries, groups or meters from the body of a message of this type.
 pub(super) fn get_mod(
     kind: u8,
     body: Reader<'_>,
@@ -64,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     pub(super) async fn request(&mut self, head: Header, message: &[u8]) -> Answer {
         if head.version != self.version.number() {
             return match head.kind {
-                // Another greeting says nothing new.
+                // Another hello message has no effect.
                 0 => Ok(()),
                 _ => Err(Error::BadVersion.into()),
             };
@@ -72,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let body = Reader::new(&message[HEADER..], Error::BadLength);
         let old = self.version == Version::V10;
         match head.kind {
-            // Greetings, answers to our echoes and what it did not like.
+            // Hello, echo reply and error messages of the peer.
             0 | 3 => Ok(()),
             1 => {
                 tracing::debug!("it refuses a message: {:?}", &message[HEADER..message.len().min(16)]);
@@ -141,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 };
                 Ok(())
             }
-            // Ages are always told.
+            // Ages are always included.
             (NICIRA, 18) => Ok(none(body)?),
             (NICIRA, 19) => {
                 self.asynchronous = Some(Async::get_legacy(body)?);
@@ -156,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (NICIRA, 24) => {
                 self.not_as_slave()?;
                 let change = options::get_mod(body)?;
-                // All rules and groups are asked whether they use an option that goes.
+                // The modification checks whether any flow entry or group uses a removed option.
                 let changed = self.in_turn(move |datapath| datapath.change_tunnel_options(&change)).await;
                 Ok(changed.map_err(Error::from)?)
             }
@@ -187,16 +187,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.out.zeros(3);
         let queues = if features.queues { 1 << 6 } else { 0 };
         let (bits, actions): (u32, u32) = match self.version {
-            // ARP's addresses are matched; twelve actions.
+            // Capability ARP_MATCH_IP, and all twelve actions.
             Version::V10 => (0x87 | queues, 0x0fff),
             Version::V11 => (0x8f | queues, 0),
             Version::V12 | Version::V13 => (0x0f | queues, 0),
-            // Bundles and flow monitors.
+            // Capabilities BUNDLES and FLOW_MONITORING.
             Version::V14 | Version::V15 => (0x60f | queues, 0),
         };
         self.out.u32(bits);
         self.out.u32(actions);
-        // From OpenFlow 1.3 on ports are asked for by themselves.
+        // Since OpenFlow 1.3, a separate request returns the ports.
         if self.version < Version::V13 {
             for port in self.hub.datapath.ports() {
                 wire_port::put_desc(&mut self.out, self.version, &port);
@@ -235,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             _ => Fragments::NxMatch,
         };
         if !self.slave() && fragments != self.hub.datapath.fragments() {
-            // As Open vSwitch, which goes on with what it has: clients read it back.
+            // An unsupported value is ignored, like in Open vSwitch. Clients read the result.
             self.hub.datapath.set_fragments(fragments);
         }
         self.invalid_ttl = flags & 4 != 0;
@@ -258,8 +258,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.send_packet(packet).await
     }
 
-    /// Queues a packet at the slow path. Where the budget of the session is used up, answers so far are sent, and the session waits for
-    /// room before it reads its next message.
+    /// Queues a packet at the slow path. If the budget of the session is used up, pending answers are sent,
+    /// and the session waits for budget before it reads its next message.
     async fn send_packet(&mut self, packet: PacketOut) -> Answer {
         let reservation = match self.packet_outs.try_reserve(&packet) {
             Some(reservation) => Some(reservation),
@@ -271,7 +271,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if let Some(reservation) = reservation {
             let sent = match self.hub.datapath.packet_out_soon(packet, reservation) {
                 Ok(sent) => sent,
-                // Who holds the tables for long holds up this session alone.
+                // A long lock of the tables delays this session only.
                 Err(kept) => {
                     let (packet, reservation) = *kept;
                     let datapath = Arc::clone(&self.hub.datapath);
@@ -283,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// NXT_CT_FLUSH_ZONE and NXT_CT_FLUSH. No connection is tracked, so none is left when the request has been read.
+    /// Handles NXT_CT_FLUSH_ZONE and NXT_CT_FLUSH. Connections are not tracked, so there is nothing to flush.
     fn flush_connections(&mut self, subtype: u32, mut body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         if subtype == 29 {
@@ -293,7 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             body.skip(2)?;
             return Ok(none(body)?);
         }
-        // Protocol, family and zone; then properties that narrow what is flushed.
+        // Protocol, family and zone, followed by properties that restrict the flush.
         body.skip(8)?;
         Ok(properties(Reader::new(body.data, Error::PropertyLength), |_, _| Ok(()))?)
     }
@@ -310,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Makes a change that may take a while, of which the bridge makes one at a time, and holds up no other session.
+    /// Makes a slow change, without delaying other sessions. The bridge makes one slow change at a time.
     async fn in_turn<T: Send + 'static>(
         &mut self,
         change: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
@@ -318,7 +318,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let turn = self.hub.turn().await;
         let datapath = Arc::clone(&self.hub.datapath);
         let made = move || {
-            // Kept until the change is made, also where the session ends meanwhile.
+            // The permit is held until the change is made, even if the session ends meanwhile.
             let _turn = turn;
             change(&*datapath)
         };
@@ -347,9 +347,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     async fn barrier(&mut self, head: Header, body: Reader<'_>, reply: u8) -> Answer {
         none(body)?;
-        // What was answered before is not held back meanwhile.
+        // Earlier answers are sent before waiting.
         self.flush().await.map_err(Refused::Ended)?;
-        // Its packet-outs are decided before the barrier.
+        // The slow path processes the session's packet-outs before the barrier.
         self.packet_outs.drained().await;
         self.hub.datapath.barrier().await;
         let start = begin(&mut self.out, self.version, reply, head.xid);
@@ -360,7 +360,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn queue_config(&mut self, head: Header, mut body: Reader<'_>, reply: u8) -> Answer {
         let number = crate::wire::get_port(&mut body, self.version)?;
         let wanted = wire_port::wanted(number);
-        // No reserved port, LOCAL neither (OpenFlow 1.0, 5.3.4).
+        // Reserved ports, including LOCAL, are not permitted (OpenFlow 1.0 section 5.3.4).
         if wanted.is_some_and(|number| number >= port::MAX)
             || (wanted.is_none() && self.version == Version::V10)
             || wanted.is_some_and(|number| !self.has_port(number))

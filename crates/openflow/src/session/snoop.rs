@@ -1,6 +1,8 @@
-//! Listening to controllers: who connects to a bridge's snoop socket is sent a copy of what they and the bridge say to each other.
+//! Snooping: a listener that connects to a bridge's snoop socket receives copies of the messages between
+//! controllers and the bridge.
 //!
-//! Messages come whole, each in the version of its session. A listener that is slow misses some; no session waits for it.
+//! Messages are complete, each in the version of its session. A slow listener misses messages, and no session
+//! waits for a listener.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use crate::controllers::Board;
 use crate::hub::Hub;
 use crate::wire::Version;
 
-/// Carries a listener's connection to its end.
+/// Runs the connection of a listener until its end.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     hub: &Arc<Hub>,
@@ -22,7 +24,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     versions: &[Version],
     mut stopped: watch::Receiver<bool>,
 ) -> Ended {
-    // Nothing is missed meanwhile.
+    // The subscription starts before the negotiation, so that no message is missed.
     let mut said = hub.listen();
     let (from, mut to) = tokio::io::split(stream);
     let mut incoming = Incoming { from, data: Vec::new(), used: 0 };
@@ -57,7 +59,7 @@ async fn pass_on<S: AsyncRead + AsyncWrite + Send>(
                 Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return Ended::Stopped,
             },
-            // It has nothing to ask for; that it goes is seen here.
+            // Requests of the listener are ignored. Reading detects the end of the connection.
             read = from.read(&mut unread) => match read {
                 Ok(0) => return Ended::Closed,
                 Ok(_) => continue,

@@ -1,6 +1,8 @@
-//! Actions and instructions: OpenFlow's by version, Nicira's (NXAST_*, ovs-actions(7)) and the ONF's copy-field.
+//! Encoding and decoding of actions and instructions: OpenFlow's by version, Nicira's (NXAST_*,
+//! ovs-actions(7)) and the ONF's copy-field.
 //!
-//! What a version cannot say is written by Nicira's actions, and what they cannot say either is left out.
+//! Actions that a version does not have are written as Nicira's actions. Actions that cannot be written in
+//! either form are omitted.
 
 mod get;
 mod nicira;
@@ -9,10 +11,10 @@ mod put;
 pub use get::{get_actions, get_instructions, get_plain};
 pub use put::{put_actions, put_instructions, put_plain};
 
-/// Clones within clones.
+/// Maximum nesting depth of clone actions.
 const DEPTH: usize = 64;
 
-/// NXAST_*.
+/// Subtypes of Nicira's actions (NXAST_*).
 mod nx {
     pub const RESUBMIT: u16 = 1;
     pub const SET_TUNNEL: u16 = 2;
@@ -50,6 +52,6 @@ mod nx {
     pub const CLONE: u16 = 42;
     pub const LEARN2: u16 = 45;
     pub const CHECK_PKT_LARGER: u16 = 49;
-    /// The ONF's, OpenFlow 1.3 and 1.4.
+    /// Copy-field of the ONF, for OpenFlow 1.3 and 1.4.
     pub const ONF_COPY_FIELD: u16 = 3200;
 }

@@ -1,18 +1,19 @@
-//! Why a message is refused: OpenFlow's error types and codes by version, those of Nicira and the ONF where a version has none.
+//! Errors of refused messages: OpenFlow error types and codes by version, with those of Nicira and the ONF
+//! where a version has none.
 
 use switch::flow::{FlowError, MatchError, OptionsError};
 
 use super::{NICIRA, ONF, Put, Version, begin, finish};
 use crate::datapath::PortModError;
 
-/// How a version writes an error.
+/// Encoding of an error in a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// Type and code of the standard.
+    /// Standard type and code.
     Standard(u16, u16),
-    /// Nicira's, in versions before experimenters' errors: type and code in a vendor error.
+    /// Type and code of Nicira in a vendor error, for versions before experimenter errors.
     Vendor(u16, u16),
-    /// An experimenter's.
+    /// Experimenter ID and code.
     Experimenter(u32, u16),
 }
 
@@ -28,23 +29,23 @@ const fn n(code: u16) -> Code {
 const fn o(code: u16) -> Code {
     Code::Experimenter(ONF, code)
 }
-/// The version has no number for it (NXBRC_UNENCODABLE_ERROR).
+/// The version has no code for the error (NXBRC_UNENCODABLE_ERROR).
 const X10: Code = v(1, 521);
 const X: Code = n(10);
 
 macro_rules! errors {
     ($($name:ident $text:literal: $v10:expr, $v11:expr, $v12:expr, $v13:expr, $v14:expr, $v15:expr;)+) => {
-        /// An error, named as in the specification.
+        /// An OpenFlow error, named as in the specification.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
         pub enum Error {
             $(#[doc = $text] #[error($text)] $name,)+
         }
 
         impl Error {
-            /// All of them.
+            /// All errors.
             pub const ALL: &[Error] = &[$(Error::$name,)+];
 
-            /// Its number.
+            /// Returns the encoding of the error in a version.
             #[must_use]
             pub const fn code(self, version: Version) -> Code {
                 let codes: [Code; 6] =
@@ -187,8 +188,9 @@ errors! {
 }
 
 impl Error {
-    /// Writes the message that answers `request`. The message carries the whole request, as far as the 65,535 octets of a message allow
-    /// (as Open vSwitch; the specification asks for 64 octets at least).
+    /// Writes the error message that answers `request`. The message contains the complete request, up to the
+    /// maximum message length of 65,535 octets, like in Open vSwitch. The specification requires at least 64
+    /// octets.
     pub fn write(self, out: &mut Vec<u8>, version: Version, xid: u32, request: &[u8]) {
         let start = begin(out, version, 1, xid);
         match self.code(version) {

@@ -1,4 +1,4 @@
-//! Rules: flow-mods, their statistics, their end, and what monitors are told of them.
+//! Flow entries: flow-mods, statistics, removal messages, and flow monitor updates.
 
 use switch::flow::{
     ALL_TABLES, ANY_GROUP, FlowCommand, FlowFilter, FlowFlags, FlowMod, FlowStats, Removed, port,
@@ -9,7 +9,7 @@ use super::error::Error;
 use super::matching::{get_10, get_nxm, get_oxm, is_exact_10, put_10, put_nxm, put_oxm};
 use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
 
-/// The part that OpenFlow 1.0 and Nicira's flow-mod share.
+/// Common part of flow-mods in OpenFlow 1.0 and in Nicira's extension.
 struct Old {
     command: u16,
     idle: u16,
@@ -45,7 +45,7 @@ fn command(number: u16, or_add: bool) -> Result<FlowCommand, Error> {
     })
 }
 
-/// The flags that a version's flow-mods may carry.
+/// Returns the valid flags of flow-mods in a version.
 fn known_flags(version: Version) -> u16 {
     match version {
         Version::V10 | Version::V11 => 3,
@@ -57,7 +57,7 @@ fn known_flags(version: Version) -> u16 {
 fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
     let known = known_flags(version);
     if raw & !known != 0 {
-        // OpenFlow 1.0's emergency flows, which nobody keeps.
+        // Emergency flow entries of OpenFlow 1.0, which are not supported.
         return Err(if version == Version::V10 && raw & !7 == 0 {
             Error::TableFull
         } else {
@@ -73,7 +73,7 @@ fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
     })
 }
 
-/// Returns a rule's flags as OFPFF_* bits.
+/// Returns the flags of a flow entry as OFPFF_* bits.
 fn put_flags(flags: FlowFlags) -> u16 {
     u16::from(flags.send_removed)
         | u16::from(flags.check_overlap) << 1
@@ -82,10 +82,10 @@ fn put_flags(flags: FlowFlags) -> u16 {
         | u16::from(flags.no_byte_counts) << 4
 }
 
-/// Reads the body of OFPT_FLOW_MOD. `table_ids`: NXT_FLOW_MOD_TABLE_ID is on.
+/// Decodes the body of OFPT_FLOW_MOD. `table_ids` is whether NXT_FLOW_MOD_TABLE_ID is enabled.
 ///
 /// # Errors
-/// OFPFMFC_*, OFPBMC_*, OFPBAC_*, OFPBIC_*.
+/// Returns OFPFMFC_*, OFPBMC_*, OFPBAC_* and OFPBIC_* errors.
 pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Result<FlowMod, Error> {
     if version == Version::V10 {
         let exact = is_exact_10(&from);
@@ -93,7 +93,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
         let cookie = from.u64()?;
         let mut head = old(&mut from)?;
         if exact {
-            // OpenFlow 1.0, 3.4: a rule without wildcards outranks all others.
+            // OpenFlow 1.0 section 3.4: a flow entry without wildcards has the highest priority.
             head.priority = u16::MAX;
         }
         return finish_old(from, version, head, matching, cookie, (0, 0), table_ids);
@@ -105,7 +105,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
     let (raw, importance) = (from.u16()?, from.u16()?);
     let matching = get_oxm(&mut from)?.matching;
     let instructions = get_instructions(from, version, &matching)?;
-    // OpenFlow 1.1 alone: a modification that does not ask for a cookie adds the rule where there is none (OpenFlow 1.1, 4.6), and
+    // In OpenFlow 1.1 only, a modification without a cookie mask adds a missing flow entry (section 4.6), and
     // no table number stands for all tables.
     let is_11 = version == Version::V11;
     if is_11 && table == ALL_TABLES {
@@ -137,10 +137,10 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
     })
 }
 
-/// Reads the body of NXT_FLOW_MOD, whose actions are the version's.
+/// Decodes the body of NXT_FLOW_MOD, with actions of the version.
 ///
 /// # Errors
-/// See [`get_mod`].
+/// Returns the errors of [`get_mod`].
 pub fn get_mod_nx(mut from: Reader<'_>, version: Version, table_ids: bool) -> Result<FlowMod, Error> {
     let cookie = from.u64()?;
     let head = old(&mut from)?;
@@ -169,14 +169,14 @@ fn finish_old(
     let delete = matches!(command, FlowCommand::Delete { .. });
     let add = command == FlowCommand::Add;
     let mut flags = flags(head.flags, Version::V10)?;
-    // OpenFlow 1.0 always begins at zero.
+    // In OpenFlow 1.0, counters always start at zero.
     flags.reset_counts = add;
     Ok(FlowMod {
         command,
         table: if table == ALL_TABLES && !delete { 0 } else { table },
         matching,
         priority: head.priority,
-        // All ones: as it was.
+        // A cookie of all ones leaves the cookie unchanged.
         cookie: Some(cookie).filter(|cookie| add || *cookie != u64::MAX),
         cookie_mask: if add { 0 } else { cookie_mask },
         cookie_value: if add { 0 } else { cookie_value },
@@ -191,7 +191,7 @@ fn finish_old(
     })
 }
 
-/// Writes a flow-mod: OFPT_FLOW_MOD, in OpenFlow 1.0 NXT_FLOW_MOD with the table in the command.
+/// Encodes a flow-mod: OFPT_FLOW_MOD, or in OpenFlow 1.0 NXT_FLOW_MOD with the table in the command.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) {
     let number: u8 = match change.command {
         FlowCommand::Add => 0,
@@ -237,10 +237,10 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
     finish(out, start);
 }
 
-/// Reads the body of a request for statistics of rules, single or summed up.
+/// Decodes the body of a flow statistics or aggregate statistics request.
 ///
 /// # Errors
-/// OFPBMC_*.
+/// Returns OFPBMC_* errors.
 pub fn get_filter(mut from: Reader<'_>, version: Version) -> Result<FlowFilter, Error> {
     if version == Version::V10 {
         let matching = get_10(&mut from)?;
@@ -265,10 +265,10 @@ pub fn get_filter(mut from: Reader<'_>, version: Version) -> Result<FlowFilter, 
     })
 }
 
-/// Reads the body of NXST_FLOW and NXST_AGGREGATE.
+/// Decodes the body of NXST_FLOW and NXST_AGGREGATE.
 ///
 /// # Errors
-/// OFPBMC_*.
+/// Returns OFPBMC_* errors.
 pub fn get_filter_nx(mut from: Reader<'_>) -> Result<FlowFilter, Error> {
     let out_port = some(port_from_16(from.u16()?), port::ANY);
     let octets = usize::from(from.u16()?);
@@ -279,14 +279,14 @@ pub fn get_filter_nx(mut from: Reader<'_>) -> Result<FlowFilter, Error> {
     Ok(FlowFilter { table, matching: fields.matching, cookie, cookie_mask, out_port, out_group: None })
 }
 
-/// How statistics of a rule are written.
+/// Encoding of the statistics of a flow entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// OFPST_FLOW as the version has it.
+    /// OFPST_FLOW or OFPMP_FLOW of the version.
     Standard,
     /// NXST_FLOW.
     Nicira,
-    /// OpenFlow 1.5's counters alone (OFPMP_FLOW_STATS).
+    /// Only counters of OpenFlow 1.5 (OFPMP_FLOW_STATS).
     Brief,
 }
 
@@ -295,7 +295,7 @@ fn put_counters(out: &mut Vec<u8>, flow: &FlowStats) {
     out.u64(flow.bytes);
 }
 
-/// Time, use and counters as OXS fields, padded.
+/// Encodes durations and counters as OXS fields, with padding.
 fn put_oxs(out: &mut Vec<u8>, flow: &FlowStats) {
     let start = out.len();
     out.u32(0);
@@ -318,7 +318,7 @@ fn put_oxs_header(out: &mut Vec<u8>, number: u8, octets: u8) {
     out.u8(octets);
 }
 
-/// The reply to OpenFlow 1.5's request for sums.
+/// Encodes the reply to an aggregate statistics request of OpenFlow 1.5.
 pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
     let start = out.len();
     out.u32(0);
@@ -332,11 +332,12 @@ pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
     out.align(start);
 }
 
-/// Octets of a message that are left for the match and the fixed parts of a rule, beside what it does.
+/// Octets of a message that are reserved for the match and the fixed part of a flow entry, in addition to its
+/// instructions.
 const BESIDE_ACTIONS: usize = 4096;
 
-/// Whether what a change has rules do fits into a message of each version, so that controllers of all versions can be told of the rules. An
-/// action of one version may be several actions in another.
+/// Returns whether the instructions of a change fit into a message of every version, so that the flow entry
+/// can be reported to controllers of all versions. One action may require several actions in another version.
 pub(crate) fn fits_all_versions(change: &FlowMod) -> bool {
     let fits = |put: &dyn Fn(&mut Vec<u8>, Version), version| {
         let mut out = Vec::new();
@@ -349,7 +350,7 @@ pub(crate) fn fits_all_versions(change: &FlowMod) -> bool {
     })
 }
 
-/// Writes one rule of a reply.
+/// Encodes one flow entry of a reply.
 pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowStats) {
     let start = out.len();
     let (sec, nsec) = seconds(flow.age_ns);
@@ -366,7 +367,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
             out.u16(flow.hard_timeout);
             let length_at = out.len();
             out.u16(0);
-            // Ages are one more than they are; zero says nothing.
+            // Ages are encoded plus one, because zero means unknown.
             out.u16(u16::try_from(idle).unwrap_or(u16::MAX).saturating_add(1));
             let hard = seconds(flow.unchanged_ns).0;
             out.u16(u16::try_from(hard).unwrap_or(u16::MAX).saturating_add(1));
@@ -398,7 +399,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
             out.u16(flow.priority);
             out.u16(flow.idle_timeout);
             out.u16(flow.hard_timeout);
-            // OpenFlow 1.1 and 1.2 have padding there.
+            // OpenFlow 1.1 and 1.2 have padding in place of the flags.
             out.u16(if version >= Version::V13 { put_flags(flow.flags) } else { 0 });
             out.u16(if version == Version::V14 { flow.importance } else { 0 });
             out.zeros(2);
@@ -433,7 +434,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
     out.set_length(start, 0);
 }
 
-/// Writes that a rule has gone; `nicira`: as NXT_FLOW_REMOVED.
+/// Encodes the removal message of a flow entry. With `nicira`, encodes NXT_FLOW_REMOVED.
 pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &FlowStats, why: Removed) {
     let reason = match (why, version) {
         (Removed::IdleTimeout, _) => 0,
@@ -449,7 +450,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
         out.u64(flow.cookie);
         out.u16(flow.priority);
         out.u8(reason);
-        // One more than it is; zero says nothing.
+        // The table is encoded plus one, because zero means unknown.
         out.u8(flow.table.wrapping_add(1));
         out.u32(sec);
         out.u32(nsec);
@@ -502,46 +503,48 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
     finish(out, start);
 }
 
-/// What a monitor wants (bits of OpenFlow 1.4's OFPFMF_*).
+/// A flow monitor (flags of OpenFlow 1.4's OFPFMF_*).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Monitor {
-    /// Its number.
+    /// ID of the monitor.
     pub id: u32,
-    /// 1 initial, 2 added, 4 removed, 8 modified, 16 instructions, 32 ([`OWN`]) the session's own changes in full.
+    /// Flags: 1 initial, 2 added, 4 removed, 8 modified, 16 instructions, 32 ([`OWN`]) full updates for the
+    /// session's own changes.
     pub flags: u16,
-    /// Of these rules.
+    /// Filter of the monitored flow entries.
     pub filter: FlowFilter,
 }
 
-/// What a request says about a monitor.
+/// A flow monitor request.
 #[derive(Clone, PartialEq, Debug)]
 pub enum MonitorRequest {
-    /// Begins one.
+    /// Adds a monitor.
     Add(Monitor),
-    /// Changes one.
+    /// Modifies a monitor.
     Modify(Monitor),
-    /// Ends one.
+    /// Deletes a monitor.
     Delete(u32),
 }
 
-/// The flag of monitors that want their session's own changes in full (NXFMF_OWN, OFPFMF_NO_ABBREV).
+/// Flag of monitors that request full updates for the session's own changes (NXFMF_OWN, OFPFMF_NO_ABBREV).
 pub const OWN: u16 = 32;
 
-/// Flags of Nicira's requests in OpenFlow 1.4's bits.
+/// Returns the flags of a request as bits of OpenFlow 1.4.
 fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
     let known = if version >= Version::V14 { 0x7f } else { 0x3f };
     if raw & 0x0e == 0 || raw & !known != 0 {
         return Err(Error::MonitorFlags);
     }
-    // Open vSwitch reads OpenFlow 1.4's OFPFMF_ONLY_OWN so, too.
+    // Open vSwitch handles OFPFMF_ONLY_OWN of OpenFlow 1.4 equally.
     let own = if raw & 0x60 != 0 { OWN } else { 0 };
     Ok(raw & 0x1f | own)
 }
 
-/// Reads the next request for a monitor: NXST_FLOW_MONITOR in OpenFlow 1.0 to 1.2, the ONF's in 1.3, the standard's since.
+/// Decodes the next flow monitor request: NXST_FLOW_MONITOR in OpenFlow 1.0 to 1.2, the ONF extension in 1.3,
+/// and the standard request in later versions.
 ///
 /// # Errors
-/// OFPMOFC_* and OFPBMC_*.
+/// Returns OFPMOFC_* and OFPBMC_* errors.
 pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorRequest, Error> {
     let id = from.u32()?;
     if version >= Version::V14 {
@@ -586,20 +589,20 @@ pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorReq
     Ok(MonitorRequest::Add(Monitor { id, flags: monitor_flags(raw, version)?, filter }))
 }
 
-/// What a monitor is told.
+/// Event of a flow monitor update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
-    /// The rule was there when the monitor began.
+    /// The flow entry existed when the monitor was added.
     Initial,
-    /// Added.
+    /// The flow entry was added.
     Added,
-    /// Gone.
+    /// The flow entry was removed.
     Removed(Removed),
-    /// Changed.
+    /// The flow entry was modified.
     Modified,
 }
 
-/// Writes that the session's own request of this number has changed rules.
+/// Encodes an abbreviated update for changes by the session's own request with this transaction ID.
 pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
     out.u16(8);
     // OFPFME_ABBREV and NXFME_ABBREV.
@@ -607,7 +610,7 @@ pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
     out.u32(xid);
 }
 
-/// Writes one update; `instructions`: with what the rule does.
+/// Encodes one full update, with the instructions of the flow entry if `instructions` is set.
 pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &FlowStats, instructions: bool) {
     let start = out.len();
     let reason = match update {
@@ -667,7 +670,7 @@ pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &Fl
         } else {
             let before = out.len();
             put_oxm(out, &flow.matching, version);
-            // Without its padding, as the match itself says.
+            // The length excludes the padding, like in the match itself.
             let octets = u16::from_be_bytes([out[before + 2], out[before + 3]]);
             out.patch16(length_at, usize::from(octets));
             if instructions {

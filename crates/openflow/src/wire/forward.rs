@@ -1,11 +1,11 @@
-//! Requests that change groups and meters, as they are forwarded to controllers that have not made them: OFPT_REQUESTFORWARD (OpenFlow 1.4
-//! and later), the ONF's extension for 1.3, and NXT_REQUESTFORWARD of Open vSwitch for earlier versions.
+//! Forwarded group and meter requests of other controllers: OFPT_REQUESTFORWARD (OpenFlow 1.4 and later), the
+//! ONF extension for 1.3, and NXT_REQUESTFORWARD of Open vSwitch for earlier versions.
 
 use switch::flow::ForwardedRequest;
 
 use super::{NICIRA, ONF, Version, begin, begin_experimenter, finish, group, meter};
 
-/// The reason by which controllers ask for a request (OFPRFR_*).
+/// Returns the reason of a forwarded request (OFPRFR_*).
 #[must_use]
 pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
     match request {
@@ -14,8 +14,8 @@ pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
     }
 }
 
-/// Writes a request that was made, with the transaction identifier that it had. What the version has no message for, or what does not fit
-/// into one, is left out.
+/// Encodes a forwarded request with its original transaction ID. A request is omitted if the version has no
+/// message for it, or if it does not fit into a message.
 pub(crate) fn put(out: &mut Vec<u8>, version: Version, xid: u32, request: &ForwardedRequest) {
     let start = match version {
         Version::V10 | Version::V11 | Version::V12 => begin_experimenter(out, version, NICIRA, 132, 0),

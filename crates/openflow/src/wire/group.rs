@@ -1,5 +1,5 @@
-//! Groups: OpenFlow 1.1's form, which 1.2 to 1.4 have too, 1.5's (NXT_GROUP_MOD too) with buckets that have numbers, and the property by which
-//! select groups name their hash.
+//! Groups: the format of OpenFlow 1.1 to 1.4, the format of OpenFlow 1.5 and NXT_GROUP_MOD with bucket IDs,
+//! and the property for the selection method of select groups.
 
 use switch::flow::{
     ALL_GROUPS, Bucket, BucketPlace, Field, Group, GroupKind, GroupMod, GroupStats, Match, SelectMethod, port,
@@ -12,7 +12,7 @@ use super::{Put, Reader, Version, properties, seconds};
 
 const ANY: u32 = u32::MAX;
 const MAX_ID: u32 = 0xffff_ff00;
-/// Netronome's experimenter number, and the one it had before.
+/// Experimenter IDs of Netronome: the current one, and the former one.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
 const ADD: u16 = 0;
 const MODIFY: u16 = 1;
@@ -20,7 +20,8 @@ const DELETE: u16 = 2;
 const INSERT: u16 = 3;
 const REMOVE: u16 = 5;
 const ADD_OR_MODIFY: u16 = 0x8000;
-/// Octets of a message that describes a group, or forwards a change of one, besides the group: the headers of both messages.
+/// Octets of a message that describes a group or forwards a change of a group, in addition to the group: the
+/// headers of both messages.
 const BESIDE_GROUP: usize = 64;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
@@ -42,10 +43,10 @@ fn kind_number(kind: GroupKind) -> u8 {
     }
 }
 
-/// Reads the body of OFPT_GROUP_MOD (NXT_GROUP_MOD in OpenFlow 1.0).
+/// Decodes the body of OFPT_GROUP_MOD (NXT_GROUP_MOD in OpenFlow 1.0).
 ///
 /// # Errors
-/// OFPGMFC_*, OFPBAC_*, OFPBPC_*.
+/// Returns OFPGMFC_*, OFPBAC_* and OFPBPC_* errors.
 pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<GroupMod, Error> {
     let (command, raw_kind) = (from.u16()?, from.u8()?);
     from.skip(1)?;
@@ -176,7 +177,7 @@ fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
     Ok(method)
 }
 
-/// Fields, each with the bits that count: all of them, unless a mask says otherwise.
+/// Decodes fields with their masks. A zero mask stands for all bits.
 fn get_field_array(mut from: Reader<'_>) -> Result<Vec<(Field, u128)>, Error> {
     let mut out = Vec::new();
     while !from.is_empty() {
@@ -243,7 +244,7 @@ fn put_method(out: &mut Vec<u8>, version: Version, method: &SelectMethod) {
     out.text(name, 16);
     out.u64(parameter);
     for (field, mask) in fields {
-        // The value says which bits count; there is no mask on the wire.
+        // The value is the mask of the used bits. There is no separate mask.
         if let Some(wire) = Wire::of(*field, version) {
             wire.put_header(out, false);
             let octets = wire.octets(false) - wire.octets_of_header();
@@ -254,7 +255,7 @@ fn put_method(out: &mut Vec<u8>, version: Version, method: &SelectMethod) {
     out.align(start);
 }
 
-/// Writes the body of a change that adds a group.
+/// Encodes the body of a request that adds a group.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, group: &Group) {
     put_whole(out, version, ADD, group);
 }
@@ -266,7 +267,7 @@ fn put_whole(out: &mut Vec<u8>, version: Version, command: u16, group: &Group) {
     }
 }
 
-/// Whether the version's buckets have numbers.
+/// Returns whether the buckets of a version have IDs.
 fn is_numbered(version: Version) -> bool {
     matches!(version, Version::V10 | Version::V15)
 }
@@ -300,9 +301,9 @@ fn put_command(
     }
 }
 
-/// Writes the body of a change that was made, as a request of this version that leads to what the change has led to. `existed` says whether
-/// the group was there before, and `after` is the group afterwards where the change itself holds a part of it only. Returns false, and
-/// writes nothing, where the version has no such request.
+/// Encodes a completed change as a request of this version with an equal result. `existed` is whether the
+/// group existed before. `after` is the resulting group if the change contains only a part of it. Returns
+/// false, and writes nothing, if the version has no such request.
 pub(crate) fn put_request(
     out: &mut Vec<u8>,
     version: Version,
@@ -313,7 +314,7 @@ pub(crate) fn put_request(
     let kind = after.map_or(GroupKind::All, |group| group.kind);
     match change {
         GroupMod::Add(group) => put_whole(out, version, ADD, group),
-        // As Open vSwitch, which says what was done.
+        // The command describes the actual effect, like in Open vSwitch.
         GroupMod::Modify { group, or_add } => {
             put_whole(out, version, if *or_add && !existed { ADD } else { MODIFY }, group);
         }
@@ -326,7 +327,7 @@ pub(crate) fn put_request(
         GroupMod::RemoveBuckets(id, place) if is_numbered(version) => {
             put_command(out, version, (REMOVE, *place), (kind, *id), &[]);
         }
-        // Versions that change no single buckets are told of the whole group.
+        // Versions without changes of single buckets receive the complete group.
         GroupMod::InsertBuckets(..) | GroupMod::RemoveBuckets(..) => match after {
             Some(group) => put_whole(out, version, MODIFY, group),
             None => return false,
@@ -335,8 +336,9 @@ pub(crate) fn put_request(
     true
 }
 
-/// Returns whether a group fits, with its buckets, into a message of each version, so that controllers of all versions can be told of the
-/// group: in a dump, in a request that is forwarded, and in the state that a successor of the daemon is given. Its counters fit then, too.
+/// Returns whether a group with its buckets fits into a message of every version, so that it can be reported
+/// to controllers of all versions in dumps, forwarded requests and the hand-over state. The counters of the
+/// group fit as well then.
 #[must_use]
 pub fn fits_all_versions(group: &Group) -> bool {
     Version::ALL.into_iter().all(|version| {
@@ -346,7 +348,7 @@ pub fn fits_all_versions(group: &Group) -> bool {
     })
 }
 
-/// Writes a group with its buckets.
+/// Encodes the description of a group with its buckets.
 pub fn put_desc(out: &mut Vec<u8>, version: Version, group: &Group) {
     let start = out.len();
     out.u16(0);
@@ -367,7 +369,7 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, group: &Group) {
     out.set_length(start, 0);
 }
 
-/// Writes a group's counters.
+/// Encodes the counters of a group.
 pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
     let start = out.len();
     out.zeros(4);
@@ -376,7 +378,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
     out.zeros(4);
     out.u64(group.packets);
     out.u64(group.bytes);
-    // OpenFlow 1.1 and 1.2 do not say how long it has been there.
+    // OpenFlow 1.1 and 1.2 have no duration.
     if !matches!(version, Version::V11 | Version::V12) {
         let (sec, nsec) = seconds(group.age_ns);
         out.u32(sec);
@@ -389,17 +391,17 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
     out.set_length(start, 0);
 }
 
-/// Writes what groups can be.
+/// Encodes the group features.
 pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     out.u32(0xf);
-    // Weights, liveness, chains and checks of chains.
+    // Capabilities: weights, liveness, chaining, and checks of chaining.
     out.u32(0xf);
     (0..4).for_each(|_| out.u32(max_groups));
     let actions = super::table::actions(version);
     (0..4).for_each(|_| out.u32(actions));
 }
 
-/// A group in a request, `None` where all are meant.
+/// Returns the group of a request. `None` stands for all groups.
 #[must_use]
 pub fn wanted(id: u32) -> Option<u32> {
     (id != ALL_GROUPS && id != ANY).then_some(id)

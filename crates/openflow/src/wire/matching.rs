@@ -1,4 +1,5 @@
-//! Matches: OpenFlow 1.0's 40 octets and OpenFlow 1.1's 88 with their wildcards, and lists of NXM and OXM fields.
+//! Matches: the fixed matches of OpenFlow 1.0 (40 octets) and 1.1 (88 octets) with wildcards, and lists of
+//! NXM and OXM fields.
 
 use packet::MacAddr;
 use switch::flow::{Field, Match, Prerequisite, port};
@@ -7,13 +8,14 @@ use super::error::Error;
 use super::oxm::{Entry, Wire, entry};
 use super::{Put, Reader, Version, low16, port_from_16, port_to_16};
 
-/// Octets of OpenFlow 1.0's match.
+/// Length of the OpenFlow 1.0 match in octets.
 pub const MATCH_10: usize = 40;
-/// Octets of OpenFlow 1.1's match, its header included.
+/// Length of the OpenFlow 1.1 match in octets, including its header.
 pub const MATCH_11: u16 = 88;
 const PRESENT: u128 = 0x1000;
 const NO_VLAN: u16 = 0xffff;
-/// OXM_OF_PACKET_TYPE of Ethernet (OpenFlow 1.5.1, 7.2.3.11), which every packet is here: it says nothing.
+/// OXM_OF_PACKET_TYPE of Ethernet (OpenFlow 1.5.1 section 7.2.3.11). The field is ignored, because every
+/// packet is an Ethernet packet.
 const ETHERNET: [u8; 8] = [0x80, 0, 44 << 1, 4, 0, 0, 0, 0];
 
 const IN_PORT: u32 = 1;
@@ -29,19 +31,19 @@ const NW_DST_SHIFT: u32 = 14;
 const DL_VLAN_PCP: u32 = 1 << 20;
 const NW_TOS: u32 = 1 << 21;
 
-/// What a list of fields says.
+/// Decoded list of fields.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Fields {
-    /// The match.
+    /// Match of the list.
     pub matching: Match,
-    /// The cookie and the bits of it that count (Nicira's).
+    /// Cookie and cookie mask (Nicira's extension).
     pub cookie: (u64, u64),
 }
 
-/// Reads a list of fields up to the end.
+/// Decodes a list of fields up to the end.
 ///
 /// # Errors
-/// OFPBMC_* by field.
+/// Returns the OFPBMC_* error of a field.
 pub fn fields(mut from: Reader<'_>) -> Result<Fields, Error> {
     let mut out = Fields::default();
     while !from.is_empty() {
@@ -65,21 +67,21 @@ pub fn fields(mut from: Reader<'_>) -> Result<Fields, Error> {
     Ok(out)
 }
 
-/// Reads Nicira's match of so many octets and its padding.
+/// Decodes an NXM match of `octets` octets and its padding.
 ///
 /// # Errors
-/// See [`fields`].
+/// Returns the errors of [`fields`].
 pub fn get_nxm(from: &mut Reader<'_>, octets: usize) -> Result<Fields, Error> {
     let body = from.take(octets)?;
     from.skip(octets.next_multiple_of(8) - octets)?;
     fields(Reader::new(body, Error::MatchLength))
 }
 
-/// Reads the match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD, which is all that OpenFlow 1.1 defines, or
-/// OFPMT_OXM. As in Open vSwitch both are read whatever the version is.
+/// Decodes a match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD (OpenFlow 1.1) or
+/// OFPMT_OXM. Like in Open vSwitch, both are accepted in all versions.
 ///
 /// # Errors
-/// See [`fields`].
+/// Returns the errors of [`fields`].
 pub fn get_oxm(from: &mut Reader<'_>) -> Result<Fields, Error> {
     let kind = from.u16()?;
     let length = usize::from(from.u16()?);
@@ -100,7 +102,7 @@ pub fn get_oxm(from: &mut Reader<'_>) -> Result<Fields, Error> {
     fields(Reader::new(&body_octets[..body], Error::MatchLength))
 }
 
-/// Writes all fields of a match.
+/// Encodes all fields of a match.
 pub fn put_fields(out: &mut Vec<u8>, matching: &Match, version: Version) {
     let meets = |field: Field| matching.meets(field.prerequisite());
     for field in Field::ALL {
@@ -109,7 +111,7 @@ pub fn put_fields(out: &mut Vec<u8>, matching: &Match, version: Version) {
             continue;
         }
         match field {
-            // Packet registers are written as the registers that they consist of.
+            // Extended registers are encoded as the registers that they consist of.
             Field::Xreg0
             | Field::Xreg1
             | Field::Xreg2
@@ -139,7 +141,8 @@ fn put_vlan(out: &mut Vec<u8>, matching: &Match, version: Version) {
     let tci = (matching.value.get(Field::VlanTci), matching.mask.get(Field::VlanTci));
     let pcp = matching.mask.get(Field::VlanPcp);
     let (vid, vid_mask) = (matching.value.get(Field::VlanVid), matching.mask.get(Field::VlanVid));
-    // A priority can be written on its own where the tag is there, and need not be where it is not.
+    // The priority can be encoded separately if the tag is present, and need not be encoded if the tag is
+    // absent.
     let present = vid & vid_mask & PRESENT != 0;
     let absent = vid_mask & PRESENT != 0 && vid & PRESENT == 0;
     let apart = pcp == 0 || absent || (present && pcp == Field::VlanPcp.all_ones());
@@ -157,7 +160,7 @@ fn put_vlan(out: &mut Vec<u8>, matching: &Match, version: Version) {
     }
 }
 
-/// Writes Nicira's match and its padding; the octets without the padding come back.
+/// Encodes an NXM match with its padding. Returns the length without the padding in octets.
 pub fn put_nxm(out: &mut Vec<u8>, matching: &Match, cookie: Option<(u64, u64)>) -> u16 {
     let start = out.len();
     put_fields(out, matching, Version::V10);
@@ -177,7 +180,8 @@ pub fn put_nxm(out: &mut Vec<u8>, matching: &Match, cookie: Option<(u64, u64)>) 
     octets
 }
 
-/// Writes the match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD in OpenFlow 1.1, else OFPMT_OXM.
+/// Encodes a match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD in OpenFlow 1.1,
+/// otherwise OFPMT_OXM.
 pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
     if version == Version::V11 {
         put_11(out, matching);
@@ -191,22 +195,23 @@ pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
     out.align(start);
 }
 
-/// The mask of an address of which so many low bits are wild.
+/// Returns the address mask for a number of wildcarded low bits.
 fn prefix(wild: u32) -> u128 {
     if wild >= 32 { 0 } else { u128::from(u32::MAX << wild) }
 }
 
-/// Returns whether the OpenFlow 1.0 match in front of a reader has no wildcard.
+/// Returns whether the OpenFlow 1.0 match at the front of a reader has no wildcard.
 #[must_use]
 pub fn is_exact_10(from: &Reader<'_>) -> bool {
     let all = u32::from_be_bytes([0, 0x3f, 0xff, 0xff]);
     from.data.first_chunk().is_some_and(|wild| u32::from_be_bytes(*wild) & all == 0)
 }
 
-/// Reads OpenFlow 1.0's match. Fields that the packet cannot have are ignored, as the specification's wildcards mean it.
+/// Decodes an OpenFlow 1.0 match. Fields that the packet cannot have are ignored, as the specification
+/// requires.
 ///
 /// # Errors
-/// The reader's.
+/// Returns the errors of the reader.
 pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     let wild = from.u32()?;
     let in_port = from.u16()?;
@@ -262,7 +267,8 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
             (6, _) => (Field::TcpSrc, Field::TcpDst),
             (17, _) => (Field::UdpSrc, Field::UdpDst),
             (132, _) => (Field::SctpSrc, Field::SctpDst),
-            // A number over 255 is no ICMP type or code. All its 16 bits count, so such a rule matches nothing.
+            // A number above 255 is not an ICMP type or code. All 16 bits are compared, so the flow entry
+            // matches no packet.
             (1, 0x0800) | (58, 0x86dd) => (
                 icmp_field(tp_src, if proto == 1 { Field::Icmpv4Type } else { Field::Icmpv6Type }),
                 icmp_field(tp_dst, if proto == 1 { Field::Icmpv4Code } else { Field::Icmpv6Code }),
@@ -286,7 +292,8 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     Ok(out)
 }
 
-/// Returns the field of an ICMP type (or code) of OpenFlow 1.0: `field` where eight bits suffice, else the 16 bits in which the field stands.
+/// Returns the field for an ICMP type (or code) of OpenFlow 1.0: `field` for numbers of eight bits, otherwise
+/// the 16-bit field that contains it.
 fn icmp_field(number: u16, field: Field) -> Field {
     match field {
         _ if number <= 0xff => field,
@@ -299,13 +306,13 @@ fn mac_bits(mac: MacAddr) -> u128 {
     mac.0.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
 }
 
-/// Writes OpenFlow 1.0's match; what it cannot say is left wild.
+/// Encodes an OpenFlow 1.0 match. Fields that the version cannot express are wildcarded.
 pub fn put_10(out: &mut Vec<u8>, matching: &Match) {
     let mut wild = 0x003f_ffff & !(63 << NW_SRC_SHIFT) & !(63 << NW_DST_SHIFT);
     let tci = (matching.value.get(Field::VlanTci), matching.mask.get(Field::VlanTci));
     let untagged = tci.1 & PRESENT != 0 && tci.0 & PRESENT == 0;
     if untagged {
-        // An untagged packet has no priority: as Open vSwitch does it, both fields come back as exact.
+        // An untagged packet has no priority. Like in Open vSwitch, both fields are encoded as exact.
         wild &= !(DL_VLAN | DL_VLAN_PCP);
     }
     let mut whole = |field: Field, bit: u32| -> u128 {
@@ -376,7 +383,7 @@ const MPLS_TC: u32 = 1 << 9;
 const ANY_VLAN: u16 = 0xfffe;
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
 
-/// The wildcards of OpenFlow 1.1 (OFPFW_*): other bits than OpenFlow 1.0 has for the same fields.
+/// Wildcard bits of OpenFlow 1.1 (OFPFW_*), which differ from those of OpenFlow 1.0.
 mod wild11 {
     pub const IN_PORT: u32 = 1;
     pub const DL_VLAN: u32 = 1 << 1;
@@ -388,7 +395,8 @@ mod wild11 {
     pub const TP_DST: u32 = 1 << 7;
 }
 
-/// OpenFlow 1.1's match as it stands on the wire, behind its header (OpenFlow 1.1, A.2.3). A set bit of a mask is a wildcard.
+/// OpenFlow 1.1 match in wire format, without its header (OpenFlow 1.1 section A.2.3). A set bit of a mask is
+/// a wildcard.
 struct Raw11 {
     in_port: u32,
     wild: u32,
@@ -467,10 +475,11 @@ impl Raw11 {
     }
 }
 
-/// Reads OpenFlow 1.1's match behind its header. Fields that the packet cannot have are ignored, as the specification says.
+/// Decodes an OpenFlow 1.1 match without its header. Fields that the packet cannot have are ignored, as the
+/// specification requires.
 ///
 /// # Errors
-/// The reader's, and [`Error::MatchValue`] where a value is out of its range.
+/// Returns the errors of the reader, and [`Error::MatchValue`] if a value is out of range.
 fn get_11(from: &mut Reader<'_>) -> Result<Match, Error> {
     let raw = Raw11::get(from)?;
     let asked = |bit: u32| raw.wild & bit == 0;
@@ -557,7 +566,7 @@ fn get_11(from: &mut Reader<'_>) -> Result<Match, Error> {
     Ok(out)
 }
 
-/// Writes OpenFlow 1.1's match with its header; what OpenFlow 1.1 cannot say is left wild.
+/// Encodes an OpenFlow 1.1 match with its header. Fields that the version cannot express are wildcarded.
 fn put_11(out: &mut Vec<u8>, matching: &Match) {
     let mut wild = 0x3ff;
     let mut whole = |field: Field, bit: u32| -> u128 {

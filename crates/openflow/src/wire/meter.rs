@@ -1,21 +1,21 @@
-//! Meters (OpenFlow 1.3 and later).
+//! Encoding and decoding of meters (OpenFlow 1.3 and later).
 
 use switch::flow::{Band, BandKind, Meter, MeterMod, MeterStats};
 
 use super::error::Error;
 use super::{Put, Reader, low16, seconds};
 
-/// All meters, in requests.
+/// Meter ID that stands for all meters in requests.
 pub const ALL: u32 = u32::MAX;
 const KBPS: u16 = 1;
 const PKTPS: u16 = 2;
 const BURST: u16 = 4;
 const STATS: u16 = 8;
 
-/// Reads the body of OFPT_METER_MOD.
+/// Decodes the body of OFPT_METER_MOD.
 ///
 /// # Errors
-/// OFPMMFC_*.
+/// Returns OFPMMFC_* errors.
 pub fn get_mod(mut from: Reader<'_>) -> Result<MeterMod, Error> {
     let (command, flags, id) = (from.u16()?, from.u16()?, from.u32()?);
     if command == 2 {
@@ -57,7 +57,7 @@ fn get_band(from: &mut Reader<'_>) -> Result<Band, Error> {
     Ok(Band { kind, rate, burst })
 }
 
-/// Writes flags, number and bands.
+/// Encodes flags, ID and bands of a meter.
 fn put_body(out: &mut Vec<u8>, meter: &Meter) {
     out.u16(
         if meter.packets { PKTPS } else { KBPS }
@@ -79,13 +79,13 @@ fn put_body(out: &mut Vec<u8>, meter: &Meter) {
     }
 }
 
-/// Writes the body of a change that adds a meter.
+/// Encodes the body of a request that adds a meter.
 pub fn put_mod(out: &mut Vec<u8>, meter: &Meter) {
     out.u16(0);
     put_body(out, meter);
 }
 
-/// Writes the body of a change that was made, as a request.
+/// Encodes a completed change as the body of a request.
 pub(crate) fn put_request(out: &mut Vec<u8>, change: &MeterMod) {
     match change {
         MeterMod::Add(meter) => put_mod(out, meter),
@@ -101,7 +101,7 @@ pub(crate) fn put_request(out: &mut Vec<u8>, change: &MeterMod) {
     }
 }
 
-/// Writes a meter's configuration.
+/// Encodes the configuration of a meter.
 pub fn put_config(out: &mut Vec<u8>, meter: &Meter) {
     let start = out.len();
     out.u16(0);
@@ -109,7 +109,7 @@ pub fn put_config(out: &mut Vec<u8>, meter: &Meter) {
     out.set_length(start, 0);
 }
 
-/// Writes a meter's counters.
+/// Encodes the counters of a meter.
 pub fn put_stats(out: &mut Vec<u8>, meter: &MeterStats) {
     let (sec, nsec) = seconds(meter.age_ns);
     out.u32(meter.id);

@@ -1,4 +1,5 @@
-//! Options of tunnels and the fields that they are mapped to: NXT_TLV_TABLE_MOD, -_REQUEST and -_REPLY (Open vSwitch's `nicira-ext.h`).
+//! Mapping of tunnel options to fields: NXT_TLV_TABLE_MOD, NXT_TLV_TABLE_REQUEST and NXT_TLV_TABLE_REPLY
+//! (Open vSwitch's `nicira-ext.h`).
 
 use switch::flow::{OPTION_SPACE, OptionsMod, TUN_METADATA, TunnelOption, TunnelOptions};
 
@@ -9,10 +10,10 @@ const ADD: u16 = 0;
 const DELETE: u16 = 1;
 const CLEAR: u16 = 2;
 
-/// Reads a change, behind the experimenter's header.
+/// Decodes a modification, without the experimenter header.
 ///
 /// # Errors
-/// NXTTMFC_BAD_COMMAND, and the reader's.
+/// Returns NXTTMFC_BAD_COMMAND, and the errors of the reader.
 pub fn get_mod(mut body: Reader<'_>) -> Result<OptionsMod, Error> {
     let command = body.u16()?;
     body.skip(6)?;
@@ -38,7 +39,7 @@ fn put(out: &mut Vec<u8>, option: &TunnelOption) {
     out.zeros(2);
 }
 
-/// Writes what is mapped, and how much can be.
+/// Encodes the reply with the mapping and its maximum size.
 pub fn put_reply(out: &mut Vec<u8>, version: Version, xid: u32, options: &TunnelOptions) {
     let start = begin_experimenter(out, version, NICIRA, 26, xid);
     out.u32(OPTION_SPACE);

@@ -1,7 +1,9 @@
-//! Headers of match fields: NXM and OXM, with the ONF's experimenter class (OpenFlow 1.5.1, 7.2.3; ovs-fields(7)).
+//! Headers of match fields: NXM and OXM, with the ONF experimenter class (OpenFlow 1.5.1 section 7.2.3,
+//! ovs-fields(7)).
 //!
-//! A header is class (16 bits), field (7), has-mask (1) and the octets of the value (8), with the experimenter behind it in
-//! class 0xffff. [`Wire`] says how a [`Field`] is written in one place; reading knows all ways.
+//! A header consists of class (16 bits), field (7 bits), has-mask (1 bit) and the length of the value in
+//! octets (8 bits). In class 0xffff, the experimenter ID follows. [`Wire`] describes the encoding of a
+//! [`Field`] in one version. Decoding accepts all encodings.
 
 use std::sync::LazyLock;
 
@@ -11,23 +13,24 @@ use super::error::Error;
 use super::{ONF, Put, Reader, Version, port_from_16, port_to_16};
 
 const EXPERIMENTER: u16 = 0xffff;
-/// The cookie, in Nicira's flow-mods and requests (8 octets; with one octet the same number is MPLS TTL).
+/// Header of the cookie field in Nicira's flow-mods and requests. Its length is 8 octets. With a length of
+/// one octet, the field is MPLS TTL.
 const NXM_COOKIE: (u16, u8, usize) = (1, 30, 8);
 
-/// How a field is written.
+/// Encoding of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wire {
-    /// The field.
+    /// The encoded field.
     pub field: Field,
     class: u16,
     number: u8,
-    /// Octets of the value.
+    /// Length of the value in octets.
     len: u8,
-    /// Bits that the value stands higher than in [`Field`].
+    /// Number of bits by which the encoded value is shifted left, compared with [`Field`].
     shift: u8,
-    /// Its width on the wire, which zeros fill.
+    /// Width in bits on the wire, including leading zeros.
     bits: u16,
-    /// A port's number of 16 bits.
+    /// Whether the value is a 16-bit port number.
     port16: bool,
 }
 
@@ -51,7 +54,8 @@ fn plain(field: Field, (class, number, len): (u16, u8, u8)) -> Wire {
 const IN_PORT_16: Wire =
     Wire { field: Field::InPort, class: 0, number: 0, len: 2, shift: 0, bits: 16, port16: true };
 
-/// What is known by class and number: Nicira's two classes, the basic one, packet registers, the ONF's.
+/// Known encodings by class and number: Nicira's two classes, the basic class, extended registers, and the
+/// ONF's class.
 static KNOWN: LazyLock<[Vec<Option<Wire>>; 5]> = LazyLock::new(|| {
     let mut known: [Vec<Option<Wire>>; 5] = std::array::from_fn(|_| vec![None; 128]);
     for field in Field::ALL {
@@ -82,7 +86,8 @@ fn class_index(class: u16) -> Option<usize> {
     }
 }
 
-/// How a version's own messages write a field: NXM up to OpenFlow 1.1, OXM since 1.2, as far as the field has a number there.
+/// Encoding of each field in messages of a version: NXM up to OpenFlow 1.1, OXM since 1.2 if the field has an
+/// OXM number.
 static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::new(|| {
     Field::ALL.map(|field| {
         let nxm = match field {
@@ -92,7 +97,7 @@ static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::n
         let oxm = field.oxm().or(field.nxm()).map(|id| plain(field, (id.class, id.field, id.len)));
         let onf = matches!(field, Field::TcpFlags | Field::ActsetOutput);
         let oxm13 = oxm.map(|wire| if onf { Wire { class: EXPERIMENTER, ..wire } } else { wire });
-        // These have a number of OpenFlow's own from 1.3 on.
+        // These fields have a standard number since OpenFlow 1.3.
         let oxm12 = match field {
             Field::TunId | Field::TcpFlags => nxm,
             _ => oxm13,
@@ -102,7 +107,7 @@ static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::n
 });
 
 impl Wire {
-    /// As a version's own messages have it.
+    /// Returns the encoding of a field in messages of a version. `None` if there is none.
     #[must_use]
     pub fn of(field: Field, version: Version) -> Option<Wire> {
         let column = match version {
@@ -117,27 +122,27 @@ impl Wire {
     fn known(class: u16, number: u8, len: usize) -> Option<Wire> {
         let wire = (*KNOWN.get(class_index(class)?)?.get(usize::from(number))?)?;
         if wire.field.tun_metadata_number().is_some() {
-            // As long as the option is, or Open vSwitch's 124 octets.
+            // The length is that of the option, or Open vSwitch's 124 octets.
             let len = u8::try_from(len).ok().filter(|len| (1..=124).contains(len))?;
             return Some(Wire { len, ..wire });
         }
         (usize::from(wire.len) == len).then_some(wire)
     }
 
-    /// Octets with its header.
+    /// Returns the encoded length including the header in octets.
     #[must_use]
     pub fn octets(&self, masked: bool) -> usize {
         4 + if self.class == EXPERIMENTER { 4 } else { 0 }
             + usize::from(self.len) * if masked { 2 } else { 1 }
     }
 
-    /// Octets of its header alone.
+    /// Returns the length of the header in octets.
     #[must_use]
     pub fn octets_of_header(&self) -> usize {
         if self.class == EXPERIMENTER { 8 } else { 4 }
     }
 
-    /// Writes the header alone, as if the value followed.
+    /// Encodes the header alone, with the length of the value.
     pub fn put_header(&self, out: &mut Vec<u8>, masked: bool) {
         let experimenter = if self.class == EXPERIMENTER { 4 } else { 0 };
         let len = (self.len << u8::from(masked)) + experimenter;
@@ -154,7 +159,7 @@ impl Wire {
         out.extend_from_slice(&bytes[16 - usize::from(self.len)..]);
     }
 
-    /// Writes a field with its value, and a mask unless it has all bits.
+    /// Encodes a field with its value, and with a mask unless all bits are set in it.
     pub fn put(&self, out: &mut Vec<u8>, value: u128, mask: u128) {
         let all = self.field.all_ones();
         if self.port16 {
@@ -170,7 +175,7 @@ impl Wire {
         }
     }
 
-    /// Value or mask from the wire.
+    /// Decodes a value or a mask.
     fn value(&self, bytes: &[u8], mask: bool) -> Result<u128, Error> {
         let (above, bytes) = bytes.split_at(bytes.len().saturating_sub(16));
         let mut value = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
@@ -181,7 +186,7 @@ impl Wire {
             return Ok(u128::from(port_from_16(u16::try_from(value).unwrap_or(u16::MAX))));
         }
         if mask && value.trailing_ones() >= u32::from(self.bits) {
-            // Whole, written with more ones than the field has bits (ARP's operation).
+            // A full mask may have more ones than the field has bits (ARP operation).
             return Ok(self.field.all_ones());
         }
         if self.shift > 0 && value.trailing_zeros() < u32::from(self.shift) {
@@ -195,23 +200,23 @@ impl Wire {
     }
 }
 
-/// A header as it was read.
+/// A decoded header.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldHeader {
-    /// What it names; `None`: not known.
+    /// Encoding of the field. `None` if it is unknown.
     pub wire: Option<Wire>,
-    /// Nicira's cookie.
+    /// Whether the field is Nicira's cookie.
     pub cookie: bool,
-    /// A mask follows the value.
+    /// Whether a mask follows the value.
     pub masked: bool,
-    /// Octets behind the header (experimenter read already).
+    /// Length of the data behind the header and the experimenter ID, in octets.
     pub len: usize,
 }
 
-/// Reads a header, with the experimenter behind it.
+/// Decodes a header, with the experimenter ID behind it.
 ///
 /// # Errors
-/// The reader's.
+/// Returns the errors of the reader.
 pub fn header(from: &mut Reader<'_>) -> Result<FieldHeader, Error> {
     let class = from.u16()?;
     let number = from.u8()?;
@@ -228,21 +233,21 @@ pub fn header(from: &mut Reader<'_>) -> Result<FieldHeader, Error> {
     Ok(FieldHeader { wire, cookie: (class, number, own) == NXM_COOKIE && whole, masked, len })
 }
 
-/// What [`entry`] reads.
+/// Result of [`entry`].
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
     /// A field with value and mask.
     Field(Wire, u128, u128),
     /// The cookie with value and mask.
     Cookie(u64, u64),
-    /// Something that is not known.
+    /// An unknown field.
     Unknown,
 }
 
-/// Reads a field with value and mask. Bits outside the mask are left to the reader's caller.
+/// Decodes a field with value and mask. Value bits outside of the mask are not checked.
 ///
 /// # Errors
-/// The reader's, and [`Error::MatchValue`].
+/// Returns the errors of the reader, and [`Error::MatchValue`].
 pub fn entry(from: &mut Reader<'_>) -> Result<Entry, Error> {
     let head = header(from)?;
     let own = if head.masked { head.len / 2 } else { head.len };
@@ -257,10 +262,10 @@ pub fn entry(from: &mut Reader<'_>) -> Result<Entry, Error> {
     Ok(Entry::Field(wire, value, mask))
 }
 
-/// Part of a field, as Nicira's actions name it: bits counted as on the wire.
+/// Returns the subfield that Nicira's actions specify by its bits on the wire.
 ///
 /// # Errors
-/// `bad` where the field is not known, or the bits do not lie within it.
+/// Returns `bad` if the field is unknown, or if the bits are not within it.
 pub fn subfield(wire: Option<Wire>, first: u16, bits: u16, bad: Error) -> Result<SubField, Error> {
     let wire = wire.ok_or(bad)?;
     if bits == 0 || first.checked_add(bits).is_none_or(|end| end > wire.bits.max(1)) {
@@ -275,35 +280,36 @@ pub fn subfield(wire: Option<Wire>, first: u16, bits: u16, bad: Error) -> Result
     Ok(SubField { field: wire.field, first, bits })
 }
 
-/// How Nicira's actions write part of a field: header, first bit and width there.
+/// Returns the encoding of a subfield in Nicira's actions: header, first bit and width on the wire.
 #[must_use]
 pub fn nx_subfield(part: &SubField, version: Version) -> Option<(Wire, u16, u16)> {
-    // A port is written with 16 bits where they suffice, as Open vSwitch has it.
+    // A port number is encoded in 16 bits if possible, like in Open vSwitch.
     let version = if part.field == Field::InPort { Version::V10 } else { version };
     let mut wire = Wire::of(part.field, version)?;
     if wire.port16 && part.first + part.bits > 16 {
         wire = Wire::of(part.field, Version::V15)?;
     }
-    // All of a field that is wider on the wire.
+    // A complete field may be wider on the wire.
     let whole = part.first == 0 && usize::from(part.bits) == part.field.bits() && wire.shift == 0;
     let bits = if whole { wire.bits } else { part.bits };
     Some((wire, part.first + u16::from(wire.shift), bits))
 }
 
 impl Wire {
-    /// Returns its number among OpenFlow's own fields (OFPXMT_OFB_*), if it is one of these.
+    /// Returns the number of the field among OpenFlow's basic fields (OFPXMT_OFB_*). `None` if it is none of
+    /// them.
     #[must_use]
     pub fn basic_number(&self) -> Option<u8> {
         (self.class == 0x8000).then_some(self.number)
     }
 
-    /// Whether it is the port of 16 bits.
+    /// Returns whether the field is the 16-bit port number.
     #[must_use]
     pub fn is_port16(&self) -> bool {
         self.port16
     }
 
-    /// Its width on the wire.
+    /// Returns the width of the field on the wire in bits.
     #[must_use]
     pub fn wire_bits(&self) -> u16 {
         self.bits

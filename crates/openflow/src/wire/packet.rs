@@ -1,4 +1,4 @@
-//! Packets to and from controllers.
+//! Packet-in, packet-out and resume messages.
 
 use switch::flow::{
     Action, Continuation, Field, FlowMod, Instructions, Match, PacketIn, PacketOut, Reason, Rest, STAGES,
@@ -13,13 +13,14 @@ use super::{
     port_to_16,
 };
 
-/// The kind of the property that holds a continuation's parts, in their first form; none of Open vSwitch's.
+/// Type of the property that contains a continuation, in its first format. Open vSwitch does not use this
+/// type.
 const CONTINUATION: u16 = 0x7401;
 
-/// The cookie that says that there is none.
+/// Cookie that stands for no cookie.
 const NO_COOKIE: u64 = u64::MAX;
 
-/// How packets are written to a controller (NXT_SET_PACKET_IN_FORMAT).
+/// Format of packet-in messages (NXT_SET_PACKET_IN_FORMAT).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
     /// OFPT_PACKET_IN.
@@ -31,7 +32,8 @@ pub enum Form {
     Nicira2,
 }
 
-/// The fields that a controller is told: port, tunnel, metadata, registers, those that are not zero.
+/// Returns the metadata fields of a packet-in: the input port, and nonzero tunnel fields, metadata, packet
+/// mark and registers.
 #[must_use]
 pub fn metadata(packet: &PacketIn) -> Match {
     let mut out = Match::ANY;
@@ -50,11 +52,11 @@ pub fn metadata(packet: &PacketIn) -> Match {
 fn reason(reason: Reason, version: Version) -> u8 {
     match (reason, version) {
         (Reason::NoMatch | Reason::Miss, _) => 0,
-        // Before OpenFlow 1.3 a rule that matches everything is a rule as any other.
+        // Before OpenFlow 1.3, a flow entry that matches everything is an ordinary flow entry.
         (Reason::MissRule, version) => u8::from(version < Version::V13),
         (Reason::Action, _) => 1,
         (Reason::InvalidTtl, _) => 2,
-        // What later versions tell apart is an action in earlier ones.
+        // Earlier versions use the reason "action" in place of the reasons of later versions.
         (_, Version::V10 | Version::V11 | Version::V12 | Version::V13) => 1,
         (Reason::ActionSet, _) => 3,
         (Reason::Group, _) => 4,
@@ -62,7 +64,7 @@ fn reason(reason: Reason, version: Version) -> u8 {
     }
 }
 
-/// Writes a packet of which `octets` octets are sent.
+/// Encodes a packet-in with at most `octets` octets of the packet.
 pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn, octets: usize) {
     let data = &packet.frame[..octets.min(packet.frame.len())];
     let total = low16(packet.frame.len());
@@ -129,7 +131,7 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
                     out.u8(0);
                 }
                 Version::V11 => {
-                    // The second one is the physical port, which is the same here.
+                    // The second port is the physical port, which is equal here.
                     out.u32(in_port);
                     out.u32(in_port);
                     out.u16(total);
@@ -153,10 +155,10 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
     }
 }
 
-/// Reads the body of OFPT_PACKET_OUT, with the buffer where one is named.
+/// Decodes the body of OFPT_PACKET_OUT. Returns the buffer ID if one is specified.
 ///
 /// # Errors
-/// OFPBAC_*, OFPBRC_BAD_PORT.
+/// Returns OFPBAC_* errors and OFPBRC_BAD_PORT.
 pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Option<u32>), Error> {
     let buffer = from.u32()?;
     let mut fields = Match::ANY;
@@ -177,7 +179,7 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
             fields = get_oxm(&mut from)?.matching;
             let wanted = fields.exact(Field::InPort).ok_or(Error::BadPort)?;
             in_port = u32::try_from(wanted).unwrap_or(port::ANY);
-            // Only what is no part of the packet itself.
+            // Only pipeline fields are permitted, and no fields of the packet itself.
             if fields.mask.0[STAGES[0]..].iter().any(|word| *word != 0) {
                 return Err(Error::PipelineFieldsOnly);
             }
@@ -193,11 +195,12 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// What is left to be done, as only we read it again (NXPINT_CONTINUATION, behind the property's four octets): the stack, the queue and the action
-/// set, and what rules had still to do, as changes of rules that OpenFlow 1.5 would add.
+/// Encodes a continuation (NXPINT_CONTINUATION, behind the four octets of the property header), in a private
+/// format: the stack, the queue, the action set, and the remaining instructions as flow-mods of OpenFlow 1.5.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     let Continuation { rest, action_set, stack, queue } = left;
-    // A nested property's head has four octets more. Open vSwitch's clients walk over the properties inside.
+    // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested
+    // properties.
     out.zeros(4);
     let start = out.len();
     out.u16(CONTINUATION);
@@ -216,14 +219,14 @@ pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
         change.cookie = Some(part.cookie);
         super::flow::put_mod(out, Version::V15, 0, &change);
     }
-    // One that is too long is not sent.
+    // A continuation that is too long is not sent.
     out.patch16(start + 2, out.len() - start);
 }
 
-/// Reads it.
+/// Decodes a continuation.
 ///
 /// # Errors
-/// OFPBPC_BAD_VALUE where it is not one of ours, and what a change of rules is refused for.
+/// Returns OFPBPC_BAD_VALUE if the continuation has another format, and the errors of flow-mods.
 fn get_continuation(mut from: Reader<'_>) -> Result<Continuation, Error> {
     from.skip(4)?;
     let whole = from.data.len();
@@ -261,10 +264,10 @@ fn get_continuation(mut from: Reader<'_>) -> Result<Continuation, Error> {
     Ok(left)
 }
 
-/// Reads the body of NXT_RESUME: the packet that waited, and its metadata, as the controller wants them.
+/// Decodes the body of NXT_RESUME: the packet and its metadata, possibly changed by the controller.
 ///
 /// # Errors
-/// OFPBPC_*; OFPBRC_BAD_PORT; what is wrong with fields or with what is left to be done.
+/// Returns OFPBPC_* errors, OFPBRC_BAD_PORT, and the errors of fields and of the continuation.
 pub fn get_resume(mut from: Reader<'_>) -> Result<PacketOut, Error> {
     let (mut frame, mut metadata, mut left) = (None, Match::ANY, None);
     while !from.is_empty() {
@@ -281,7 +284,7 @@ pub fn get_resume(mut from: Reader<'_>) -> Result<PacketOut, Error> {
                 value.short = Error::PropertyLength;
                 left = Some(get_continuation(value)?);
             }
-            // Length, table, cookie, reason and userdata are as they were told.
+            // Length, table, cookie, reason and userdata are ignored.
             1 | 3..=5 | 7 => {}
             _ => return Err(Error::PropertyType),
         }
@@ -289,7 +292,7 @@ pub fn get_resume(mut from: Reader<'_>) -> Result<PacketOut, Error> {
     let (Some(frame), Some(left)) = (frame, left) else { return Err(Error::PropertyLength) };
     let in_port = metadata.exact(Field::InPort).ok_or(Error::BadPort)?;
     let in_port = u32::try_from(in_port).unwrap_or(port::ANY);
-    // The packet says itself what it is.
+    // The fields of the packet itself are taken from the packet.
     metadata.value.0[STAGES[0]..].fill(0);
     metadata.mask.0[STAGES[0]..].fill(0);
     Ok(PacketOut { in_port, metadata, actions: Vec::new(), frame, resumes: Some(Box::new(left)) })
@@ -345,14 +348,14 @@ mod tests {
         for version in Version::ALL {
             let mut message = Vec::new();
             put_in(&mut message, version, Form::Nicira2, &told, usize::MAX);
-            // Header, experimenter, subtype: the same for NXT_RESUME.
+            // Header, experimenter ID and subtype, as in NXT_RESUME.
             let body = Reader::new(&message[16..], Error::BadLength);
             let back = get_resume(body).unwrap();
             assert_eq!((back.in_port, &back.frame, &back.resumes), (7, &told.frame, &told.continuation));
             for field in [Field::InPort, Field::Reg5, Field::Metadata, Field::TunId] {
                 assert_eq!(back.metadata.value.get(field), told.flow.get(field), "{field:?}");
             }
-            // Cut off anywhere, or with any octet changed, it is refused or read, and nothing worse.
+            // Truncated or modified messages are decoded or refused without harm.
             for end in 0..message.len() - 16 {
                 let _ = get_resume(Reader::new(&message[16..16 + end], Error::BadLength));
             }

@@ -1,4 +1,4 @@
-//! Ports and queues.
+//! Encoding and decoding of ports and queues.
 
 use switch::flow::{PortDesc, PortStats, port};
 
@@ -6,12 +6,12 @@ use super::error::Error;
 use super::{Put, Reader, Version, begin, finish, get_port, port_to_16, properties, seconds};
 use crate::datapath::{PortMod, QueueConfig, QueueStats};
 
-/// What a port may be configured to (OFPPC_*): no flooding is OpenFlow 1.0's alone.
+/// Returns the valid configuration bits of ports (OFPPC_*) in a version. Only OpenFlow 1.0 has no-flood.
 fn config_bits(version: Version) -> u32 {
     if version == Version::V10 { 0x7f } else { 0x65 }
 }
 
-/// The feature bit of a speed in kilobits a second.
+/// Returns the feature bit of a link speed in kilobits per second.
 fn speed_bit(speed: u32) -> u32 {
     match speed {
         10_000 => 1 << 1,
@@ -22,7 +22,7 @@ fn speed_bit(speed: u32) -> u32 {
     }
 }
 
-/// The same for the speeds that OpenFlow 1.1 added.
+/// Like `speed_bit`, including the speeds that OpenFlow 1.1 added.
 fn speed_bit_11(speed: u32) -> u32 {
     match speed {
         0 => 0,
@@ -34,7 +34,7 @@ fn speed_bit_11(speed: u32) -> u32 {
     }
 }
 
-/// Writes a port.
+/// Encodes the description of a port.
 pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
     let start = out.len();
     let config = port.config & config_bits(version);
@@ -44,7 +44,7 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
             out.extend_from_slice(&port.mac.0);
             out.text(&port.name, 16);
             out.u32(config);
-            // Whether it has no link; the rest is spanning tree's.
+            // State bit LINK_DOWN. Other bits are for the spanning tree protocol.
             out.u32(port.state & 1);
             out.u32(speed_bit(port.speed));
             out.zeros(12);
@@ -74,7 +74,7 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
     }
 }
 
-/// Writes what happened to a port: 0 added, 1 removed, 2 changed.
+/// Encodes a port status message. `reason`: 0 added, 1 deleted, 2 modified.
 pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDesc) {
     let start = begin(out, version, 12, 0);
     out.u8(reason);
@@ -83,7 +83,7 @@ pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDe
     finish(out, start);
 }
 
-/// Writes a port's counters. What is not counted is all ones.
+/// Encodes the counters of a port. Counters that are not supported are all ones.
 pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
     let start = out.len();
     let (sec, nsec) = seconds(port.age_ns);
@@ -119,7 +119,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
         out.u16(40);
         out.zeros(4);
     }
-    // Frame, overrun and CRC errors, collisions.
+    // Frame errors, overruns, CRC errors and collisions.
     (0..4).for_each(|_| out.u64(u64::MAX));
     match version {
         Version::V10 | Version::V11 | Version::V12 => {}
@@ -131,7 +131,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
     }
 }
 
-/// Writes a queue's counters.
+/// Encodes the counters of a queue.
 pub fn put_queue_stats(out: &mut Vec<u8>, version: Version, queue: &QueueStats) {
     let start = out.len();
     if version >= Version::V14 {
@@ -157,7 +157,8 @@ pub fn put_queue_stats(out: &mut Vec<u8>, version: Version, queue: &QueueStats) 
     }
 }
 
-/// Writes a queue's rates: for the queue-get-config reply of OpenFlow 1.0 to 1.3, for OFPMP_QUEUE_DESC since.
+/// Encodes the rates of a queue: for the queue-get-config reply in OpenFlow 1.0 to 1.3, and for
+/// OFPMP_QUEUE_DESC in later versions.
 pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
     let start = out.len();
     let length_at = match version {
@@ -180,7 +181,7 @@ pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
         }
     };
     for (kind, rate) in [(1, queue.min_rate), (2, queue.max_rate)] {
-        // As in Open vSwitch, the highest rate is told before OpenFlow 1.2 too.
+        // Like in Open vSwitch, the maximum rate is included before OpenFlow 1.2 as well.
         let Some(rate) = rate else { continue };
         out.u16(kind);
         if version >= Version::V14 {
@@ -197,10 +198,10 @@ pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
     out.set_length(start, length_at);
 }
 
-/// Reads the body of OFPT_PORT_MOD.
+/// Decodes the body of OFPT_PORT_MOD.
 ///
 /// # Errors
-/// The reader's, OFPPMFC_BAD_CONFIG.
+/// Returns the errors of the reader, and OFPPMFC_BAD_CONFIG.
 pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<PortMod, Error> {
     let number = get_port(&mut from, version)?;
     if version != Version::V10 {
@@ -224,7 +225,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<PortMod, Error>
     Ok(PortMod { number, mac, config: config & bits, mask: mask & bits })
 }
 
-/// A port in a request, `None` where all are meant.
+/// Returns the port of a request. `None` stands for all ports.
 #[must_use]
 pub fn wanted(number: u32) -> Option<u32> {
     (number != port::ANY && number != port::ALL).then_some(number)

@@ -1,4 +1,4 @@
-//! Tables: counters, features, configuration.
+//! Encoding and decoding of flow tables: counters, features, configuration.
 
 use switch::flow::{Field, TableState, TableStats};
 
@@ -9,26 +9,26 @@ use crate::datapath::{Miss, TableConfig, TableMod};
 
 const EVICTION: u32 = 1 << 2;
 const VACANCY: u32 = 1 << 3;
-/// Fields that OpenFlow 1.0 matches: all its wildcards.
+/// Fields that OpenFlow 1.0 can match: all wildcard bits.
 const WILDCARDS_10: u32 = 0x003f_ffff;
 
-/// Fields that OpenFlow 1.1 matches (OFPFMF_*): all but the kind of match itself.
+/// Fields that OpenFlow 1.1 can match (OFPFMF_*): all bits except the match type.
 const FIELDS_11: u32 = 0xfbff;
 
-/// The actions that groups and tables can do, a bit for each of OFPAT_*.
+/// Returns the supported actions of groups and tables, one bit for each OFPAT_* value.
 pub(super) fn actions(version: Version) -> u32 {
     match version {
-        // All of them: outputs, VLAN, addresses, TOS, ports, queues.
+        // All actions: output, VLAN, addresses, TOS, ports, queues.
         Version::V10 => 0x0fff,
-        // All of them, with TTLs, MPLS and groups.
+        // All actions, including TTL, MPLS and groups.
         Version::V11 => 0x01ff_ffff,
-        // Set-field takes the place of the actions that set one field; PBB comes with OpenFlow 1.3.
+        // Set-field replaces the actions that set one field. OpenFlow 1.3 adds PBB.
         Version::V12 => 0x03ff_9801,
         Version::V13 | Version::V14 | Version::V15 => 0x0fff_9801,
     }
 }
 
-/// A bit for each of OpenFlow's own fields (OFPXMT_OFB_*).
+/// Returns a bit for each basic field (OFPXMT_OFB_*).
 fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     let basic = Field::ALL.into_iter().filter(|field| wanted(*field)).filter_map(|field| {
         let wire = Wire::of(field, Version::V12)?;
@@ -37,8 +37,8 @@ fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     basic.fold(0, |bits, number| bits | 1 << number)
 }
 
-/// Writes a table's counters, and what the table can do where the version says so here. `miss`: what becomes of a packet that no
-/// rule matches, in OpenFlow 1.1 and 1.2.
+/// Encodes the counters of a table, and its features in versions whose statistics contain them. `miss` is the
+/// handling of packets that match no flow entry, for OpenFlow 1.1 and 1.2.
 pub fn put_stats(
     out: &mut Vec<u8>,
     version: Version,
@@ -93,7 +93,7 @@ pub fn put_stats(
     out.u64(table.matched);
 }
 
-/// A property that lists numbers, each as a header of its own.
+/// Encodes a property with a list of types, each as a header without a body.
 fn put_list(out: &mut Vec<u8>, property: u16, kinds: impl Iterator<Item = u16>) {
     let start = out.len();
     out.u16(property);
@@ -119,7 +119,8 @@ fn put_fields(out: &mut Vec<u8>, version: Version, property: u16, masks: bool, w
     out.align(start);
 }
 
-/// Writes what a table can: every instruction, action and field, with a table-miss rule as without.
+/// Encodes the features of a table: every instruction, action and field, both for table-miss and other flow
+/// entries.
 pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, tables: u8) {
     let start = out.len();
     out.u16(0);
@@ -152,10 +153,10 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, t
     out.set_length(start, 0);
 }
 
-/// Reads a request that describes tables: their names are taken, nothing else of them changes.
+/// Decodes a table features request. Only the names of the tables are used.
 ///
 /// # Errors
-/// OFPTFFC_*, OFPBRC_BAD_LEN.
+/// Returns OFPTFFC_* errors and OFPBRC_BAD_LEN.
 pub fn get_features(mut from: Reader<'_>) -> Result<Vec<TableMod>, Error> {
     let mut out = Vec::new();
     while !from.is_empty() {
@@ -172,7 +173,7 @@ pub fn get_features(mut from: Reader<'_>) -> Result<Vec<TableMod>, Error> {
     Ok(out)
 }
 
-/// Writes how a table is configured (OpenFlow 1.4 and later).
+/// Encodes the configuration of a table (OpenFlow 1.4 and later).
 pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
     let start = out.len();
     out.u16(0);
@@ -180,7 +181,7 @@ pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
     out.u8(0);
     let eviction = if config.eviction { EVICTION } else { 0 };
     out.u32(eviction | if config.vacancy.is_some() { VACANCY } else { 0 });
-    // What it goes by: other things, importance, lifetime.
+    // Eviction flags: other criteria, importance, lifetime.
     out.u16(2);
     out.u16(8);
     out.u32(7);
@@ -194,7 +195,8 @@ pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
     out.set_length(start, 0);
 }
 
-/// Writes OFPT_TABLE_STATUS (OpenFlow 1.4 and later): a table has become nearly full (3), or is not so any more (4).
+/// Encodes OFPT_TABLE_STATUS (OpenFlow 1.4 and later). `reason`: 3 vacancy has fallen below the threshold, 4
+/// vacancy has risen above it.
 pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, state: &TableState) {
     let start = begin(out, version, 31, 0);
     out.u8(reason);
@@ -203,16 +205,16 @@ pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, state: &Table
     finish(out, start);
 }
 
-/// Reads the body of OFPT_TABLE_MOD.
+/// Decodes the body of OFPT_TABLE_MOD.
 ///
 /// # Errors
-/// OFPTMFC_BAD_CONFIG, OFPBPC_*.
+/// Returns OFPTMFC_BAD_CONFIG and OFPBPC_* errors.
 pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<TableMod, Error> {
     let table = from.u8()?;
     from.skip(3)?;
     let config = from.u32()?;
     if version < Version::V14 {
-        // OpenFlow 1.3 has no configuration: earlier versions' bits are let pass, and mean nothing.
+        // OpenFlow 1.3 has no configuration. Bits of earlier versions are accepted and ignored.
         let miss = match (config, version) {
             (0..=3, Version::V13) => None,
             (0, _) => Some(Miss::Controller),

@@ -1,4 +1,4 @@
-//! Reading actions and instructions.
+//! Decoding of actions and instructions.
 
 use switch::flow::{Action, Field, Instructions, Match, SubField};
 
@@ -7,40 +7,40 @@ use crate::wire::error::Error;
 use crate::wire::oxm::{Entry, Wire, entry, header, subfield};
 use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
 
-/// What a list of actions says.
+/// Decoder of a list of actions.
 pub(super) struct Reading<'m> {
     pub version: Version,
-    /// The rule's match, which tells what OpenFlow 1.0's "transport port" is.
+    /// Match of the flow entry, which determines the field of OpenFlow 1.0's transport port.
     pub matching: &'m Match,
     pub depth: usize,
-    /// NXAST_WRITE_METADATA, which is no action but an instruction.
+    /// Value and mask of NXAST_WRITE_METADATA, which is an instruction and not an action.
     pub metadata: Option<(u64, u64)>,
 }
 
-/// Reads a list of actions up to the end.
+/// Decodes a list of actions up to the end.
 ///
 /// # Errors
-/// OFPBAC_*.
+/// Returns OFPBAC_* errors.
 pub fn get_actions(from: Reader<'_>, version: Version, matching: &Match) -> Result<Vec<Action>, Error> {
     let mut reading = Reading { version, matching, depth: 0, metadata: None };
     let actions = reading.list(from)?;
     if reading.metadata.is_some() { Err(Error::InstructionUnsupported) } else { Ok(actions) }
 }
 
-/// Reads the actions of a rule that stand there without instructions: OpenFlow 1.0's, and those of Nicira's messages.
+/// Decodes actions of a flow entry without instructions, as in OpenFlow 1.0 and in Nicira's messages.
 ///
 /// # Errors
-/// OFPBAC_*.
+/// Returns OFPBAC_* errors.
 pub fn get_plain(from: Reader<'_>, version: Version, matching: &Match) -> Result<Instructions, Error> {
     let mut reading = Reading { version, matching, depth: 0, metadata: None };
     let apply = reading.list(from)?;
     Ok(Instructions { apply, metadata: reading.metadata, ..Instructions::default() })
 }
 
-/// Reads instructions up to the end.
+/// Decodes instructions up to the end.
 ///
 /// # Errors
-/// OFPBIC_* and OFPBAC_*.
+/// Returns OFPBIC_* and OFPBAC_* errors.
 pub fn get_instructions(from: Reader<'_>, version: Version, matching: &Match) -> Result<Instructions, Error> {
     let mut from = Reader { short: Error::InstructionLength, ..from };
     let mut out = Instructions::default();
@@ -142,7 +142,7 @@ impl Reading<'_> {
         }
     }
 
-    /// OpenFlow 1.0's.
+    /// Decodes an action of OpenFlow 1.0.
     fn plain(&self, kind: u16, mut body: Reader<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
         let octets = body.data.len() + 4;
         let exact = match kind {
@@ -179,7 +179,8 @@ impl Reading<'_> {
                 let port = body.u16()?;
                 let value = u128::from(port);
                 if self.matching.exact(Field::IpProto).is_none() {
-                    // The protocol is each packet's own: of the three actions only that of the protocol does anything.
+                    // The protocol depends on the packet. Of the three actions, only the one for the packet's
+                    // protocol has an effect.
                     out.extend(transport(kind == 10).into_iter().map(|field| whole(field, value)));
                     return Ok(());
                 }
@@ -195,7 +196,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The action that sets the source or destination port of whatever protocol the rule matches, TCP where the rule matches none.
+    /// Returns the action that sets the source or destination port of the protocol in the match. The default
+    /// is TCP.
     fn set_transport_port(&self, destination: bool, port: u16) -> Action {
         let [tcp, udp, sctp] = transport(destination);
         let field = match self.matching.exact(Field::IpProto) {
@@ -206,10 +208,11 @@ impl Reading<'_> {
         Action::Set { field, value: u128::from(port), mask: field.all_ones(), load: false }
     }
 
-    /// Those that set a field in OpenFlow 1.1. Later versions replace them by set-field; as in Open vSwitch they are still read.
+    /// Decodes an OpenFlow 1.1 action that sets a field. Later versions replace these actions by set-field.
+    /// Like in Open vSwitch, they are accepted in all versions.
     fn set_11(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let (field, value, most) = match kind {
-            // A packet without a tag stays without one, unlike in OpenFlow 1.0.
+            // Unlike in OpenFlow 1.0, a packet without a tag stays untagged.
             1 => (Field::VlanVid, u128::from(body.u16()?) | 0x1000, 0x1fff),
             2 => (Field::VlanPcp, u128::from(body.u8()?), 7),
             3 | 4 => {
@@ -233,7 +236,7 @@ impl Reading<'_> {
         Ok(Action::Set { field, value, mask: field.all_ones(), load: false })
     }
 
-    /// Those of OpenFlow 1.1 and later.
+    /// Decodes an action of OpenFlow 1.1 and later.
     fn standard(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let exact = match kind {
             0 | 3 | 4 => Some(16),
@@ -284,7 +287,8 @@ impl Reading<'_> {
     }
 }
 
-/// Returns the fields that OpenFlow 1.0's transport port stands for: the source of TCP, UDP and SCTP, or the destination (`to`).
+/// Returns the fields that OpenFlow 1.0's transport port stands for: the source port of TCP, UDP and SCTP, or
+/// the destination port (`to`).
 pub(super) fn transport(to: bool) -> [Field; 3] {
     if to {
         [Field::TcpDst, Field::UdpDst, Field::SctpDst]
@@ -293,7 +297,7 @@ pub(super) fn transport(to: bool) -> [Field; 3] {
     }
 }
 
-/// A field with value, and a mask since OpenFlow 1.5; padded with zeros.
+/// Decodes a field with its value, and since OpenFlow 1.5 with a mask, padded with zeros.
 fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Error> {
     body.short = Error::ActionSetLength;
     let masked = body.data.get(2).is_some_and(|number| number & 1 != 0);

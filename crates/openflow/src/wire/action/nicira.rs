@@ -1,4 +1,4 @@
-//! Nicira's actions: reading, and what writing shares with it.
+//! Decoding of Nicira's actions, and helpers shared with their encoding.
 
 use switch::flow::{
     Action, BundleMode, Conjunction, Field, HashFields, Learn, LearnPart, LearnSource, SubField, port,
@@ -25,10 +25,10 @@ pub(super) const BUNDLE: [BundleMode; 2] = [BundleMode::ActiveBackup, BundleMode
 pub(super) const LEARN_IMMEDIATE: u16 = 1 << 13;
 pub(super) const LEARN_LOAD: u16 = 1 << 11;
 pub(super) const LEARN_OUTPUT: u16 = 2 << 11;
-/// NX_LEARN_F_WRITE_RESULT.
+/// Flag NX_LEARN_F_WRITE_RESULT.
 pub(super) const LEARN_RESULT: u16 = 4;
 
-/// First bit and width, in one number.
+/// Returns the first bit and the width from their packed form.
 fn bits(packed: u16) -> (u16, u16) {
     (packed >> 6, (packed & 0x3f) + 1)
 }
@@ -223,7 +223,7 @@ fn bundle(body: &mut Reader<'_>, load: bool) -> Result<Action, Error> {
     let mode = choice(&BUNDLE, body.u16()?)?;
     let fields = choice(&HASHES, body.u16()?)?;
     let basis = body.u16()?;
-    // Members are ports, named by NXM_OF_IN_PORT.
+    // Members are ports, which are identified by NXM_OF_IN_PORT.
     if body.u32()? != 0x0002 {
         return Err(Error::ActionArgument);
     }
@@ -336,7 +336,7 @@ fn learn_part(body: &mut Reader<'_>, head: u16) -> Result<LearnPart, Error> {
     let wire = header(body)?.wire;
     let to = subfield(wire, body.u16()?, width, Error::ActionArgument)?;
     if let LearnSource::Constant { value, bits } = &mut source {
-        // A field that is written wider than it is.
+        // The field may be wider on the wire than its value.
         *bits = to.bits;
         if to.bits < 128 && *value >> to.bits != 0 {
             return Err(Error::ActionArgument);

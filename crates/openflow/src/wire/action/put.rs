@@ -1,4 +1,4 @@
-//! Writing actions and instructions.
+//! Encoding of actions and instructions.
 
 use switch::flow::{Action, Field, Instructions, Learn, LearnPart, LearnSource, SubField, port};
 
@@ -8,7 +8,7 @@ use super::nx;
 use crate::wire::oxm::{Wire, nx_subfield};
 use crate::wire::{NICIRA, Put, Version, low16, port_to_16};
 
-/// Writes a list of actions.
+/// Encodes a list of actions.
 pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
     let mut rest = actions;
     while let Some((action, behind)) = rest.split_first() {
@@ -19,7 +19,8 @@ pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
     }
 }
 
-/// Whether a list begins with OFPAT_SET_TP_SRC or OFPAT_SET_TP_DST of a rule that names no protocol, as `get_plain` reads these.
+/// Returns whether a list begins with the three actions that `get_plain` decodes from OFPAT_SET_TP_SRC or
+/// OFPAT_SET_TP_DST without a protocol in the match.
 fn sets_any_transport(actions: &[Action]) -> bool {
     let Some(first) = actions.first_chunk::<3>() else { return false };
     let Action::Set { field, value, .. } = first[0] else { return false };
@@ -30,8 +31,8 @@ fn sets_any_transport(actions: &[Action]) -> bool {
     })
 }
 
-/// Writes a rule's actions without instructions, as OpenFlow 1.0 and Nicira's messages have them. What needs instructions (action
-/// sets, tables) is written as Nicira's actions, or left out.
+/// Encodes the actions of a flow entry without instructions, as in OpenFlow 1.0 and in Nicira's messages.
+/// Other instructions (write-actions, goto-table) are encoded as Nicira's actions, or omitted.
 pub fn put_plain(out: &mut Vec<u8>, version: Version, instructions: &Instructions) {
     put_actions(out, version, &instructions.apply);
     if let Some((value, mask)) = instructions.metadata {
@@ -46,7 +47,7 @@ pub fn put_plain(out: &mut Vec<u8>, version: Version, instructions: &Instruction
     }
 }
 
-/// Writes instructions.
+/// Encodes instructions.
 pub fn put_instructions(out: &mut Vec<u8>, version: Version, instructions: &Instructions) {
     let mut apply = instructions.apply.as_slice();
     let mut meter = instructions.meter;
@@ -99,7 +100,7 @@ fn list(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     out.set_length(start, 2);
 }
 
-/// An action with this number and body, padded.
+/// Encodes an action with this type and body, with padding.
 fn standard(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.u16(kind);
@@ -109,18 +110,18 @@ fn standard(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     out.set_length(start, 2);
 }
 
-/// One of Nicira's, padded.
+/// Encodes an action of Nicira, with padding.
 fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     standard(out, 0xffff, |out| {
         out.u32(NICIRA);
         out.u16(subtype);
         body(out);
-        // The smallest is 16 octets.
+        // The minimum length is 16 octets.
     });
     debug_assert!(out.len().is_multiple_of(2));
 }
 
-/// One that is standard since OpenFlow 1.1 and Nicira's before.
+/// Encodes an action that is standard since OpenFlow 1.1, and Nicira's before.
 fn either(out: &mut Vec<u8>, version: Version, kind: u16, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     if version == Version::V10 { nicira(out, subtype, body) } else { standard(out, kind, body) }
 }
@@ -133,7 +134,8 @@ fn packed(first: u16, bits: u16) -> u16 {
     first << 6 | bits.saturating_sub(1) & 0x3f
 }
 
-/// First bit and width as Nicira's actions count them, then the header.
+/// Encodes the packed first bit and width of a subfield in the form of Nicira's actions, followed by its
+/// header.
 fn put_packed(out: &mut Vec<u8>, part: &SubField, between: impl FnOnce(&mut Vec<u8>)) {
     if let Some((wire, first, bits)) = nx_subfield(part, Version::V10) {
         out.u16(packed(first, bits));
@@ -195,7 +197,7 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
         Action::Push(part) => put_stack(out, nx::STACK_PUSH, part),
         Action::Pop(part) => put_stack(out, nx::STACK_POP, part),
         Action::PushVlan(kind) => {
-            // OpenFlow 1.0 pushes where it sets the VLAN.
+            // In OpenFlow 1.0, setting the VLAN pushes a tag.
             if !plain {
                 standard(out, 17, |out| out.u16(*kind));
             }
@@ -218,7 +220,7 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
         Action::PopPbb if version >= Version::V13 => standard(out, 27, |out| out.zeros(4)),
         Action::CopyTtlOut if !plain => standard(out, 11, |out| out.zeros(4)),
         Action::CopyTtlIn if !plain => standard(out, 12, |out| out.zeros(4)),
-        // Earlier versions have nothing for these, nor has Nicira.
+        // Earlier versions and Nicira have no such actions.
         Action::PushPbb(_) | Action::PopPbb | Action::CopyTtlOut | Action::CopyTtlIn => {}
         Action::SetMplsTtl(ttl) => either(out, version, 15, nx::SET_MPLS_TTL, |out| out.u8(*ttl)),
         Action::DecMplsTtl => either(out, version, 16, nx::DEC_MPLS_TTL, |out| out.zeros(4)),
@@ -313,7 +315,7 @@ fn put_stack(out: &mut Vec<u8>, subtype: u16, part: &SubField) {
 fn put_move(out: &mut Vec<u8>, version: Version, from: &SubField, to: &SubField) {
     let (head, standards) = if version >= Version::V15 { (version, true) } else { (Version::V10, false) };
     let narrow = |part: &SubField| {
-        // Widths are equal in both, so a field that is written wider keeps its own.
+        // Both widths are equal, so a field that is wider on the wire keeps its own width.
         nx_subfield(part, head).map(|(wire, first, _)| (wire, first))
     };
     let (Some((from_wire, from_bit)), Some((to_wire, to_bit))) = (narrow(from), narrow(to)) else { return };
@@ -343,14 +345,14 @@ fn put_set(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask:
 }
 
 fn set_field(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask: u128) {
-    // Open vSwitch's clients know actions on a port of 16 bits alone.
+    // Open vSwitch's clients only support this action for 16-bit port numbers.
     let version = if field == Field::InPort { Version::V10 } else { version };
     if let Some(wire) = Wire::of(field, version) {
         standard(out, 25, |out| wire.put(out, value, mask));
     }
 }
 
-/// By NXAST_REG_LOAD where its 64 bits suffice, else by NXAST_REG_LOAD2.
+/// Encodes NXAST_REG_LOAD for up to 64 bits, and NXAST_REG_LOAD2 otherwise.
 fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
     let first = mask.trailing_zeros();
     let width = mask.count_ones();
@@ -378,7 +380,7 @@ fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
     }
 }
 
-/// By an action of OpenFlow 1.0 or 1.1, or one of Nicira's, if there is one.
+/// Encodes an action of OpenFlow 1.0 or 1.1, or of Nicira. Returns false if there is none.
 fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) -> bool {
     let bytes = value.to_be_bytes();
     let last = |octets: usize| &bytes[16 - octets..];
