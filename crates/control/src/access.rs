@@ -3,7 +3,8 @@
 //!
 //! Files that the running configuration already names are not checked. Only additions by the change are
 //! checked. The daemon itself (at its start, on SIGHUP, and for the tables of an OVSDB server) may name files
-//! anywhere. So may a complete configuration file that root applies over the Unix socket.
+//! anywhere. A complete configuration file that root applies over the Unix socket may name files anywhere as
+//! well.
 
 use std::path::PathBuf;
 

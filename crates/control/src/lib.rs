@@ -1,8 +1,9 @@
 //! The control plane: one configuration with owners that is applied completely or not at all, and the API to
 //! read and change it.
 //!
-//! The control plane runs on tokio and never processes packets. It accesses the data plane through the
-//! [`Plane`] trait. The daemon implements the trait over the engine, and the tests implement it in memory.
+//! The control plane runs on tokio and never processes packets. The control plane accesses the data plane
+//! through the [`Plane`] trait. The daemon implements the trait over the engine, and the tests implement it
+//! in memory.
 //!
 //! ```text
 //!  unix socket (0660) --+                            +--> Store: load, merge, check, diff, apply, store

@@ -164,7 +164,7 @@ impl Hold {
 pub struct Store {
     plane: Arc<dyn Plane>,
     storage: Storage,
-    /// Settings that the process was started with. They do not change while the process runs.
+    /// Settings that the process was started with. These settings do not change while the process runs.
     running: Config,
     /// Path of the API socket from the command line, which overrides the path in a file.
     socket: Option<PathBuf>,

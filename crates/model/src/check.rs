@@ -361,7 +361,8 @@ fn check_statics(
     }
 }
 
-/// Rejects two routers in one namespace, because both would follow the same kernel routing tables.
+/// Rejects two routers in one namespace, because both would follow the kernel routing tables of that
+/// namespace.
 fn check_namespaces(config: &Config, problems: &mut Vec<Problem>) {
     let mut users = BTreeMap::new();
     for (name, router) in &config.routers {

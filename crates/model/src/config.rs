@@ -1,7 +1,8 @@
 //! The complete configuration as one plain value, and the sections other than ports, bridges and routers.
 //!
-//! A `Config` is always complete: every default is a value in it. It is serialized in the grammar of the file
-//! (TOML or JSON, see docs/config.md), and deserialized only through the checks of [`mod@crate::load`].
+//! A `Config` is always complete: every default is a value in it. A `Config` is serialized in the grammar of
+//! the file (TOML or JSON, see docs/config.md), and deserialized only through the checks of
+//! [`mod@crate::load`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

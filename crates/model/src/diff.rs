@@ -65,7 +65,7 @@ pub enum Operation {
         /** Name of the port. */
         port: PortName,
     },
-    /// Removes a bridge. Its members and static entries were removed before.
+    /// Removes a bridge. The members and static entries of the bridge were removed before.
     RemoveBridge {
         /** Name of the bridge. */
         name: BridgeName,
@@ -195,7 +195,7 @@ pub enum Operation {
         /** Name of the port. */
         port: PortName,
     },
-    /// Removes a router. Its interfaces were removed before.
+    /// Removes a router. The interfaces of the router were removed before.
     RemoveRouter {
         /** Name of the router. */
         name: RouterName,

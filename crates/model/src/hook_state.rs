@@ -78,7 +78,7 @@ pub struct HookProgram {
     pub tag: String,
     /// Number of instructions after the verifier removed unreachable ones.
     pub instructions: u32,
-    /// Number of instructions that the verifier processed. Its limit is one million.
+    /// Number of instructions that the verifier processed. The limit of the kernel is one million.
     pub verified_instructions: u32,
     /// Size of the machine code in bytes. 0 if the program is interpreted.
     pub jited_bytes: u32,
@@ -91,8 +91,8 @@ pub struct HookProgram {
 /// Maximum size of the object file of a custom program, in bytes.
 pub const OBJECT_LIMIT: usize = 4 << 20;
 
-/// A custom program in front of the program of a port. Its verdict is final unless it calls the program of
-/// the port.
+/// A custom program in front of the program of a port. The verdict of the custom program is final unless it
+/// calls the program of the port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UserProgram {

@@ -1,6 +1,6 @@
 //! Configuration and state as plain values, shared by the configuration file, the API and the command line.
 //!
-//! This crate does not touch the machine. It opens no device and knows no thread. It provides:
+//! This crate does not access the machine: no device is opened, and no thread is started. The crate provides:
 //!
 //! - loading: one text becomes one checked [`Config`], or the list of all its problems;
 //! - comparison: two configurations become a [`Plan`];

@@ -184,8 +184,8 @@ pub struct InterfaceState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DhcpRelayState {
-    /// Whether the relay listens. It requires the device and an address of the family, which for IPv6 must
-    /// not be link-local.
+    /// Whether the relay listens. Listening requires the device and an address of the family, which for IPv6
+    /// must not be link-local.
     pub listens: bool,
     /// Number of client requests that were relayed to the servers. Each request counts once.
     pub requests: u64,

@@ -1,6 +1,6 @@
 //! Configuration and state of steering policies. A steering policy selects where packets of a port are
-//! delivered: to the worker, to the kernel, or to the kernel on another CPU. It can also add metadata for the
-//! receiver.
+//! delivered: to the worker, to the kernel, or to the kernel on another CPU. The policy can also add metadata
+//! for the receiver.
 //!
 //! The types are plain values in the grammar of docs/config.md. The daemon converts them to the format of the
 //! hook.

@@ -51,7 +51,8 @@ pub struct Limits {
 pub struct Programs {
     /// Readers of the memory: workers and BPF programs.
     pub readers: Readers,
-    /// Memory of the main table. Its size determines the number of words in the tries of the main table.
+    /// Memory of the main table. The size of this memory determines the number of words in the tries of the
+    /// main table.
     pub table: TableMirror,
     /// Memory of the neighbours, for one more than the limit.
     pub neighbours: NeighbourMirror,
@@ -68,8 +69,8 @@ pub struct Feed {
     fibs: BTreeMap<u32, Fib>,
     adjacencies: Adjacencies,
     refused: u64,
-    /// Prefixes whose routes were refused because a table was full. They are installed when space is
-    /// available.
+    /// Prefixes whose routes were refused because a table was full. Waiting routes are installed when space
+    /// is available.
     waiting: BTreeSet<Key>,
     /// Results of changed routes since the last [`Feed::take_outcome`].
     outcome: FibOutcome,

@@ -236,8 +236,8 @@ impl Mirror {
         self.told_apart && is_frrs(protocol)
     }
 
-    /// Returns the shared path of equal value. Its next hops are dead if their devices are down, or without a
-    /// carrier where the setting requires one.
+    /// Returns the shared path of equal value. A next hop of the path is dead if its device is down, or
+    /// without a carrier where the setting requires one.
     pub(crate) fn share(&mut self, v6: bool, path: &Path) -> Arc<Path> {
         let is_up = |link| self.links.get(&link).is_some_and(|own| own.up) && !self.ignores(v6, link);
         let dead = |hop: &Hop| hop.link != 0 && !is_up(hop.link);

@@ -33,8 +33,8 @@ pub(crate) struct PacketOutBudget {
 }
 
 impl PacketOutBudget {
-    /// Creates the budget of the session with this number. It is further limited by the shared budget of the
-    /// bridge.
+    /// Creates the budget of the session with this number. The shared budget of the bridge is a further
+    /// limit.
     pub fn new(session: u64, of_all: Arc<Semaphore>) -> PacketOutBudget {
         PacketOutBudget { session, free: Arc::new(Semaphore::new(OCTETS as usize)), of_all }
     }
@@ -69,8 +69,8 @@ impl PacketOutBudget {
     }
 }
 
-/// Returns the cost of a packet-out in octets. Its minimum is chosen so that [`MESSAGES`] packet-outs use up
-/// the budget.
+/// Returns the cost of a packet-out in octets. The minimum cost is chosen so that [`MESSAGES`] packet-outs
+/// use up the budget.
 fn cost(packet: &PacketOut) -> u32 {
     u32::try_from(packet.memory()).unwrap_or(OCTETS).clamp(OCTETS / MESSAGES, OCTETS)
 }

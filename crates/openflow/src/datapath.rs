@@ -349,7 +349,8 @@ pub trait Datapath: Send + Sync + 'static {
     fn controllers_connected(&self, connected: bool);
 
     /// Notifies the bridge when the first session that receives table misses exists (true), and when the last
-    /// one has ended (false). Such a session uses OpenFlow before 1.3 and receives packets.
+    /// one has ended (false). A session receives table misses if it uses OpenFlow before 1.3 and receives
+    /// packets.
     fn misses_heard(&self, _heard: bool) {}
 }
 
@@ -409,7 +410,7 @@ impl Told {
         }
     }
 
-    /// Creates an event that reports the loss of `count` events. It uses no counted memory.
+    /// Creates an event that reports the loss of `count` events. The memory of this event is not counted.
     fn lost(count: u64) -> Told {
         Told { event: Event::Lost(count), continues: false, octets: 0 }
     }

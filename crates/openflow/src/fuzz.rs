@@ -25,8 +25,8 @@ pub fn message(octets: &[u8]) {
             flow::get_mod(body(octets), version, table_ids),
             flow::get_mod_nx(body(octets), version, table_ids),
         ];
-        // OpenFlow 1.1 has no number for all tables, which Nicira's message can specify. Such a change cannot
-        // be encoded in a 1.1 message.
+        // OpenFlow 1.1 has no number for all tables, which Nicira's message can specify. A change of all
+        // tables cannot be encoded in a 1.1 message.
         let written = |change: &FlowMod| version != Version::V11 || change.table != ALL_TABLES;
         read.into_iter().flatten().filter(written).for_each(|change| flow_again(version, &change));
     }

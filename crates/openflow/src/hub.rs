@@ -1,5 +1,5 @@
-//! Connection manager of a bridge. It distributes events to all sessions, and manages the roles of
-//! controllers.
+//! Connection manager of a bridge. The connection manager distributes events to all sessions, and manages the
+//! roles of controllers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -99,8 +99,8 @@ impl Member {
         }
     }
 
-    /// Records that the session missed a change of flow entries. Its monitors would otherwise stay
-    /// inconsistent.
+    /// Records that the session missed a change of flow entries. The monitors of the session would otherwise
+    /// stay inconsistent.
     fn is_behind(&self) {
         if self.monitoring {
             self.behind.store(true, Ordering::Relaxed);

@@ -133,7 +133,8 @@ impl Sockets {
         self.held.send_replace(false);
     }
 
-    /// Marks all sockets as taken over by a successor. Their files are kept when this process ends.
+    /// Marks all sockets as taken over by a successor. The files of the sockets are kept when this process
+    /// ends.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
     }

@@ -154,8 +154,8 @@ pub struct Target {
     /// own user. `None`: all users. There is no other authentication. With `allow_remote`, every peer may
     /// connect.
     pub users: Option<Vec<u32>>,
-    /// Whether the address is a snoop socket. Its peers receive copies of the messages between the bridge and
-    /// its controllers, and no answers.
+    /// Whether the address is a snoop socket. Peers of a snoop socket receive copies of the messages between
+    /// the bridge and its controllers, and no answers.
     pub snoops: bool,
 }
 

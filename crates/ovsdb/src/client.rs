@@ -1,5 +1,5 @@
-//! The connection to the server. It is re-established after a loss and probed after silence. Its results are
-//! published as watched values.
+//! The connection to the server. The connection is re-established after a loss and probed after silence. The
+//! results are published as watched values.
 
 use std::io;
 use std::sync::Arc;

@@ -7,11 +7,11 @@
 //!        └─ one transaction ──┴── told <── Told                        (what became of it; only what differs is written)
 //! ```
 //!
-//! [`client::run`] maintains the connection. It reconnects with increasing pauses, requests the lock that
-//! `ovs-vswitchd` uses, follows the tables (`monitor_cond_since`, otherwise `monitor_cond`, otherwise
+//! [`client::run`] maintains the connection. The client reconnects with increasing pauses, requests the lock
+//! that `ovs-vswitchd` uses, follows the tables (`monitor_cond_since`, otherwise `monitor_cond`, otherwise
 //! `monitor`) and publishes a [`Desired`] after every transaction. The user of the crate returns a [`Told`]
 //! with the resulting status, and only values that differ from the database are written. This crate handles
-//! values only. It does not apply the configuration.
+//! values only. Applying the configuration is left to the user of the crate.
 //!
 //! [`rpc`] is a separate implementation of JSON-RPC 1.0 over streams, which `ovs-appctl` uses as well.
 //!

@@ -163,7 +163,8 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Fails for a route without a declared scope. At run time, such a route requires the scope `root`.
+    /// Fails for a route without a declared scope. At run time, a route without a declared scope requires the
+    /// scope `root`.
     #[test]
     fn every_route_declares_its_scope() {
         let (_, document) = super::super::routes().split_for_parts();

@@ -77,7 +77,7 @@ pub fn load(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
 ///
 /// # Errors
 ///
-/// Returns the same problems as [`load`].
+/// Returns the problems that [`load`] returns.
 pub fn load_on(
     text: &str,
     file: &str,

@@ -1,5 +1,5 @@
-//! The thread that communicates with zebra. It reads and decodes messages, passes them to the applier, and
-//! sends answers. It never waits for a peer.
+//! The thread that communicates with zebra. The thread reads and decodes messages, passes them to the
+//! applier, and sends answers. The thread never waits for a peer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

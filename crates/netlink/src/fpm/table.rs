@@ -54,8 +54,8 @@ pub(crate) struct Table {
     /// Tables with routes of sessions. A table without such routes is removed when another table needs its
     /// place.
     tables: BTreeSet<u32>,
-    /// Announced routes that the workers' tables refused, with their answers. They are reported as changed
-    /// with their next announcement.
+    /// Announced routes that the workers' tables refused, with their answers. A refused route is reported as
+    /// changed with its next announcement.
     failed: BTreeMap<Key, Said>,
     /// Maximum number of routes in the mirror.
     limit: usize,

@@ -13,8 +13,8 @@ use super::error::Error;
 use super::{ONF, Put, Reader, Version, port_from_16, port_to_16};
 
 const EXPERIMENTER: u16 = 0xffff;
-/// Header of the cookie field in Nicira's flow-mods and requests. Its length is 8 octets. With a length of
-/// one octet, the field is MPLS TTL.
+/// Header of the cookie field in Nicira's flow-mods and requests. The length of the cookie is 8 octets. With
+/// a length of one octet, the field is MPLS TTL.
 const NXM_COOKIE: (u16, u8, usize) = (1, 30, 8);
 
 /// Encoding of a field.
