@@ -1,5 +1,5 @@
-//! A plan leads from the old configuration to the new one, in an order in which each step is possible, and speaks of
-//! nothing else.
+//! A plan changes the old configuration into the new one in an order in which each operation is possible, and
+//! contains nothing else.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -13,7 +13,7 @@ use model::{
 };
 use proptest::prelude::*;
 
-/// Does the steps one by one, and holds each against what must be true before it.
+/// Applies the operations one by one, and checks the precondition of each.
 fn interpret(old: &Config, plan: &Plan, new: &Config) -> Config {
     let mut now = old.clone();
     for operation in &plan.operations {
@@ -178,7 +178,7 @@ proptest! {
             let name_of = name.as_str();
             let rooms = old.bridge_of(name_of) == new.bridge_of(name_of) && old.router_of(name_of) == new.router_of(name_of);
             let same = new.ports.get(name) == Some(port) && rooms;
-            // A bridge that goes takes its members along, so its port is not untouched; `bridge_of` has said so.
+            // A removed bridge removes its members, so its ports are affected. `bridge_of` covers this case.
             prop_assert!(!same || !touched.contains(name.as_str()), "{} was touched", name);
         }
     }
@@ -255,7 +255,7 @@ fn a_router_changes_in_place_but_for_its_namespace() {
          ~ router.edge: namespace default -> \"red\" (made anew)\n\
          ~ router.edge.port.a: miss unreachable (joins again)\n"
     );
-    // VLANs of a port that are interfaces, too.
+    // VLANs of a port that are interfaces.
     let tagged = with("[router.edge.port.a]\nvlans=[100,\"20-29\"]\n[router.edge.port.b]\nmiss='punt'\n", "");
     assert_eq!(
         diff(&old, &tagged).to_string(),
@@ -264,13 +264,13 @@ fn a_router_changes_in_place_but_for_its_namespace() {
     assert!(
         diff(&none, &tagged).to_string().contains("router.edge.port.a: miss unreachable, VLANs 20-29, 100\n")
     );
-    // A port that is made anew leaves its router and joins it again.
+    // A port that is removed and added leaves its router and joins it again.
     let again = with("[router.edge.port.a]\n[router.edge.port.b]\nmiss='punt'\n", "busy_poll=20");
     let said = diff(&old, &again).to_string();
     assert!(said.ends_with("~ router.edge.port.b: miss punt (joins again)\n"), "{said}");
 }
 
-/// What a router routes is not more secret than what the kernel does: without the daemon the kernel routes it.
+/// The hook of a router's port ends with the daemon, because the kernel then routes the packets.
 #[test]
 fn a_hook_of_a_routers_port_goes_with_the_daemon() {
     let port = "[port.a]\nkind='af_xdp'\n";
@@ -308,7 +308,7 @@ fn a_steering_changes_flow_by_flow() {
         diff(&empty, &first).to_string(),
         "~ steer.s: flow udp 10.0.0.1:7 > 10.0.0.2:9 none -> kernel\n"
     );
-    // With a mark there is metadata.
+    // A mark enables metadata.
     assert_eq!(
         diff(&first, &marked).to_string(),
         "~ steer.s: metadata false -> true, flow udp 10.0.0.1:7 > 10.0.0.2:9 kernel -> cpu 1 with mark 0x10\n"
@@ -356,7 +356,7 @@ fn leaving_a_bridge_changes_what_the_hook_does_alone() {
     );
 }
 
-/// What the data plane cannot do on the running object makes it anew, and the plan says so.
+/// A field that cannot change on the running object causes removal and addition, which the plan reports.
 #[test]
 fn each_field_of_a_port_says_how_it_changes() {
     let veth = |text: &str| format!("kind='veth'\npeer={{name='eth0'{text}}}");
@@ -383,7 +383,8 @@ fn each_field_of_a_port_says_how_it_changes() {
     }
 }
 
-/// Found by fuzzing: `loop` and `timing` of a port that only writes were written out, and then refused.
+/// Regression test from fuzzing: `loop` and `timing` of a port that only writes were serialized, and refused
+/// by loading.
 #[test]
 fn a_port_that_only_writes_round_trips() {
     let config = load("[port.out]\nkind='pcap'\nwrite='/tmp/out.pcap'\n", "t").unwrap();

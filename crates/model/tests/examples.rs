@@ -1,4 +1,4 @@
-//! The examples and the documentation are configurations that load, without a warning.
+//! The examples and the documentation are configurations that load without a warning.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -29,8 +29,8 @@ fn every_example_loads() {
     assert!(count >= 3, "{count} examples");
 }
 
-/// The complete example has every key that a configuration can have: what it loads to, written out, names no key that
-/// the example does not.
+/// The complete example contains every configuration key: serializing the loaded example results in no other
+/// keys.
 #[test]
 fn the_complete_example_is_complete() {
     let document = include_str!("../../../docs/config.md");

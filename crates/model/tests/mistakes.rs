@@ -1,4 +1,4 @@
-//! Everything that is wrong with a text is said at once, each with its place, object, cause and fix.
+//! All problems of a text are reported at once, each with its position, object, cause and fix.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -9,7 +9,8 @@ use model::{Cause, Format, Machine, Problem, Severity, load, load_on};
 const FIFTY: &str = include_str!("fifty.toml");
 const EXPECTED: &str = include_str!("fifty.expected");
 
-/// `BLESS=1 cargo test -p model --test mistakes` writes the expected messages anew, to be read before they are kept.
+/// `BLESS=1 cargo test -p model --test mistakes` writes the expected messages again, for review before a
+/// commit.
 #[test]
 fn fifty_mistakes_give_fifty_clear_messages() {
     let problems = load(FIFTY, "fifty.toml").unwrap_err();
@@ -117,7 +118,7 @@ fn several_syntax_errors_come_at_once_and_without_echoes() {
     let syntax: Vec<_> =
         problems.iter().filter(|p| matches!(p.cause, Cause::Syntax { .. })).map(|p| p.line).collect();
     assert!(syntax.contains(&2) && syntax.contains(&3) && syntax.contains(&6), "{problems:#?}");
-    // The out-of-range value on its own line is still found; nothing else is made up.
+    // The out-of-range value on a separate line is still found, and no other problems are reported.
     let others: Vec<_> = problems.iter().filter(|p| !matches!(p.cause, Cause::Syntax { .. })).collect();
     assert!(others.iter().all(|p| matches!(p.cause, Cause::OutOfRange { value: 100, .. })), "{others:#?}");
 }
@@ -178,7 +179,7 @@ t:17:9: router.many: its ports have 4094 VLANs together, and 256 of a router can
     assert_eq!(said, expected);
 }
 
-/// A patch port's peer is another one, which has no other peer.
+/// The peer of a patch port must be another patch port, and must not have another peer.
 #[test]
 fn mistakes_of_patch_ports_are_told() {
     let text = r#"
@@ -217,7 +218,7 @@ t:23:1: port.none: `peer` is missing; add `peer = \"patch1\"`
     assert_eq!(said, expected);
 }
 
-/// A port of which the kernel knows nothing has a mirror there, which needs a name that is free and that devices can have.
+/// A port that is unknown to the kernel has a mirror device, whose name must be free and valid.
 #[test]
 fn mistakes_of_mirrors_are_told() {
     let text = r#"
@@ -245,7 +246,8 @@ t:16:19: router.edge.port.beside: port `beside` is of kind null, so a device sta
     assert_eq!(said, expected);
 }
 
-/// Each mistake of a router has its place, and its object by name; what could not be read is not held against the rest.
+/// Each problem of a router has a position and an object. Values that could not be read cause no further
+/// problems.
 #[test]
 fn mistakes_of_routers_come_at_once() {
     let text = r#"
@@ -331,7 +333,7 @@ t:46:14: router.told.port.c.qinq_outer: \"802.1w\" is none of the possible words
     assert_eq!(said, expected);
 }
 
-/// Each mistake of a steering has its place, and its object by name.
+/// Each problem of a steering policy has a position and an object.
 #[test]
 fn mistakes_of_steerings_come_at_once() {
     let text = r#"
@@ -462,7 +464,7 @@ fn mistakes_of_services_are_named() {
     assert!(said.contains("`mss` has a meaning only together with `action = \"syncookie\"`"), "{said}");
 }
 
-/// What only a hook does is refused where there is none, by the rule's name.
+/// Filter actions that need a hook are refused by the name of the rule for ports without a hook.
 #[test]
 fn filters_of_ports_without_a_hook_do_without_its_actions() {
     let text = r#"
@@ -485,7 +487,7 @@ one_in = 10
     load(&text.replace("sample", "count").replace("one_in = 10", ""), "t").unwrap();
 }
 
-/// Each mistake of a filter has its place, and its object by name.
+/// Each problem of a filter has a position and an object.
 #[test]
 fn mistakes_of_filters_come_at_once() {
     let text = r#"
@@ -601,7 +603,7 @@ fn a_huge_text_is_refused_unread() {
     assert!(matches!(problems(&text)[0].cause, Cause::TooLarge { .. }));
 }
 
-/// A megabyte of every kind of nonsense take a moment and not a minute, and are told in a thousand lines.
+/// One megabyte of invalid text is processed in a short time, and reported in at most a thousand lines.
 #[test]
 fn long_nonsense_is_refused_in_time() {
     let long = |head: &str, line: &dyn Fn(usize) -> String, tail: &str| {
@@ -691,7 +693,7 @@ fn tcp_needs_all_of_tls_and_token() {
     }
 }
 
-/// Servers of a DHCP relay are addresses of hosts, each once, and no more than there can be.
+/// Servers of a DHCP relay must be host addresses, without duplicates, and up to a maximum number.
 #[test]
 fn servers_of_a_dhcp_relay_are_hosts() {
     let text =

@@ -8,7 +8,7 @@ use generate::config;
 use model::{Change, Config, Fragment, Layers, ObjectKey, Owner, Refusal};
 use proptest::prelude::*;
 
-/// Splits a configuration's ports and memberships between file and API by a list of choices.
+/// Assigns the objects of a configuration to the file and the API by a list of choices.
 fn split(config: &Config, choices: &[bool]) -> Layers {
     let mut layers = Layers::default();
     let whole = Fragment::from(config);
@@ -121,7 +121,7 @@ fn a_router_that_others_use_cannot_be_merged_away() {
     assert!(layers.merged().unwrap().config.router_of("a").is_some());
     let layers = layers.replaced(Owner::File, &model::load(port, "t").unwrap()).unwrap();
     assert!(matches!(layers.merged().unwrap_err()[..], [Refusal::NoRouter { .. }]));
-    // What an owner put into its own router goes with it.
+    // Interfaces of an owner in its own router are removed with the router.
     let whole = model::load(&format!("{port}[router.edge.port.a]\n"), "t").unwrap();
     let layers = Layers::default().replaced(Owner::File, &whole).unwrap();
     let object = ObjectKey::Router("edge".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Random configurations that pass all checks, small enough that two of them often share objects.
+//! Random configurations that pass all checks. They are small, so that two of them often share objects.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -54,7 +54,7 @@ fn member() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A rule's fields, its name aside, that needs no hook.
+/// Generates the fields of a rule that needs no hook, without the name.
 fn workers_rule() -> impl Strategy<Value = Value> {
     prop_oneof![
         (any::<bool>(), 0..3u32).prop_map(|(dry, priority)| {
@@ -76,7 +76,7 @@ fn workers_rule() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A rule's fields, its name aside.
+/// Generates the fields of a rule, without the name.
 fn rule() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => workers_rule(),
@@ -104,7 +104,7 @@ fn rule() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Filters: those that ports may name are always there, `w0` for ports without a hook.
+/// Generates filters. Filters that ports may name always exist. `w0` is for ports without a hook.
 fn filters() -> impl Strategy<Value = Value> {
     let rules = || prop::collection::vec(rule(), 0..4).prop_map(named);
     let of_workers = prop::collection::vec(workers_rule(), 0..4).prop_map(named);
@@ -123,7 +123,7 @@ fn filters() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Two steerings: the first is always there, since ports may name it.
+/// Generates two steering policies. The first always exists, because ports may name it.
 fn steers() -> impl Strategy<Value = Value> {
     let targets = || prop_oneof![Just("worker"), Just("kernel"), Just("cpu 0"), Just("cpu 3")];
     let flow = (0..3u16, targets(), 0..2u32, any::<bool>()).prop_map(|(port, to, mark, tagged)| {
@@ -162,11 +162,11 @@ fn named(rules: Vec<Value>) -> Value {
     rules.into_iter().enumerate().map(name).collect()
 }
 
-/// For each port its bridge (if any), how it belongs to it, and whether it has a static entry; and whether it is a router's where it
-/// can be, and what it is there.
+/// Placement of a port: its bridge (if any), its membership, whether it has a static entry, and its router
+/// settings if it can be an interface.
 type Place = (Option<usize>, Value, bool, Option<&'static str>);
 
-/// The namespaces of two routers: each is in another, or not there.
+/// Generates two routers in different namespaces, either of which may be absent.
 fn routers() -> impl Strategy<Value = Map<String, Value>> {
     let one = || prop::option::of((any::<bool>(), 1..3u32));
     let router = |(limited, punts): (bool, u32), namespace: Option<&str>| {
@@ -229,7 +229,7 @@ fn tree(
         if entry {
             let vlan = member.get("access").or(member.get("native")).cloned().unwrap_or(json!(9));
             let entries = bridge["static"].as_array_mut().unwrap();
-            // One address for all ports of a VLAN, so that entries move between ports.
+            // All ports of a VLAN share one address, so that static entries move between ports.
             if !entries.iter().any(|entry| entry["vlan"] == vlan) {
                 entries.push(json!({"mac": "02:00:00:00:00:0a", "vlan": vlan, "port": name}));
             }
@@ -239,7 +239,7 @@ fn tree(
            "engine": {"spin_us": spin}})
 }
 
-/// A configuration without errors.
+/// Generates a configuration without errors.
 pub fn config() -> impl Strategy<Value = Config> {
     let ports: Vec<_> = (0..PORTS).map(|index| port(index).boxed()).collect();
     let miss = prop::option::of(prop_oneof![Just("unreachable"), Just("punt")]);
