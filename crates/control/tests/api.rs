@@ -1,4 +1,4 @@
-//! The API over its unix socket, with a real client.
+//! Tests of the API over its Unix socket, with a real client.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 
 const FIFTY: &str = include_str!("../../model/tests/fifty.toml");
 
-/// Filters are objects like ports, with counters and a block list.
+/// Filters can be put, shown and deleted like ports, and have counters and a block list.
 #[tokio::test]
 async fn filters_are_put_shown_and_fed_with_blocks() {
     let daemon = Daemon::serving("filters");
@@ -42,7 +42,7 @@ async fn filters_are_put_shown_and_fed_with_blocks() {
     daemon.refused("POST", "/v1/filters/none/block", r#"{"prefixes":[]}"#, 404).await;
     let error = daemon.refused("PUT", "/v1/filters/edge", &body.replace("123", "70000"), 422).await;
     assert_eq!(error.object, "filter.edge.rule[0].source_port");
-    // A port that names it keeps it.
+    // A filter that a port uses cannot be deleted.
     let port = r#"{"kind":"af_xdp","filter":"edge"}"#;
     daemon.json::<Outcome>("PUT", "/v1/ports/a", port).await;
     let error = daemon.refused("DELETE", "/v1/filters/edge", "", 422).await;
@@ -55,18 +55,18 @@ async fn filters_are_put_shown_and_fed_with_blocks() {
     daemon.refused("GET", "/v1/filters/edge", "", 404).await;
 }
 
-/// Rules of a filter in their order, with their priorities.
+/// Returns the rules of a filter in order, with their priorities.
 fn order(daemon: &Daemon, filter: &str) -> Vec<(String, u32)> {
     let running = daemon.plane.running();
     running.filters[filter].rules.iter().map(|rule| (rule.name.to_string(), rule.priority)).collect()
 }
 
-/// A rule comes where it is told, or nothing changes.
+/// A rule is added at the requested position, or nothing changes.
 #[tokio::test]
 async fn rules_of_a_filter_come_and_go_one_by_one() {
     let daemon = Daemon::serving("rules");
     let rule = |name: &str| format!(r#"{{"name":"{name}","action":"drop","source_port":[123,"1900-1999"]}}"#);
-    // The first brings its filter.
+    // The first rule creates the filter.
     let first = r#"{"name":"b","action":"drop","priority":7}"#;
     let outcome: Outcome = daemon.json("POST", "/v1/filters/edge/rules", first).await;
     assert_eq!((outcome.applied, outcome.plan.lines[0].sign), (true, '+'), "{outcome:?}");
@@ -80,7 +80,7 @@ async fn rules_of_a_filter_come_and_go_one_by_one() {
     let all = named(&[("top", 7), ("a", 7), ("b", 7), ("c", 7), ("y", 0), ("z", 0)]);
     assert_eq!(order(&daemon, "edge"), all, "each has the priority of its place");
 
-    // What is wrong is told as of a filter that is put.
+    // Problems are reported like those of a complete filter.
     let object = ObjectKey::Filter("edge".parse().unwrap());
     for (path, body, status, object, cause) in [
         ("rules", rule("x").replace("123", "70000"), 422, "filter.edge.rule[6].source_port[0]", "70000"),
@@ -103,7 +103,7 @@ async fn rules_of_a_filter_come_and_go_one_by_one() {
     assert_eq!(order(&daemon, "edge"), all);
     assert_eq!(daemon.store.merged().config, daemon.plane.running());
 
-    // Only asked about.
+    // Dry runs change nothing.
     let outcome: Outcome = daemon.json("POST", "/v1/filters/edge/rules?dry_run=true", &rule("x")).await;
     assert!(!outcome.applied && outcome.plan.lines.len() == 1, "{outcome:?}");
     daemon.json::<Outcome>("DELETE", "/v1/filters/edge/rules/a?dry_run=true", "").await;
@@ -118,7 +118,7 @@ async fn rules_of_a_filter_come_and_go_one_by_one() {
     assert_eq!(daemon.store.merged().owners[&object], Owner::Api);
 }
 
-/// Steerings are objects like filters, with flows and a table that change while they run.
+/// Steering policies can be put and shown like filters. Their flows and tables change at run time.
 #[tokio::test]
 async fn steerings_are_put_shown_and_changed() {
     let daemon = Daemon::serving("steerings");
@@ -132,7 +132,7 @@ async fn steerings_are_put_shown_and_changed() {
     assert_eq!(one, shown[0]);
     let flows: Vec<SteerEntry> = daemon.json("GET", "/v1/steers/spread/flows", "").await;
     assert_eq!((flows[0].source_port, flows[0].protocol, flows[0].to), (Some(7), 17, SteerTarget::Kernel));
-    // What is shown can be sent back.
+    // Returned flows can be sent back.
     let request = SteerRequest { remove: false, flows };
     let request = serde_json::to_string(&request).unwrap();
     let done: SteerDone = daemon.json("POST", "/v1/steers/spread/flows", &request).await;
@@ -157,7 +157,7 @@ async fn steerings_are_put_shown_and_changed() {
     daemon.refused("PUT", "/v1/steers/spread/table", r#"{"buckets":["elsewhere"]}"#, 400).await;
     let error = daemon.refused("PUT", "/v1/steers/spread", &body.replace("cpu 1", "cpu x"), 422).await;
     assert_eq!(error.object, "steer.spread.table[1]");
-    // A port that names it keeps it.
+    // A steering policy that a port uses cannot be deleted.
     daemon.json::<Outcome>("PUT", "/v1/ports/a", r#"{"kind":"af_xdp","steer":"spread"}"#).await;
     let error = daemon.refused("DELETE", "/v1/steers/spread", "", 422).await;
     assert_eq!(error.object, "port.a.steer");
@@ -174,7 +174,7 @@ async fn steerings_are_put_shown_and_changed() {
     daemon.refused("GET", "/v1/steers/spread", "", 404).await;
 }
 
-/// Hooks are told with what was measured, if that was asked for.
+/// States of hooks contain a measurement if one was requested.
 #[tokio::test]
 async fn hooks_are_shown_and_measured() {
     let daemon = Daemon::serving("hooks");
@@ -198,7 +198,7 @@ async fn hooks_are_shown_and_measured() {
         file.extend(response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap());
     }
     let has = |text: &[u8]| file.windows(text.len()).any(|bytes| bytes == text);
-    // Sent: as the program leaves it.
+    // The direction is outbound for a frame after the program.
     assert!(has(b"verdict: drop+pass, steered") && has(&[2, 0, 4, 0, 2, 0, 0, 0]), "{file:?}");
     for (wrong, status) in
         [("none/dump", 404), ("a/dump?entry=false&exit=false", 400), ("a/dump?filter=x", 400)]
@@ -207,7 +207,7 @@ async fn hooks_are_shown_and_measured() {
     }
 }
 
-/// Objects come whole and within a limit, with the name of the program that is meant.
+/// Object files are received completely, within a limit, with the name of the program.
 #[tokio::test]
 async fn programs_are_loaded_and_unloaded() {
     let daemon = Daemon::serving("programs");
@@ -331,16 +331,16 @@ async fn objects_of_the_api_come_and_go() {
     let running = daemon.plane.running();
     assert_eq!(running.bridges["br0"].statics.len(), 1);
 
-    // The file says nothing of them, and they stay.
+    // Objects of the API are kept when a file does not contain them.
     let again: Outcome = daemon.json("PUT", "/v1/config", &text).await;
     assert!(again.plan.lines.is_empty(), "{}", again.plan);
-    // The file's own objects are not the API's, and the other way round.
+    // The API cannot change objects of the file, and the file cannot change objects of the API.
     let error = daemon.refused("PUT", "/v1/ports/a", r#"{"kind": "null"}"#, 409).await;
     assert_eq!((error.object.as_str(), error.cause.contains("file")), ("port.a", true), "{error:?}");
     daemon.refused("DELETE", "/v1/bridges/br0", "", 409).await;
     let error = daemon.refused("PUT", "/v1/config", &format!("{text}[port.c]\nkind='null'\n"), 409).await;
     assert_eq!((error.object.as_str(), error.cause.contains("api")), ("port.c", true), "{error:?}");
-    // A port that is a member stays.
+    // A port that is a member of a bridge cannot be removed.
     let error = daemon.refused("DELETE", "/v1/ports/c", "", 422).await;
     assert_eq!(
         (error.object.as_str(), error.fix.contains("/v1/bridges/br0/ports/c")),
@@ -355,7 +355,7 @@ async fn objects_of_the_api_come_and_go() {
     daemon.refused("DELETE", "/v1/ports/c", "", 404).await;
 }
 
-/// Routers and their interfaces have owners like bridges and members, and are changed piece by piece.
+/// Routers and their interfaces have owners like bridges and members, and are changed separately.
 #[tokio::test]
 async fn routers_of_the_api_come_and_go() {
     let daemon = Daemon::serving("routers");
@@ -369,12 +369,13 @@ async fn routers_of_the_api_come_and_go() {
     let report: ConfigReport = daemon.json("GET", "/v1/config", "").await;
     assert_eq!(report.owners.get("router.edge"), Some(&Owner::File));
     assert_eq!(report.owners.get("router.edge.port.b"), Some(&Owner::Api));
-    // The file says nothing of it, and it stays; what is the file's is not the API's.
+    // Interfaces of the API are kept when a file does not contain them. The API cannot change objects of the
+    // file.
     let again: Outcome = daemon.json("PUT", "/v1/config", &text).await;
     assert!(again.plan.lines.is_empty(), "{}", again.plan);
     daemon.refused("PUT", "/v1/routers/edge", "{}", 409).await;
     daemon.refused("DELETE", "/v1/routers/edge/ports/a", "", 409).await;
-    // A port that is an interface stays, and is in no other room.
+    // A port that is an interface of a router cannot be added to another router or bridge.
     let error = daemon.refused("PUT", "/v1/routers/core", r#"{"punts": 1}"#, 422).await;
     assert_eq!(error.object, "router.edge.namespace", "{error:?}");
     let _: Outcome = daemon.json("PUT", "/v1/routers/core", r#"{"punts": 1, "namespace": "red"}"#).await;
@@ -383,7 +384,7 @@ async fn routers_of_the_api_come_and_go() {
     let _: Outcome = daemon.json("PUT", "/v1/bridges/br0", "{}").await;
     let error = daemon.refused("PUT", "/v1/bridges/br0/ports/b", "{}", 422).await;
     assert_eq!(error.object, "router.edge.port.b", "{error:?}");
-    // Of another object's change nothing is half done.
+    // After a refused change, the store and the data plane are unchanged.
     assert_eq!(daemon.store.merged().config, daemon.plane.running());
     let other = r#"{"punts": 2, "namespace": "blue"}"#;
     let dry: Outcome = daemon.json("PUT", "/v1/routers/core?dry_run=true", other).await;
@@ -398,7 +399,7 @@ async fn routers_of_the_api_come_and_go() {
     assert_eq!(daemon.plane.running(), load(&text, "t").unwrap());
 }
 
-/// What a router holds is asked for piece by piece, and never more than an answer can carry.
+/// Contents of a router are returned by several routes, with limited answers.
 #[tokio::test]
 async fn routers_are_looked_into() {
     let daemon = Daemon::serving("look");
@@ -571,7 +572,7 @@ impl memory::Memory {
     }
 }
 
-/// Every route that answers must be described, and every route that is described must answer.
+/// Every route that answers is described, and every described route answers.
 #[tokio::test]
 async fn the_description_has_every_route() {
     let daemon = Daemon::serving("openapi");
@@ -612,7 +613,7 @@ async fn the_description_has_every_route() {
         assert_ne!(status, StatusCode::METHOD_NOT_ALLOWED, "{route}");
         assert!(status.as_u16() < 500, "{route}: {status}");
     }
-    // Every schema that is referred to is there.
+    // Every referenced schema exists.
     let text = document.to_string();
     for (at, start) in text.match_indices("#/components/schemas/") {
         let name = text[at + start.len()..].split('"').next().unwrap();
@@ -668,7 +669,7 @@ async fn streams_are_limited_and_come_free_again() {
     }
     daemon.refused("GET", "/v1/events", "", 503).await;
     drop(open);
-    // The server notices closed connections in its own time.
+    // The server detects closed connections after a delay.
     tokio::time::timeout(Duration::from_secs(10), async {
         while daemon.open("GET", "/v1/events", "").await.status() != StatusCode::OK {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -692,7 +693,7 @@ async fn long_bodies_and_heads_are_refused() {
     assert_eq!(daemon.ask("GET", "/healthz", "").await.0, StatusCode::OK);
 }
 
-/// Clients that connect and say nothing lose their places after ten seconds, idle ones after an answer too.
+/// Clients without requests are disconnected after ten seconds, and idle clients as well.
 #[tokio::test(start_paused = true)]
 async fn silent_clients_are_cut_off() {
     let daemon = Daemon::serving("silent");
@@ -734,8 +735,9 @@ async fn an_upgrade_waits_for_the_confirmation() {
     daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
 }
 
-/// Who came before a hand-over is answered first, who comes while it lasts waits: no client meets a process without a plane.
-/// SIGHUP and a database change the configuration past the API's door.
+/// Clients that connected before a hand-over are answered first, and clients that connect during it wait. No
+/// client is answered without a data plane. SIGHUP and OVSDB change the configuration without passing the
+/// admission gate.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_change_is_made_while_a_successor_takes_over() {
     let daemon = Daemon::serving("upgrade-hold");
@@ -762,7 +764,7 @@ async fn an_upgrade_leaves_no_client_without_an_answer() {
     let upgrading = || daemon.plane.upgrading.load(std::sync::atomic::Ordering::Relaxed);
     let upgrade = daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/tac"}"#, 422);
     let others = async {
-        // Connected in time, and slow to ask.
+        // A client that connects in time, and sends its request late.
         let early = UnixStream::connect(&socket).await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!upgrading(), "somebody is inside");
@@ -776,12 +778,12 @@ async fn an_upgrade_leaves_no_client_without_an_answer() {
         assert!(status == StatusCode::OK && !upgrading(), "the door opens again when nobody takes over");
     };
     let started = async {
-        // The early one is let in before the upgrade is asked for.
+        // The early client is accepted before the upgrade is requested.
         tokio::time::sleep(Duration::from_millis(50)).await;
         upgrade.await
     };
     tokio::join!(started, others);
-    // Somebody who never asks does not hold it up for long.
+    // A client without a request delays the upgrade for a short time only.
     let silent = UnixStream::connect(&socket).await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let begin = std::time::Instant::now();
@@ -791,7 +793,7 @@ async fn an_upgrade_leaves_no_client_without_an_answer() {
     drop(silent);
 }
 
-/// Requests that have begun are answered; live views are cut off; the socket does not outlive its server.
+/// Requests in progress are answered, live views are ended, and the socket is closed with the server.
 #[tokio::test]
 async fn serving_ends_in_time() {
     let daemon = Daemon::new("ends");
@@ -811,14 +813,14 @@ async fn serving_ends_in_time() {
     let ((status, text), ()) = tokio::join!(slow, end);
     assert_eq!(status, StatusCode::OK, "{text}");
     tokio::time::timeout(Duration::from_secs(10), served).await.unwrap().unwrap().unwrap();
-    // Whatever the live view still gives, it ends.
+    // The live view ends after any remaining data.
     tokio::time::timeout(Duration::from_secs(10), async { while let Some(Ok(_)) = live.frame().await {} })
         .await
         .unwrap();
     assert!(UnixStream::connect(daemon.place.settings().daemon.api).await.is_err());
 }
 
-/// Code generators need a name of its own for each operation, and every refusal described.
+/// Code generators require a unique name for each operation, and a description of every error answer.
 #[test]
 fn operations_have_names_of_their_own_and_describe_their_refusals() {
     let document: serde_json::Value = serde_json::from_str(&control::openapi()).unwrap();
@@ -838,7 +840,8 @@ fn operations_have_names_of_their_own_and_describe_their_refusals() {
     }
 }
 
-/// Speaks to the socket as another user of the machine; `None` where this process cannot be another one.
+/// Sends a request to the socket as another local user. Returns `None` if this process cannot change its
+/// user.
 fn as_user(user: u32, daemon: &Daemon, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
     use std::io::{Read, Write};
     let socket = daemon.place.settings().daemon.api;
@@ -859,7 +862,7 @@ fn as_user(user: u32, daemon: &Daemon, method: &str, path: &str, body: &str) -> 
     asked.join().unwrap()
 }
 
-/// A member of the socket's group changes objects, and neither names files nor starts or loads programs.
+/// A member of the socket's group can change objects, but can neither name files nor start or load programs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_group_configures_and_only_root_names_files_and_programs() {
     if !rustix::process::geteuid().is_root() {
@@ -871,7 +874,7 @@ async fn the_group_configures_and_only_root_names_files_and_programs() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     open(daemon.place.path(), 0o755);
-    // As if the user were of the group.
+    // The mode has the effect of a membership in the group.
     open(&daemon.place.settings().daemon.api, 0o666);
     let ask = |method: &str, path: &str, body: &str| {
         tokio::task::block_in_place(|| as_user(4711, &daemon, method, path, body)).unwrap()
@@ -891,11 +894,12 @@ async fn the_group_configures_and_only_root_names_files_and_programs() {
         let error: control::ErrorBody = serde_json::from_str(&text).unwrap();
         assert_eq!(status, 403, "{method} {path}: {error:?}");
         assert!(error.cause.contains("`root`"), "{error:?}");
-        // The file's settings differ from those that run: they come first.
+        // The settings of the file differ from the running ones, and are reported first.
         assert!(what == "[daemon]" || error.cause.contains(what), "{what}: {error:?}");
         assert!(error.fix.contains("root"), "{error:?}");
     }
-    // The daemon's own user is root here: single objects name files of the directories, a whole file any.
+    // The daemon's own user has the scope `root`. Single objects name files in the configured directories,
+    // and a complete file names any file.
     let pcap = |path: &str| format!(r#"{{"kind":"pcap","write":"{path}"}}"#);
     let error = daemon.refused("PUT", "/v1/ports/p", &pcap("/etc/cron.d/x"), 422).await;
     assert!(error.fix.contains("/var/lib/trivium") && error.fix.contains("daemon.files"), "{error:?}");
@@ -903,15 +907,15 @@ async fn the_group_configures_and_only_root_names_files_and_programs() {
     daemon.json::<Outcome>("PUT", "/v1/ports/p", &pcap("/var/lib/trivium/x")).await;
     let file = daemon.file("[port.q]\nkind='pcap'\nwrite='/srv/x'\n");
     daemon.json::<Outcome>("PUT", "/v1/config", &file).await;
-    // What root has named stays when another applies the same file, or removes it.
+    // Files that root has named are kept when another client applies the file again or removes an object.
     assert_eq!(ask("PUT", "/v1/config", &file).0, 200);
     assert_eq!(ask("DELETE", "/v1/ports/p", "").0, 200);
-    // A program that is not there is the client's mistake, root's too.
+    // A missing program is an error of the client, for root as well.
     let error = daemon.refused("POST", "/v1/upgrade", r#"{"binary":"/nothing"}"#, 422).await;
     assert!(error.object == "upgrade" && error.cause.contains("No such file"), "{error:?}");
 }
 
-/// A file that removes most of what the file before had is applied only where that is said.
+/// A file that removes most objects of the previous file requires `force`.
 #[tokio::test]
 async fn a_file_that_removes_everything_needs_force() {
     let daemon = Daemon::serving("force");
@@ -928,7 +932,7 @@ async fn a_file_that_removes_everything_needs_force() {
     daemon.json::<Outcome>("PUT", "/v1/config?force=true", &empty).await;
 }
 
-/// The description is what its specification says, by the reference implementation of a validator.
+/// The reference validator accepts the API description.
 #[test]
 fn the_description_is_valid() {
     use std::process::Command;

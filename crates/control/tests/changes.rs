@@ -1,4 +1,5 @@
-//! Changes happen whole or not at all, survive restarts when asked to, and roll back by themselves.
+//! Changes are applied completely or not at all, persist across restarts on request, and are rolled back
+//! automatically.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -40,7 +41,7 @@ async fn what_is_not_confirmed_is_rolled_back() {
     assert_eq!(daemon.plane.running(), second);
     assert!(daemon.store.pending().await.pending);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // The roll-back itself runs on a thread that paused time does not wait for.
+    // The rollback runs on a thread that paused time does not wait for.
     while daemon.store.pending().await.pending {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -50,7 +51,8 @@ async fn what_is_not_confirmed_is_rolled_back() {
     assert!(matches!(daemon.store.confirm().await, Err(ChangeError::NotPending)));
 }
 
-/// A roll-back that fails is tried again until it succeeds. Meanwhile the change waits still, and that is told.
+/// A failed rollback is repeated until it succeeds. The change stays pending meanwhile, and the failure is
+/// reported.
 #[tokio::test(start_paused = true)]
 async fn a_roll_back_that_fails_is_tried_again() {
     let daemon = Daemon::new("retry");
@@ -79,7 +81,7 @@ async fn a_roll_back_that_fails_is_tried_again() {
         found.iter().any(|found| found.severity == Finding::Error && found.object == "config"),
         "{found:?}"
     );
-    // No other change is taken, and asking for it fails as before.
+    // No other change is accepted, and a requested rollback fails as well.
     let refused = daemon.store.apply(Owner::File, second.clone(), Terms::default()).await.unwrap_err();
     assert!(matches!(refused, ChangeError::Pending { .. }), "{refused}");
     daemon.store.roll_back().await.unwrap_err();
@@ -99,14 +101,14 @@ async fn what_is_confirmed_stays() {
     daemon.store.apply(Owner::File, first.clone(), confirm()).await.unwrap();
     let refused = daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap_err();
     assert!(matches!(refused, ChangeError::Pending { .. }), "{refused}");
-    // Looking is not changing.
+    // A dry run is permitted.
     daemon
         .store
         .apply(Owner::File, first.clone(), Terms { dry_run: true, ..Terms::default() })
         .await
         .unwrap();
     daemon.store.confirm().await.unwrap();
-    // A second change with its own time is not touched by the first one's.
+    // The deadline of the first change does not affect the second change.
     tokio::time::sleep(Duration::from_secs(30)).await;
     let second = config(&daemon, "");
     daemon.store.apply(Owner::File, second.clone(), confirm()).await.unwrap();
@@ -144,7 +146,7 @@ async fn a_client_that_goes_away_leaves_nothing_half_done() {
     let wanted = config(&daemon, OBJECTS);
     let apply = daemon.store.apply(Owner::File, wanted.clone(), Terms::default());
     tokio::time::timeout(Duration::from_millis(50), apply).await.unwrap_err();
-    // The next change waits for the first one, which has gone on.
+    // The next change waits for the first one, which continued.
     let again = daemon.store.apply(Owner::File, wanted.clone(), Terms::default()).await.unwrap();
     assert!(again.plan.lines.is_empty(), "{}", again.plan);
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 1);
@@ -169,7 +171,7 @@ async fn objects_survive_a_restart_when_asked_to() {
     assert_eq!(running.config.ports.keys().map(PortName::as_str).collect::<Vec<_>>(), ["a", "b", "kept"]);
     assert_eq!(running.config.ports["kept"].kind, PortKind::Null);
     assert_eq!(running.owners[&ObjectKey::Port("kept".parse().unwrap())], Owner::Api);
-    // A hand-over takes all of them, stored or not.
+    // A hand-over passes all objects, persistent or not.
     let successor = restarted(&daemon);
     successor.start(file.clone(), Some(daemon.store.handed_over())).await.unwrap();
     assert!(successor.merged().config.ports.contains_key("lost"));
@@ -178,7 +180,7 @@ async fn objects_survive_a_restart_when_asked_to() {
     assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
 }
 
-/// A router of the API comes back with its interfaces, and goes with them.
+/// A persistent router of the API is restored with its interfaces, and removed with them.
 #[tokio::test]
 async fn routers_survive_a_restart_when_asked_to() {
     let daemon = Daemon::new("routers");
@@ -224,7 +226,7 @@ fn rules(store: &Store, filter: &str) -> Vec<String> {
 #[tokio::test]
 async fn rules_that_are_added_at_once_all_stand() {
     let daemon = Daemon::new("at-once");
-    // Each change takes a while, in which the others come.
+    // Each change is slow, so that the others arrive during it.
     daemon.plane.slow.store(true, Ordering::Relaxed);
     let edge: FilterName = "edge".parse().unwrap();
     let added: Vec<_> = (0..4)
@@ -262,7 +264,7 @@ async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
     let (own, edge): (FilterName, FilterName) = ("own".parse().unwrap(), "edge".parse().unwrap());
     let rule = |name: &str| -> RuleName { name.parse().unwrap() };
     let terms = Terms::default();
-    // Whose it is counts before what is wrong with the place.
+    // The owner is checked before the position.
     for place in [RulePlace::Last, RulePlace::Before(rule("nobody"))] {
         let error = store.add_rule(own.clone(), drop_rule("b"), place, None, terms).await.unwrap_err();
         let text = "filter.own: it belongs to file, and api wants to change it; change it in the file and apply that";
@@ -284,7 +286,7 @@ async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
     next.add_rule(edge.clone(), drop_rule("d"), RulePlace::After(rule("b")), None, terms).await.unwrap();
     assert_eq!(rules(&next, "edge"), ["b", "d", "c"]);
 
-    // What is rolled back takes the rule with it, and a data plane that fails has none of it.
+    // A rollback removes the rule, and a failing data plane does not contain it.
     next.add_rule(edge.clone(), drop_rule("e"), RulePlace::Last, None, confirm()).await.unwrap();
     let error = next.add_rule(edge.clone(), drop_rule("f"), RulePlace::Last, None, terms).await.unwrap_err();
     assert!(matches!(error, ChangeError::Pending { .. }), "{error}");
@@ -295,7 +297,7 @@ async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
     assert_eq!(rules(store, "edge"), ["b", "c"]);
 }
 
-/// A filter holds what its tables hold, however its rules came.
+/// The limit of rules in a filter is independent of the way in which they were added.
 #[tokio::test]
 async fn a_filter_takes_no_more_rules_one_by_one_than_at_once() {
     let daemon = Daemon::new("many");
@@ -324,7 +326,7 @@ async fn what_waits_for_confirmation_is_not_stored_yet() {
 #[tokio::test]
 async fn a_state_directory_that_cannot_be_written_stops_the_change() {
     let daemon = Daemon::new("nowhere");
-    // A file stands where the directory should be made: as good as a full disk, and also for root.
+    // A file in place of the directory has the effect of a full disk, for root as well.
     std::fs::write(daemon.place.settings().daemon.state_dir, "").unwrap();
     let change = put_port("c", r#"{"kind": "null"}"#);
     let error =
@@ -332,11 +334,11 @@ async fn a_state_directory_that_cannot_be_written_stops_the_change() {
     assert!(matches!(error, ChangeError::Storage(_)), "{error}");
     assert!(daemon.plane.running().ports.is_empty() && daemon.store.merged().config.ports.is_empty());
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 0);
-    // Without the wish to survive a restart it is possible.
+    // A change without persistence is possible.
     daemon.store.change(Owner::Api, change, None, Terms::default()).await.unwrap();
 }
 
-/// Everything written to /dev/full fails as on a full disk.
+/// All writes to /dev/full fail like on a full disk.
 #[tokio::test]
 async fn a_full_disk_stops_the_change() {
     let daemon = Daemon::new("full");
@@ -380,14 +382,14 @@ async fn a_file_of_stored_objects_that_is_broken_is_put_aside_and_told() {
     let found = &outcome.notices.last().unwrap().finding;
     assert!(found.contains("did you mean \"ring\"") && found.contains("runs without"), "{found}");
     assert_eq!(daemon.plane.running(), config(&daemon, OBJECTS));
-    // An operator finds it as it was, whatever is stored from now on.
+    // The damaged file is kept unchanged when other objects are stored.
     let change = put_port("c", r#"{"kind": "null"}"#);
     daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap();
     assert_eq!(std::fs::read_to_string(state.join("api-objects.json.damaged")).unwrap(), broken);
     assert_eq!(daemon.store.examine_state().await.len(), 1);
 }
 
-/// What is stored is read at a start, and not written again.
+/// Stored objects are read at the start, and not written again.
 #[tokio::test]
 async fn a_state_directory_that_cannot_be_written_does_not_stop_a_start() {
     let daemon = Daemon::new("readonly");
@@ -411,13 +413,13 @@ async fn a_successor_whose_data_plane_refuses_goes_on_and_says_so() {
     let file = config(&daemon, OBJECTS);
     daemon.plane.fail.store(true, Ordering::Relaxed);
     daemon.store.start(file.clone(), None).await.unwrap_err();
-    // Its predecessor has left: there is nobody to go back to.
+    // The predecessor has ended, so there is no configuration to return to.
     let outcome = daemon.store.start(file.clone(), Some(Default::default())).await.unwrap();
     assert!(!outcome.applied && outcome.notices[0].severity == Finding::Error, "{outcome:?}");
     let told = async || daemon.store.examine_state().await.iter().any(|finding| finding.object == "config");
     assert!(told().await);
     assert_eq!(daemon.store.merged().config, file);
-    // The same file is tried again, though nothing differs from it.
+    // The file is applied again although nothing differs.
     daemon.plane.behind.store(true, Ordering::Relaxed);
     daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap_err();
     assert!(told().await);
@@ -425,7 +427,7 @@ async fn a_successor_whose_data_plane_refuses_goes_on_and_says_so() {
     daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap();
     assert!(!told().await);
     assert_eq!(daemon.plane.running(), file);
-    // From then on nothing is done where nothing differs.
+    // From then on, nothing is applied if nothing differs.
     let applied = daemon.plane.applied.load(Ordering::Relaxed);
     daemon.store.apply(Owner::File, file, Terms::default()).await.unwrap();
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), applied);

@@ -1,4 +1,4 @@
-//! Bytes from nowhere, as configurations and as bodies: nothing panics (the fuzz targets do the same for longer).
+//! Random bytes as configurations and as bodies cause no panic. The fuzz targets test this for longer.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ proptest! {
         control::fuzz::api_body(&bytes);
     }
 
-    /// A configuration with some bytes changed, or cut off, is a configuration or a list of mistakes.
+    /// A modified or truncated configuration is loaded, or results in a list of problems.
     #[test]
     fn mutated_configurations_are_read(
         fifty: bool,

@@ -1,4 +1,4 @@
-//! What one client holds keeps neither others nor root out.
+//! Resources of one client do not keep other clients or root out.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -13,12 +13,12 @@ use std::time::Duration;
 use hyper::StatusCode;
 use memory::Daemon;
 
-/// Another user than root.
+/// ID of a user other than root.
 const OTHER: u32 = 4711;
-/// As long as a loaded machine may take for what ends by itself.
+/// Maximum time for events on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A daemon whose socket all users may connect to; `None` where this process cannot be another user.
+/// Starts a daemon whose socket is open to all users. Returns `None` if this process cannot change its user.
 fn serving(name: &str) -> Option<Daemon> {
     if !rustix::process::geteuid().is_root() {
         testbed::skip("only root speaks as another user");
@@ -33,7 +33,7 @@ fn serving(name: &str) -> Option<Daemon> {
     Some(daemon)
 }
 
-/// Connects as another user and sends the text; the answer is read by the caller.
+/// Connects as another user and sends a text. The caller reads the answer.
 fn sent(daemon: &Daemon, user: u32, text: &str) -> UnixStream {
     let (socket, text) = (daemon.place.settings().daemon.api, text.to_owned());
     let sending = std::thread::spawn(move || {
@@ -49,7 +49,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: trivium\r\n\r\n")
 }
 
-/// The first line of an answer, as it comes.
+/// Returns the first line of an answer.
 fn status(stream: &mut UnixStream) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -69,7 +69,8 @@ async fn until(what: &str, is: impl Fn() -> bool) {
     tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what}: it did not come"));
 }
 
-/// Requests of a client that has gone count until their work is done: they take its share of the threads, and root has others.
+/// Requests of disconnected clients are accounted until their work is done. They occupy the share of these
+/// clients, and root has separate threads.
 #[test]
 fn work_of_clients_that_have_gone_leaves_threads_to_root() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -94,7 +95,7 @@ fn work_of_clients_that_have_gone_leaves_threads_to_root() {
     });
 }
 
-/// One measurement at a time, which keeps no thread waiting, and ends where its client goes away.
+/// One measurement runs at a time, blocks no thread, and ends when its client disconnects.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_measurement_ends_with_its_client_and_root_measures_beside_it() {
     let Some(daemon) = serving("measure") else { return };
@@ -109,7 +110,8 @@ async fn a_measurement_ends_with_its_client_and_root_measures_beside_it() {
     until("the measurement's end", || counting() == 0).await;
 }
 
-/// A router's changes wait for a comparison with the kernel: one is made at a time, and who may only read makes none.
+/// Changes of a router wait for a comparison with the kernel. One comparison runs at a time, and requires
+/// more than the scope `read`.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_comparison_with_the_kernel_is_made_at_a_time() {
     let Some(daemon) = serving("drift") else { return };
@@ -130,7 +132,7 @@ async fn one_comparison_with_the_kernel_is_made_at_a_time() {
     assert_eq!(security, &serde_json::json!(["configure"]));
 }
 
-/// Bodies that do not come, and streams, are their client's own.
+/// Incomplete bodies and streams occupy the share of their client only.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_bodies_and_streams_of_others_leave_root_its_own() {
     let Some(daemon) = serving("slow") else { return };
@@ -158,11 +160,12 @@ async fn slow_bodies_and_streams_of_others_leave_root_its_own() {
     assert_eq!(daemon.open("GET", "/v1/events", "").await.status(), StatusCode::OK);
 }
 
-/// A user who has connected as often as it may, and goes on, keeps no other waiting.
+/// A user at its limit of connections who continues to connect does not delay other users.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_one_user_keep_no_other_waiting() {
     let Some(daemon) = serving("places") else { return };
-    // Far more than wait: each of these would cost a second if they were waited for one by one.
+    // There are far more connections than waiting slots. Each would take a second if they were processed in
+    // sequence.
     let idle: Vec<UnixStream> = (0..60).map(|_| sent(&daemon, OTHER, "")).collect();
     let more: Vec<UnixStream> = (0..60).map(|_| sent(&daemon, OTHER, "")).collect();
     for user in [OTHER + 1, 0] {
@@ -172,7 +175,8 @@ async fn connections_of_one_user_keep_no_other_waiting() {
     drop((idle, more));
 }
 
-/// Answers that a client does not read take its share of memory, and are given up after a while; others are answered meanwhile.
+/// Unread answers occupy the share of their client and are aborted after some time. Other clients are
+/// answered meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_not_read_take_a_share_of_memory_and_end() {
     let Some(daemon) = serving("unread") else { return };
@@ -185,12 +189,12 @@ async fn answers_that_are_not_read_take_a_share_of_memory_and_end() {
         let mut stream = sent(&daemon, user, &long);
         assert_eq!(status(&mut stream), "HTTP/1.1 200 OK\r", "{user}");
     }
-    // Each answer has about 10 MB, and each client 128 MiB.
+    // Each answer has about 10 MB, and each client has 128 MiB.
     let statuses: Vec<String> = unread.iter_mut().map(status).collect();
     let answered = statuses.iter().filter(|line| line.contains("200")).count();
     let refused = statuses.iter().filter(|line| line.contains("503")).count();
     assert!((2..=12).contains(&answered) && answered + refused == 20, "{statuses:?}");
-    // The place and the memory of a client that does not go on reading are free again.
+    // The slot and the memory of a client that stops reading are released.
     for (stream, line) in unread.iter_mut().zip(&statuses) {
         if line.contains("503") {
             continue;

@@ -1,4 +1,4 @@
-//! The API over TCP: only with TLS, only with the token.
+//! The API over TCP requires TLS and a token.
 
 #![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
 
@@ -78,7 +78,7 @@ async fn only_the_token_opens() {
     assert_eq!(ask(address, &tls, "/v1/ports", Some(TOKEN)).await, StatusCode::OK);
     let longer = format!("{TOKEN}0");
     let wrong = TOKEN.replace('f', "e");
-    // Prefixes, too: the whole token is compared.
+    // Prefixes are refused as well, because the complete token is compared.
     let prefixes = [&TOKEN[..1], &TOKEN[..16], &TOKEN[..TOKEN.len() - 1]];
     let others = ["", "x", &TOKEN[1..], longer.as_str(), wrong.as_str()];
     for token in std::iter::once(None).chain(prefixes.into_iter().chain(others).map(Some)) {
@@ -95,7 +95,8 @@ async fn plain_text_gets_no_answer() {
     assert!(send(stream, "GET", "/healthz", "", Some(TOKEN)).await.is_err());
 }
 
-/// Each route lets in the scope that it declares and those above, and no other. A route without a declared scope would need `root`.
+/// Each route permits the scope that it declares and higher scopes only. A route without a declared scope
+/// requires `root`.
 #[tokio::test]
 async fn each_route_asks_for_its_scope() {
     let daemon = Daemon::new("scopes");
@@ -120,7 +121,7 @@ async fn each_route_asks_for_its_scope() {
     }
     let changing = |method: &str| method != "get";
     for (method, path, needed) in &routes {
-        // Of what changes something only the questions are open to `read`.
+        // Among the methods other than GET, only queries are open to `read`.
         let asks = ["/v1/explain", "/v1/config/check"].contains(&path.as_str());
         assert!(!changing(method) || asks || *needed > Scope::Read, "{method} {path} needs {needed} only");
         for scope in Scope::ALL {
@@ -129,7 +130,8 @@ async fn each_route_asks_for_its_scope() {
             let method = method.to_uppercase();
             let answer = send(stream, &method, path, "", Some(&token(scope))).await.unwrap();
             let status = answer.status();
-            // A content that needs more (an empty file changes `[daemon]`) is refused by its object, a route by `api`.
+            // A body that requires a higher scope (an empty file changes `[daemon]`) is refused with its
+            // object, a route with `api`.
             let error: Option<control::ErrorBody> = match status {
                 StatusCode::FORBIDDEN => {
                     let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -148,7 +150,7 @@ async fn each_route_asks_for_its_scope() {
     assert!(routes.len() > 60, "{}", routes.len());
 }
 
-/// Connections of one host that never speak keep neither other hosts out nor, for longer than a moment, that host.
+/// Idle connections of one host neither keep other hosts out, nor the host itself for more than a short time.
 #[tokio::test]
 async fn idle_connections_keep_nobody_out() {
     let (_daemon, address, tls) = serving("idle");
@@ -169,7 +171,7 @@ async fn idle_connections_keep_nobody_out() {
             loop {
                 let stream = from(host).await.unwrap();
                 let name = ServerName::try_from("localhost").unwrap();
-                // While none has had its time, a connection may be refused.
+                // A connection may be refused until another one has passed its grace time.
                 let Ok(stream) = tls.connect(name, stream).await else { continue };
                 break send(stream, "GET", "/healthz", "", Some(TOKEN)).await.unwrap().status();
             }

@@ -18,28 +18,28 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::Sender;
 
-/// Does what plans say to a configuration, and can be told to fail.
+/// Applies plans to a configuration in memory, and fails on request.
 #[derive(Default)]
 pub struct Memory {
     pub running: Mutex<Config>,
     pub applied: AtomicU32,
     pub fail: AtomicBool,
     pub slow: AtomicBool,
-    /// Set where it does not run what the store has.
+    /// Whether the data plane runs another configuration than the store.
     pub behind: AtomicBool,
-    /// Set while a hand-over is under way.
+    /// Whether a hand-over is in progress.
     pub upgrading: AtomicBool,
-    /// Looks at hooks.
+    /// Number of queries of hooks.
     pub looks: AtomicU32,
-    /// Measurements that are under way.
+    /// Number of measurements in progress.
     pub counting: Arc<AtomicU32>,
-    /// Whoever asks for workers waits while this is set.
+    /// Whether queries of workers block.
     pub hold_workers: AtomicBool,
-    /// A comparison with the kernel waits while this is set.
+    /// Whether comparisons with the kernel block.
     pub hold_drift: AtomicBool,
-    /// Comparisons that are under way.
+    /// Number of comparisons in progress.
     pub drifting: AtomicU32,
-    /// How many ask for workers now.
+    /// Number of queries of workers in progress.
     pub asking_workers: AtomicU32,
 }
 
@@ -65,10 +65,10 @@ impl Memory {
     }
 }
 
-/// IPv4 routes of each router.
+/// Number of IPv4 routes of each router.
 const ROUTES: usize = 2002;
 
-/// A default route, 2000 networks of main, one of table 100, one of IPv6.
+/// Returns a default route, 2000 routes of the main table, one of table 100, and one IPv6 route.
 fn all_routes() -> impl Iterator<Item = RouteEntry> {
     let route = |prefix: String, table, gateway: &str| RouteEntry {
         prefix: prefix.parse().unwrap(),
@@ -91,7 +91,7 @@ fn all_routes() -> impl Iterator<Item = RouteEntry> {
         .chain([route("2001:db8::/32".to_owned(), TableId::MAIN, "fe80::1")])
 }
 
-/// Whether all of `inner` lies in `outer`.
+/// Returns whether `outer` contains `inner`.
 fn covers(outer: Prefix, inner: Prefix) -> bool {
     let cut: Prefix = format!("{}/{}", inner.address(), outer.length()).parse().unwrap_or(inner);
     inner.length() >= outer.length() && cut == outer
@@ -267,7 +267,7 @@ impl Plane for Memory {
     }
 
     fn hooks(&self) -> Result<Vec<HookState>, PlaneError> {
-        // Three runs between two looks.
+        // Three runs occur between two queries.
         let runs = 3 * u64::from(self.looks.fetch_add(1, Ordering::Relaxed));
         let program = HookProgram { id: 9, runs, run_time_ns: 10 * runs, ..HookProgram::default() };
         let state = |name: &PortName| HookState {
@@ -532,7 +532,7 @@ impl Plane for Memory {
             way: None,
             rule: None,
         };
-        // The stream's queue is open until the client goes away.
+        // The queue of the stream is open until the client disconnects.
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
         Ok(())
     }
@@ -583,7 +583,7 @@ impl Plane for Memory {
     }
 }
 
-/// A directory of this test alone, removed with it.
+/// A directory of one test, which is removed on drop.
 pub struct Place(PathBuf);
 
 impl Place {
@@ -612,7 +612,7 @@ impl Drop for Place {
     }
 }
 
-/// A daemon over a data plane in memory.
+/// A daemon with a data plane in memory.
 pub struct Daemon {
     pub place: Place,
     pub plane: Arc<Memory>,
@@ -620,7 +620,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Not started: nothing is listened on.
+    /// Creates a daemon without listening sockets.
     pub fn new(name: &str) -> Daemon {
         let place = Place::new(name);
         let plane = Arc::new(Memory::default());
@@ -628,7 +628,7 @@ impl Daemon {
         Daemon { place, plane, store }
     }
 
-    /// Serves the API on its unix socket until the test's end.
+    /// Creates a daemon that serves the API on its Unix socket until the end of the test.
     pub fn serving(name: &str) -> Daemon {
         let daemon = Daemon::new(name);
         let listeners = Listeners::bind(&daemon.place.settings().daemon).unwrap();
@@ -636,7 +636,7 @@ impl Daemon {
         daemon
     }
 
-    /// A configuration text with the settings that this daemon runs with.
+    /// Returns a configuration text with the settings of this daemon.
     pub fn file(&self, objects: &str) -> String {
         let settings = self.place.settings().daemon;
         let (api, state) = (settings.api.display(), settings.state_dir.display());
@@ -665,7 +665,7 @@ impl Daemon {
         error
     }
 
-    /// The answer with its body still to come.
+    /// Sends a request, and returns the response before its body is received.
     pub async fn open(&self, method: &str, path: &str, body: &str) -> Response<Incoming> {
         let stream = UnixStream::connect(self.place.settings().daemon.api).await.unwrap();
         send(stream, method, path, body, None).await.unwrap()
