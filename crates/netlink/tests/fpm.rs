@@ -1,4 +1,4 @@
-//! Sessions of FPM against a follower of a namespace: what clients of our own say, in the worst order that we can think of.
+//! FPM sessions of test clients with a follower of a namespace, in adverse orders of events.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,12 +18,13 @@ const BGP: u8 = 186;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(400);
 
-/// A namespace with a device and a neighbour behind it, and what follows it.
+/// A namespace with a device and a neighbour, and its follower.
 struct Site {
     follower: Follower,
     address: SocketAddr,
     device: u32,
-    /// Prefixes, those that had no route when something was told, and those that find no room.
+    /// Watched prefix, observations without a route for it, and prefixes that are refused as if tables were
+    /// full.
     told: Arc<Mutex<Told>>,
     namespace: Namespace,
     _lab: Lab,
@@ -38,7 +39,7 @@ struct Told {
     found: Vec<netlink::TablePrefix>,
 }
 
-/// A device with an address, and a neighbour behind it.
+/// Creates a device with an address, and a neighbour.
 fn connected(namespace: &Namespace) {
     for line in [
         "link add e1 type veth peer name f1",
@@ -52,7 +53,7 @@ fn connected(namespace: &Namespace) {
     }
 }
 
-/// Sessions of this user's processes.
+/// Returns the FPM configuration that permits processes of this user.
 fn sessions(listener: FpmListener, routes: usize) -> Fpm {
     let users = vec![rustix::process::geteuid().as_raw()];
     Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes, users, remote: false }
@@ -95,7 +96,7 @@ impl Site {
         Target::Via("192.0.2.2".parse().unwrap(), self.device)
     }
 
-    /// Prefixes of FRR's.
+    /// Returns the prefixes of FRR's routes.
     fn routes(&self) -> BTreeSet<String> {
         let all = self.follower.look(|mirror| {
             let own = mirror.routes4.iter().filter(|(_, paths)| paths.first().unwrap().protocol == BGP);
@@ -131,7 +132,7 @@ fn prefix(text: &str) -> Prefix<IpAddr> {
     Prefix { address: address.parse().unwrap(), length: length.parse().unwrap() }
 }
 
-/// Reads until so many routes were answered for; the last word on each.
+/// Reads until `count` routes were answered, and returns the last answer for each.
 fn read_answers(stream: &mut TcpStream, count: usize) -> BTreeMap<String, Answer> {
     let (mut bytes, mut read, mut chunk) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
     let mut last = BTreeMap::new();
@@ -146,7 +147,7 @@ fn read_answers(stream: &mut TcpStream, count: usize) -> BTreeMap<String, Answer
     last
 }
 
-/// Waits until the other end has closed.
+/// Waits until the peer has closed the connection.
 fn until_closed(stream: &mut TcpStream) {
     let mut chunk = vec![0; 1 << 16];
     loop {
@@ -163,7 +164,7 @@ fn until_closed(stream: &mut TcpStream) {
 fn routes_come_by_sessions_and_stay_when_these_are_lost() {
     require!("ip");
     let site = Site::new(1000);
-    // What FRR has put into the kernel stands in at first; what others have stays.
+    // The kernel's copies of FRR's routes are used at first. Routes of other origins are kept.
     for line in ["10.9.0.0/16 via 192.0.2.2 proto bgp metric 20", "10.8.0.0/16 via 192.0.2.2 proto static"] {
         site.namespace.run(["ip", "route", "add"].into_iter().chain(line.split(' '))).unwrap();
     }
@@ -179,7 +180,7 @@ fn routes_come_by_sessions_and_stay_when_these_are_lost() {
     assert_eq!((status.sessions, status.messages, status.swept, status.answers), (1, 3, 1, 3));
     assert!(status.peer.is_some());
     site.until_routes(&first);
-    // In the middle of the next one's replay, which is of another order and other routes, it is lost.
+    // The next session is lost during its replay, which has another order and other routes.
     drop(one);
     let mut two = site.connect();
     two.write_all(&session([], ["10.4.0.0/16", "10.1.0.0/16"].map(prefix), |_| site.via())).unwrap();
@@ -188,7 +189,8 @@ fn routes_come_by_sessions_and_stay_when_these_are_lost() {
     site.until("the end", |status| status.peer.is_none() && status.sessions == 2);
     std::thread::sleep(SETTLE * 2);
     site.until_routes(&["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"]);
-    // Nothing drifts: what sessions say is none of the kernel's, and the kernel's copies are none of ours.
+    // There is no drift: routes of sessions are not compared with the kernel, and the kernel's copies are
+    // ignored.
     assert_eq!(site.follower.check().unwrap().changes, []);
     site.namespace.run(["ip", "route", "del", "10.9.0.0/16"]).unwrap();
     site.namespace.run(["ip", "route", "add", "10.7.0.0/16", "via", "192.0.2.2", "proto", "bgp"]).unwrap();
@@ -212,7 +214,7 @@ fn who_says_nothing_takes_nothing_away_and_the_last_to_come_counts() {
     one.write_all(&session([], ["10.1.0.0/16".to_owned()].map(|text| prefix(&text)), |_| site.via()))
         .unwrap();
     site.until("a whole replay", |status| !status.replaying && status.messages == 1);
-    // zebra has ended: the next session is taken.
+    // zebra has ended, and the next session is accepted.
     drop(one);
     let mut two = site.connect();
     site.until("the other", |status| status.sessions == 2 && status.ended.is_some());
@@ -257,7 +259,8 @@ fn a_route_that_is_replaced_is_there_all_the_time() {
     });
     site.told.lock().unwrap().watched = key.unwrap();
     one.set_nodelay(true).unwrap();
-    // On a busy machine a moment is sometimes longer than a deletion waits for what replaces it.
+    // On a busy machine, the pause is sometimes longer than the time that a deletion waits for its
+    // replacement.
     let mut late = 0;
     for round in 0..300_u32 {
         let device =
@@ -265,10 +268,10 @@ fn a_route_that_is_replaced_is_there_all_the_time() {
         let (gone, new) =
             (withdraw(prefix("10.1.0.0/16"), BGP), announce(prefix("10.1.0.0/16"), BGP, &device));
         if round % 2 == 0 {
-            // As zebra does: in one frame.
+            // Both messages in one frame, like zebra.
             one.write_all(&frame([gone, new])).unwrap();
         } else {
-            // A frame each, and a moment between.
+            // Separate frames, with a pause between them.
             let begin = Instant::now();
             one.write_all(&frame([gone])).unwrap();
             std::thread::sleep(Duration::from_micros(u64::from(round)));
@@ -291,7 +294,7 @@ fn a_route_that_is_replaced_is_there_all_the_time() {
 #[test]
 fn what_finds_no_room_is_answered_so() {
     require!("ip");
-    // Five of them are the kernel's own.
+    // Five routes are the kernel's own.
     let site = Site::new(7);
     let own = site.follower.look(|mirror| mirror.routes4.len() + mirror.routes6.len()).unwrap();
     let mut one = site.connect();
@@ -301,7 +304,7 @@ fn what_finds_no_room_is_answered_so() {
     let good = said.values().filter(|one| one.offloaded).count();
     assert_eq!((good, site.routes().len()), (7 - own, 7 - own), "beside {own}");
     assert_eq!(site.status().refused, 10 - good as u64);
-    // So is what the tables of the workers have no room for.
+    // Routes that the workers' tables refuse are answered as refused as well.
     site.told.lock().unwrap().full.push((254, prefix("10.0.0.0/16")));
     one.write_all(&frame([
         withdraw(prefix("10.0.0.0/16"), BGP),
@@ -309,7 +312,7 @@ fn what_finds_no_room_is_answered_so() {
     ]))
     .unwrap();
     assert!(!read_answers(&mut one, 1)["10.0.0.0/16"].offloaded);
-    // Once there is room, whatever makes it, that is said, too.
+    // When space is available later, another answer is sent.
     {
         let mut told = site.told.lock().unwrap();
         told.full.clear();
@@ -325,7 +328,7 @@ fn who_does_not_read_its_answers_is_sent_away() {
     let site = Site::new(100);
     let mut one = site.connect();
     one.set_write_timeout(Some(PATIENCE)).unwrap();
-    // More routes than are held: of each it is to be told that there is no room.
+    // More routes than the limit, each of which is answered as refused.
     let begun = Instant::now();
     let mut number = 0_u32;
     let ended = loop {
@@ -370,7 +373,7 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     eventually("the trouble is told", PATIENCE, || trouble().ok_or_else(String::new)).unwrap();
     drop(taken);
     eventually("it listens", PATIENCE, || trouble().map_or(Ok(()), Err)).unwrap();
-    // Another in its place, while it is still there, has the same socket.
+    // A second follower uses the socket while the first one still exists.
     let listener = follower.listener().unwrap();
     assert_eq!(listener.address(), address);
     let fpm = sessions(listener, 10);
@@ -383,7 +386,8 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     .unwrap();
 }
 
-/// A million routes and a hundred thousand changes of them, into tables that workers would ask. With `--nocapture` it says how long.
+/// Measures a million routes and a hundred thousand changes, in tables as used by workers. With
+/// `--nocapture`, prints the durations.
 #[test]
 #[ignore = "takes memory and time, and wants an idle machine: `cargo test --release -p netlink --test fpm -- --ignored --nocapture`"]
 fn a_full_table_is_there_in_seconds() {
@@ -438,7 +442,7 @@ fn a_full_table_is_there_in_seconds() {
         while follower.fpm().unwrap().messages < messages {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // All that was read has been applied and told.
+        // All messages read have been applied and reported.
         follower.settle().unwrap();
         took.push(begun.elapsed());
         println!("{what}: {} MB in {:?}", bytes.len() >> 20, took[took.len() - 1]);
@@ -456,14 +460,14 @@ fn a_full_table_is_there_in_seconds() {
     assert!(took[0] < Duration::from_secs(5) && took[1] < Duration::from_secs(1), "{took:?}");
 }
 
-/// Opens connections in a loop without waiting for any, so that a connection always waits at the listener.
+/// Opens connections in a loop without waiting, so that a connection always waits at the listener.
 fn flood(address: SocketAddr, ended: &std::sync::atomic::AtomicBool) {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
     let mut under_way = std::collections::VecDeque::new();
     while !ended.load(std::sync::atomic::Ordering::Relaxed) {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::NONBLOCK, None);
         let Ok(socket) = socket else { continue };
-        // It is under way, or there is no port free.
+        // The connection is in progress, or no port is free.
         let _ = connect(&socket, &address);
         under_way.push_back(socket);
         if under_way.len() > 200 {
@@ -472,7 +476,7 @@ fn flood(address: SocketAddr, ended: &std::sync::atomic::AtomicBool) {
     }
 }
 
-/// Connections without end, which are refused one by one, take neither the session's turn nor the follower's end.
+/// A flood of refused connections delays neither the session nor the end of the follower.
 #[test]
 fn a_flood_of_connections_leaves_the_session_its_turn() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -497,13 +501,13 @@ fn a_flood_of_connections_leaves_the_session_its_turn() {
     })
     .unwrap();
     let Site { follower, .. } = site;
-    // Waits for the thread.
+    // Dropping the follower waits for its threads.
     drop(follower);
     ended.store(true, Ordering::Relaxed);
     floods.into_iter().for_each(|flood| flood.join().unwrap());
 }
 
-/// A process of another user may not say routes, and no newcomer ends a session that is open at the other end.
+/// Processes of other users are refused, and a new connection does not end an open session.
 #[test]
 fn a_session_is_not_displaced_and_other_users_are_refused() {
     use std::os::unix::process::CommandExt;
@@ -529,7 +533,7 @@ fn a_session_is_not_displaced_and_other_users_are_refused() {
     assert_eq!((status.sessions, status.ended), (1, None));
     first.write_all(&frame([announce(prefix("10.2.0.0/16"), BGP, &site.via())])).unwrap();
     site.until_routes(&["10.1.0.0/16", "10.2.0.0/16"]);
-    // What is closed at the other end gives way, whatever of it is unread.
+    // A session that its peer has closed is replaced, regardless of unread data.
     drop(first);
     let _second = site.connect();
     site.until("the next session", |status| status.sessions == 2 && status.peer.is_some());

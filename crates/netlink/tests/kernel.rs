@@ -1,5 +1,5 @@
-//! The mirror against the kernel itself: whatever is done to a namespace, the mirror is what a dump tells, without a single
-//! repair.
+//! Comparison of the mirror with the kernel. After any operations in a namespace, the mirror equals a dump
+//! without a repair.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use router::Verdict;
 use sync::qsbr::Domain;
 use testbed::{Lab, Namespace, eventually, require};
 
-/// A namespace with three pairs of devices, and what follows it.
+/// A namespace with three pairs of devices, and its follower.
 struct Site {
     namespace: Namespace,
     follower: Follower,
@@ -50,7 +50,7 @@ impl Site {
         site
     }
 
-    /// Lines for `ip`; what it refuses is a failure.
+    /// Runs lines of `ip`, and fails if one is refused.
     fn ip(&self, lines: &str) {
         self.batch(lines, &["ip", "-batch"]);
     }
@@ -68,10 +68,11 @@ impl Site {
         done.is_ok()
     }
 
-    /// The mirror after all that was done so far. It is the kernel's state: there is nothing to repair.
+    /// Returns the mirror after all previous operations, and checks that it equals the kernel's state.
     fn in_step(&self, after: &str) -> Mirror {
         self.follower.settle().unwrap();
-        // The kernel tells of IPv6 addresses from a work queue, when it has looked for duplicates (`addrconf_dad_work()`).
+        // The kernel sends notifications about IPv6 addresses from a work queue after duplicate address
+        // detection (`addrconf_dad_work()`).
         if after.contains("addr add 2001:") {
             eventually("addresses are told", Duration::from_secs(20), || {
                 let all = self.namespace.run(["ip", "-o", "-6", "address"]).unwrap();
@@ -98,7 +99,7 @@ impl Site {
     }
 }
 
-/// What a mirror says of something.
+/// Returns the state of a changed object in a mirror as text.
 fn shown(mirror: &Mirror, change: &Change) -> String {
     match change {
         Change::Link(index) => format!("{:?}", mirror.links.get(index)),
@@ -112,7 +113,7 @@ fn shown(mirror: &Mirror, change: &Change) -> String {
     }
 }
 
-/// Routes of the main table that somebody has added.
+/// Returns the added routes of the main table.
 fn added(mirror: &Mirror) -> Vec<String> {
     let v4 = mirror.routes4.iter().filter(|(key, _)| key.table == 254).flat_map(|(key, paths)| {
         paths.all().iter().filter(|path| path.protocol != 2).map(|path| (key.prefix.to_string(), path))
@@ -179,7 +180,7 @@ fn every_kind_of_object_is_mirrored() {
     assert_eq!((status.overruns, status.resyncs, status.drifted), (0, 1, 0), "{status:?}");
 }
 
-/// What goes silently: routes with their link, their address or their next hop.
+/// Derives silent changes: routes that are removed with their link, their address or their next hop.
 #[test]
 fn what_the_kernel_does_not_tell_is_derived() {
     require!("ip", "sysctl");
@@ -206,7 +207,7 @@ fn what_the_kernel_does_not_tell_is_derived() {
     site.ip("link set e1 up\nlink set e2 up");
     site.in_step("links that are up again");
 
-    // The carrier goes with the other end's state.
+    // The carrier depends on the state of the other end.
     for line in ["flush", "add"] {
         if line == "add" {
             site.batch(lay, &["ip", "-force", "-batch"]);
@@ -238,7 +239,7 @@ fn what_the_kernel_does_not_tell_is_derived() {
     assert!(mirror.links.values().all(|link| !["e1", "e3"].contains(&link.name.as_str())));
 }
 
-/// A number that follows from the one before (Marsaglia's xorshift64).
+/// Returns the next pseudo-random number (Marsaglia's xorshift64).
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -246,7 +247,7 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// One line of `ip` by chance; the kernel refuses some.
+/// Returns a random line of `ip`, which the kernel may refuse.
 fn line(state: &mut u64) -> String {
     let mut pick = |count: u64| next(state) % count;
     let number = pick(3) + 1;
@@ -284,17 +285,17 @@ fn line(state: &mut u64) -> String {
     }
 }
 
-/// What the kernel says of an address, by `ip route get`.
+/// Result of `ip route get` for an address.
 #[derive(Debug)]
 enum Said {
-    /// By which device and router.
+    /// Device and gateway.
     Via(String, Option<IpAddr>),
     Local,
-    /// Why not.
+    /// Reason for the refusal.
     Refused(String),
 }
 
-/// Asks the kernel where packets of this host would go.
+/// Queries the kernel's routes for packets of this host.
 fn asked(site: &Site, addresses: &[IpAddr]) -> Vec<Said> {
     let ask = |address: &IpAddr| {
         let output = site.namespace.command(["ip", "route", "get", &address.to_string()]).output().unwrap();
@@ -312,7 +313,7 @@ fn asked(site: &Site, addresses: &[IpAddr]) -> Vec<Said> {
     addresses.iter().map(ask).collect()
 }
 
-/// What the kernel is asked about.
+/// Returns the queried addresses.
 fn addresses() -> Vec<IpAddr> {
     let text = [
         "10.0.1.1",
@@ -341,7 +342,7 @@ fn addresses() -> Vec<IpAddr> {
     text.into_iter().chain(text6).map(|text| text.parse().unwrap()).collect()
 }
 
-/// The main table, which holds the local one, says what the kernel has said.
+/// Checks that the main table, which contains the local table, agrees with the kernel's answers.
 fn as_the_kernel_routes(
     site: &Site,
     domain: &Arc<Domain>,
@@ -355,7 +356,7 @@ fn as_the_kernel_routes(
         .unwrap();
     for (address, said) in addresses().iter().zip(said) {
         let of = |table| feed.table(table).and_then(|fib| fib.why(*address));
-        // What a next-hop object is stands in the mirror; the verdict of a flow tells one of its ways.
+        // The mirror contains the next-hop objects. The verdict of a flow contains one next hop.
         let routed = |table: u32| -> Vec<Verdict> {
             let Some(fib) = feed.table(table) else { return vec![Verdict::NoRoute] };
             let (view, reader) = (fib.view(), domain.register().unwrap());
@@ -394,7 +395,7 @@ fn as_the_kernel_routes(
     }
 }
 
-/// Hundreds of changes by chance, with the state compared after every few.
+/// Applies hundreds of random changes, and compares the state repeatedly.
 #[test]
 fn chance_leaves_no_drift() {
     require!("ip", "sysctl");
@@ -412,7 +413,8 @@ fn chance_leaves_no_drift() {
         let mirror = site.in_step(&lines);
         assert_eq!(feed.apply(&mirror, &site.told()), []);
         if round % 10 == 0 {
-            // A carrier that is lost takes next-hop objects with it a moment later: the answers are to be of what was told.
+            // After a loss of carrier, next-hop objects are removed with a delay. The answers must belong to
+            // the reported state.
             let said = loop {
                 let said = asked(&site, &addresses());
                 let mirror = site.in_step("answers");
@@ -425,14 +427,15 @@ fn chance_leaves_no_drift() {
             as_the_kernel_routes(&site, &domain, &feed, said, &mut kinds);
         }
     }
-    // Every answer has come.
+    // Every kind of answer has occurred.
     assert!(kinds.values().all(|count| *count > 0) && kinds.len() == 4, "{kinds:?}");
     let status = site.follower.status();
     assert_eq!((status.overruns, status.drifted), (0, 0), "{status:?}");
     assert!(status.events > 1000, "{status:?}");
 }
 
-/// A follower that is slow, and a socket without room: notifications are lost, and the mirror is the kernel's state all the same.
+/// A slow follower with a small receive buffer loses notifications, and the mirror still equals the kernel's
+/// state.
 #[test]
 fn an_overrun_ends_in_step() {
     require!("ip", "sysctl");
@@ -454,7 +457,8 @@ fn an_overrun_ends_in_step() {
     assert_eq!(status.drifted, 0, "{status:?}");
 }
 
-/// A real table, as far as it is to be taken, in the kernel: followed while it comes, churns and goes, and dumped as a whole.
+/// Follows a real routing table of limited size in the kernel while it is added, changed and removed, and
+/// dumps it.
 fn table(limit: usize) {
     let Some(prefixes) = testbed::real_prefixes() else { return };
     let (four, six): (Vec<&str>, Vec<&str>) = prefixes.lines().partition(|prefix| !prefix.contains(':'));
@@ -481,7 +485,7 @@ fn table(limit: usize) {
     ] {
         let changes = lines.lines().count();
         let begun = Instant::now();
-        // One in three has another next hop by then: that "del" names none of its routes is the kernel's to say.
+        // One in three routes has another next hop by then, so that the kernel refuses its deletion.
         site.batch(&lines, &["ip", "-force", "-batch"]);
         let told = begun.elapsed();
         let begun = Instant::now();
@@ -516,7 +520,7 @@ fn the_real_table_is_followed() {
     table(usize::MAX);
 }
 
-/// What somebody sets by `sysctl`: where packets are routed, and whether routes die with a carrier.
+/// Follows settings of `sysctl`: forwarding, and handling of routes without a carrier.
 #[test]
 fn settings_are_followed() {
     require!("ip", "sysctl");
@@ -538,7 +542,7 @@ fn settings_are_followed() {
     assert_eq!(forwards(&set("net.ipv4.ip_forward=0")), ([false; 2], [true; 2]));
     assert_eq!(forwards(&set("net.ipv6.conf.all.forwarding=0")), ([false; 2], [false; 2]));
     set("net.ipv4.conf.e2.forwarding=1");
-    // IPv6 goes from a device that is too small for it.
+    // IPv6 is removed from a device whose MTU is too small.
     site.ip("link set e1 mtu 1200");
     assert_eq!(forwards(&set("net.ipv6.conf.all.forwarding=1")), ([false, true], [false, true]));
     site.ip("link set e1 mtu 1500\naddr add 2001:db8:1::1/64 dev e1 nodad");
@@ -558,7 +562,7 @@ fn settings_are_followed() {
         [four, six]
     };
     assert_eq!(by(&site.in_step("routes")), ["e1", "e1"]);
-    // The kernel looks after carriers a moment later.
+    // The kernel processes carrier changes with a delay.
     let carrier = |up: bool| {
         site.ip(&format!("link set f1 {}", if up { "up" } else { "down" }));
         let shown = || site.namespace.run(["ip", "-o", "link", "show", "e1"]);
@@ -584,7 +588,7 @@ fn settings_are_followed() {
     assert_eq!(site.follower.status().drifted, 0);
 }
 
-/// Routes to one prefix of which some are for some packets only, and prefixes of this host's own around others.
+/// Routes to one prefix that apply to some packets only, and local prefixes that contain other prefixes.
 #[test]
 fn what_only_the_kernel_can_tell_is_its_own() {
     require!("ip", "sysctl");
@@ -609,7 +613,7 @@ fn what_only_the_kernel_can_tell_is_its_own() {
     );
     let gone = "route del 198.51.100.0/24 tos 0x10\nroute del 2001:db8:ff::/48 from 2001:db8:aa::/48";
     assert_eq!(after(gone), ([false; 2], [1, 1]));
-    // One table for both does not do any more: for IPv4 with rules of somebody's, for IPv6 always.
+    // A common table is no longer sufficient: for IPv4 with additional rules, and for IPv6 in every case.
     let own = "route add local 198.51.0.0/16 dev lo\nroute add local 2001:db8:f0::/44 dev lo";
     assert_eq!(after(own), ([false; 2], [1, 2]));
     assert_eq!(after("rule add from 10.77.0.0/16 lookup 77"), ([false; 2], [2, 2]));
