@@ -1,4 +1,4 @@
-//! The client beside the real `ovsdb-server` and `ovs-vsctl`, each test with a server of its own.
+//! The client with the original `ovsdb-server` and `ovs-vsctl`. Each test has a separate server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ fn directory() -> PathBuf {
     std::env::temp_dir().join(format!("ovsdb-{}-{number}", std::process::id()))
 }
 
-/// A server, or a visible skip.
+/// Returns a server, or skips the test visibly.
 macro_rules! server {
     ($start:expr) => {{
         if !have_command("ovsdb-server") {
@@ -41,13 +41,13 @@ fn follow(target: &str) -> Client {
     client
 }
 
-/// Runs `ovs-vsctl` beside the client's task.
+/// Runs `ovs-vsctl` while the client's task runs.
 async fn vsctl(server: &OvsdbServer, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     tokio::task::block_in_place(|| server.vsctl(words).unwrap())
 }
 
-/// Waits until the tables want something.
+/// Waits until the desired configuration meets a condition.
 async fn wanted(client: &mut Client, what: &str, reached: impl Fn(&Desired) -> bool) -> Arc<Desired> {
     let found = client.desired.wait_for(|desired| desired.as_deref().is_some_and(&reached));
     let found = timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{what}")).unwrap();
@@ -110,7 +110,7 @@ async fn what_ovs_vsctl_says_is_wanted_and_what_is_told_is_there() {
     assert_eq!(vsctl(&server, "get open_vswitch . ovs_version iface_types").await, "\"0.1\"\n[internal]");
     assert_eq!(vsctl(&server, "get bridge br0 datapath_id").await, "\"00000000000000aa\"");
 
-    // Whoever changes what we tell is corrected, and `ovs-vsctl` waits until we have told.
+    // Status values that another client changes are restored, and `ovs-vsctl` waits for the status.
     vsctl(&server, "--no-wait set interface p1 link_state=down").await;
     let told_again = Arc::new(told.clone());
     timeout(PATIENCE, async {
@@ -136,7 +136,7 @@ async fn what_ovs_vsctl_says_is_wanted_and_what_is_told_is_there() {
 async fn after_any_changes_the_replica_is_what_a_new_one_is() {
     let server = server!();
     let mut client = follow(&server.target());
-    // Sets, maps and single values that grow, shrink and change.
+    // Changes of sets, maps and single values.
     let lines = [
         "add-br br0 -- add-port br0 a -- add-port br0 b -- add-port br0 c",
         "set port a trunks=1,2,3 tag=4 -- set port b vlan_mode=access tag=9",
@@ -152,7 +152,7 @@ async fn after_any_changes_the_replica_is_what_a_new_one_is() {
         vsctl(&server, &format!("--no-wait {line} -- set open_vswitch . external-ids:line={number}")).await;
         let marked = |desired: &Desired| desired.external_ids.get("line") == Some(&number.to_string());
         let old = wanted(&mut client, line, marked).await;
-        // Another lock: ours is held.
+        // Another lock, because the first client holds the usual one.
         let mut options = Options::new(server.target().parse().unwrap());
         options.lock = "another".to_owned();
         let (mut fresh, work) = client::run(options);
@@ -174,7 +174,7 @@ async fn a_server_that_goes_and_comes_is_followed_again() {
     let gone = standing(&mut client, "the loss", |standing| standing.trouble.is_some()).await;
     assert!(!gone.connected && !gone.whole);
     assert!(client.desired.borrow().is_some(), "what was wanted stays");
-    // What is told meanwhile is written later.
+    // Status that is set while the server is away is written later.
     client.told.send_replace(Arc::new(Told { version: Some("9.9".into()), ..Told::default() }));
     tokio::task::block_in_place(|| server.resume().unwrap());
     vsctl(&server, "--no-wait del-br br0 -- add-br br1").await;
