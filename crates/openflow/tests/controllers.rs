@@ -1,4 +1,5 @@
-//! Real controllers: `ovs-testcontroller` of Debian, and a learning switch on os-ken (PyPI) where there is one.
+//! Tests with real controllers: `ovs-testcontroller` of Debian, and a learning switch on os-ken (PyPI) if it
+//! is installed.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -27,13 +28,13 @@ async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     panic!("not in 30 s: {what}");
 }
 
-/// Two stations speak: the controller floods the first packet and has the second one's way made a rule.
+/// Simulates two stations. The controller floods the first packet, and installs a flow entry for the second.
 async fn stations_speak(bridge: &Memory, controllers: &Controllers, who: &str) {
     let is_there = || controllers.status().iter().any(|own| !own.address.is_passive() && own.connected);
     eventually(&format!("{who} is there"), is_there).await;
     let frame = |to: u8, from: u8| {
         let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
-        // An IPv4 header that is whole.
+        // A complete IPv4 header.
         frame.extend([0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, from, 10, 0, 0, to]);
         frame.resize(60, 0);
         frame
@@ -47,7 +48,7 @@ async fn stations_speak(bridge: &Memory, controllers: &Controllers, who: &str) {
                     .any(|it| matches!(it, Action::Output { port, .. } if *port == wanted))
         })
     };
-    // Events before the controller listens are not repeated, so it is told again.
+    // Events before the session is established are not repeated, so the packet is sent again.
     let mut told = 0;
     eventually(&format!("{who} floods"), || {
         if told % 50 == 0 {
@@ -83,7 +84,7 @@ async fn the_stock_test_controller_makes_rules() {
     }
 }
 
-/// `ovs-ofctl snoop` shows what a controller and the bridge say to each other, whatever version they speak.
+/// `ovs-ofctl snoop` shows the messages between a controller and the bridge in any version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stock_client_listens_to_a_controller() {
     for client in ["ovs-testcontroller", "ovs-ofctl"] {
@@ -104,7 +105,7 @@ async fn the_stock_client_listens_to_a_controller() {
         controllers.set(vec![Target::new(Address::Unix(path.clone())), listens]).await;
         eventually("it can be listened to", || snoop.exists()).await;
         assert_eq!(std::fs::metadata(&snoop).unwrap().permissions().mode() & 0o777, 0o600);
-        // Two of them, one of which is told the socket, the other one the bridge.
+        // One listener uses the socket, and the other uses the name of the bridge.
         let mut listeners = Vec::new();
         for name in [format!("unix:{}", snoop.display()), bridge_of(&snoop)] {
             let mut client = Command::new("ovs-ofctl");
@@ -139,7 +140,7 @@ async fn the_stock_client_listens_to_a_controller() {
     }
 }
 
-/// The bridge whose socket this is, as the client looks for it in its run directory.
+/// Returns the name of the bridge that the client searches in its run directory.
 fn bridge_of(snoop: &Path) -> String {
     snoop.file_stem().unwrap().to_string_lossy().into_owned()
 }

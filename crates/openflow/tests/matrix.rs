@@ -1,6 +1,6 @@
-//! Every field, action and message of every version, driven by the stock `ovs-ofctl` (by the codec where that has no word for it), and the
-//! features that real packets meet, from the list of cases in `testbed`: `docs/switch-matrix.md` is what this test writes down. `UPDATE=1`
-//! writes the file; without, a difference fails.
+//! Tests every field, action and message in every version with the stock `ovs-ofctl`, or with the codec where
+//! the client does not support it. Adds the features that the packet cases in `testbed` prove. The test
+//! compares its result with `docs/switch-matrix.md` and fails on a difference. `UPDATE=1` writes the file.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -25,7 +25,7 @@ use testbed::packet_cases::{self, Feature};
 use testbed::skip;
 use tokio::process::Command;
 
-/// Versions, and how the client calls them.
+/// Versions, with their names in the client.
 const VERSIONS: [(Version, &str); 6] = [
     (Version::V10, "OpenFlow10"),
     (Version::V11, "OpenFlow11"),
@@ -39,7 +39,8 @@ fn source(path: &str) -> String {
     std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// The features that cases of [`packet_cases`] prove, which `daemon/tests/openflow_packets.rs` runs, and the features that have a row.
+/// Features that cases of [`packet_cases`] prove, which `daemon/tests/openflow_packets.rs` runs, and features
+/// that have a row.
 struct Proven {
     by_cases: BTreeSet<Feature>,
     in_rows: BTreeSet<Feature>,
@@ -74,14 +75,14 @@ impl Lab {
         process.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap()
     }
 
-    /// Whether a rule can be given by the stock client. It is then in the bridge.
+    /// Returns whether the stock client can add a flow entry, which is then in the bridge.
     async fn takes(&self, version: &str, rule: &str) -> bool {
         self.bridge.lock().flows.clear();
         let output = self.client(version, &["add-flow", rule]).await;
         output.status.success() && self.bridge.lock().flows.len() == 1
     }
 
-    /// What the client prints of the rules.
+    /// Returns the client's output for the flow entries.
     async fn printed(&self, version: &str) -> String {
         let output = self.client(version, &["--no-stats", "--no-names", "dump-flows", ""]).await;
         String::from_utf8_lossy(&output.stdout).into_owned()

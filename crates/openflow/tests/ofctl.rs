@@ -1,4 +1,4 @@
-//! The stock `ovs-ofctl` against a bridge in memory, in every version.
+//! The stock `ovs-ofctl` with a bridge in memory, in every version.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -18,10 +18,11 @@ use tokio::process::Command;
 
 const VERSIONS: [&str; 6] =
     ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
-/// Those that have meters, bundles, and features of tables.
+/// Versions with meters, bundles and table features.
 const SINCE_13: [&str; 3] = ["OpenFlow13", "OpenFlow14", "OpenFlow15"];
 
-/// A bridge behind a socket of its own; `None` where there is no ovs-ofctl, which is said.
+/// A bridge behind a separate socket. `Lab::new` returns `None` and reports a skip if ovs-ofctl is not
+/// installed.
 struct Lab {
     bridge: Arc<Memory>,
     controllers: Controllers,
@@ -52,7 +53,7 @@ impl Lab {
     async fn try_run(&self, version: &str, command: &str, rest: &[&str]) -> Output {
         let mut process = Command::new("ovs-ofctl");
         process.env("OVS_RUNDIR", std::env::temp_dir());
-        // Slow polls on a busy machine are none of ours.
+        // Warnings about slow polls on a busy machine are disabled.
         process.args(["-vtimeval:off", "-vcoverage:off"]);
         process.args(["-O", version, "--timeout=60"]).args(command.split(' ')).arg(self.target()).args(rest);
         process.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap()
@@ -74,7 +75,7 @@ impl Lab {
         assert!(format!("{text}{error}").contains(with), "{version} {command} {rest:?}: {error}{text}");
     }
 
-    /// The one rule there is, without what counts and passes.
+    /// Returns the only flow entry, without counters and durations.
     async fn only_flow(&self, version: &str) -> String {
         let text = self.run(version, "--no-stats --no-names dump-flows", &[]).await;
         text.lines().filter(|line| !line.contains("reply")).map(str::trim).collect::<Vec<_>>().join("|")
@@ -86,7 +87,7 @@ impl Lab {
     }
 }
 
-/// Rules that every version prints as they were given.
+/// Flow entries that every version prints unchanged.
 const EVERYWHERE: &[&str] = &[
     "table=1, priority=5,ip,nw_src=1.0.0.0/255.0.255.0 actions=drop",
     "table=3, priority=100,tcp,nw_src=10.0.0.0/8,tp_dst=80 actions=output:2",
@@ -161,7 +162,7 @@ const EVERYWHERE: &[&str] = &[
     "actions=move:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]",
 ];
 
-/// Rules that are given in one form and printed in another: version, given, printed.
+/// Flow entries that are printed in another form: version, input, output.
 const OTHERWISE: &[(&str, &str, &str)] = &[
     ("OpenFlow10", "actions=enqueue:1:7", "actions=enqueue:1:7"),
     ("OpenFlow13", "actions=enqueue:1:7", "actions=set_queue:7,output:1,pop_queue"),
@@ -271,7 +272,7 @@ async fn rules_are_printed_as_they_were_given() {
         let rule = given.replacen(" actions", ",actions", 1);
         let output = lab.try_run(version, "add-flow", &[&rule]).await;
         let error = String::from_utf8_lossy(&output.stderr);
-        // The client says itself what OpenFlow 1.1 has no words for.
+        // The client reports flow entries that OpenFlow 1.1 cannot express.
         if error.contains("none of the usable flow formats") {
             *refused.entry(version).or_insert(0) += 1;
             continue;
@@ -293,7 +294,7 @@ async fn rules_are_changed_and_removed() {
         {
             lab.run(version, "add-flow", &[rule]).await;
         }
-        // OpenFlow 1.0 changes the cookie too.
+        // OpenFlow 1.0 changes the cookie as well.
         lab.run(version, "--strict mod-flows", &["cookie=1,priority=1,in_port=1,actions=7"]).await;
         assert!(lab.only_flow(version).await.contains("priority=1,in_port=1 actions=output:7"), "{version}");
         lab.run(version, "mod-flows", &["cookie=2/-1,actions=9"]).await;
@@ -330,14 +331,14 @@ async fn errors_have_the_names_of_the_specification() {
     let Some(lab) = Lab::new("errors").await else { return };
     for version in VERSIONS {
         lab.fails(version, "add-flow", &["actions=group:99"], "OFPBAC_BAD_OUT_GROUP").await;
-        // The client shows the request that the error carries, and can do so only where it is whole.
+        // The client shows the request in the error, which requires a complete request.
         let long = "udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1,tp_dst=2,actions=mod_dl_src:02:00:00:00:00:01,group:77";
         lab.fails(version, "add-flow", &[long], "FLOW_MOD").await;
-        // The client says itself that OpenFlow 1.1 has no words for it.
+        // The client reports that OpenFlow 1.1 cannot express the match.
         let refusal = if version == "OpenFlow11" { "usable flow formats" } else { "OFPBMC_BAD_FIELD" };
         lab.fails(version, "add-flow", &["ct_state=+trk,actions=drop"], refusal).await;
         lab.fails(version, "add-flow", &["actions=ct_clear"], "OFPBAC_BAD_VENDOR_TYPE").await;
-        // The client sends it with the type of an Ethernet packet, which is all that is left of it.
+        // The client sends the match with a packet type field only, which is ignored.
         if version != "OpenFlow11" {
             let output = lab.try_run(version, "add-flow", &["nw_ttl=5,actions=drop"]).await;
             assert!(output.status.success(), "{version}: {output:?}");
@@ -364,7 +365,7 @@ async fn errors_have_the_names_of_the_specification() {
                 .await;
         }
         lab.fails(version, "ipfix-stats", &[], "").await;
-        // No connection is tracked, so nothing is left to flush.
+        // Connections are not tracked, so there is nothing to flush.
         lab.run(version, "ct-flush-zone", &["5"]).await;
         lab.run(version, "ct-flush", &["zone=5", "ct_nw_src=10.0.0.1"]).await;
     }
@@ -463,7 +464,7 @@ async fn tables_ports_and_queues_are_shown_and_changed() {
         let text = lab.run(version, "queue-stats", &["1", "7"]).await;
         assert!(text.contains("port 1 queue 7: bytes=500, pkts=5, errors=0"), "{text}");
         lab.fails(version, "queue-stats", &["1", "8"], "OFPQOFC_BAD_QUEUE").await;
-        // A port without queues, and what is no port.
+        // A port without queues, and an invalid port.
         assert!(lab.run(version, "queue-stats", &["2"]).await.contains("0 queues"), "{version}");
         assert!(!lab.run(version, "queue-get-config", &["2"]).await.contains("queue 7"), "{version}");
         lab.fails(version, "queue-stats", &["2", "7"], "OFPQOFC_BAD_QUEUE").await;
@@ -488,7 +489,7 @@ async fn tables_ports_and_queues_are_shown_and_changed() {
         lab.run(version, "packet-out", &[frame]).await;
         let sent = lab.bridge.sent.lock().unwrap().pop().unwrap();
         assert_eq!((sent.in_port, sent.frame.len(), sent.actions.len()), (1, 14, 1));
-        // Port 0 is a number like others.
+        // Port 0 is an ordinary number.
         let frame = "in_port=0 packet=ffffffffffff0200000000010806 actions=output:0";
         lab.run(version, "packet-out", &[frame]).await;
         assert_eq!(lab.bridge.sent.lock().unwrap().pop().unwrap().in_port, 0);
@@ -497,7 +498,7 @@ async fn tables_ports_and_queues_are_shown_and_changed() {
         }
         let text = lab.run(version, "dump-table-features", &[]).await;
         assert!(text.contains("next tables: 1-253") && text.contains("tables 1...252: ditto"), "{text}");
-        // In several parts, each of which has some tables whole.
+        // The reply has several parts, each with complete tables.
         lab.run(version, "mod-table", &["200", "name:last"]).await;
         assert!(lab.run(version, "dump-table-features", &[]).await.contains("last"), "{version}");
         lab.run(version, "mod-table", &["200", "name:"]).await;
@@ -540,7 +541,7 @@ async fn bundles_are_made_whole_or_not_at_all() {
         lab.fails(version, "--bundle add-flows", &[bad.to_str().unwrap()], "OFPBFC_MSG_FAILED").await;
         assert!(lab.bridge.lock().flows.is_empty());
     }
-    // Over 10 MB on the wire. (The bridge in memory looks for a rule to replace among all; not here.)
+    // More than 10 MB on the wire. The bridge in memory does not search for an entry to replace here.
     lab.bridge.fresh.store(true, std::sync::atomic::Ordering::Relaxed);
     lab.run("OpenFlow14", "--bundle add-flows", &[many.to_str().unwrap()]).await;
     assert_eq!(lab.bridge.lock().flows.len(), 100_000);
@@ -552,7 +553,7 @@ async fn bundles_are_made_whole_or_not_at_all() {
     lab.end().await;
 }
 
-/// Packets in a bundle are sent when it is committed, and none of a bundle that is refused.
+/// Packets in a bundle are sent when it is committed, and not if it is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_in_bundles_are_sent_when_all_is_done() {
     let Some(lab) = Lab::new("bundled").await else { return };
@@ -588,7 +589,7 @@ async fn a_monitor_sees_what_happens() {
         let mut process = process.spawn().unwrap();
         let mut seen = String::new();
         let mut from = process.stderr.take().unwrap();
-        // Until it listens.
+        // Repeats until the monitor is active.
         while !seen.contains("in_port=9") {
             lab.run(version, "add-flow", &["in_port=9,actions=output:9"]).await;
             let _ = read_until(&mut from, &mut seen, &["in_port=9"], Duration::from_millis(200)).await;
@@ -618,7 +619,7 @@ async fn a_monitor_sees_what_happens() {
     lab.end().await;
 }
 
-/// Reads on until all of these were seen.
+/// Reads until all texts were seen.
 async fn expect(from: &mut (impl AsyncRead + Unpin), seen: &mut String, wanted: &[&str], version: &str) {
     let done = read_until(from, seen, wanted, Duration::from_secs(20)).await;
     assert!(done, "{version}: {wanted:?} not all in {seen}");

@@ -1,4 +1,5 @@
-//! Sessions with controllers that are well, slow, gone, hostile or several; a controller here is a socket and octets.
+//! Sessions with correct, slow, disconnected, hostile and several controllers. A controller is a socket in
+//! these tests.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -16,13 +17,13 @@ use switch::flow::{Action, FlowMod, Instructions, Match, Reason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A peer that has been greeted.
+/// A peer after version negotiation.
 struct Peer {
     stream: TcpStream,
     version: u8,
 }
 
-/// A message: kind, xid, body.
+/// A message: type, transaction ID, body.
 type Message = (u8, u32, Vec<u8>);
 
 impl Peer {
@@ -66,7 +67,7 @@ impl Peer {
         self.try_next().await.unwrap()
     }
 
-    /// The next one of this kind; what comes before is left.
+    /// Returns the next message of a type. Earlier messages are discarded.
     async fn wait_for(&mut self, kind: u8) -> Message {
         loop {
             let message = self.next().await;
@@ -76,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// All until the answer to a barrier that is sent now.
+    /// Sends a barrier request, and returns all messages before the reply.
     async fn until_barrier(&mut self) -> Vec<Message> {
         self.send(20, 0xbbbb, &[]).await;
         let mut all = Vec::new();
@@ -89,7 +90,7 @@ impl Peer {
         }
     }
 
-    /// Asks for a role; the kind of the answer.
+    /// Requests a role, and returns the reply.
     async fn role(&mut self, role: u32, generation: u64) -> Message {
         let mut body = Vec::new();
         body.u32(role);
@@ -117,12 +118,12 @@ fn flow_mod(version: Version, priority: u16) -> Vec<u8> {
     out
 }
 
-/// A bridge that listens.
+/// Starts a listening bridge.
 async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
     listening_with(|_| {}).await
 }
 
-/// A bridge that listens with other settings.
+/// Starts a listening bridge with changed settings.
 async fn listening_with(change: impl FnOnce(&mut Target)) -> (Arc<Memory>, Controllers, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let bridge = Memory::new();
@@ -161,7 +162,7 @@ async fn versions_are_negotiated() {
         (6, Some(0b111_0000), Some(6)),
         (5, Some(0b11_1100), Some(5)),
         (3, Some(0b1100), Some(3)),
-        // Version 7 is not spoken, nor is one without a number.
+        // Version 7 is not supported, and neither is a bitmap without a common version.
         (7, Some(0b1000_0001), None),
     ] {
         let mut stream = TcpStream::connect(at).await.unwrap();
@@ -212,10 +213,10 @@ async fn wrong_messages_are_refused_by_type_and_code_and_the_session_goes_on() {
         let request = peer.message(kind, 77, body);
         assert_eq!(answer.2[4..], request, "it carries the whole request");
     }
-    // Another version's message.
+    // A message of another version.
     peer.stream.write_all(&[1, 5, 0, 8, 0, 0, 0, 3]).await.unwrap();
     assert_eq!(error(&peer.next().await), (1, 0));
-    // Half a message, and its other half later.
+    // A message in two parts.
     let whole = flow_mod(Version::V13, 3);
     peer.stream.write_all(&whole[..30]).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -238,15 +239,15 @@ async fn garbage_ends_a_session_and_no_other() {
         let mut bad = TcpStream::connect(at).await.unwrap();
         bad.write_all(&garbage).await.unwrap();
         let mut rest = Vec::new();
-        // A greeting, then the end (a reset where we had not read everything).
+        // The bridge sends a hello message and closes the connection, with a reset if data is unread.
         let _ =
             tokio::time::timeout(Duration::from_secs(10), bad.read_to_end(&mut rest)).await.expect("an end");
     }
-    // A header that is shorter than itself, after the greeting.
+    // A message that is shorter than its header, after the negotiation.
     let mut bad = Peer::connect(at, 4).await;
     bad.stream.write_all(&[4, 2, 0, 4, 0, 0, 0, 0]).await.unwrap();
     assert!(bad.try_next().await.is_err());
-    // One that goes away within a message.
+    // A peer that disconnects within a message.
     let mut bad = Peer::connect(at, 4).await;
     bad.stream.write_all(&[4, 14, 0, 80, 0, 0]).await.unwrap();
     drop(bad);
@@ -257,7 +258,7 @@ async fn garbage_ends_a_session_and_no_other() {
     controllers.shutdown().await;
 }
 
-/// A listener of ours as a controller's address, and the bridge's side.
+/// Starts a bridge with two controllers, and returns the listeners of the controllers.
 async fn controlled(change: impl Fn(&mut Target)) -> (Arc<Memory>, Controllers, Vec<TcpListener>) {
     let bridge = Memory::new();
     let mut controllers = Controllers::new(bridge.clone());
@@ -298,7 +299,7 @@ async fn a_controller_that_flaps_is_found_again_and_the_bridge_hears_when_none_i
         controllers.status().iter().any(|status| status.version == Some(Version::V10))
     })
     .await;
-    // What stays is not disturbed by what goes.
+    // A removed target does not affect the remaining one.
     let kept = Target::new(Address::Tcp(listeners[0].local_addr().unwrap()));
     controllers.set(vec![kept]).await;
     assert_eq!(controllers.status().len(), 1);
@@ -336,7 +337,7 @@ async fn there_is_one_master_and_slaves_look_only() {
     let mut two = accept(&listeners[1], 5).await;
     assert_eq!(one.role(2, 10).await.2[..4], [0, 0, 0, 2]);
     assert_eq!(two.role(2, 11).await.2[..4], [0, 0, 0, 2]);
-    // OpenFlow 1.4 says that it was demoted.
+    // OpenFlow 1.4 reports the demotion.
     assert_eq!(one.wait_for(30).await.2[..5], [0, 0, 0, 3, 0]);
     assert_eq!(error(&one.role(2, 10).await), (11, 0), "stale");
     one.stream.write_all(&flow_mod(Version::V14, 1)).await.unwrap();
@@ -344,7 +345,7 @@ async fn there_is_one_master_and_slaves_look_only() {
     two.stream.write_all(&flow_mod(Version::V14, 1)).await.unwrap();
     assert!(two.until_barrier().await.is_empty());
     assert_eq!(bridge.lock().flows.len(), 1);
-    // Packets go to the master alone, ports to both.
+    // Packets are sent to the master only, and port status messages to both.
     bridge.packet(1, &[0; 60], Reason::Action, 0xffff);
     let desc = bridge.lock().ports[0].clone();
     bridge.tell(&switch::flow::Event::Port(2, desc));
@@ -370,7 +371,7 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     for _ in 0..50 {
         bridge.packet(1, &[9; 1000], Reason::Action, 100);
     }
-    // Five at once, whole seconds for more.
+    // A burst of five packets, and further packets after whole seconds.
     let packets: Vec<Message> = other.until_barrier().await.into_iter().filter(|it| it.0 == 10).collect();
     eventually("the rest is counted", || controllers.status().iter().all(|status| status.lost >= 43)).await;
     assert!(packets.len() <= 7, "{}", packets.len());
@@ -379,7 +380,7 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     assert!(first.2.ends_with(&[9; 100]) && !first.2.ends_with(&[9; 101]));
     controllers.shutdown().await;
 
-    // A controller that reads nothing.
+    // A controller that does not read.
     let (bridge, controllers, listeners) = controlled(|_| {}).await;
     let _deaf = accept(&listeners[0], 4).await;
     let mut other = accept(&listeners[1], 4).await;
@@ -392,7 +393,8 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     controllers.shutdown().await;
 }
 
-/// While a change holds the bridge's rules, sessions come, go and change what they hear, and the event loop waits for none of it.
+/// While a change locks the tables of the bridge, sessions start, end and change their interest. The event
+/// loop does not wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn sessions_go_on_while_a_change_holds_the_rules() {
     let (bridge, mut controllers, listeners) = controlled(|_| {}).await;
@@ -411,7 +413,7 @@ async fn sessions_go_on_while_a_change_holds_the_rules() {
         in_time
     });
     is_held.recv().unwrap();
-    // The only session that hears of misses goes.
+    // The only session that receives table misses ends.
     drop(old);
     eventually("it has gone", || controllers.status().iter().any(|status| !status.connected)).await;
     one.send(2, 5, b"still there").await;
@@ -423,8 +425,9 @@ async fn sessions_go_on_while_a_change_holds_the_rules() {
     eventually("none is left", || *bridge.connected.lock().unwrap() == [true, false]).await;
 }
 
-/// OpenFlow 1.0 has no table-miss rule: a packet that no rule matches goes to its controllers whole, and not to those of later versions,
-/// which have such a rule. To OpenFlow 1.0 that rule is a rule as any other.
+/// OpenFlow 1.0 has no table-miss flow entry. Packets that match no flow entry are sent to its controllers
+/// completely, but not to controllers of later versions. For OpenFlow 1.0, a table-miss flow entry is an
+/// ordinary flow entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn misses_are_told_to_controllers_of_openflow_1_0() {
     let (bridge, controllers, listeners) = controlled(|_| {}).await;
@@ -436,17 +439,17 @@ async fn misses_are_told_to_controllers_of_openflow_1_0() {
     for (reason, octets) in [(Reason::Miss, 1000), (Reason::MissRule, 999), (Reason::NoMatch, 998)] {
         bridge.packet(1, &vec![0; octets], reason, 0xffff);
     }
-    // Behind buffer, length and port.
+    // Offsets after buffer ID, length and port.
     let reason_10 = |message: &Message| (message.2.len() - 10, message.2[8]);
     for wanted in [(1000, 0), (999, 1), (998, 0)] {
         assert_eq!(reason_10(&old.wait_for(10).await), wanted);
     }
-    // The rule's packet and the action's, but not the first.
+    // The packets of the flow entry and of the action, but not the first packet.
     for octets in [999, 998] {
         let told = later.wait_for(10).await;
         assert_eq!((u16::from_be_bytes([told.2[4], told.2[5]]), told.2[6]), (octets, 0));
     }
-    // One that takes no such packets any more.
+    // A controller that disables such packets.
     let body: Vec<u8> =
         [0x2320_u32, 19, 0, 0, 7, 7, 7, 7].iter().flat_map(|word| word.to_be_bytes()).collect();
     old.send(4, 9, &body).await;
@@ -459,13 +462,15 @@ async fn misses_are_told_to_controllers_of_openflow_1_0() {
     controllers.shutdown().await;
 }
 
-/// A session's own changes are abbreviated to the request's number, and a change is told by the port that a rule sent to before, too.
+/// A session's own changes are abbreviated to the transaction ID. A change is also reported for the port to
+/// which the flow entry sent packets before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_changes_are_abbreviated_for_monitors() {
     let (_bridge, controllers, to) = listening().await;
     let mut own = Peer::connect(to, 4).await;
     let mut other = Peer::connect(to, 4).await;
-    // The ONF's monitor of OpenFlow 1.3: rules that send to port 7; added, removed, modified, actions.
+    // The ONF monitor of OpenFlow 1.3: flow entries that output to port 7, with added, removed, modified and
+    // actions.
     let monitor = |id: u32, flags: u16| {
         let mut body = Vec::new();
         body.u16(0xffff);
@@ -493,16 +498,16 @@ async fn own_changes_are_abbreviated_for_monitors() {
         wire::flow::put_mod(&mut modify, Version::V13, 78, &change);
         (add, modify)
     };
-    // Behind the multipart's and the experimenter's heads: length, event, and what follows.
+    // After the multipart and experimenter headers: length, event and further fields.
     let update = |message: &Message| message.2[16..].to_vec();
     own.stream.write_all(&rule(7).0).await.unwrap();
     assert_eq!(update(&own.wait_for(19).await), [0, 8, 0, 3, 0, 0, 0, 77]);
     assert_eq!(update(&other.wait_for(19).await)[2..4], [0, 0], "in full: added");
-    // Away from port 7.
+    // A change to another port.
     own.stream.write_all(&rule(8).1).await.unwrap();
     assert_eq!(update(&own.wait_for(19).await), [0, 8, 0, 3, 0, 0, 0, 78]);
     assert_eq!(update(&other.wait_for(19).await)[2..4], [0, 2], "in full: modified");
-    // One that wants its own in full.
+    // A monitor that requests full updates for the session's own changes.
     own.send(18, 2, &monitor(2, 0x3e)).await;
     assert_eq!(own.wait_for(19).await.1, 2);
     own.stream.write_all(&rule(7).1).await.unwrap();
@@ -510,7 +515,8 @@ async fn own_changes_are_abbreviated_for_monitors() {
     controllers.shutdown().await;
 }
 
-/// A request of OpenFlow 1.4 for monitors of all rules, with what they do: a number, an event mask and a command each.
+/// Returns an OpenFlow 1.4 request for monitors of all flow entries with instructions: ID, event mask and
+/// command each.
 fn monitors(wanted: impl IntoIterator<Item = (u32, u16, u8)>) -> Vec<u8> {
     let mut body = vec![0, 16, 0, 0, 0, 0, 0, 0];
     for (id, events, command) in wanted {
@@ -522,7 +528,8 @@ fn monitors(wanted: impl IntoIterator<Item = (u32, u16, u8)>) -> Vec<u8> {
     body
 }
 
-/// A rule that would be too long for a message in another version is refused: an `enqueue` of OpenFlow 1.0 is three actions later.
+/// A flow entry that is too long for a message of another version is refused. An `enqueue` action of OpenFlow
+/// 1.0 is three actions in later versions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_that_does_not_fit_into_messages_of_other_versions_is_refused() {
     let (bridge, controllers, at) = listening().await;
@@ -538,7 +545,8 @@ async fn a_rule_that_does_not_fit_into_messages_of_other_versions_is_refused() {
     assert_eq!(error(&old.next().await), (2, 7), "OFPBAC_TOO_MANY");
     old.stream.write_all(&rule(1500)).await.unwrap();
     eventually("it is there", || bridge.lock().flows.len() == 1).await;
-    // One that an earlier release has left is told without what it does, and the messages behind it are read.
+    // A flow entry from an earlier release is reported without its instructions, and later messages can be
+    // read.
     let mut monitor = Peer::connect(at, 5).await;
     monitor.send(18, 1, &monitors([(1, 2, 0)])).await;
     assert_eq!(monitor.wait_for(19).await.1, 1);
@@ -551,7 +559,7 @@ async fn a_rule_that_does_not_fit_into_messages_of_other_versions_is_refused() {
     controllers.shutdown().await;
 }
 
-/// However often one request names a monitor, what is there is told once.
+/// If a request names a monitor several times, the existing flow entries are reported once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monitor_that_is_named_again_and_again_is_told_once() {
     let (_bridge, controllers, at) = listening().await;
@@ -567,8 +575,8 @@ async fn a_monitor_that_is_named_again_and_again_is_told_once() {
     controllers.shutdown().await;
 }
 
-/// Changes that take long, however many sessions ask for some, hold none of the threads up on which other sessions live; they are made one
-/// after the other, and what is asked of the bridge meanwhile is answered behind them.
+/// Slow changes of any number of sessions do not block the threads of other sessions. The changes are made in
+/// sequence, and other requests to the bridge are answered after them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_that_take_long_hold_up_no_other_session() {
     let (bridge, controllers, at) = listening().await;
@@ -597,15 +605,15 @@ async fn changes_that_take_long_hold_up_no_other_session() {
     controllers.shutdown().await;
 }
 
-/// A monitor that is too far behind misses nothing silently: its session ends. Rules that others change are nothing to sessions without
-/// monitors.
+/// A monitor that is too far behind does not miss changes silently: its session ends. Changes of flow entries
+/// are not sent to sessions without monitors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monitor_that_is_too_far_behind_ends() {
     const CHANGES: usize = 1000;
     let (bridge, controllers, at) = listening().await;
     let mut slow = Peer::connect(at, 5).await;
     let mut other = Peer::connect(at, 5).await;
-    // Status of ports for a client that has said how much of packets it wants.
+    // A client receives port status messages after setting `miss_send_len`.
     other.send(9, 1, &[0, 0, 0, 100]).await;
     assert!(other.until_barrier().await.is_empty());
     slow.send(18, 1, &monitors([(1, 2, 0)])).await;
@@ -634,13 +642,13 @@ async fn a_monitor_that_is_too_far_behind_ends() {
     controllers.shutdown().await;
 }
 
-/// OpenFlow 1.3 tells of another master by the ONF's message, to a controller that has asked for it.
+/// OpenFlow 1.3 reports a new master by the ONF message, if the controller requested it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn openflow_1_3_tells_of_another_master_when_asked() {
     let (_bridge, controllers, listeners) = controlled(|_| {}).await;
     let mut one = accept(&listeners[0], 4).await;
     let mut two = accept(&listeners[1], 4).await;
-    // NXT_SET_ASYNC_CONFIG2: as a slave every change of roles.
+    // NXT_SET_ASYNC_CONFIG2: all role changes, as slave.
     let body: Vec<u8> = [0x2320_u32, 27, 0x0006_0008, 7].iter().flat_map(|word| word.to_be_bytes()).collect();
     one.send(4, 9, &body).await;
     assert_eq!(one.role(2, 10).await.2[..4], [0, 0, 0, 2]);
@@ -651,7 +659,7 @@ async fn openflow_1_3_tells_of_another_master_when_asked() {
     controllers.shutdown().await;
 }
 
-/// Who listens and reads nothing misses messages, whole ones; the controller gets every answer meanwhile.
+/// A listener that does not read misses complete messages, and the controller receives all answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_is_slow_delays_no_controller() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -668,7 +676,7 @@ async fn a_listener_that_is_slow_delays_no_controller() {
     };
     eventually("it listens", || controllers.status().iter().filter(|own| own.sessions == 1).count() == 2)
         .await;
-    // What it asks for itself is nothing to anybody.
+    // Requests of the listener are ignored.
     heard.send(20, 9, &[]).await;
     let body = vec![7; 60_000];
     for xid in 0..600 {
@@ -682,7 +690,7 @@ async fn a_listener_that_is_slow_delays_no_controller() {
         let (kind, xid, octets) = heard.next().await;
         assert!(matches!(kind, 2 | 3) && xid <= 600, "{kind} {xid}");
         assert_eq!(octets.len(), if xid == 600 { 0 } else { body.len() });
-        // Requests before their answers, in their order.
+        // Each request precedes its answer, in order.
         assert!(last < Some((xid, kind)), "{last:?}, then {kind} {xid}");
         (last, seen) = (Some((xid, kind)), seen + 1);
         if (kind, xid) == (3, 600) {
@@ -693,7 +701,8 @@ async fn a_listener_that_is_slow_delays_no_controller() {
     controllers.shutdown().await;
 }
 
-/// Octets of a packet-in of OpenFlow 1.3 beside header and frame: its fixed part, a match with port and register, padding.
+/// Returns the length of an OpenFlow 1.3 packet-in without header and frame: the fixed part, a match with
+/// port and register, and padding.
 fn other_parts() -> usize {
     16 + 24 + 2
 }
@@ -722,7 +731,7 @@ async fn asynchronous_messages_are_as_configured() {
     controllers.shutdown().await;
 }
 
-/// A packet-out of OpenFlow 1.3 to port 2, with a frame of so many octets.
+/// Returns an OpenFlow 1.3 packet-out to port 2 with a frame of this length.
 fn packet_out(frame: usize) -> Vec<u8> {
     let mut body = vec![0xff; 4];
     body.u32(1);
@@ -733,8 +742,8 @@ fn packet_out(frame: usize) -> Vec<u8> {
     body
 }
 
-/// While the slow path takes no packet-outs, the session that floods them is not read any further, in messages or in octets, and other
-/// sessions go on. Whatever was sent arrives in the end, in order.
+/// While the slow path processes no packet-outs, a flooding session is not read further, and other sessions
+/// continue. The limits apply to messages and octets. All packets arrive in order at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_floods_packet_outs_is_not_read_further() {
     for (frame, most) in [(60, 256), (60_000, 8)] {
@@ -759,7 +768,7 @@ async fn a_session_that_floods_packet_outs_is_not_read_further() {
             assert_eq!(queued(), most, "nothing more of the flood is read");
         }
         assert!(!sent.is_finished());
-        // The slow path takes them one by one.
+        // The slow path processes the packets one by one.
         for _ in 0..total {
             eventually("one more is read", || queued() > 0).await;
             assert!(queued() <= most);
@@ -772,8 +781,8 @@ async fn a_session_that_floods_packet_outs_is_not_read_further() {
     }
 }
 
-/// Packet-outs of a session that has ended wait no longer than a moment: they are dropped and counted, and do not add up while a client comes
-/// again and again.
+/// Packet-outs of an ended session wait for a short time only. They are then dropped and counted, and do not
+/// accumulate when a client reconnects repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packet_outs_of_a_session_that_ended_are_dropped() {
     let (bridge, controllers, at) = listening().await;
@@ -788,7 +797,7 @@ async fn packet_outs_of_a_session_that_ended_are_dropped() {
         eventually("they are dropped", || bridge.held.lock().unwrap().is_empty()).await;
         eventually("and counted", || controllers.status()[0].lost == 100 * round).await;
     }
-    // One that the slow path takes at once is sent, though its client has gone.
+    // A packet that the slow path accepts immediately is sent after its client has disconnected.
     bridge.holds.store(false, Ordering::Relaxed);
     let mut short = Peer::connect(at, 4).await;
     let before = bridge.sent.lock().unwrap().len();
@@ -798,7 +807,7 @@ async fn packet_outs_of_a_session_that_ended_are_dropped() {
     controllers.shutdown().await;
 }
 
-/// The packet-outs of all sessions of a bridge together are bounded.
+/// The packet-outs of all sessions of a bridge have a common limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packet_outs_of_many_sessions_are_bounded_together() {
     let (bridge, controllers, at) = listening().await;
@@ -815,7 +824,7 @@ async fn packet_outs_of_many_sessions_are_bounded_together() {
             flooder
         }));
     }
-    // 8 of each would be 320; 16 MiB have room for fewer.
+    // Eight packets for each session would be 320, and 16 MiB hold fewer.
     let held = || bridge.held.lock().unwrap().len();
     eventually("the budget is used up", || held() >= 270).await;
     let mut other = Peer::connect(at, 4).await;
@@ -830,7 +839,7 @@ async fn packet_outs_of_many_sessions_are_bounded_together() {
     controllers.shutdown().await;
 }
 
-/// Peers that connect are probed as those that the bridge connects to.
+/// Peers of listeners are probed like controllers that the bridge connects to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_of_a_listener_is_asked_and_then_cut() {
     let probe = |target: &mut Target| target.inactivity_probe = Some(Duration::from_millis(100));
@@ -841,8 +850,8 @@ async fn a_silent_client_of_a_listener_is_asked_and_then_cut() {
     controllers.shutdown().await;
 }
 
-/// Clients that fill a listener and ask for nothing do not lock others out: the one that has been idle for longest gives way, and the one that
-/// asks stays.
+/// Idle clients that fill a listener do not keep others out. The session that was idle for the longest time
+/// is ended, and an active session is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_longest_idle_session_of_a_full_listener_gives_way() {
     let (_bridge, controllers, at) = listening().await;
@@ -853,7 +862,7 @@ async fn the_longest_idle_session_of_a_full_listener_gives_way() {
     }
     eventually("it is full", || controllers.status()[0].sessions == 64).await;
     for round in 0..3 {
-        // Milliseconds tell who was idle for longer.
+        // Idle times have a resolution of milliseconds.
         tokio::time::sleep(Duration::from_millis(2)).await;
         busy.send(2, round, &[]).await;
         assert_eq!(busy.wait_for(3).await.1, round);
@@ -869,7 +878,7 @@ async fn the_longest_idle_session_of_a_full_listener_gives_way() {
     controllers.shutdown().await;
 }
 
-/// A listener without TLS at an address that others can reach is opened only where that is allowed.
+/// A listener without TLS on an address that other machines can reach requires permission.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_for_other_machines_has_to_be_allowed() {
     for allow_remote in [false, true] {
@@ -889,7 +898,8 @@ async fn a_listener_for_other_machines_has_to_be_allowed() {
     }
 }
 
-/// Other users than root and the daemon's own are refused at a loopback address unless they are named, and that is told.
+/// Users other than root and the daemon's own are refused on a loopback address unless they are named, and
+/// the refusal is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_users_have_to_be_named() {
     use std::os::unix::process::CommandExt;
@@ -900,7 +910,7 @@ async fn other_users_have_to_be_named() {
         let mut controllers = Controllers::new(Memory::new());
         controllers.set(vec![Target { users: users.clone(), ..Target::new(address) }]).await;
         eventually("it listens", || std::net::TcpStream::connect(free).is_ok()).await;
-        // What it is greeted with, if at all.
+        // Counts the octets of the received hello message, if any.
         let text = format!("exec 3<>/dev/tcp/127.0.0.1/{}; head -c 8 <&3 | wc -c", free.port());
         let mut shell = std::process::Command::new("bash");
         shell.args(["-c", &text]).uid(OTHER).gid(OTHER);
@@ -913,7 +923,7 @@ async fn other_users_have_to_be_named() {
         if !is_let_in {
             let why = controllers.status()[0].last_error.clone().unwrap();
             assert!(why.contains("user 65534") && why.contains("passive_users"), "{why}");
-            // Its own user is let in all the same.
+            // The daemon's own user is still admitted.
             let mut peer = Peer::connect(free, 4).await;
             peer.send(2, 9, &[]).await;
             assert_eq!(peer.wait_for(3).await.1, 9);
@@ -922,7 +932,7 @@ async fn other_users_have_to_be_named() {
     }
 }
 
-/// A message about a bundle (OpenFlow 1.4): what, flags.
+/// Returns a bundle control message (OpenFlow 1.4) with ID and type.
 fn bundle_control(id: u32, what: u16) -> Vec<u8> {
     let mut body = Vec::new();
     body.u32(id);
@@ -931,7 +941,7 @@ fn bundle_control(id: u32, what: u16) -> Vec<u8> {
     body
 }
 
-/// A change of 60,000 octets for a bundle.
+/// Returns a change of 60,000 octets for a bundle.
 fn bundle_add(id: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.u32(id);
@@ -941,14 +951,14 @@ fn bundle_add(id: u32) -> Vec<u8> {
     body
 }
 
-/// What bundles of all sessions of the process take is asserted by one test at a time.
+/// Lock for tests that check the process-wide memory of bundles.
 static LARGE_BUNDLES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Sends changes for a session's bundles until there is no room; how many were sent.
+/// Sends changes for bundles of a session until the limit is reached, and returns their number.
 async fn fill_bundles(peer: &mut Peer) -> u32 {
     let mut sent = 0;
     let full = loop {
-        // A bundle for which there is no room is broken, and gives back what it holds.
+        // A bundle that exceeds the limit fails and releases its memory.
         for _ in 0..50 {
             peer.send(34, 5, &bundle_add(sent % 16)).await;
             sent += 1;
@@ -962,17 +972,17 @@ async fn fill_bundles(peer: &mut Peer) -> u32 {
         assert_eq!(first.0, 21);
     };
     assert_eq!(full, (17, 12), "OFPBFC_MSG_TOO_MANY");
-    // 64 MiB are for the session.
+    // The limit of a session is 64 MiB.
     assert!(sent < 1_300, "{sent} messages of 60,000 octets");
     sent
 }
 
-/// Bundles are bounded in number and in octets, of a session, of a bridge and of all sessions: a bridge whose sessions fill all that they can
-/// leaves half of the process's room to other bridges.
+/// Bundles are limited in number and in octets, for a session, for a bridge and for all sessions. A bridge at
+/// its limit leaves half of the process-wide memory to other bridges.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bundles_are_bounded_in_octets() {
     let _alone = LARGE_BUNDLES.lock().await;
-    // None times out while others are filled.
+    // Bundles do not time out while others are filled.
     let patient = |target: &mut Target| target.bundle_timeout = Duration::from_secs(300);
     let (_bridge, controllers, at) = listening_with(patient).await;
     let mut peer = Peer::connect(at, 5).await;
@@ -982,7 +992,7 @@ async fn bundles_are_bounded_in_octets() {
     }
     peer.send(33, 1, &bundle_control(16, 0)).await;
     assert_eq!(error(&peer.next().await), (17, 5), "OFPBFC_OUT_OF_BUNDLES");
-    // 256 MiB are for all, and half of them for the first bridge.
+    // The process-wide limit is 256 MiB, of which the first bridge can use half.
     let mut held = Vec::new();
     let mut messages = 0;
     loop {
@@ -995,12 +1005,12 @@ async fn bundles_are_bounded_in_octets() {
         peer = Peer::connect(at, 5).await;
     }
     assert!((2_100..2_700).contains(&messages), "{messages} messages of 60,000 octets");
-    // A session of another bridge has as much room as a session may take.
+    // A session of another bridge can use the full limit of a session.
     let (_other, others, at_other) = listening_with(patient).await;
     let mut other = Peer::connect(at_other, 5).await;
     let own = fill_bundles(&mut other).await;
     assert!(own > 1_000, "{own} messages of 60,000 octets");
-    // One that is discarded makes room for others.
+    // A discarded bundle releases memory for others.
     let mut last = held.pop().unwrap();
     drop(held);
     let more = async {
@@ -1015,7 +1025,7 @@ async fn bundles_are_bounded_in_octets() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), more).await.expect("room");
-    // Sessions that end leave their room to those that come.
+    // Ended sessions release memory for new sessions.
     drop(last);
     let again = async { while fill_bundles(&mut Peer::connect(at, 5).await).await < 1_000 {} };
     tokio::time::timeout(Duration::from_secs(60), again).await.expect("room");
@@ -1023,7 +1033,7 @@ async fn bundles_are_bounded_in_octets() {
     others.shutdown().await;
 }
 
-/// A bundle that is broken holds nothing, however long it is kept: others have the room.
+/// A failed bundle uses no memory, so that others can use it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_bundle_gives_its_memory_back() {
     let _alone = LARGE_BUNDLES.lock().await;
@@ -1031,7 +1041,7 @@ async fn a_broken_bundle_gives_its_memory_back() {
     let mut peer = Peer::connect(at, 5).await;
     peer.send(33, 1, &bundle_control(1, 0)).await;
     assert_eq!(peer.next().await.2, bundle_control(1, 1));
-    // Together three times what a session may hold: each bundle is broken by a message of another flag.
+    // Three times the limit of a session in total. Each bundle fails by a message with other flags.
     for id in 1..=4 {
         for _ in 0..800 {
             peer.send(34, 5, &bundle_add(id)).await;
@@ -1040,7 +1050,7 @@ async fn a_broken_bundle_gives_its_memory_back() {
         other[7] = 1;
         peer.send(34, 5, &other).await;
         assert_eq!(error(&peer.next().await), (17, 7), "OFPBFC_BAD_FLAGS of bundle {id}");
-        // What is added to it changes nothing.
+        // Further changes for a failed bundle have no effect.
         peer.send(34, 5, &bundle_add(id)).await;
     }
     peer.send(33, 9, &bundle_control(1, 4)).await;
@@ -1048,7 +1058,8 @@ async fn a_broken_bundle_gives_its_memory_back() {
     controllers.shutdown().await;
 }
 
-/// A bundle that is left alone ends, whatever else its session asks for, and a bundle that is added to lives on.
+/// A bundle without messages times out, regardless of other requests of its session. Added changes extend the
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bundle_that_is_left_alone_times_out() {
     let short = |target: &mut Target| target.bundle_timeout = Duration::from_millis(500);
@@ -1075,7 +1086,8 @@ async fn a_bundle_that_is_left_alone_times_out() {
     controllers.shutdown().await;
 }
 
-/// An answer as a whole has a deadline: a peer that reads some of it every now and then is cut, and one that reads is not.
+/// A complete answer has a deadline. A peer that reads too slowly is disconnected, and a peer that reads is
+/// not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_of_a_dump_is_cut_at_the_deadline() {
     let short = |target: &mut Target| target.patience = Duration::from_millis(500);
@@ -1098,7 +1110,7 @@ async fn a_slow_reader_of_a_dump_is_cut_at_the_deadline() {
     slow.send(18, 1, &all).await;
     let begin = std::time::Instant::now();
     let trickle = tokio::spawn(async move {
-        // 10 kB/s, until the end is seen.
+        // Reads 10 kB/s until the end of the connection.
         let mut some = [0; 500];
         while slow.stream.write_all(&[4, 3, 0, 8, 0, 0, 0, 0]).await.is_ok() {
             if slow.stream.read_exact(&mut some).await.is_err() {
@@ -1127,9 +1139,9 @@ async fn a_slow_reader_of_a_dump_is_cut_at_the_deadline() {
     controllers.shutdown().await;
 }
 
-/// Asks for requests that change groups (bit 0) and meters (bit 1), as master or equal.
+/// Subscribes to requests that change groups (bit 0) and meters (bit 1), as master or equal.
 async fn ask_for_requests(peer: &mut Peer, mask: u32) {
-    // A client that came to us hears of nothing before it has set a `miss_send_len`.
+    // A client of a listener receives asynchronous messages after setting `miss_send_len`.
     peer.send(9, 1, &[0, 0, 0, 64]).await;
     let mut property = Vec::new();
     property.u16(11);
@@ -1145,7 +1157,8 @@ async fn ask_for_requests(peer: &mut Peer, mask: u32) {
     }
 }
 
-/// Reads the request in a message that forwards one: kind, xid and body, behind the experimenter's header in OpenFlow 1.0.
+/// Decodes the request in a forwarding message: type, transaction ID and body. In OpenFlow 1.0, the body
+/// follows the experimenter header.
 fn forwarded(version: u8, message: &Message) -> Message {
     let (kind, experimenter): (u8, &[u8]) = match version {
         1..=3 => (4, &[0, 0, 0x23, 0x20, 0, 0, 0, 132]),
@@ -1164,7 +1177,8 @@ fn forwarded(version: u8, message: &Message) -> Message {
     (inner[1], xid, inner[8..].to_vec())
 }
 
-/// A request that changes groups or meters is forwarded, in each version, to sessions that have asked for it, and not to the one that made it.
+/// Group and meter requests are forwarded in each version to sessions that subscribed to them, except to the
+/// session that made them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_change_groups_and_meters_are_forwarded() {
     use switch::flow::{Bucket, Group, GroupKind, SelectMethod};
@@ -1175,7 +1189,7 @@ async fn requests_that_change_groups_and_meters_are_forwarded() {
         ask_for_requests(&mut hears, 3).await;
         hears.send(2, 9, &[]).await;
         assert_eq!(hears.wait_for(3).await.1, 9);
-        // It takes packets, and has not asked for requests.
+        // A session that receives packets, and did not subscribe to requests.
         let mut other = Peer::connect(at, 4).await;
         other.send(9, 1, &[0, 0, 0, 64]).await;
         let mut asks = Peer::connect(at, 6).await;
@@ -1194,12 +1208,12 @@ async fn requests_that_change_groups_and_meters_are_forwarded() {
             out[..2].copy_from_slice(&command.to_be_bytes());
             out
         };
-        // Nicira's ADD_OR_MOD says, when it is forwarded, what it has done.
+        // Nicira's ADD_OR_MOD is forwarded as the command with its actual effect.
         asks.send(15, 71, &body(0x8000, Version::V15, 1)).await;
         assert_eq!(forwarded(version, &hears.next().await), (15, 71, body(0, number, 1)), "{number}");
         asks.send(15, 72, &body(0x8000, Version::V15, 2)).await;
         assert_eq!(forwarded(version, &hears.next().await), (15, 72, body(1, number, 2)), "{number}");
-        // A bucket that is put in, or all of the group where the version puts in no single ones.
+        // An inserted bucket, or the complete group for versions without bucket commands.
         let mut insert = body(3, Version::V15, 0);
         let last = vec![0, 3, 0, 0, 0, 0, 0, 7, 0, 8, 0, 0, 0xff, 0xff, 0xff, 0xfe, 0, 8, 0, 0, 0, 0, 0, 9];
         insert.clear();
@@ -1213,7 +1227,7 @@ async fn requests_that_change_groups_and_meters_are_forwarded() {
             assert_eq!(inserted[..8], body(1, number, 2)[..8]);
             assert_eq!(inserted.len(), body(1, number, 2).len() + 16, "three buckets");
         }
-        // What is refused is not forwarded.
+        // Refused requests are not forwarded.
         asks.send(15, 74, &body(0, Version::V15, 1)).await;
         assert_eq!(
             error(&asks.next().await),
@@ -1230,7 +1244,7 @@ async fn requests_that_change_groups_and_meters_are_forwarded() {
         delete = body(2, number, 0);
         assert_eq!(forwarded(version, &hears.next().await), (15, 76, delete));
         assert!(asks.until_barrier().await.is_empty() && other.until_barrier().await.is_empty());
-        // Meters alone from now on, which versions before 1.3 have not.
+        // From here on, only meter requests, which versions before 1.3 do not have.
         ask_for_requests(&mut hears, 2).await;
         hears.send(2, 10, &[]).await;
         assert_eq!(hears.next().await.1, 10);
@@ -1242,7 +1256,8 @@ async fn requests_that_change_groups_and_meters_are_forwarded() {
     }
 }
 
-/// A bundle holds as many packets as a session may have waiting, and waits for those that are on their way.
+/// The number of packets in a bundle is limited to the number that a session may have queued, and committing
+/// waits for queued packets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_of_a_bundle_are_bounded_as_others_are() {
     let (bridge, controllers, at) = listening().await;
@@ -1272,7 +1287,7 @@ async fn packets_of_a_bundle_are_bounded_as_others_are() {
     peer.send(34, 5, &packet(2, 9)).await;
     assert_eq!(error(&peer.next().await), (1, 8), "OFPBRC_BUFFER_UNKNOWN");
     assert!(bridge.sent.lock().unwrap().is_empty());
-    // The bridge keeps the first bundle's reservation, so the second one waits.
+    // The bridge keeps the reservation of the first bundle, so that the second one waits.
     bridge.holds.store(true, Ordering::Relaxed);
     for id in [3, 4] {
         peer.send(34, 5, &packet(id, u32::MAX)).await;

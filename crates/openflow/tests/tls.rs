@@ -1,4 +1,4 @@
-//! TLS with the stock client and with those that have the wrong key, none, or only half a greeting.
+//! TLS with the stock client, and with clients that have a wrong key, no key, or send half of a handshake.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -29,7 +29,7 @@ async fn eventually(what: &str, controllers: &Controllers, wanted: &str) {
     panic!("not in 20 s: {what}: {last:?}");
 }
 
-/// A bridge that waits for clients that speak TLS.
+/// Starts a bridge that listens with TLS.
 async fn listening(tls: Option<Tls>) -> (Controllers, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut controllers = Controllers::new(Memory::new());
@@ -59,11 +59,11 @@ async fn the_stock_client_comes_in_with_a_key_of_the_ca_alone() {
     eventually("a certificate of another CA", &controllers, "UnknownIssuer").await;
     assert!(!show(at, &authority.issue("late", -1)).await.status.success());
     eventually("a certificate that has expired", &controllers, "Expired").await;
-    // A client that wants another CA's certificate of us.
+    // A client that requires a server certificate of another CA.
     let wary = Tls { ca: other.issue("x", 2).ca, ..good.clone() };
     assert!(!show(at, &wary).await.status.success());
     assert!(show(at, &good).await.status.success(), "others go on");
-    // Files that are replaced serve the next connection.
+    // Replaced files apply to the next connection.
     let (own, next) = (authority.issue("bridge", 2), other.issue("bridge", 2));
     for (to, from) in [(own.key, next.key), (own.certificate, next.certificate), (own.ca, next.ca)] {
         std::fs::copy(from, to).unwrap();
@@ -73,12 +73,12 @@ async fn the_stock_client_comes_in_with_a_key_of_the_ca_alone() {
     controllers.shutdown().await;
 }
 
-/// A client with its old certificate that knows the new CA.
+/// Returns a client with its previous certificate that trusts the new CA.
 fn strange_to(own: &Tls, other: &Authority) -> Tls {
     Tls { ca: other.issue("y", 2).ca, ..own.clone() }
 }
 
-/// Connections that come and go before they have shown who they are take one thread, however slow the disk is.
+/// Connections that end before authentication use one thread, even on a slow disk.
 #[test]
 fn connections_that_only_come_take_no_threads() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -89,7 +89,7 @@ fn connections_that_only_come_take_no_threads() {
         .unwrap();
     let authority = Authority::new();
     let own = authority.issue("bridge", 2);
-    // A file that is not there yet when it is read: whoever opens a FIFO waits for its writer.
+    // Opening a FIFO blocks until it has a writer, which simulates a slow file.
     let key = own.key.with_file_name("slow");
     assert!(std::process::Command::new("mkfifo").arg(&key).status().unwrap().success());
     let in_time = runtime.block_on(async {
@@ -114,10 +114,10 @@ async fn garbage_and_half_a_greeting_end_in_time_and_hold_nobody_up() {
     let mut plain = TcpStream::connect(at).await.unwrap();
     plain.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).await.unwrap();
     let mut answer = Vec::new();
-    // It may be reset rather than closed.
+    // The connection may be reset instead of closed.
     let _ = plain.read_to_end(&mut answer).await;
     eventually("no TLS", &controllers, "corrupt message").await;
-    // A ClientHello of 256 octets, of which few come.
+    // A ClientHello of 256 octets that is received partially.
     let start = Instant::now();
     let mut halves = Vec::new();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What is written is read as the same, and nothing that is read panics.
+//! Encoded values are decoded to equal values, and no input causes a panic.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -14,7 +14,7 @@ fn versions() -> impl Strategy<Value = Version> {
     proptest::sample::select(Version::ALL.to_vec())
 }
 
-/// A match that makes sense: a kind of packet, and values and masks of whatever it has.
+/// Generates a consistent match: a packet type, with values and masks of its fields.
 fn matches() -> impl Strategy<Value = Match> {
     let kinds = proptest::sample::select(vec![
         vec![],
@@ -41,11 +41,11 @@ fn matches() -> impl Strategy<Value = Match> {
         for (field, value, mask, whole) in wishes {
             let all = field.all_ones();
             let mask = if whole || !field.is_maskable() { all } else { mask & all };
-            // A tag that is not there has no priority, and 1.0 has 16 bits for ports.
+            // A missing tag has no priority, and OpenFlow 1.0 has 16-bit port numbers.
             let value = match field {
                 Field::VlanTci | Field::VlanVid => value | 0x1000,
                 Field::InPort => value & 0x7fff,
-                // Later fragments have no ports, which may be matched already.
+                // Later fragments have no ports, which the match may already contain.
                 Field::IpFrag => value & 1,
                 _ => value,
             };
@@ -57,7 +57,7 @@ fn matches() -> impl Strategy<Value = Match> {
 }
 
 fn subfields(writable: bool) -> impl Strategy<Value = SubField> {
-    // The port and ARP's operation are of other widths on the wire; they have tests of their own.
+    // The port and the ARP operation have another width on the wire. Separate tests cover them.
     let fields: Vec<Field> = Field::ALL
         .into_iter()
         .filter(|field| (field.is_writable() || !writable) && !matches!(field, Field::InPort | Field::ArpOp))
@@ -117,7 +117,7 @@ fn learns() -> impl Strategy<Value = Action> {
     )
 }
 
-/// Actions that every version writes as they are.
+/// Generates actions that every version encodes unchanged.
 fn actions() -> impl Strategy<Value = Action> {
     let ports = 1..0xff00_u32;
     let leaf = prop_oneof![
@@ -178,7 +178,8 @@ fn actions() -> impl Strategy<Value = Action> {
     leaf.prop_recursive(3, 12, 4, |inner| proptest::collection::vec(inner, 0..4).prop_map(Action::Clone))
 }
 
-/// The same, fields loaded in 1.0, where some have actions of their own, and set since.
+/// Returns the actions in the form of the version: loaded fields in OpenFlow 1.0, and set fields in later
+/// versions.
 fn suited(actions: Vec<Action>, version: Version) -> Vec<Action> {
     let load = version <= Version::V11;
     let suit = |action| match action {
@@ -189,7 +190,7 @@ fn suited(actions: Vec<Action>, version: Version) -> Vec<Action> {
     actions.into_iter().map(suit).collect()
 }
 
-/// The match as the version can say it.
+/// Returns the match as the version can express it.
 fn as_said_by(version: Version, matching: Match) -> Match {
     if version != Version::V11 {
         return matching;
@@ -216,7 +217,7 @@ proptest! {
             prop_assert_eq!(octets.len() % 8, 0);
             let read = matching::get_oxm(&mut Reader::new(&octets, Error::BadLength)).unwrap();
             prop_assert_eq!(read.matching, as_said_by(version, matching));
-            // What the version cannot say is left out.
+            // Fields that the version cannot express are wildcarded.
             prop_assert!(matching.is_within(&read.matching));
         }
     }
@@ -299,7 +300,7 @@ proptest! {
         let mut octets = Vec::new();
         flow::put_mod(&mut octets, version, 9, &change);
         if version == Version::V10 {
-            // What stands behind the experimenter's header is read as a body.
+            // The data after the experimenter header is decoded as a body.
             octets.drain(8..16);
         }
         openflow::fuzz::message(&octets);
@@ -325,7 +326,7 @@ fn every_error_has_a_number_in_every_version_and_names_its_request() {
             };
             assert_eq!(octets.len(), head + 1000, "{error} {version}");
             assert_eq!(usize::from(u16::from_be_bytes([octets[2], octets[3]])), octets.len());
-            // A request of the greatest length is cut where the error's own length ends.
+            // A request of the maximum length is truncated, because the error has a maximum length as well.
             octets.clear();
             error.write(&mut octets, version, 7, &[9; 0xffff]);
             assert_eq!(octets.len(), 0xffff);
@@ -352,7 +353,7 @@ fn clones_within_clones_have_an_end() {
     assert_eq!(nested(3000), Err(Error::ActionTooMany));
 }
 
-/// An OpenFlow 1.0 match of IPv4 and UDP without wildcards but `wild`.
+/// Returns an OpenFlow 1.0 match of IPv4 and UDP with the wildcards `wild` only.
 fn match_10(wild: u32, vlan: u16, proto: u8, ports: (u16, u16)) -> Vec<u8> {
     let mut octets = wild.to_be_bytes().to_vec();
     octets.extend([0, 1, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -371,7 +372,8 @@ fn a_match_of_openflow_1_0_comes_back_as_it_was_sent() {
         matching::put_10(&mut out, &read);
         (read, out)
     };
-    // No tag with an exact priority; an ICMP type and code that no packet has, and which are not those of their lower octets.
+    // A missing tag with an exact priority, and an ICMP type and code that no packet can have and that differ
+    // from their lower octets.
     for octets in
         [match_10(0, 0xffff, 17, (53, 9)), match_10(0, 5, 1, (55_503, 300)), match_10(0, 5, 1, (8, 0))]
     {
@@ -384,7 +386,7 @@ fn a_match_of_openflow_1_0_comes_back_as_it_was_sent() {
     assert!(plain.is_within(&by_nxm), "others mean the same bits by it");
 }
 
-/// The body of an OpenFlow 1.0 flow-mod of priority 7 that adds a rule.
+/// Returns the body of an OpenFlow 1.0 flow-mod that adds a flow entry of priority 7.
 fn add_10(matching: &[u8], actions: &[u8]) -> Vec<u8> {
     let mut body = matching.to_vec();
     body.extend([0; 8]);

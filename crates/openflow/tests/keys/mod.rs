@@ -1,4 +1,4 @@
-//! Keys, certificates and their CAs as `openssl` makes them, in a directory of their own.
+//! Keys, certificates and CAs created by `openssl`, in a separate directory.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -28,13 +28,13 @@ impl Authority {
             &directory,
             &format!("req -x509 {NEW_KEY} -keyout ca.key -out ca.pem -subj /CN=ca-{number} -days 2"),
         );
-        // As ovs-pki has it: version 3, and a name that is no host's.
+        // Like in ovs-pki: version 3, and a name that is not a host name.
         let extensions = "basicConstraints=CA:FALSE\nsubjectAltName=DNS:sc id:9b6d40e6\n";
         std::fs::write(directory.join("extensions"), extensions).unwrap();
         Authority(directory)
     }
 
-    /// A key with a certificate that is good for so many days.
+    /// Returns a key with a certificate that is valid for `days` days.
     pub fn issue(&self, name: &str, days: i32) -> Tls {
         openssl(&self.0, &format!("req {NEW_KEY} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
         openssl(
@@ -54,7 +54,7 @@ impl Drop for Authority {
     }
 }
 
-/// The options by which Open vSwitch's programs are given them.
+/// Returns the TLS options for Open vSwitch's programs.
 pub fn options(tls: &Tls) -> [String; 3] {
     [
         format!("--private-key={}", tls.key.display()),

@@ -1,11 +1,11 @@
-//! Actions and instructions: given by the client, read as what they are.
+//! Actions and instructions that the client sends and the bridge decodes.
 
 use switch::flow::{Action, Instructions};
 use testbed::packet_cases::Feature;
 
 use super::{Lab, Proven, VERSIONS, row};
 
-/// Name, a rule with it, and how the one form of both calls it.
+/// Name of an action, a flow entry with it, and the name of the decoded action.
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("output", "actions=output:1", "Output"),
     ("IN_PORT", "actions=IN_PORT", "Output"),
@@ -49,7 +49,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("exit", "actions=exit", "Exit"),
 ];
 
-/// Name, a rule with it, and whether it is read.
+/// Name of an instruction, a flow entry with it, and a check of the decoded instruction.
 type Instruction = (&'static str, &'static str, fn(&Instructions) -> bool);
 
 const INSTRUCTIONS: &[Instruction] = &[
@@ -76,7 +76,8 @@ pub async fn table(lab: &Lab, proven: &mut Proven, text: &mut String) {
             let is_so = taken && {
                 let tables = lab.bridge.lock();
                 let it = &tables.flows[0].instructions;
-                // Some are read as what they mean in the version: a name of none asks for no certain one.
+                // Some actions are decoded as equivalent actions of the version. An empty name accepts any
+                // action.
                 wanted.is_empty() || it.apply.iter().any(|action| variant(action) == *wanted)
             };
             assert!(is_so || !taken, "{version} {rule}: {:?}", lab.bridge.lock().flows[0].instructions);

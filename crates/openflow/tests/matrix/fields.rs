@@ -1,4 +1,4 @@
-//! Fields: matched whole, matched in part, set.
+//! Exact matches, masked matches and set-field actions of all fields.
 
 use openflow::wire::error::Error;
 use openflow::wire::{Reader, Version, matching};
@@ -7,7 +7,7 @@ use testbed::packet_cases::Feature;
 
 use super::{Lab, Proven, VERSIONS, row};
 
-/// What a field needs, in the client's words and as a match.
+/// Returns the prerequisite of a field in the syntax of the client and as a match.
 fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) {
     use Field::{EthType, Icmpv6Code, Icmpv6Type, IpProto, VlanTci};
     match need {
@@ -34,7 +34,7 @@ fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) 
     }
 }
 
-/// A value that the field can have, in the client's words, and right-aligned.
+/// Returns a valid value of a field in the syntax of the client and as a number.
 fn value(field: Field) -> (String, u128) {
     let bits = field.bits();
     match field {
@@ -56,7 +56,7 @@ fn value(field: Field) -> (String, u128) {
     }
 }
 
-/// A mask of part of it.
+/// Returns a partial mask of a field.
 fn mask(field: Field) -> (String, u128) {
     let all = field.all_ones();
     match field {
@@ -76,7 +76,7 @@ fn mask(field: Field) -> (String, u128) {
     }
 }
 
-/// Whether the codec reads as it has written.
+/// Returns whether the codec decodes an encoded match to an equal match.
 fn on_the_wire(version: Version, wanted: &Match) -> bool {
     let mut octets = Vec::new();
     let read = if version == Version::V10 {
@@ -119,7 +119,7 @@ pub async fn table(lab: &Lab, proven: &mut Proven, text: &mut String) {
             let (said_mask, mask) = mask(field);
             let mut part = base;
             part.put(field, number & mask, mask);
-            // Their parts have names of their own.
+            // Parts of this field have names.
             let rule = if field == Field::IpFrag {
                 part.put(field, 1, 1);
                 format!("{words}ip_frag=yes,actions=drop")
@@ -134,7 +134,7 @@ pub async fn table(lab: &Lab, proven: &mut Proven, text: &mut String) {
             String::new()
         };
         cells.push(part);
-        // A tag's id is set where there is a tag.
+        // The VLAN ID can be set only if there is a tag.
         let words = if field == Field::VlanVid { prerequisite(Prerequisite::Vlan).0 } else { words };
         let rule = format!("{words}actions=set_field:{said}->{}", field.name());
         let is_set = |action: &Action| matches!(action, Action::Set { field: own, .. } if *own == field);
@@ -151,10 +151,10 @@ pub async fn table(lab: &Lab, proven: &mut Proven, text: &mut String) {
 }
 
 async fn cell(lab: &Lab, version: Version, name: &str, rule: &str, wanted: &Match) -> String {
-    // Parts of wider registers stand for them.
+    // Wider registers are represented by their parts.
     if lab.takes(name, rule).await {
         let found = lab.bridge.lock().flows[0].matching;
-        // The client believes that OpenFlow 1.1 has a word for ECN, and sends a match without it.
+        // The client assumes that OpenFlow 1.1 can match ECN, and sends a match without it.
         if version == Version::V11 && !on_the_wire(version, wanted) {
             return String::new();
         }

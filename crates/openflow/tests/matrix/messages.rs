@@ -1,8 +1,8 @@
-//! Messages: commands of the stock client that are answered, and those that tests of sessions send by hand.
+//! Messages: commands of the stock client that are answered, and messages that other tests send.
 
 use super::{Lab, VERSIONS, row, source};
 
-/// What it is, and the client's arguments; those behind the last space-free command are of one line each.
+/// Name of a message, and the command of the client with its arguments, which U+001F separates.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("hello, features, configuration", &["show", ""]),
     ("echo", &["probe", ""]),
@@ -45,7 +45,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("table description", &["dump-table-desc", ""]),
 ];
 
-/// What peers of ours say in tests of sessions: what, versions, file, test.
+/// Messages that peers send in session tests: name, versions, file and test.
 const BY_HAND: &[(&str, [bool; 6], &str, &str)] = &[
     ("packet-in", [true; 6], "ofctl.rs", "a_monitor_sees_what_happens"),
     ("flow-removed", [true; 6], "ofctl.rs", "a_monitor_sees_what_happens"),
@@ -67,7 +67,7 @@ const BY_HAND: &[(&str, [bool; 6], &str, &str)] = &[
 pub async fn table(lab: &Lab, text: &mut String) {
     text.push_str("\n## Messages\n\n| message | 1.0 | 1.1 | 1.2 | 1.3 | 1.4 | 1.5 | by |\n|---|---|---|---|---|---|---|---|\n");
     let mut rows: Vec<Vec<String>> = COMMANDS.iter().map(|(name, _)| vec![(*name).to_owned()]).collect();
-    // In the order of the list: what one adds the next ones change.
+    // The commands run in the order of the list, because later commands change objects of earlier ones.
     for (_, version) in VERSIONS {
         {
             let mut tables = lab.bridge.lock();
@@ -76,7 +76,7 @@ pub async fn table(lab: &Lab, text: &mut String) {
         for ((name, command), cells) in COMMANDS.iter().zip(&mut rows) {
             let output = lab.client(version, command).await;
             let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            // The client takes a later version for a bundle than it is told.
+            // For bundles, the client uses a later version than requested.
             let is_own = *name != "bundle" || version >= "OpenFlow13";
             let done = output.status.success() && !said.contains("OFPT_ERROR") && is_own;
             cells.push(if done { "+".into() } else { String::new() });

@@ -1,4 +1,4 @@
-//! A bridge in memory: tables, groups and meters as lists, and no packets but those of controllers.
+//! A bridge in memory: tables, groups and meters are lists, and the only packets are those of controllers.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -26,7 +26,7 @@ pub struct Tables {
     pub meters: Vec<Meter>,
     pub names: Vec<(u8, TableConfig)>,
     pub ports: Vec<PortDesc>,
-    /// Rules of a table at most.
+    /// Maximum number of flow entries in a table.
     pub limit: usize,
     pub options: TunnelOptions,
     fresh: bool,
@@ -35,22 +35,22 @@ pub struct Tables {
 pub struct Memory {
     pub tables: Mutex<Tables>,
     pub sent: Mutex<Vec<PacketOut>>,
-    /// Packet-outs are not decided: their reservations stay in `held`.
+    /// Whether packet-outs are not processed, so that their reservations stay in `held`.
     pub holds: AtomicBool,
     pub held: Mutex<Vec<Reservation>>,
     pub connected: Mutex<Vec<bool>>,
     pub misses_heard: AtomicBool,
-    /// Held by a change that takes long: the bridge learns of its sessions when it is done.
+    /// Lock of a slow change. Notifications about sessions wait for it.
     pub rules: Mutex<()>,
-    /// Changes take until this is false.
+    /// Whether changes block until this is false.
     pub stalls: AtomicBool,
-    /// Changes that are under way.
+    /// Number of blocked changes.
     pub stalled: AtomicUsize,
     pub barriers: Mutex<u32>,
-    /// Rules that are added are new, so none is looked for that they would replace.
+    /// Whether added flow entries are new, so that none is searched for replacement.
     pub fresh: AtomicBool,
     subscribers: Mutex<Vec<EventSender>>,
-    /// What sessions want to hear of.
+    /// Interest of the sessions in events.
     interest: Interest,
 }
 
@@ -93,7 +93,7 @@ impl Memory {
         self.subscribers.lock().unwrap().retain(|to| to.send(event.clone()));
     }
 
-    /// A packet that a rule sends to controllers.
+    /// Sends a packet that a flow entry passes to controllers.
     pub fn packet(&self, in_port: u32, frame: &[u8], reason: Reason, max_len: u16) {
         let mut flow = Flow::ZERO;
         flow.set(Field::InPort, u128::from(in_port));
@@ -113,7 +113,7 @@ impl Memory {
 }
 
 impl Memory {
-    /// Makes all changes or none; what happened and what packets are sent comes back.
+    /// Applies all changes or none. Returns the events and the packets to send.
     fn change(&self, changes: Vec<Mod>) -> Result<(Vec<Event>, Vec<PacketOut>), (usize, FlowError)> {
         let mut tables = self.lock();
         let mut next = tables.clone();
@@ -135,7 +135,7 @@ impl Memory {
         Ok((told, sent))
     }
 
-    /// Sends a packet; copies for controllers are told.
+    /// Sends a packet, and passes copies for controllers as events.
     fn send(&self, packet: PacketOut) {
         for action in &packet.actions {
             if let Action::Output { port: port::CONTROLLER, max_len } = action {
@@ -146,7 +146,7 @@ impl Memory {
     }
 }
 
-/// A change of groups or meters as a request to be forwarded.
+/// Returns a change of groups or meters as a request to forward.
 fn request_of(tables: &Tables, change: &Mod) -> Option<ForwardedRequest> {
     match change {
         Mod::Group(change) => {
@@ -159,7 +159,7 @@ fn request_of(tables: &Tables, change: &Mod) -> Option<ForwardedRequest> {
     }
 }
 
-/// The group that a change is about, and whether the change holds a part of it only.
+/// Returns the group of a change, and whether the change contains only a part of it.
 fn group_of(change: &GroupMod) -> (u32, bool) {
     match change {
         GroupMod::Add(group) | GroupMod::Modify { group, .. } => (group.id, false),
@@ -168,7 +168,7 @@ fn group_of(change: &GroupMod) -> (u32, bool) {
     }
 }
 
-/// A request with the group as the change has left it.
+/// Adds the group after the change to a request.
 fn with_group(request: ForwardedRequest, tables: &Tables) -> ForwardedRequest {
     match request {
         ForwardedRequest::Group { change, existed, .. } => {
@@ -353,7 +353,7 @@ fn change_meter(tables: &mut Tables, change: MeterMod) -> Result<(), FlowError> 
     Ok(())
 }
 
-/// Batches of 100.
+/// Returns batches of 100 entries.
 fn batches<T: Send + 'static>(all: Vec<T>) -> Batches<T> {
     let mut left = all.into_iter();
     Box::new(std::iter::from_fn(move || {
