@@ -1,5 +1,5 @@
-//! What was counted of a port, in the hand-over state: drops travel by the names of their reasons, because the numbers of reasons
-//! differ between releases. A counter that a predecessor does not send begins at zero.
+//! Counters of a port in the hand-over state. Drops are identified by the names of their reasons, because the
+//! numbers of reasons differ between releases. A counter that a predecessor does not send starts at zero.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 use xdp::bridge::BridgeCounts;
 use xdp::route::RouteCounts;
 
-/// The counters of one port.
+/// Counters of one port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CountersState {
-    /// Packets received by workers.
+    /// Number of packets received by workers.
     pub rx_packets: u64,
-    /// Bytes received by workers.
+    /// Number of bytes received by workers.
     pub rx_bytes: u64,
-    /// Packets sent by workers.
+    /// Number of packets sent by workers.
     pub tx_packets: u64,
-    /// Bytes sent by workers.
+    /// Number of bytes sent by workers.
     pub tx_bytes: u64,
-    /// Copies and segments that workers have made.
+    /// Number of copies and segments that workers have created.
     pub copies: u64,
-    /// Copies that workers have given to control threads.
+    /// Number of copies that workers have punted to control threads.
     pub punted: u64,
-    /// Packets that workers have dropped, by the name of the reason.
+    /// Number of packets that workers have dropped, by the name of the reason.
     pub drops: BTreeMap<String, u64>,
-    /// What hooks have bridged.
+    /// Packets and bytes that hooks have bridged.
     pub bridged: HookedState,
-    /// What hooks have routed.
+    /// Packets and bytes that hooks have routed.
     pub routed: HookedState,
 }
 
@@ -37,18 +37,19 @@ pub struct CountersState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookedState {
-    /// Packets that the port has received.
+    /// Number of packets that the port has received.
     pub rx_packets: u64,
-    /// Bytes of the packets that the port has received.
+    /// Number of bytes of the packets that the port has received.
     pub rx_bytes: u64,
-    /// Packets that were sent by the port.
+    /// Number of packets that were sent by the port.
     pub tx_packets: u64,
-    /// Bytes of the packets that were sent by the port.
+    /// Number of bytes of the packets that were sent by the port.
     pub tx_bytes: u64,
 }
 
 impl CountersState {
-    /// Returns the state of a port of which workers have counted `totals` and hooks the rest.
+    /// Returns the counters of a port. `totals` are the workers' counters. `bridged` and `routed` are those
+    /// of the hooks.
     pub fn new(totals: &PortTotals, bridged: BridgeCounts, routed: RouteCounts) -> CountersState {
         let drops = DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0);
         CountersState {
@@ -74,7 +75,7 @@ impl CountersState {
         }
     }
 
-    /// Returns what workers have counted. A drop whose reason this release does not know is left out.
+    /// Returns the workers' counters. Drops with a reason that this release does not know are left out.
     pub fn totals(&self) -> PortTotals {
         let of = |reason: &DropReason| self.drops.get(reason.name()).copied().unwrap_or_default();
         PortTotals {

@@ -1,5 +1,5 @@
-//! What runs, taken apart into a letter with descriptors, and put together again: by the successor, or by the process that
-//! gave it away should the successor fail.
+//! Conversion of the running data plane into hand-over state with descriptors, and back. The successor
+//! rebuilds the data plane, or the predecessor does if the successor fails.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,29 +43,30 @@ use crate::plane::ports::{self, Returned, Running, compose};
 use crate::plane::routers::{Routers, is_mirror};
 use crate::plane::site::Site;
 
-/// The hand-over state and the descriptors that it names.
+/// Hand-over state with its descriptors.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// The hand-over state.
+    /// Hand-over state as a message.
     pub letter: Estate,
-    /// The descriptors, in its order. Those of ports in `released` are closed.
+    /// Descriptors in the order of the message. The descriptors of ports in `released` are closed.
     pub descriptors: Vec<Option<OwnedFd>>,
-    /// Programs in front of hooks, until the hooks are put together again: by then somebody else refers to what they need.
+    /// Custom programs in front of hooks, kept until the rebuilt hooks hold references to their objects.
     pub users: Vec<UserProgram>,
-    /// Claims on the pins of ports, until another process or this one has claims of its own: no third one finds a pin unused meanwhile.
+    /// Claims on the pins of ports, kept until this process or the successor has claims of its own, so that
+    /// no third process finds a pin unused.
     pub claims: BTreeMap<String, Claim>,
-    /// Ports that can only be opened anew.
+    /// Ports that can only be opened again.
     pub released: BTreeSet<String>,
 }
 
 impl Held {
-    /// Returns what a predecessor has sent.
+    /// Returns the state that a predecessor has sent.
     pub fn received(letter: Estate, descriptors: Vec<OwnedFd>) -> Held {
         Held { letter, descriptors: descriptors.into_iter().map(Some).collect(), ..Held::default() }
     }
 
-    /// Closes the descriptors of ports, which can only be opened anew from then on: the kernel lets go of their queues when the successor
-    /// has closed its own descriptors.
+    /// Closes the descriptors of ports, which can then only be opened again. The kernel releases their queues
+    /// when the successor has also closed its descriptors.
     pub fn release(&mut self, ports: &[String]) {
         let mut at = 0;
         for (name, port) in &self.letter.ports {
@@ -76,7 +77,7 @@ impl Held {
                     .skip(at)
                     .take(share)
                     .for_each(|descriptor| drop(descriptor.take()));
-                // Whoever opens the port anew must find it free.
+                // The process that opens the port again must find it unclaimed.
                 self.claims.remove(name);
                 self.released.insert(name.clone());
             }
@@ -84,8 +85,8 @@ impl Held {
         }
     }
 
-    /// Closes the descriptors of all ports with AF_XDP sockets: a successor that has ended since has used their rings, and what stands in
-    /// them is not known here.
+    /// Closes the descriptors of all ports with AF_XDP sockets. The ended successor has used their rings, and
+    /// this process does not know their contents.
     pub fn release_sockets(&mut self) {
         let has_sockets =
             |port: &PortLetter| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
@@ -95,12 +96,12 @@ impl Held {
     }
 }
 
-/// What of the hand-over state could be put together again without changing anything: the kernel and the predecessor do not notice.
+/// Parts of the hand-over state that were rebuilt without side effects on the kernel or the predecessor.
 pub struct Parts {
     letter: Estate,
     ports: Vec<Part>,
     vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
-    /// Queues of the frames in quarantine, in their order.
+    /// Queues of the frames in quarantine, in the order of the quarantine.
     pub(super) places: Vec<Option<Place>>,
     _users: Vec<UserProgram>,
     _claims: BTreeMap<String, Claim>,
@@ -110,17 +111,17 @@ pub struct Parts {
 struct Part {
     name: PortName,
     letter: PortLetter,
-    /// `None` if the port can only be opened anew.
+    /// Rebuilt port. `None` if the port can only be opened again.
     opened: Option<Opened>,
 }
 
-/// Everything is there, and no worker runs.
+/// A rebuilt data plane before its workers run.
 pub struct Rebuilt {
     resumed: Resumed,
     site: Site,
 }
 
-/// Takes everything apart. The site is empty afterwards.
+/// Converts the running configuration into hand-over state. `site` has no ports afterwards.
 pub fn gather(
     site: &mut Site,
     routers: &Routers,
@@ -157,7 +158,7 @@ pub fn gather(
     for (worker, port, id, queue) in queues {
         let name = site.names.port(port);
         if !is_mirror(&name) {
-            // Routers' ways into the kernel: whoever comes has ways of its own.
+            // Punt TAPs are not handed over. The successor has its own.
             queue.close(pool);
             continue;
         }
@@ -166,7 +167,7 @@ pub fn gather(
         let queue = QueueLetter { id: id.0, worker: worker.0, kind };
         held.letter.vlans.insert(name, VlanLetter { id: port.0, queue });
     }
-    // Behind the queues: some of them have been closed.
+    // The quarantine is read after the queues, because some queues have been closed.
     gather_quarantine(&mut held, pool);
     held
 }
@@ -258,16 +259,17 @@ fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
 }
 
 impl Parts {
-    /// Puts together what can be. Nothing is opened, and no queue is touched.
+    /// Rebuilds ports and mirrors from the descriptors. Opens nothing and accesses no queue.
     ///
     /// # Errors
-    /// If a port has a name that no port can have here: what the kernel has of it could not be told from free frames.
+    /// If a port name is invalid in this release. The frames that the kernel holds for that port could not be
+    /// distinguished from free frames.
     pub fn new(held: Held, config: &Config, memory: &Arc<FrameMemory>) -> Result<Parts, HandoverError> {
         let Held { mut letter, descriptors, users, mut claims, released } = held;
         let mut descriptors = descriptors.into_iter();
         let (mut parts, mut all_vlans) = (Vec::new(), Vec::new());
         for (name, port) in std::mem::take(&mut letter.ports) {
-            // Its share of the descriptors, whatever becomes of it.
+            // The port's descriptors are taken in all cases, so that the next port finds its own.
             let own: Vec<Option<OwnedFd>> = descriptors.by_ref().take(Estate::share(&port)).collect();
             let key = name.parse::<PortName>();
             let key = key.map_err(|_| HandoverError::Strange(format!("a port of the name {name:?}")))?;
@@ -284,7 +286,7 @@ impl Parts {
                 _ => None,
             };
             if opened.is_none() {
-                // It finds its own claims in its way otherwise.
+                // Otherwise the port would find its own claim when it is opened again.
                 claims.remove(&name);
             }
             parts.push(Part { name: key, letter: port, opened });
@@ -302,18 +304,18 @@ impl Parts {
         Ok(Parts { letter, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
     }
 
-    /// Returns the names of the ports with descriptors that can only be opened anew.
+    /// Returns the names of the ports with descriptors that can only be opened again.
     pub fn lost(&self) -> Vec<String> {
         let lost = |part: &&Part| part.opened.is_none() && Estate::share(&part.letter) > 0;
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
     }
 
-    /// Opens anew what could not be put together, and gets everything ready for the workers. A port that cannot be opened waits for its
-    /// device, as after its loss. No packet is touched before [`Rebuilt::run`]. `released` says whether no other process has descriptors of
-    /// the ports that could not be put together.
+    /// Opens the remaining ports again, and prepares everything for the workers. A port that cannot be opened
+    /// waits for its device. No packet is accessed before [`Rebuilt::run`]. `released` is whether no other
+    /// process has descriptors of the remaining ports.
     ///
     /// # Errors
-    /// If there are no workers, or they have no filters.
+    /// If the workers or their filters cannot be created.
     pub fn rebuild(
         self,
         config: &Config,
@@ -339,7 +341,8 @@ impl Parts {
         if doubles > 0 {
             return Err(HandoverError::Strange(format!("{doubles} frames stand in two queues")));
         }
-        // The frames of queues that are closed by now are free, unless a driver or a predecessor has them a while longer.
+        // The frames of closed queues are free, unless a driver or a predecessor may still use them for a
+        // while.
         let taken = lists().filter(|(_, resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
         let quarantined = letter.quarantine.iter().map(|(frames, _)| frames.as_slice());
         let free: Vec<u32> = free_frames(memory.frames(), taken.chain(quarantined)).collect();
@@ -358,7 +361,7 @@ impl Parts {
         }
         let mut queues = Vec::new();
         let mut counted = Vec::new();
-        // Those that are opened anew come last: they share what the others have in their hooks.
+        // Ports that are opened again come last, because they share filter state in the hooks of the others.
         let (resumed, anew): (Vec<Part>, Vec<Part>) =
             ports.into_iter().partition(|part| part.opened.is_some());
         for Part { name, letter, opened } in resumed.into_iter().chain(anew) {
@@ -391,7 +394,7 @@ impl Parts {
         site.routers.settle(config, &site.ports);
         queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
         ports::join(&mut site.ports);
-        // Workers have them before they begin.
+        // Workers have their filters before they run.
         let own = |error: PlaneError| HandoverError::Own(error.to_string());
         let Site { filters, ports, .. } = &mut site;
         filters.ensure_workers(ports).map_err(own)?;
@@ -409,16 +412,17 @@ impl Parts {
 }
 
 impl Rebuilt {
-    /// Starts the workers: traffic flows.
+    /// Starts the workers, so that traffic flows.
     ///
     /// # Errors
-    /// If threads cannot be had.
+    /// If threads cannot be created.
     pub fn run(self) -> Result<(Engine, Site), HandoverError> {
         let Rebuilt { resumed, mut site } = self;
         let engine = resumed.run().map_err(|error| HandoverError::Own(error.to_string()))?;
         site.flows.ensure(&engine);
-        // Only now: a packet that passes a hook by while its programs and tables are exchanged goes to a worker. Before the workers run, it
-        // would wait in a queue, and the next packets of its flow, which the hook answers again, would overtake it.
+        // The hooks are updated only after the workers run. While programs and tables are exchanged, a packet
+        // may bypass the offload and go to a worker. If the workers did not run, it would wait in a queue,
+        // and the hook would forward later packets of its flow ahead of it.
         let Site { routers, config, ports, shortcuts, .. } = &mut site;
         routers.tell_hooks(config, ports);
         shortcuts.follow_routers(&engine, ports, true);
@@ -426,7 +430,7 @@ impl Rebuilt {
     }
 }
 
-/// A queue of a port's device.
+/// Returns the place of a queue of a port's device.
 fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Option<Place> {
     let (_, namespace) = config.ports.get(name)?.kind.device()?;
     let path = namespace.map_or_else(|| PathBuf::from("/proc/self/ns/net"), Namespace::path);
@@ -439,8 +443,8 @@ fn station(letter: &StationLetter) -> Option<FdbEntry> {
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
 
-/// A port as it ran, or opened anew, with its queues for the workers that had them. A hook that is made anew has the port's filter at once; a
-/// port that cannot have its filter is down.
+/// Resumes or opens a port, with its queues assigned to the workers that had them. A hook that is created
+/// again has the port's filter at once. A port that cannot have its filter is down.
 fn resume(
     name: &PortName,
     letter: PortLetter,
@@ -451,7 +455,7 @@ fn resume(
 ) -> Option<(Running, Vec<Returned>)> {
     let wanted = Wanted::of(config, name)?;
     let id = PortId(letter.id);
-    // There may be fewer workers than before.
+    // There may be fewer workers than in the predecessor.
     let count = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
     let spread = letter.spread.as_ref().map(|table| {
         let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
@@ -465,7 +469,7 @@ fn resume(
     let footprint = footprint(&letter);
     let opened = opened.map_or_else(
         || {
-            // No traffic flows meanwhile: a queue that is not free is not waited for here.
+            // Traffic is stopped at this time, so the open does not wait for busy queues.
             let mut opened = open::open(name, &wanted, &footprint, Duration::ZERO, pool)?;
             match site.filters.equip_anew(name, &wanted, &mut opened, &site.ports) {
                 Ok(()) => Ok(opened),
@@ -490,7 +494,7 @@ fn resume(
     })
 }
 
-/// What the predecessor knew of a port's device.
+/// Returns the predecessor's footprint of a port's device.
 fn footprint(letter: &PortLetter) -> Footprint {
     let (near, far) = letter.ends;
     let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };

@@ -1,4 +1,5 @@
-//! Frames that the kernel has, through a hand-over: none becomes free because the successor does not understand what the predecessor says of it.
+//! Tests of frames that the kernel holds during a hand-over. No frame becomes free because the successor
+//! cannot decode part of the hand-over state.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ fn a_successor_tries_the_queues_of_frames_in_quarantine() {
     let (_, inode, ifindex, queue) = parts.places[1].as_ref().unwrap().parts();
     let own = Place::within(namespace(), 1, 0).unwrap();
     assert_eq!((inode, ifindex, queue), (own.parts().1, 7, 2));
-    // A predecessor of an earlier release says nothing of queues.
+    // A predecessor of an earlier release sends no places.
     let old: Estate = serde_json::from_str(&text.replace("\"places\"", "\"else\"")).unwrap();
     let parts = Parts::new(Held::received(old, Vec::new()), &Config::default(), &memory()).unwrap();
     assert!(parts.places.is_empty());

@@ -1,4 +1,5 @@
-//! Hand-over state from any octets: what a predecessor of another release may send is read or refused without a panic.
+//! Fuzz test of the hand-over messages. Messages of a predecessor of another release are decoded or refused
+//! without a panic.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -10,7 +11,7 @@ use switch::flow::Pipeline;
 use super::letters::{Estate, Offer, Reply};
 use super::link::Link;
 
-/// What a link gives of a stream that ends behind these octets.
+/// Returns the message that a link decodes from a stream that ends after these octets.
 fn received<T: DeserializeOwned>(stream: &[u8]) -> Option<T> {
     let (theirs, mut ours) = UnixStream::pair().unwrap();
     let mut link = Link::over(theirs);
@@ -23,7 +24,7 @@ fn received<T: DeserializeOwned>(stream: &[u8]) -> Option<T> {
 #[test]
 fn any_octets_are_read_or_refused() {
     testbed::mutated("handover", |octets| {
-        // As they are, and behind a head that is right.
+        // The octets are decoded as they are, and after a correct header.
         let mut framed = (octets.len() as u64).to_le_bytes().to_vec();
         framed.extend([0; 8]);
         framed.extend(octets);

@@ -1,4 +1,4 @@
-//! The side of the process that leaves.
+//! Hand-over in the process that gives its state away.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -20,25 +20,26 @@ use super::progress::Progress;
 use super::{HandoverError, Link, VERSION};
 use crate::notify::WATCHDOG_PID;
 
-/// How long the successor may take until it is ready: it reads block lists and the kernel's routes, while this process goes on.
+/// Time limit for the successor to become ready. The successor reads block lists and the kernel's routes
+/// while this process continues.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a successor gets besides the data plane.
+/// Resources that a successor needs besides the data plane.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// The configuration's file.
+    /// Path of the configuration file.
     pub file: PathBuf,
-    /// The path of the API's unix socket where the command line names it.
+    /// Path of the API's unix socket, if the command line names it.
     pub socket: Option<PathBuf>,
-    /// The API's unix socket.
+    /// Unix socket of the API.
     pub unix: UnixListener,
-    /// The API's TCP socket.
+    /// TCP socket of the API.
     pub tcp: Option<TcpListener>,
-    /// The sockets of bridges' OpenFlow and the socket of `ovs-appctl`.
+    /// OpenFlow sockets of bridges and the socket of `ovs-appctl`.
     pub sockets: Arc<Sockets>,
 }
 
-/// A successor that is ready to take over.
+/// A successor process that is ready to take over.
 #[derive(Debug)]
 pub struct Successor {
     child: Child,
@@ -50,7 +51,8 @@ impl Successor {
     /// Starts `binary` and waits until it is ready.
     ///
     /// # Errors
-    /// If it does not start, refuses, or does not answer; it is gone then, and nothing has happened here.
+    /// If the successor does not start, refuses, or does not answer. The successor is then gone, and this
+    /// process is unchanged.
     pub fn start(
         binary: &Path,
         around: &Surroundings,
@@ -120,11 +122,12 @@ impl Successor {
         }
     }
 
-    /// Gives everything away, and waits until traffic flows again.
+    /// Sends the hand-over state, and waits until traffic flows again.
     ///
     /// # Errors
-    /// If the successor does not take over. It is gone then, and what is left in `held` is this process' to resume: everything, or, if the
-    /// successor may have touched packets before it ended, everything but the AF_XDP sockets.
+    /// If the successor does not take over. The successor is then gone, and this process must resume the rest
+    /// of `held`: everything, or, if the successor may have accessed packets, everything but the AF_XDP
+    /// sockets.
     pub fn take(mut self, held: &mut Held) -> Result<u32, HandoverError> {
         self.link.until(Instant::now() + held.letter.patience());
         let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().flatten().map(AsFd::as_fd).collect();
@@ -133,18 +136,19 @@ impl Successor {
             self.commit(held)?;
         }
         if !self.progress.taken() {
-            // It may have used the rings.
+            // The successor may have used the rings.
             self.end();
             held.release_sockets();
             return Err(cancelled());
         }
         let pid = self.child.id();
-        // It lives on without us.
+        // The successor outlives this process.
         std::mem::forget(self);
         Ok(pid)
     }
 
-    /// Waits until the successor has put everything together. False if it knows no commit: traffic flows already.
+    /// Waits until the successor has rebuilt the data plane. Returns false if the successor does not support
+    /// the commit step. Traffic then already flows.
     fn resumed(&mut self, held: &mut Held) -> Result<bool, HandoverError> {
         loop {
             match self.link.receive::<Reply>("the successor to resume")?.0 {
@@ -162,8 +166,8 @@ impl Successor {
 
     /// Lets the successor start its workers.
     ///
-    /// The successor confirms before the first packet is touched, so that after its end the socket tells on which side it ended: without a
-    /// confirmation in it, nothing has happened to the rings.
+    /// The successor confirms before it accesses the first packet. After the successor has ended, an absent
+    /// confirmation in the socket shows that the rings are unchanged.
     fn commit(&mut self, held: &mut Held) -> Result<(), HandoverError> {
         let committed = self.link.send(&Order::Commit, &[]).and_then(|()| self.confirmed());
         if let Err(error) = committed {
@@ -189,9 +193,9 @@ impl Successor {
         }
     }
 
-    /// Ends the successor, which touches nothing any more when this returns.
+    /// Ends the successor. When the call returns, the successor accesses nothing any more.
     fn end(&mut self) {
-        // Behind the wait its number may be another process'.
+        // After the wait, the process ID may belong to another process.
         self.progress.failed();
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -212,7 +216,7 @@ impl Drop for Successor {
     }
 }
 
-/// What a failed hand-over means for whoever asked for it.
+/// Converts the error of a hand-over into the failure that the client receives.
 pub fn refused(binary: &Path, error: &dyn std::error::Error) -> PlaneError {
     PlaneError {
         kind: FailureKind::Failed,
@@ -222,7 +226,7 @@ pub fn refused(binary: &Path, error: &dyn std::error::Error) -> PlaneError {
     }
 }
 
-/// The file's part of the configuration as a file would say it, the API's objects, and those of an OVSDB server.
+/// Returns the objects of the configuration by owner: those of the file, of the API, and of an OVSDB server.
 fn parts(merged: &Merged) -> (Config, Fragment, Fragment) {
     let all = Fragment::from(&merged.config);
     let of = |owner| {
@@ -231,7 +235,8 @@ fn parts(merged: &Merged) -> (Config, Fragment, Fragment) {
     let base = merged.config.settings();
     let mut layers = Layers { base, ..Layers::default() };
     layers.fragments.insert(Owner::File, all.only(of(Owner::File)));
-    // A file's members stand in a file's bridges: this cannot be refused. Were it, the whole is the file's.
+    // Members of the file's bridges are objects of the file, so the merge cannot fail. If it did, the file
+    // would own everything.
     let file = layers.merged().map_or_else(|_| merged.config.clone(), |merged| merged.config);
     (file, all.only(of(Owner::Api)), all.only(of(Owner::Ovsdb)))
 }

@@ -1,5 +1,5 @@
-//! What two processes tell each other when one takes over. Plain values; descriptors travel beside them, in the order in
-//! which the letters name them.
+//! Messages of the hand-over, as plain values. Descriptors travel beside a message, in the order in which the
+//! message refers to them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,59 +14,59 @@ use crate::plane::filters::{Blocks, Expiring};
 use crate::plane::flows::{KnownLetter, RulesLetter};
 use crate::plane::foreign::Former;
 
-/// How long a successor may take over nothing, from the first message to the last.
+/// Time limit of a hand-over without ports and entries, from the first message to the last.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much longer it may take for a port.
+/// Additional time for each port.
 const PER_PORT: Duration = Duration::from_millis(100);
-/// How much longer it may take for a rule, a learned address or a cached flow.
+/// Additional time for each flow entry, learned address or cached flow.
 const PER_ENTRY: Duration = Duration::from_micros(20);
 
-/// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any,
-/// and the other unix sockets.
+/// Data for the successor's preparation. Descriptors: the frame memory, the API's unix socket, its TCP socket
+/// if any, and the other unix sockets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// Version of the letters.
+    /// Version of the messages.
     pub version: u32,
-    /// The file's part of the configuration, as TOML.
+    /// File part of the configuration, as TOML.
     pub file: String,
-    /// The API's objects, as they are stored.
+    /// Objects of the API, in their stored form.
     pub api: String,
-    /// The objects of an OVSDB server, likewise.
+    /// Objects of an OVSDB server, in their stored form.
     #[serde(default)]
     pub ovsdb: String,
-    /// The frame memory.
+    /// Frame memory of the predecessor.
     pub memory: MemoryLetter,
     /// Whether a TCP socket is among the descriptors.
     pub tcp: bool,
-    /// Names of the other unix sockets among them.
+    /// Paths of the other unix sockets among the descriptors.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
-    /// The settings of `[memory]` that the predecessor's frame memory was made by, as a file would say them: what the configuration says
-    /// beside them waits for a restart.
+    /// Settings of `[memory]` with which the predecessor's frame memory was created, as TOML. Other settings
+    /// in the configuration take effect at a restart.
     #[serde(default)]
     pub made_by: String,
-    /// Whether the predecessor sends [`Order`]s behind the hand-over state. A predecessor that does not expects the workers to run when
-    /// [`Reply::Ready`] answers the hand-over state.
+    /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not
+    /// expects the workers to run when [`Reply::Ready`] answers the hand-over state.
     #[serde(default)]
     pub commit: bool,
 }
 
-/// The frame memory.
+/// Size and backing of the frame memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryLetter {
     /// Number of frames.
     pub frames: u32,
-    /// Bytes of one.
+    /// Size of a frame in bytes.
     pub frame_size: u32,
-    /// Whether reserved huge pages back it.
+    /// Whether reserved huge pages back the memory.
     pub huge: bool,
-    /// Whether transparent huge pages back it.
+    /// Whether transparent huge pages back the memory.
     #[serde(default)]
     pub transparent: bool,
 }
 
 impl MemoryLetter {
-    /// What backs it.
+    /// Returns the kind of pages that back the memory.
     pub fn backing(&self) -> port::Backing {
         match (self.huge, self.transparent) {
             (true, _) => port::Backing::Reserved,
@@ -76,63 +76,69 @@ impl MemoryLetter {
     }
 }
 
-/// What the successor says.
+/// A message of the successor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The offer can be taken; or, behind the hand-over state, the workers run.
+    /// The offer can be taken. As the answer to the hand-over state: the workers run.
     Ready,
-    /// The successor cannot go on, and why.
+    /// The successor cannot continue, for this reason.
     Refused(String),
-    /// These ports cannot be resumed. The predecessor closes its descriptors of them, so that the successor can open them anew, and
-    /// answers with [`Order::Released`].
+    /// The named ports cannot be resumed. The predecessor closes its descriptors of them, so that the
+    /// successor can open them again, and answers with [`Order::Released`].
     Release(Vec<String>),
-    /// Everything is ready for the workers, which do not run yet. The predecessor answers with [`Order::Commit`].
+    /// The workers are ready and do not run yet. The predecessor answers with [`Order::Commit`].
     Resumed,
-    /// [`Order::Commit`] has come: from now on everything is the successor's.
+    /// The successor has received [`Order::Commit`] and from now on owns everything.
     Committed,
 }
 
-/// What the predecessor says behind the hand-over state.
+/// A message of the predecessor after the hand-over state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
     /// The predecessor has closed its descriptors of the ports that [`Reply::Release`] named.
     Released,
-    /// The successor may start its workers, and confirms with [`Reply::Committed`] before it does.
+    /// The successor may start its workers, after it has confirmed with [`Reply::Committed`].
     Commit,
 }
 
-/// Everything that runs. Descriptors: for each port its hook's five, then one for each queue that has one;
-/// behind them those of VLANs' devices, and a network namespace for each place in `places`.
+/// Hand-over state of the whole data plane. Descriptors: for each port the five of its hook, then one for
+/// each queue that has one. The descriptors of interface mirrors follow, and then a network namespace for
+/// each place in `places`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Estate {
-    /// The ports by name.
+    /// State of the ports, by name.
     pub ports: BTreeMap<String, PortLetter>,
-    /// The bridges' numbers by name.
+    /// Numbers of the bridges by name.
     pub bridges: BTreeMap<String, u16>,
-    /// What each bridge has learned, by name.
+    /// Learned MAC table entries of each bridge, by name.
     pub stations: BTreeMap<String, Vec<StationLetter>>,
-    /// What was blocked in each filter while the daemon ran, by name. Rules and hooks' counters stay in the hooks.
+    /// Blocks that were added to each filter while the daemon ran, by name. Rules and hook counters stay in
+    /// the hooks.
     #[serde(default)]
     pub blocks: BTreeMap<String, Vec<Expiring>>,
-    /// What workers have counted of each filter's rules, by name.
+    /// Worker counters of each filter's rules, by name.
     #[serde(default)]
     pub filters: BTreeMap<String, Vec<RuleLetter>>,
-    /// The rules of each bridge that goes by OpenFlow's, by name.
+    /// Flow entries of each OpenFlow bridge, by name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesLetter>,
-    /// What workers have cached of flows of bridges with rules. (Under another name releases before this one had other words.)
+    /// Megaflows cached by workers of OpenFlow bridges. (Earlier releases used other values under another
+    /// name.)
     #[serde(default, rename = "known_flows")]
     pub known: Vec<KnownLetter>,
-    /// The devices of routers' VLANs, by their names among the ports.
+    /// Devices of routers' mirrored interfaces, by their names as ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanLetter>,
-    /// Frames of closed zero-copy sockets that the kernel may still have, and the milliseconds after which it does not.
+    /// Frames of closed zero-copy sockets that the kernel may still use, with the milliseconds until they are
+    /// free.
     #[serde(default)]
     pub quarantine: Vec<(Vec<u32>, u64)>,
-    /// The queues that the kernel has the frames of `quarantine` for, in its order, where they are known.
+    /// Queues for which the kernel uses the frames in `quarantine`, in the order of `quarantine`. `None` if a
+    /// queue is not known.
     #[serde(default)]
     pub places: Vec<Option<PlaceLetter>>,
-    /// Seconds since the first of all predecessors started: how long the counters of ports have been counting.
+    /// Number of seconds since the first of all predecessors started: the time for which the port counters
+    /// have been counting.
     #[serde(default)]
     pub counting_secs: u64,
 }
@@ -144,7 +150,8 @@ impl Estate {
             + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
     }
 
-    /// Returns how long a successor may take until its workers run: more, the more there is.
+    /// Returns the time limit until the successor's workers run, which grows with the number of ports and
+    /// entries.
     pub fn patience(&self) -> Duration {
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
@@ -152,7 +159,7 @@ impl Estate {
         PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules)
     }
 
-    /// What was blocked, by filter.
+    /// Returns the blocks by filter.
     pub fn blocks(&self) -> BTreeMap<FilterName, Blocks> {
         let blocks = |(name, all): (&String, &Vec<Expiring>)| {
             Some((name.parse().ok()?, Expiring::blocks(all.clone())))
@@ -160,7 +167,7 @@ impl Estate {
         self.blocks.iter().filter_map(blocks).collect()
     }
 
-    /// What workers have counted, by filter.
+    /// Returns the worker counters by filter.
     pub fn counted(&self) -> BTreeMap<FilterName, Vec<RuleCounters>> {
         let counted = |(name, rules): (&String, &Vec<RuleLetter>)| {
             Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))
@@ -169,7 +176,7 @@ impl Estate {
     }
 }
 
-/// What workers have counted of a filter's rule: packets, bytes, and those of both on which it acted.
+/// Worker counters of a filter rule: name, packets, bytes, and the packets and bytes on which the rule acted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RuleLetter(pub String, pub u64, pub u64, pub u64, pub u64);
 
@@ -185,124 +192,124 @@ impl From<RuleLetter> for RuleCounters {
     }
 }
 
-/// The device of a VLAN that is a router's interface.
+/// Device of a router's mirrored interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VlanLetter {
-    /// Its number among the ports.
+    /// Number of the device among the ports.
     pub id: u16,
-    /// Its queue.
+    /// Queue of the device.
     pub queue: QueueLetter,
 }
 
-/// A port that runs.
+/// State of a running port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortLetter {
-    /// Its number.
+    /// Number of the port.
     pub id: u16,
-    /// Its device's number in its namespace, if it has one now.
+    /// Index of the port's device in its namespace, if the port has one now.
     pub ifindex: Option<u32>,
-    /// Its hook, if it has one.
+    /// Hook of the port, if it has one.
     pub hook: Option<HookLetter>,
-    /// Its queues.
+    /// Queues of the port.
     pub queues: Vec<QueueLetter>,
-    /// Whether open checksums are completed.
+    /// Whether checksums that a sender left open are completed.
     pub complete_checksums: bool,
-    /// Bytes of the largest L3 packet.
+    /// MTU: bytes of the largest L3 packet.
     pub mtu: u32,
-    /// What its device was like before it was a port, if it is not of our making.
+    /// Saved settings of a device that the daemon did not create.
     #[serde(default)]
     pub former: Option<Former>,
-    /// The Ethernet addresses of a device of our making: its own and, of a pair, the far end's.
+    /// Ethernet addresses of a device that the daemon created: its own and, for a pair, the far end's.
     #[serde(default)]
     pub ends: (Option<u64>, Option<u64>),
-    /// The worker of each bucket of software RSS.
+    /// Worker of each bucket of software RSS.
     pub spread: Option<Vec<u16>>,
-    /// What was counted of it.
+    /// Counters of the port.
     #[serde(default)]
     pub counters: CountersState,
 }
 
-/// A queue of a device, whose network namespace travels along.
+/// A queue of a device. The descriptor of its network namespace travels beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlaceLetter {
-    /// The namespace's number.
+    /// Inode of the namespace.
     pub namespace: u64,
-    /// The device's number there.
+    /// Index of the device in the namespace.
     pub ifindex: u32,
-    /// Its queue.
+    /// Number of the queue.
     pub queue: u32,
 }
 
-/// A port's hook.
+/// Hook of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HookLetter {
-    /// The name of its pin, if it outlives the process.
+    /// Name of the hook's pin, if the hook outlives the process.
     pub pin: Option<String>,
 }
 
-/// A queue.
+/// State of a queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QueueLetter {
-    /// Its number.
+    /// Number of the queue.
     pub id: u16,
-    /// The worker that had it.
+    /// Worker that owned the queue.
     pub worker: u16,
-    /// What it is.
+    /// Kind of the queue with its state.
     pub kind: QueueKind,
 }
 
-/// What a queue is.
+/// Kind of a queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum QueueKind {
-    /// An AF_XDP socket, which travels along.
+    /// An AF_XDP socket, whose descriptor travels along.
     AfXdp {
-        /// The device's name when it was opened.
+        /// Name of the device when the socket was opened.
         ifname: String,
-        /// The device's number when it was opened, 0 if it is not known.
+        /// Index of the device when the socket was opened. 0 if unknown.
         #[serde(default)]
         ifindex: u32,
-        /// Its queue.
+        /// Number of the device's queue.
         queue: u32,
-        /// Entries of each ring.
+        /// Number of entries of each ring.
         ring_size: u32,
-        /// Frames to keep in the fill ring.
+        /// Number of frames to keep in the fill ring.
         fill_level: u32,
         /// Busy polling: microseconds and packets.
         busy_poll: Option<(u32, u32)>,
-        /// Whether open checksums are looked for.
+        /// Whether received packets are checked for open checksums.
         complete_checksums: bool,
-        /// Whether it was bound without copies.
+        /// Whether the socket is bound in zero-copy mode.
         zero_copy: bool,
         /// Whether packets may have several frames.
         multi_buffer: bool,
-        /// The device's MTU.
+        /// MTU of the device in bytes.
         mtu: u32,
-        /// Why a better mode was not had.
+        /// Reasons why the socket does not have a better mode.
         reasons: Vec<String>,
-        /// The frames that the kernel has.
+        /// Frames that the kernel holds.
         frames: Vec<u32>,
     },
     /// A TAP, whose descriptor travels along.
     Tap {
-        /// Whether it is a bridge's own interface.
+        /// Whether the TAP is a bridge's internal port.
         internal: bool,
-        /// The interface's MTU.
+        /// MTU of the interface in bytes.
         mtu: u32,
-        /// Whether UDP segmentation is agreed upon.
+        /// Whether UDP segmentation offload is negotiated.
         uso: bool,
     },
-    /// In memory or in a file: made anew.
+    /// A queue in memory or in a file, which the successor creates again.
     Anew,
 }
 
 impl QueueKind {
-    /// Whether a descriptor belongs to it.
+    /// Returns whether the queue has a descriptor.
     pub fn has_descriptor(&self) -> bool {
         !matches!(self, QueueKind::Anew)
     }
 }
 
-/// A learned address: VLAN, address, port's number, seconds since it was seen.
+/// A learned MAC table entry: VLAN, address, port number, and seconds since the address was last seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StationLetter(pub u16, pub u64, pub u16, pub u16);
 

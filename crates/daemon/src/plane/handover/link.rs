@@ -1,4 +1,4 @@
-//! Letters over a unix socket: JSON with its length, and the descriptors that belong to it.
+//! Hand-over messages over a unix socket: JSON with its length, and the descriptors that belong to it.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -15,39 +15,39 @@ use serde::de::DeserializeOwned;
 
 use super::HandoverError;
 
-/// Descriptors that travel with one byte; the kernel takes 253 at most.
+/// Number of descriptors that travel with one byte. The kernel accepts at most 253.
 const TOGETHER: usize = 64;
-/// Longest message, in bytes. [`super::super::flows::Held::fit`] compares the rules with it before anything stops.
+/// Maximum length of a message in bytes.
 pub const LIMIT: usize = 2 << 30;
 /// Most descriptors of one letter.
 const DESCRIPTORS: usize = 65_536;
 
-/// One end of the conversation.
+/// One end of the connection between predecessor and successor.
 #[derive(Debug)]
 pub struct Link {
     socket: UnixStream,
-    /// How long the other side may take for each letter.
+    /// Time limit for each message of the other process.
     patience: Option<Duration>,
-    /// When all letters must have come and gone.
+    /// Deadline for all messages.
     until: Option<Instant>,
 }
 
 impl Link {
-    /// Two ends.
+    /// Creates the two ends of a connection.
     ///
     /// # Errors
-    /// If descriptors cannot be had.
+    /// If descriptors cannot be allocated.
     pub fn pair() -> std::io::Result<(Link, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Link::over(ours), theirs))
     }
 
-    /// The end that a predecessor gave us.
+    /// Returns the end over a socket that a predecessor has given.
     pub fn over(socket: UnixStream) -> Link {
         Link { socket, patience: None, until: None }
     }
 
-    /// Sets how long the other side may take for each letter.
+    /// Sets the time limit for each message of the other process.
     pub fn patience(&mut self, patience: Duration) {
         self.patience = Some(patience);
     }
@@ -57,13 +57,13 @@ impl Link {
         self.until = Some(deadline);
     }
 
-    /// When the letter that begins now must be over.
+    /// Returns the deadline of a message that begins now.
     fn deadline(&self) -> Option<Instant> {
         let own = self.patience.and_then(|patience| Instant::now().checked_add(patience));
         own.into_iter().chain(self.until).min()
     }
 
-    /// Lets the next call on the socket wait until then at most.
+    /// Sets the timeouts of the socket, so that the next call ends by `deadline`.
     fn wait_until(&self, deadline: Option<Instant>) -> std::io::Result<()> {
         let Some(deadline) = deadline else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -100,10 +100,10 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a letter and its descriptors.
+    /// Sends a message and its descriptors.
     ///
     /// # Errors
-    /// If the other side is gone.
+    /// If the other process is gone or does not read in time.
     pub fn send(
         &mut self,
         letter: &impl Serialize,
@@ -113,7 +113,7 @@ impl Link {
         let text = serde_json::to_vec(letter).map_err(|error| HandoverError::Own(error.to_string()))?;
         let number = |of: usize| u64::try_from(of).unwrap_or(u64::MAX).to_le_bytes();
         let deadline = self.deadline();
-        // In one piece: a short message arrives whole or not at all.
+        // The message is written in one piece, so that a short message arrives completely or not at all.
         let whole = [&number(text.len())[..], &number(descriptors.len()), &text].concat();
         self.write(&whole, deadline).map_err(silent)?;
         for some in descriptors.chunks(TOGETHER) {
@@ -127,10 +127,10 @@ impl Link {
         Ok(())
     }
 
-    /// Receives a letter; `what` names it should it not come.
+    /// Receives a message. `what` names the message in errors.
     ///
     /// # Errors
-    /// If it does not come in time or is not understood.
+    /// If the message does not arrive in time or cannot be decoded.
     pub fn receive<T: DeserializeOwned>(
         &mut self,
         what: &'static str,
@@ -159,7 +159,7 @@ impl Link {
         Ok((letter, descriptors))
     }
 
-    /// Whether anything but the end is left to receive from a process that has ended.
+    /// Returns whether the socket of an ended process contains data before the end of file.
     pub fn is_not_at_its_end(&mut self) -> bool {
         !matches!(self.socket.read(&mut [0]), Ok(0))
     }
@@ -193,7 +193,7 @@ mod tests {
     fn letters_and_descriptors_arrive_in_order() {
         let (mut ours, theirs) = Link::pair().unwrap();
         let mut theirs = Link::over(theirs);
-        // More than fit together.
+        // More descriptors than travel with one byte.
         let files: Vec<File> = (0..150).map(|_| File::open("/dev/null").unwrap()).collect();
         let reader = std::thread::spawn(move || {
             let first: (String, Vec<OwnedFd>) = theirs.receive("the first").unwrap();
@@ -226,7 +226,7 @@ mod tests {
     fn one_deadline_holds_for_all_letters_and_each_byte_of_them() {
         let (mut ours, theirs) = Link::pair().unwrap();
         ours.until(Instant::now() + Duration::from_millis(100));
-        // One byte at a time of a letter that never ends, and each in time.
+        // The message never ends, and each byte of it arrives in time.
         let mut slow = theirs;
         slow.write_all(&[(1_u64 << 20).to_le_bytes(), [0; 8]].concat()).unwrap();
         let trickle = std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! One process takes over from another: frame memory, sockets, hooks, TAPs, the MAC tables and the listening sockets
-//! change hands over a socket pair, which is the successor's standard input.
+//! Hand-over from one process to another. Frame memory, sockets, hooks, TAPs, MAC tables and listening
+//! sockets are transferred over a socket pair, which is the successor's standard input.
 //!
 //! ```text
 //!   old                                     new (`trivium run --take-over`)
@@ -16,21 +16,25 @@
 //!    |  ends, touching nothing                |  serves the API, tells systemd
 //! ```
 //!
-//! - Until Prepared nothing has happened to the old process.
-//! - Until Committed the new process touches no packet and no ring. The old process resumes with what it holds: what it gave away are
-//!   duplicates of its own descriptors.
-//! - Between Committed and Running the new process may have used the rings. If it ends there, the old process opens its AF_XDP sockets
-//!   anew and goes on.
-//! - The old process ends the new one (SIGKILL) before it resumes anything, and reads afterwards whether Committed was sent.
-//! - Captures and traces end before the workers do. Snooping keeps its groups, and listens to the next workers.
-//! - The hand-over has one deadline, however many messages there are; meanwhile the watchdog is fed. A process that is told to end during it
-//!   ends the successor, takes everything back, and ends.
-//! - What a successor can find out before Prepared it refuses there: certificate, key and tokens of the API, block lists, the configuration.
-//!   Behind Running there is no predecessor to go back to: what fails then is logged and told by `doctor`, and traffic goes on.
-//! - A process whose workers cannot be stopped, or which can resume nothing, aborts, so that a supervisor restarts it.
+//! - Until Prepared, the old process is unchanged.
+//! - Until Committed, the new process accesses no packet and no ring. The old process can resume with its own
+//!   descriptors, because it gave away duplicates.
+//! - Between Committed and Running, the new process may have used the rings. If it ends there, the old
+//!   process opens its AF_XDP sockets again and continues.
+//! - The old process ends the new one (SIGKILL) before it resumes anything, and then reads whether Committed
+//!   was sent.
+//! - Captures and traces end before the workers do. Snooping keeps its groups and reads from the next
+//!   workers.
+//! - The hand-over has one deadline for all messages, during which the watchdog is fed. A process that
+//!   receives a termination signal during the hand-over ends the successor, takes everything back, and ends.
+//! - Failures that a successor can detect before Prepared are refused there: certificate, key and tokens of
+//!   the API, block lists, the configuration. After Running there is no predecessor to return to. A failure
+//!   is then logged and reported by `doctor`, and traffic continues.
+//! - A process whose workers cannot be stopped, or that can resume nothing, aborts, so that a supervisor
+//!   restarts it.
 //!
-//! A predecessor that sends no Commit (`Offer::commit` is false), and a successor that answers the estate with Running at once, are served as
-//! before.
+//! Peers without the commit step are supported: a predecessor that sends no Commit (`Offer::commit` is
+//! false), and a successor that answers the hand-over state with Running at once.
 
 mod counters;
 pub mod estate;
@@ -47,16 +51,16 @@ pub mod take;
 pub use link::LIMIT;
 use link::Link;
 
-/// Version of what is sent; a successor that does not know it refuses.
+/// Version of the messages. A successor that does not know the version refuses.
 pub const VERSION: u32 = 1;
 
-/// Why nothing was handed over.
+/// Reason why nothing was handed over.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    /// The other side is gone or says nothing.
+    /// The other process is gone or does not answer.
     #[error("the other process does not answer while {0} is awaited ({1})")]
     Silent(&'static str, std::io::Error),
-    /// What came is not understood.
+    /// A message cannot be decoded or is out of turn.
     #[error(
         "what the other process sent is not understood ({0}); restart the daemon instead of upgrading it"
     )]
@@ -64,7 +68,7 @@ pub enum HandoverError {
     /// The other process refuses.
     #[error("the successor refuses: {0}")]
     Refused(String),
-    /// Something of ours failed.
+    /// An operation of this process failed.
     #[error("{0}")]
     Own(String),
 }

@@ -1,21 +1,22 @@
-//! How far a hand-over of this process is, for threads that must not wait for it: the watchdog's, and those of signals.
+//! Progress of a hand-over of this process, for threads that must not wait for it: those of the watchdog and
+//! of signals.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// See the module documentation.
+/// Progress of the current hand-over, if any.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By when the data plane is to answer again.
+    /// Deadline by which the data plane must answer again.
     until: Option<Instant>,
-    /// The successor, while ending it takes everything back.
+    /// Process ID of the successor, while ending it takes everything back.
     successor: Option<Pid>,
-    /// Whether this process is to end instead.
+    /// Whether this process must end instead of handing over.
     cancelled: bool,
 }
 
@@ -24,46 +25,48 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the data plane may be without an answer for this time.
+    /// Sets the time for which the data plane may not answer, from now on.
     pub fn within(&self, time: Duration) {
         self.state().until = Instant::now().checked_add(time);
     }
 
-    /// The data plane answers again, or another process has it.
+    /// Ends that time: the data plane answers again, or another process has taken it over.
     pub fn over(&self) {
         self.state().until = None;
     }
 
-    /// Whether a hand-over is under way that has not taken too long yet.
+    /// Returns whether a hand-over is in progress and within its time limit.
     pub fn is_in_time(&self) -> bool {
         self.state().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Remembers a successor until [`Progress::taken`] or [`Progress::failed`], which is called before it is waited for. False if there is to be none.
+    /// Records a successor until [`Progress::taken`] or [`Progress::failed`]. The caller calls one of them
+    /// before it waits for the successor's exit. Returns false if hand-overs are cancelled.
     pub fn started(&self, successor: u32) -> bool {
         let mut state = self.state();
         state.successor = i32::try_from(successor).ok().and_then(Pid::from_raw);
         !state.cancelled
     }
 
-    /// Everything is the successor's. False if the hand-over was cancelled before: then the successor is ending or has ended.
+    /// Records that the successor owns everything. Returns false if the hand-over was cancelled before. The
+    /// successor is then ending or has ended.
     pub fn taken(&self) -> bool {
         let mut state = self.state();
         state.successor = None;
         !state.cancelled
     }
 
-    /// There is no successor any more.
+    /// Records that there is no successor any more.
     pub fn failed(&self) {
         self.state().successor = None;
     }
 
-    /// Ends the successor that is taking over, and lets none begin.
+    /// Ends the successor that is taking over, and prevents further hand-overs.
     pub fn cancel(&self) {
         let mut state = self.state();
         state.cancelled = true;
         if let Some(successor) = state.successor {
-            // Its end is noticed where its answers are awaited.
+            // The thread that waits for the successor's answers detects its end.
             let _ = kill_process(successor, Signal::KILL);
         }
     }
@@ -96,7 +99,7 @@ mod tests {
         assert!(!progress.taken());
         assert!(!progress.started(child.id()), "none begins any more");
         progress.failed();
-        // Nothing is left to end.
+        // No successor is left to end.
         progress.cancel();
     }
 }

@@ -1,4 +1,4 @@
-//! The side of the process that comes.
+//! Hand-over in the process that takes over.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,47 +21,48 @@ use crate::plane::routers::Routers;
 use crate::plane::site::Site;
 use crate::plane::{engine_config, fault, machine};
 
-/// How long the predecessor may take for each message: it stops its workers meanwhile. Its end is noticed at once.
+/// Time limit for each message of the predecessor, which stops its workers meanwhile. The end of the
+/// predecessor is detected at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The listening sockets that a predecessor gave.
+/// Listening sockets from a predecessor.
 pub struct GivenSockets {
-    /// The API's unix socket.
+    /// Unix socket of the API.
     pub unix: UnixListener,
-    /// The API's TCP socket.
+    /// TCP socket of the API.
     pub tcp: Option<TcpListener>,
-    /// The sockets of bridges' OpenFlow and the socket of `ovs-appctl`.
+    /// OpenFlow sockets of bridges and the socket of `ovs-appctl`.
     pub others: Vec<(PathBuf, UnixListener)>,
 }
 
-/// What was offered, checked and mapped: everything that can be done before traffic stops.
+/// The checked and mapped offer of a predecessor, with everything that can be prepared before traffic stops.
 pub struct Prepared {
     link: Link,
-    /// The file's part of the configuration.
+    /// File part of the configuration.
     pub file: Config,
-    /// The objects of other owners.
+    /// Objects of the other owners.
     pub others: BTreeMap<Owner, Fragment>,
-    /// All together.
+    /// Merged configuration.
     pub merged: Merged,
-    /// The frame memory.
+    /// Frame memory of the predecessor.
     pub memory: Arc<FrameMemory>,
-    /// The settings that the frame memory was made by.
+    /// Settings with which the frame memory was created.
     pub made_by: model::Memory,
-    /// How the workers are to run.
+    /// Configuration of the workers.
     pub workers: EngineConfig,
-    /// Its filters, with the tables of those that workers apply; until they are taken over.
+    /// Filters, with the tables of those that workers apply, until they are taken over.
     filters: Filters,
-    /// Its routers, with all their routes; until they are taken over.
+    /// Routers, with all their routes, until they are taken over.
     routers: Option<Routers>,
-    /// Whether the predecessor says when workers may start.
+    /// Whether the predecessor sends an order to start the workers.
     commits: bool,
 }
 
 impl Prepared {
-    /// Gets ready over the socket that is standard input.
+    /// Receives and prepares an offer over the socket that is standard input.
     ///
     /// # Errors
-    /// If the offer cannot be taken; the predecessor is told and goes on.
+    /// If the offer cannot be taken. The predecessor receives the reason and continues.
     pub fn from_stdin() -> Result<(Prepared, GivenSockets), HandoverError> {
         let own = |error: io::Error| HandoverError::Own(error.to_string());
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
@@ -94,25 +95,26 @@ impl Prepared {
                 Ok((prepared, sockets))
             }
             Err(error) => {
-                // It would wait in vain otherwise.
+                // Without the refusal the predecessor would wait in vain.
                 let _ = link.send(&Reply::Refused(error.to_string()), &[]);
                 Err(error)
             }
         }
     }
 
-    /// Tells the predecessor that the offer cannot be taken, and why; it goes on.
+    /// Sends the predecessor the reason why the offer cannot be taken. The predecessor continues.
     pub fn refuse(&mut self, why: &str) {
-        // Without it the predecessor notices the end of this process.
+        // If the message is not sent, the predecessor detects the end of this process.
         let _ = self.link.send(&Reply::Refused(why.to_owned()), &[]);
     }
 
-    /// Says that all is ready, takes everything over, and lets traffic flow. The time is that for which ports' counters have been counting.
+    /// Confirms readiness, takes everything over, and lets traffic flow. The returned time is that for which
+    /// the port counters have been counting.
     ///
     /// # Errors
-    /// If the predecessor changes its mind, or workers cannot be started.
+    /// If the predecessor withdraws, or workers cannot be started.
     pub fn take(&mut self) -> Result<(Engine, Site, Duration), HandoverError> {
-        // Measuring the clock takes a moment, which is not to be spent while traffic waits.
+        // The clock is calibrated before traffic stops, because the calibration takes time.
         let _ = sync::cpu::tsc_hz();
         self.link.send(&Reply::Ready, &[])?;
         step("ready")?;
@@ -151,14 +153,14 @@ impl Prepared {
         parts.rebuild(&self.merged.config, &self.workers, &self.memory, routers, filters, self.commits)
     }
 
-    /// Waits for the moment from which on everything is this process'.
+    /// Waits for the order from which on this process owns everything.
     fn await_commit(&mut self) -> Result<(), HandoverError> {
         self.link.send(&Reply::Resumed, &[])?;
         step("resumed")?;
         self.order(Order::Commit)?;
         step("commit")?;
         if let Err(error) = self.link.send(&Reply::Committed, &[]) {
-            // A predecessor that lives ends this process before it closes its socket.
+            // A live predecessor ends this process before it closes its socket.
             tracing::warn!(%error, "the predecessor has ended during the hand-over");
         }
         step("committed")
@@ -171,16 +173,17 @@ impl Prepared {
         }
     }
 
-    /// Tells the predecessor that it may leave.
+    /// Tells the predecessor that traffic flows.
     ///
     /// # Errors
-    /// If it is gone already; that is no reason to stop.
+    /// If the predecessor is gone. This process continues nevertheless.
     pub fn running(&mut self) -> Result<(), HandoverError> {
         self.link.send(&Reply::Ready, &[])
     }
 }
 
-/// The settings that the frame memory was made by. A predecessor that does not say them has at least memory of this size.
+/// Returns the settings with which the frame memory was created. If a predecessor does not send them, returns
+/// the file's settings with the size of its memory.
 fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     let said = Some(&offer.made_by).filter(|text| !text.is_empty());
     let said = said.and_then(|text| model::load(text, "the predecessor's memory").ok());
@@ -188,7 +191,7 @@ fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     said.map_or_else(|| model::Memory { frames, frame_size, ..file.memory.clone() }, |said| said.memory)
 }
 
-/// A step of the hand-over, at which tests let it fail.
+/// Passes a step of the hand-over. Tests inject failures here.
 fn step(name: &str) -> Result<(), HandoverError> {
     fault::step(name).map_err(HandoverError::Own)
 }
@@ -207,7 +210,7 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
     })?;
     let mut others = BTreeMap::new();
     for (owner, objects) in [(Owner::Api, &offer.api), (Owner::Ovsdb, &offer.ovsdb)] {
-        // A predecessor that knows nothing of an owner says nothing.
+        // A predecessor sends an empty text for an owner that it does not know.
         if !objects.is_empty() {
             let fragment =
                 Fragment::from_json(objects).map_err(|error| HandoverError::Own(error.to_string()))?;
@@ -218,12 +221,12 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
         Layers::default().replaced(Owner::File, &file).map_err(|_| strange("the file's objects"))?;
     layers.fragments.extend(others.clone());
     let merged = layers.merged().map_err(|_| strange("the objects of other owners"))?;
-    // Another release, or another machine, may refuse what the predecessor runs.
+    // Another release or another machine may refuse the predecessor's configuration.
     let problems = model::validate(&merged.config, Some(&machine()));
     if let Some(problem) = problems.iter().find(|problem| problem.severity == model::Severity::Error) {
         return Err(HandoverError::Own(problem.to_string()));
     }
-    // A block list that is not there any more is to be found out while the predecessor still runs, and large ones take their time.
+    // A missing block list is detected while the predecessor still runs, and large lists take time.
     let filters = Filters::begun(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| strange("too few descriptors"));
