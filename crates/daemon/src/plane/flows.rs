@@ -1,7 +1,8 @@
-//! Bridges that go by OpenFlow's rules: their tables, the decider's thread, and what controllers see of them.
+//! OpenFlow bridges: their tables, the slow path's thread, and the controllers' view of them.
 //!
-//! Tables live as long as their bridge has `openflow`, whatever else of it changes; the snapshot that workers follow names them.
-//! Sessions run beside the plane ([`crate::controllers`]), and reach a bridge through its [`Leader`].
+//! Tables live as long as their bridge has `openflow`, whatever else of the bridge changes. The snapshot for
+//! the workers refers to the tables. Sessions run beside the data plane ([`crate::controllers`]) and access a
+//! bridge through its [`Leader`].
 
 mod hook;
 mod keeper;
@@ -39,16 +40,17 @@ use letter::LeaderLetter;
 pub use letter::{KnownLetter, RulesLetter};
 pub use shown::Shown;
 
-/// Megaflows that one worker's cache holds, and different masks of one port: the decider gives out fewer, unless ports with little come late.
+/// Maximum number of megaflows in one worker's cache, and of different masks of one port. The slow path
+/// installs fewer, unless ports with few flows come late.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 256 };
 
-/// How long a look at all cached flows may take.
+/// Time limit for one revalidation of all megaflows.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether a decider has ended.
+/// Interval at which the end of a slow-path thread is checked.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
-/// Puts a file of rules that cannot be read aside, and says so.
+/// Moves an unreadable rule file aside, and returns the diagnostic for it.
 fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFinding {
     let fix = match control::put_aside(path) {
         Ok(aside) => {
@@ -63,7 +65,8 @@ fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFindin
     DoctorFinding { object: format!("bridge.{bridge}"), severity: Finding::Error, finding, fix }
 }
 
-/// Writes flows that come and go into the log, in the words that Open vSwitch has for them, while that is asked for (`vlog/set dpif_netdev:dbg`).
+/// Returns a listener that logs megaflows that are added and removed, in Open vSwitch's format, while this
+/// log is enabled (`vlog/set dpif_netdev:dbg`).
 fn log_of_flows() -> FlowListener {
     FlowListener {
         listens: || tracing::enabled!(target: "dpif_netdev", tracing::Level::DEBUG),
@@ -76,26 +79,26 @@ fn log_of_flows() -> FlowListener {
     }
 }
 
-/// A bridge with rules.
+/// An OpenFlow bridge.
 pub struct Flowing {
-    /// Its rules.
+    /// Flow tables of the bridge.
     pub tables: Arc<FlowTables>,
-    /// As workers see it.
+    /// Bridge in the form for workers.
     bridge: Arc<FlowBridge>,
-    /// OpenFlow's numbers of its ports.
+    /// OpenFlow port numbers of the bridge's ports.
     numbers: BTreeMap<PortName, u32>,
     settings: OpenFlow,
     leader: Arc<Leader>,
 }
 
-/// Rules that long changes may hold.
+/// Bridges whose flow tables may be held by long changes.
 pub struct Held(Vec<(BridgeName, Arc<FlowTables>)>);
 
 impl Held {
-    /// Waits until each bridge's rules could be had.
+    /// Waits until the flow tables of all bridges are free.
     ///
     /// # Errors
-    /// The first bridge whose rules could not be had by the deadline.
+    /// The first bridge whose flow tables were not free by the deadline.
     pub fn wait(&self, deadline: Instant) -> Result<(), &BridgeName> {
         let held = self.0.iter().find(|(_, tables)| !tables.is_free_by(deadline));
         held.map_or(Ok(()), |(name, _)| Err(name))
@@ -124,37 +127,38 @@ impl Held {
 /// Octets of memory that a rule with an output takes: its hexadecimal form is part of the 300 octets that each rule counts.
 const RULE_OCTETS: usize = 1_500;
 
-/// A decider at work.
+/// A running slow-path thread.
 struct Deciding {
     knobs: Arc<Knobs>,
     view: Arc<DeciderView>,
     thread: JoinHandle<Vec<KnownFlow>>,
 }
 
-/// What a bridge begins with: rules, and numbers of ports by name.
+/// Initial state of a bridge from a predecessor or a file: flow tables, and port numbers by name.
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
     leader: Option<LeaderLetter>,
 }
 
-/// All bridges with rules.
+/// OpenFlow bridges of the daemon and their slow path.
 pub struct Flows {
     waker: Option<Arc<Waker>>,
     served: engine::decider::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
-    /// Hot flows in the driver hook; made with the first decider.
+    /// Table of hot flows in the driver hook. Created with the first slow path.
     table: Option<FlowTable>,
-    /// Workers' caches hold what must not serve any more: flows of ports or bridges that have gone.
+    /// Whether the workers' caches hold megaflows of ports or bridges that are gone.
     stale: bool,
-    /// What a predecessor had of bridges that are not there yet.
+    /// Initial states of bridges that do not exist yet.
     given: BTreeMap<String, Given>,
-    /// What workers had cached when the last decider ended, here or in a predecessor: the next one begins with it.
+    /// Megaflows cached by workers when the last slow path ended, in this process or in a predecessor. The
+    /// next slow path starts with them.
     known: Vec<KnownFlow>,
-    /// Files of rules that could not be read and were put aside.
+    /// Diagnostics of rule files that could not be read and were moved aside.
     damaged: Vec<DoctorFinding>,
-    /// Who leads which bridge, for the sessions.
+    /// OpenFlow datapaths of the bridges, for the sessions.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
 }
 
@@ -176,14 +180,15 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// Makes, changes and removes tables as `config` says, and numbers and describes their ports.
+    /// Creates, changes and removes tables according to `config`, and numbers and describes the bridges'
+    /// ports.
     pub fn follow(&mut self, config: &Config, ports: &Ports, bridges: &Bridges) {
         let wants =
             |name: &BridgeName| config.bridges.get(name).is_some_and(|own| own.settings.openflow.is_some());
         let before = self.bridges.len();
         self.bridges.retain(|name, _| wants(name) && bridges.contains_key(name));
         let mut changed = self.bridges.len() != before;
-        // What was cached for a port may not serve it in another bridge.
+        // A megaflow of a port must not match its packets in another bridge.
         self.stale |= changed;
         for (name, bridge) in bridges {
             let Some(own) = config.bridges.get(name) else { continue };
@@ -250,14 +255,15 @@ impl Flows {
         Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
     }
 
-    /// Takes away what workers have cached of ports or bridges that have gone, before they are told what is now: a port's packets may be
-    /// another bridge's then. Flows of others stay. Only without any bridge left, or with a decider that does not answer, all go, and what
-    /// arrives waits until [`Flows::ensure`].
+    /// Removes cached megaflows of ports or bridges that are gone, before the next snapshot is published,
+    /// because a port's packets may then belong to another bridge. Other megaflows stay. If no bridge is left
+    /// or the slow path does not answer, all megaflows are removed, and upcalls wait until [`Flows::ensure`].
     pub fn forget(&mut self, engine: &Engine) {
         if !std::mem::take(&mut self.stale) || self.deciding.is_none() {
             return;
         }
-        // The decider knows of no such port or bridge any more, and puts out whatever flow it finds of one.
+        // The slow path no longer knows such ports and bridges, and removes their megaflows when it
+        // revalidates.
         if self.agree() {
             return;
         }
@@ -272,7 +278,7 @@ impl Flows {
         }
     }
 
-    /// The decider's thread, where there is a bridge for it and none yet.
+    /// Starts the slow path's thread if there are bridges for it and none runs.
     pub fn ensure(&mut self, engine: &Engine) {
         let Some(waker) = self.waker.as_ref().filter(|_| !self.bridges.is_empty() && self.deciding.is_none())
         else {
@@ -300,12 +306,14 @@ impl Flows {
         }
     }
 
-    /// Ends the decider: its engine stops. What workers have cached goes with them.
+    /// Stops the slow path, because its engine stops. Keeps the megaflows that the workers had cached for the
+    /// next slow path.
     pub fn halt(&mut self) {
         self.halt_by(None);
     }
 
-    /// As [`Flows::halt`], with a deadline after which the decider is left to end by itself; whether it has ended.
+    /// Like [`Flows::halt`], with a deadline after which the thread is left to end by itself. Returns whether
+    /// the thread has ended.
     pub fn halt_by(&mut self, deadline: Option<Instant>) -> bool {
         let Some(deciding) = self.deciding.take() else { return true };
         deciding.knobs.stop.store(true, Ordering::Release);
@@ -324,12 +332,12 @@ impl Flows {
         true
     }
 
-    /// What has to be had within a time for everything to be handed over: the rules of all bridges.
+    /// Returns the flow tables that must be free for a hand-over: those of all bridges.
     pub fn held(&self) -> Held {
         Held(self.bridges.iter().map(|(name, own)| (name.clone(), Arc::clone(&own.tables))).collect())
     }
 
-    /// Changes how flows are cached. False without a decider.
+    /// Changes the caching of flows. Returns false if no slow path runs.
     pub fn tune(&self, tuning: FlowTuning) -> bool {
         let Some(deciding) = &self.deciding else { return false };
         match tuning {
@@ -339,14 +347,15 @@ impl Flows {
         true
     }
 
-    /// Waits until workers meet the tables as they are: a change of ports has been made and is about to be answered.
+    /// Waits until the workers' caches agree with the tables, before a change of ports is acknowledged.
     pub fn settle(&self) {
         if self.deciding.is_some() && !self.bridges.is_empty() && !self.agree() {
             tracing::warn!("cached flows have not been looked at within {PATIENCE:?}");
         }
     }
 
-    /// Waits until workers' caches agree with the tables; false where nobody can be asked, or it takes too long.
+    /// Waits until the workers' caches agree with the tables. Returns false if there is no bridge or the wait
+    /// takes too long.
     fn agree(&self) -> bool {
         let ask = |flowing: &Flowing| {
             let (done, is_done) = std::sync::mpsc::channel();
@@ -363,7 +372,7 @@ impl Flows {
         !asked.is_empty() && asked.iter().all(in_time)
     }
 
-    /// What a successor gets.
+    /// Returns the bridges' flow tables as hand-over state.
     pub fn letters(&self) -> BTreeMap<String, RulesLetter> {
         let letter = |(name, own): (&BridgeName, &Flowing)| {
             let letter = RulesLetter::of(&own.tables.lock(), own.named_numbers(), now());
@@ -372,20 +381,20 @@ impl Flows {
         self.bridges.iter().map(letter).collect()
     }
 
-    /// What workers had cached, for a successor's.
+    /// Returns the megaflows that workers had cached as hand-over state.
     pub fn known(&self) -> Vec<KnownLetter> {
         self.known.iter().map(KnownLetter::of).collect()
     }
 
-    /// What bridges that are made from now on begin with, and workers' caches.
+    /// Stores the initial states of bridges that are created from now on, and of the workers' caches.
     pub fn take_over(&mut self, letters: BTreeMap<String, RulesLetter>, known: &[KnownLetter]) {
         self.known = known.iter().map(KnownLetter::read).collect();
         self.given =
             letters.into_iter().map(|(name, letter)| (name.clone(), given(&name, &letter))).collect();
     }
 
-    /// Bridges that are made from now on begin with what was kept of them in this directory. A file that cannot be read is put aside and
-    /// told, as every file of state, and its bridge begins as a new one.
+    /// Reads the initial states of bridges that are created from now on from files in `directory`. An
+    /// unreadable file is moved aside and reported, and its bridge starts as a new one.
     pub fn restore(&mut self, directory: &Path) {
         for name in kept::bridges(directory) {
             match kept::read(directory, &name) {
@@ -402,19 +411,20 @@ impl Flows {
         }
     }
 
-    /// Files of rules that could not be read, and where they are now.
+    /// Returns the diagnostics of rule files that could not be read, with their new location.
     pub fn damaged(&self) -> &[DoctorFinding] {
         &self.damaged
     }
 
-    /// Whoever was to begin with what a predecessor had has done so: bridges that come later are new ones.
+    /// Discards the remaining initial states, so that bridges that are created later start as new ones.
     pub fn forget_given(&mut self) {
         for name in std::mem::take(&mut self.given).into_keys() {
             tracing::warn!(bridge = %name, "there is no such bridge any more: the rules that were kept of it are forgotten");
         }
     }
 
-    /// What is to be kept for a start after a kill, and bridges whose rules wait for them.
+    /// Returns the rules to keep in files for a start after a kill, and the names of bridges whose restored
+    /// rules wait for the bridge.
     pub fn kept(&self) -> (BTreeMap<String, keeper::Kept>, BTreeSet<String>) {
         let kept = |(name, own): (&BridgeName, &Flowing)| {
             (
@@ -425,29 +435,29 @@ impl Flows {
         (self.bridges.iter().map(kept).collect(), self.given.keys().cloned().collect())
     }
 
-    /// The flows that hooks answer for, while there is a decider who looks after them.
+    /// Returns the table of flows offloaded to hooks, while a slow path maintains it.
     pub fn table(&self) -> Option<&FlowTable> {
         self.table.as_ref().filter(|_| self.deciding.is_some())
     }
 
-    /// Flows of a bridge that hooks answer for.
+    /// Returns the number of a bridge's flows that are offloaded to hooks.
     pub fn hooked(&self, name: &BridgeName) -> Option<u32> {
         let hooked = self.bridges.get(name)?.tables.hooked();
         self.table().map(|_| u32::try_from(hooked).unwrap_or(u32::MAX))
     }
 
-    /// The room of a bridge's ports.
+    /// Returns the function of an OpenFlow bridge's ports.
     pub fn room(&self, name: &BridgeName) -> Option<Room> {
         self.bridges.get(name).map(|flowing| Room::Flows(Arc::clone(&flowing.bridge)))
     }
 
-    /// Who leads which bridge, now and whenever it changes.
+    /// Returns a receiver for the OpenFlow datapaths of all bridges. The value changes when they change.
     pub fn leaders(&self) -> tokio::sync::watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>> {
         self.leaders.subscribe()
     }
 }
 
-/// A predecessor's rules, ready for their bridge.
+/// Converts a bridge's hand-over state into its initial state.
 fn given(name: &str, letter: &RulesLetter) -> Given {
     let mut rules = Pipeline::new();
     let refused = letter.give(&mut rules, now());
@@ -458,12 +468,12 @@ fn given(name: &str, letter: &RulesLetter) -> Given {
 }
 
 impl Flowing {
-    /// Numbers of ports by their names.
+    /// Returns the OpenFlow port numbers by port name.
     fn named_numbers(&self) -> BTreeMap<String, u32> {
         self.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect()
     }
 
-    /// Takes a bridge and settings that may be others; whether sessions have to know.
+    /// Takes over a changed bridge and changed settings. Returns whether the sessions must be updated.
     fn follow(&mut self, name: &BridgeName, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
             let tables = Arc::clone(&self.tables);
@@ -480,7 +490,7 @@ impl Flowing {
         changed
     }
 
-    /// Its ports as they are now; whether any has gone.
+    /// Updates the bridge's ports. Returns whether a port is gone.
     fn follow_ports(
         &mut self,
         bridge: &BridgeName,
@@ -494,7 +504,7 @@ impl Flowing {
         };
         let before = self.numbers.clone();
         let has_gone = before.keys().any(|name| !here(name));
-        // Who is to have another number leaves his own to others first.
+        // Ports whose number changes release it before other ports are numbered.
         self.numbers.retain(|name, known| here(name) && wanted(name).is_none_or(|wanted| wanted == *known));
         let mut taken: BTreeSet<u32> = self.numbers.values().copied().collect();
         for name in members.keys().filter(|name| here(name)) {
@@ -533,9 +543,9 @@ fn is_asked_for(members: &BTreeMap<PortName, model::Member>, number: u32) -> boo
     members.values().any(|member| member.number.map(u32::from) == Some(number))
 }
 
-/// OFPPC_PORT_DOWN.
+/// `OFPPC_PORT_DOWN`: the port is administratively down.
 const DOWN: u32 = 1;
-/// OFPPS_LINK_DOWN and OFPPS_LIVE.
+/// `OFPPS_LINK_DOWN` and `OFPPS_LIVE`: bits of the port state.
 const LINK_DOWN: u32 = 1;
 const LIVE: u32 = 4;
 
@@ -549,13 +559,14 @@ fn describe(name: &PortName, number: u32, running: &Running, member: &model::Mem
         mac,
         config: if admin { 0 } else { DOWN },
         state: if live { LIVE } else { LINK_DOWN },
-        // In kilobits.
+        // The speed is in kbit/s.
         speed: running.device.as_ref().and_then(|device| device.speed).unwrap_or(0).saturating_mul(1000),
     };
     FlowPort { id: running.id, desc, floods: member.flood, forwards: true, receives: true, live }
 }
 
-/// An address for a port without one: of its name, locally administered.
+/// Returns a locally administered Ethernet address derived from the port's name, for a port without an
+/// address.
 fn made_up(name: &PortName) -> MacAddr {
     let mut hasher = DefaultHasher::new();
     name.as_str().hash(&mut hasher);
@@ -563,29 +574,30 @@ fn made_up(name: &PortName) -> MacAddr {
     MacAddr([2, a, b, c, d, e])
 }
 
-/// The configured number, or one made of this machine's and the bridge's name: the same after a restart.
+/// Returns the configured datapath ID, or one derived from the machine ID and the bridge's name, which is
+/// stable over restarts.
 fn datapath_id(name: &BridgeName, settings: &OpenFlow) -> u64 {
     settings.datapath_id.unwrap_or_else(|| {
         let mut hasher = DefaultHasher::new();
         std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().hash(&mut hasher);
         name.as_str().hash(&mut hasher);
-        // As an address: locally administered, of one station.
+        // The lower 48 bits form a locally administered unicast address.
         0x0200_0000_0000 | hasher.finish() & 0xff_ffff_ffff
     })
 }
 
-/// The rule that makes a bridge a learning bridge.
+/// Returns the flow entry that makes a bridge a learning bridge.
 fn normal() -> Mod {
     let actions = vec![Action::Output { port: port::NORMAL, max_len: 0 }];
     Mod::Flow(Box::new(FlowMod::add(0, 0, Match::ANY, Instructions::apply(actions))))
 }
 
-/// Whether a bridge has no rule at all.
+/// Returns whether a bridge has no flow entry.
 fn is_bare(pipeline: &Pipeline) -> bool {
     pipeline.rule_count() == 0
 }
 
-/// Whether the only rule is the one of standing alone.
+/// Returns whether the only flow entry is that of the standalone mode.
 fn stands_by_itself(pipeline: &Pipeline) -> bool {
     if pipeline.rule_count() != 1 {
         return false;
@@ -597,12 +609,12 @@ fn stands_by_itself(pipeline: &Pipeline) -> bool {
         && only.instructions == normal.instructions)
 }
 
-/// Nanoseconds of the clock that workers read.
+/// Returns the time in nanoseconds of the clock that workers use.
 fn now() -> u64 {
     monotonic().ns
 }
 
-/// What a bridge does while nobody leads it.
+/// Returns whether a bridge without a controller works as a learning bridge.
 fn stands_alone(mode: FailMode) -> bool {
     mode == FailMode::Standalone
 }
@@ -616,7 +628,8 @@ mod tests {
 
     use super::*;
 
-    /// A decider that does not end is left behind at the deadline, and one that ends in time says what workers had.
+    /// A slow-path thread that does not end is left behind at the deadline. One that ends in time returns the
+    /// workers' megaflows.
     #[test]
     fn a_decider_is_waited_for_until_a_deadline() {
         let deciding = |work: Box<dyn FnOnce() + Send>| {
@@ -653,7 +666,7 @@ mod tests {
         assert_eq!(flows.known.len(), 1);
     }
 
-    /// Rules that are held beyond the deadline are named, and others are not.
+    /// Tables that are held beyond the deadline are reported, and others are not.
     #[test]
     fn rules_that_are_held_are_waited_for_until_a_deadline() {
         let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

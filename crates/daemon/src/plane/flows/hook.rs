@@ -1,4 +1,4 @@
-//! The driver hook as the decider sees it: cached flows in the kernel, by way of [`offload`].
+//! Hook offload for the slow path: megaflows in the driver hook, by [`offload`].
 
 use std::sync::Arc;
 
@@ -11,16 +11,17 @@ use xdp::flows::FlowTable;
 
 use crate::plane::bridges;
 
-/// Flows of all bridges that are in the hook at most: a megabyte of the kernel's memory.
+/// Maximum number of offloaded flows of all bridges. The flows use a megabyte of kernel memory.
 const FLOWS: u32 = 4096;
 
-/// See the [module](self).
+/// Offload of megaflows to the driver hook.
 pub(super) struct Hook(FlowOffload);
 
-/// Over a table that is made if there is none; empty. The decider is woken when what it waits for is over.
+/// Returns an empty offload over `table`, which is created if it does not exist. `waker` wakes the slow path
+/// when a grace period ends.
 ///
 /// # Errors
-/// If the kernel refuses the table, or there is no thread left.
+/// If the kernel refuses the table, or no thread can be created.
 pub(super) fn of(
     table: &mut Option<FlowTable>,
     waker: &Arc<Waker>,

@@ -1,8 +1,10 @@
-//! Keeps the rules of bridges in files ([`super::kept`]), for a start with `--restore` after a kill.
+//! Writes the OpenFlow rules of bridges to files ([`super::kept`]), for a start with `--restore` after a
+//! kill.
 //!
-//! A bridge's file is written anew when its rules are others than those in it, at most twice a second, and in no more than a fifth of the
-//! time where there are very many. Rules are copied in parts, between which the decider and controllers have the tables; what they
-//! changed meanwhile is copied last, so that the file holds what there was at one moment.
+//! A bridge's file is written when its rules have changed, at most twice a second, and for at most a fifth of
+//! the time if there are very many rules. Rules are copied in parts, between which the slow path and
+//! controllers can lock the tables. Rules that changed meanwhile are copied last, so that the file holds a
+//! consistent state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,40 +17,41 @@ use switch::flow::FlowStats;
 use super::kept::{self, KeptError, Moment};
 use super::letter::{OptionLetter, RuleLetter, TableLetter, meters_and_groups};
 
-/// How often it is looked whether rules have changed, and so the least time between two files of a bridge.
+/// Interval of the check for changed rules, and so the least time between two files of a bridge.
 pub const LOOK: Duration = Duration::from_millis(500);
-/// A file takes at most this part of the time.
+/// Inverse of the largest share of the time that writing a file may take.
 const SHARE: u32 = 5;
-/// How old a file may be that has rules with time-outs: it tells how long they have been silent, and when they were learnt anew.
+/// Maximum age of a file with rules that have timeouts. The file contains the times of their last use and
+/// change.
 const AGED: Duration = Duration::from_secs(10);
-/// After which a file that could not be written is tried again.
+/// Time after which a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// Rules that are copied while the tables are held.
+/// Number of rules that are copied while the tables are locked.
 const PART: usize = 256;
-/// For which they are let go then.
+/// Time for which the tables are unlocked between two parts.
 const LET_GO: Duration = Duration::from_micros(100);
 
-/// A bridge's rules, and the numbers of its ports.
+/// Rules of a bridge, and the numbers of its ports.
 pub struct Kept {
-    /// The rules.
+    /// Flow tables of the bridge.
     pub tables: Arc<FlowTables>,
-    /// Numbers by port.
+    /// Port numbers by port name.
     pub numbers: BTreeMap<String, u32>,
 }
 
-/// What stands in a bridge's file.
+/// Content of a bridge's file.
 struct Written {
     tables: Arc<FlowTables>,
-    /// The version of the tables, unless it could not be written.
+    /// Version of the written tables. `None` if the write failed.
     version: Option<u64>,
-    /// Some rule has a time-out.
+    /// Whether some rule has a timeout.
     ages: bool,
     at: Instant,
-    /// When the next may be written.
+    /// Earliest time of the next write.
     next: Instant,
 }
 
-/// See the [module](self).
+/// Writer of the bridges' rule files.
 pub struct Keeper {
     directory: PathBuf,
     written: BTreeMap<String, Written>,
@@ -56,13 +59,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps rules in this directory.
+    /// Creates a keeper of the files in `directory`.
     pub fn new(directory: PathBuf) -> Keeper {
         Keeper { directory, written: BTreeMap::new(), swept: false }
     }
 
-    /// Brings files up to date, where it is time for it or (`last`) this is the end. `waiting` are bridges that may still ask for what
-    /// was kept of them.
+    /// Updates the files that are due, or all if this call is the `last`. `waiting` are the bridges that may
+    /// still need their restored rules.
     pub fn round(&mut self, bridges: BTreeMap<String, Kept>, waiting: &BTreeSet<String>, last: bool) {
         let now = Instant::now();
         let gone: Vec<String> =
@@ -90,7 +93,7 @@ impl Keeper {
         }
     }
 
-    /// Writes a bridge's file. What goes wrong is told once, and when it is over.
+    /// Writes a bridge's file. Only the first of consecutive failures and the recovery are logged.
     fn keep(&self, name: &str, bridge: Kept, could: bool) -> Written {
         let at = Instant::now();
         let Kept { tables, numbers } = bridge;
@@ -112,19 +115,19 @@ impl Keeper {
         }
     }
 
-    /// A bridge that is no more leaves nothing behind.
+    /// Removes the file of a bridge that is gone.
     fn forget(&self, name: &str) {
         let _ = std::fs::remove_file(kept::path_of(&self.directory, name));
     }
 }
 
-/// A bridge's rules as they stand in a file.
+/// Consistent copy of a bridge's rules for a file.
 struct Snapshot {
     version: u64,
     moment: Moment,
     meters_and_groups: (Vec<super::letter::Message>, Vec<super::letter::Message>),
     settings: (Vec<TableLetter>, Vec<OptionLetter>),
-    /// Rules one after the other.
+    /// Rules in the file's format, one after the other.
     rules: Vec<u8>,
     ages: bool,
 }
@@ -132,7 +135,7 @@ struct Snapshot {
 impl Snapshot {
     fn of(tables: &FlowTables) -> Snapshot {
         let mut rules = Vec::new();
-        // Where which begins, by its place in the tables.
+        // Place in the tables and offset in `rules` of each rule.
         let mut starts: Vec<(usize, usize)> = Vec::new();
         let mut ages = false;
         let mut see = |place: usize, stats: FlowStats, now: u64| {
@@ -181,7 +184,7 @@ impl Snapshot {
     }
 }
 
-/// Rules but for those of some places.
+/// Returns the rules without those at some places.
 fn without(rules: &[u8], starts: &[(usize, usize)], places: &BTreeSet<usize>) -> Vec<u8> {
     let mut left = Vec::with_capacity(rules.len());
     let ends = starts.iter().skip(1).map(|(_, start)| *start).chain([rules.len()]);

@@ -1,4 +1,5 @@
-//! The file in which a bridge's rules outlive a daemon that is killed: one for each bridge, written whole or not at all.
+//! File with the OpenFlow rules of a bridge, for a start after a kill of the daemon. Each bridge has one
+//! file, which is replaced atomically.
 //!
 //! ```text
 //! "TRIVRULE" | version u32 | CRC-32 of what follows u32 | length of what follows u64
@@ -11,8 +12,8 @@
 //! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   rules, up to the end
 //! ```
 //!
-//! Numbers are big-endian; names and messages follow their length (u32). A file that is not whole is refused whole. Version 3 has
-//! nothing about options of tunnels, and version 2 nothing about tables either.
+//! Numbers are big-endian. Names and messages follow their length (u32). An incomplete file is refused
+//! completely. Version 3 lacks the tunnel options. Version 2 also lacks the tables.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,57 +28,57 @@ use super::letter::{Message, OptionLetter, RuleLetter, RulesLetter, TableLetter}
 
 const MAGIC: &[u8; 8] = b"TRIVRULE";
 const VERSION: u32 = 4;
-/// The oldest that is read.
+/// Oldest version that is read.
 const OLDEST: u32 = 2;
-/// Magic, version, checksum and length.
+/// Size in octets of magic, version, checksum and length.
 const HEAD: usize = 24;
-/// Longest file that is read, in octets.
+/// Maximum size in octets of a file that is read.
 const LIMIT: u64 = 4 << 30;
-/// How the files' names end.
+/// Suffix of the files' names.
 const SUFFIX: &str = ".rules";
 
-/// Why a file of rules is not used, or could not be written.
+/// Reason why a rule file is not used or could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// The system refuses.
+    /// The system refuses an access.
     #[error("{}: it cannot be {what}: {source}; {}", path.display(), fix(source))]
     Io {
-        /// The file.
+        /// Path of the rule file.
         path: PathBuf,
-        /// `read` or `written`.
+        /// Operation that failed: `read` or `written`.
         what: &'static str,
-        /// What the system says.
+        /// Error that the system returned.
         source: io::Error,
     },
-    /// Not such a file, or not whole.
+    /// The content is no rule file or damaged.
     #[error("{}: {cause}; its bridge begins without these rules, and controllers bring them again", path.display())]
     Content {
-        /// The file.
+        /// Path of the rule file.
         path: PathBuf,
-        /// What is wrong.
+        /// Kind of damage.
         cause: Damage,
     },
 }
 
-/// What is wrong with a file of rules.
+/// Defect of a rule file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
-    /// Something else.
+    /// The file has another format.
     #[error("this is no file of rules")]
     Strange,
-    /// Written by another release.
+    /// The file has an unsupported version, written by another release.
     #[error("it is of version {0}, and versions {OLDEST} to {VERSION} are read here")]
     Version(u32),
-    /// Its end is missing, or there is too much of it.
+    /// The file is shorter or longer than its header states.
     #[error("it is damaged: it does not have the length that it names")]
     Length,
-    /// The checksum is another.
+    /// The checksum does not match.
     #[error("it is damaged: its checksum is wrong")]
     Checksum,
-    /// Whole, but with something inside that nobody writes.
+    /// The checksum matches, but the content is invalid.
     #[error("it is damaged: its parts do not fit")]
     Parts,
-    /// Renamed.
+    /// The file was renamed: it belongs to another bridge.
     #[error("it belongs to another bridge")]
     Bridge,
 }
@@ -93,7 +94,7 @@ fn fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Which boot of the machine this is, and its clocks: what was written before tells by them how long ago that was.
+/// Boot ID of the machine and its clocks. From two values the elapsed time is computed, also across a boot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     boot: [u8; 16],
@@ -115,7 +116,7 @@ impl Moment {
         Moment { boot, monotonic: super::now(), real }
     }
 
-    /// Nanoseconds from `earlier` until here. Clocks that went back count as no time.
+    /// Returns the nanoseconds from `earlier` to `self`. If the clock went back, the result is 0.
     fn since(&self, earlier: &Moment) -> u64 {
         if self.boot == earlier.boot {
             self.monotonic.saturating_sub(earlier.monotonic)
@@ -125,12 +126,12 @@ impl Moment {
     }
 }
 
-/// Where the rules of a bridge are kept.
+/// Returns the path of a bridge's rule file.
 pub(super) fn path_of(directory: &Path, bridge: &str) -> PathBuf {
     directory.join(format!("{bridge}{SUFFIX}"))
 }
 
-/// The bridges of which rules are kept.
+/// Returns the names of the bridges with a rule file.
 pub(super) fn bridges(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let bridge = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(SUFFIX)?.to_owned());
@@ -148,7 +149,7 @@ fn count(to: &mut Vec<u8>, of: usize) {
     to.extend(u32::try_from(of).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// A rule as it stands in a file.
+/// Appends a rule in the file's format.
 pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleLetter) {
     let RuleLetter(message, packets, bytes, created, used, metered, changed) = rule;
     put(to, &message.0);
@@ -158,7 +159,7 @@ pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleLetter) {
     to.push(u8::from(*metered));
 }
 
-/// What stands before the rules.
+/// Returns the part of the file that precedes the rules.
 pub(super) fn preface(
     bridge: &str,
     moment: &Moment,
@@ -195,7 +196,7 @@ pub(super) fn preface(
     body
 }
 
-/// Replaces a bridge's file: the new one is on the disk before it takes the old one's place.
+/// Replaces a bridge's file. The new file is on the disk before it replaces the old one.
 pub(super) fn write(directory: &Path, bridge: &str, parts: &[&[u8]]) -> Result<(), KeptError> {
     let path = path_of(directory, bridge);
     let temporary = directory.join(format!("{bridge}.new"));
@@ -224,7 +225,7 @@ pub(super) fn write(directory: &Path, bridge: &str, parts: &[&[u8]]) -> Result<(
     })
 }
 
-/// The rules that were kept of a bridge, with times of this boot.
+/// Reads a bridge's rules, with times converted to this boot's clock.
 pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesLetter, KeptError> {
     let path = path_of(directory, bridge);
     let failed = |source| KeptError::Io { path: path.clone(), what: "read", source };
@@ -235,7 +236,7 @@ pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesLetter, KeptEr
     decode(bridge, &octets, &Moment::now()).map_err(|cause| KeptError::Content { path, cause })
 }
 
-/// What has not been read yet.
+/// Octets that have not been read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -283,7 +284,7 @@ impl<'a> Rest<'a> {
     }
 
     fn messages(&mut self) -> Result<Vec<Message>, Damage> {
-        // Nothing is made room for that is not there.
+        // Nothing is allocated in advance for the number of messages, which may be false.
         (0..self.u32()?).map(|_| Ok(Message(self.octets()?.to_vec()))).collect()
     }
 }
@@ -331,7 +332,7 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Dama
         let (packets, bytes) = (rest.u64()?, rest.u64()?);
         let (created, used, changed) = (rest.u64()?, rest.u64()?, rest.u64()?);
         let metered = rest.array::<1>()? != [0];
-        // Silence counts while there was somebody to hear; life goes on.
+        // The idle time does not grow while no daemon runs. The age and the time since the last change do.
         let age = then.monotonic.saturating_sub(created).saturating_add(elapsed);
         let life = then.monotonic.saturating_sub(changed).saturating_add(elapsed);
         let idle = then.monotonic.saturating_sub(used);
@@ -342,7 +343,8 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Dama
     Ok(letter)
 }
 
-/// A rule that was changed before this boot, whose clock cannot say so: what is left of its life becomes its hard time-out, from now on.
+/// Converts a rule that was last changed before this boot. The monotonic clock cannot express that time, so
+/// the rest of the hard timeout starts now.
 fn shortened(rule: RuleLetter, life: u64, now: &Moment) -> Result<RuleLetter, Damage> {
     let mut change = rule.read().ok_or(Damage::Parts)?;
     if change.hard_timeout == 0 {
@@ -365,7 +367,7 @@ mod tests {
         Moment { boot: [boot; 16], monotonic: monotonic * SECOND, real: real * SECOND }
     }
 
-    /// A bridge with two rules, written 100 s after boot and read back.
+    /// Returns the file of a bridge with two rules, written 100 s after boot.
     fn file() -> Vec<u8> {
         let mut pipeline = Pipeline::new();
         let out = |port| Instructions::apply(vec![Action::Output { port, max_len: 0 }]);
@@ -401,7 +403,7 @@ mod tests {
     #[test]
     fn times_go_on_in_this_boot_and_in_the_next() {
         let file = file();
-        // Priority, seconds since it was added and used, hard time-out.
+        // Priority, seconds since the rule was added and used, and hard timeout.
         let seen = |now: &Moment| -> Vec<(u16, u64, u64, u16)> {
             let letter = decode("br0", &file, now).unwrap();
             assert_eq!(letter.numbers["eth1"], 7);
@@ -416,16 +418,17 @@ mod tests {
                 .map(|it| (it.priority, it.age_ns / SECOND, it.idle_ns / SECOND, it.hard_timeout))
                 .collect()
         };
-        // Ten seconds later: 30 s old. While there was no daemon, silence was nobody's.
+        // Ten seconds later, the rules are 30 s old. The idle time excludes the time without a daemon.
         assert_eq!(seen(&moment(1, 110, 0)), [(2, 30, 10, 60), (1, 30, 10, 0)]);
-        // After a boot the other clock counts; what is older than the boot has what is left of its life.
+        // After a boot the real-time clock counts. A rule that is older than the boot has the rest of its
+        // hard timeout.
         assert_eq!(seen(&moment(2, 500, 1010)), [(2, 30, 10, 60), (1, 30, 10, 0)]);
         assert_eq!(seen(&moment(2, 20, 1010)), [(2, 20, 10, 30), (1, 20, 10, 0)]);
-        // A clock that went back.
+        // The clock went back.
         assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
     }
 
-    /// What the releases before this one have left: the same without options, and without tables.
+    /// Files of earlier releases: without tunnel options, and without tables.
     #[test]
     fn an_older_file_is_read() {
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
@@ -442,7 +445,8 @@ mod tests {
         assert_eq!(decode("br0", &file, &moment(1, 110, 0)).unwrap_err(), Damage::Version(1));
     }
 
-    /// A hard time-out runs from the last change, as before the kill; behind a boot, what is left of it runs from now on.
+    /// A hard timeout runs from the last change, as before the kill. After a boot, the rest of it runs from
+    /// now on.
     #[test]
     fn a_rule_that_was_changed_lately_lives_on() {
         let mut pipeline = Pipeline::new();
@@ -456,7 +460,7 @@ mod tests {
             put_rule(&mut body, &RuleLetter::of(stats, 1000 * SECOND));
         }
         let file = whole(body);
-        // Ten seconds later, of the same boot and of another: 20 of 60 seconds are over.
+        // Ten seconds later, in this boot and in another, 20 of 60 seconds have passed.
         for now in [moment(1, 1010, 0), moment(2, 5, 5010)] {
             let letter = decode("br0", &file, &now).unwrap();
             let lives = |after: u64| {
@@ -469,8 +473,8 @@ mod tests {
         }
     }
 
-    /// Any octets are read or refused without a panic, also behind a head that is right; what is read is given to a bridge, and goes the way
-    /// to a successor as it is.
+    /// Any octets are decoded or refused without a panic, also after a correct header. Decoded rules are
+    /// given to a bridge and survive the conversion into hand-over state.
     #[test]
     fn any_octets_are_read_or_refused() {
         let now = moment(1, 110, 0);
@@ -484,7 +488,7 @@ mod tests {
             take(octets);
             let Some((head, body)) = octets.split_at_checked(HEAD) else { return };
             let mut file = whole(body.to_vec());
-            // Older versions have other parts.
+            // Earlier versions have other parts.
             file[11] = head[11] % 8;
             take(&file);
         });

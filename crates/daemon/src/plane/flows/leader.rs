@@ -1,4 +1,4 @@
-//! A bridge as its controllers see it.
+//! OpenFlow datapath of a bridge: the bridge as its controllers see it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,36 +23,37 @@ use super::letter::LeaderLetter;
 use super::{is_bare, normal, now, stands_alone, stands_by_itself};
 use crate::plane::DataPlane;
 
-/// Events that one listener may be behind.
+/// Maximum number of queued events of one listener.
 const EVENTS: usize = 4096;
 
-/// Rules, groups and buckets that a change looks at which is made at once: less than a millisecond's worth.
+/// Maximum number of flow entries, groups and buckets that an immediate change may process: less than a
+/// millisecond of work.
 const SOON: usize = 8192;
 
-/// OFPPC_*: down, receives nothing, left out of floods, sends nothing, no packet-ins.
+/// `OFPPC_*` bits: port down, no receive, no flood, no forward.
 const PORT_DOWN: u32 = 1;
 const NO_RECEIVE: u32 = 4;
 const NO_FLOOD: u32 = 16;
 const NO_FORWARD: u32 = 32;
 
-/// See the [module](self).
+/// OpenFlow datapath of one bridge, used by the sessions of its controllers.
 pub struct Leader {
     name: String,
     datapath_id: AtomicU64,
     secure: AtomicBool,
-    /// The bridge stands alone. Changed with the tables, and read without them.
+    /// Whether the bridge is in standalone mode. Written with the tables locked, and read without the lock.
     alone: AtomicBool,
-    /// The rule of standing alone is there because of us.
+    /// Whether this process added the standalone flow entry.
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
-    /// What sessions want to hear of.
+    /// Events in which sessions are interested.
     interest: Interest,
-    /// What controllers have changed of ports, by number: OFPPC_* bits.
+    /// Port configuration set by controllers, by port number: `OFPPC_*` bits.
     configs: Mutex<BTreeMap<u32, u32>>,
-    /// Whether ports take floods, and their OFPPC_* bits, by number, without what controllers have changed.
+    /// Whether each port floods, and its `OFPPC_*` bits, by port number, without the controllers' changes.
     described: Mutex<BTreeMap<u32, (bool, u32)>>,
-    /// Tables as they were configured last.
+    /// Table settings of the last configuration.
     configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,
     plane: Mutex<Weak<DataPlane>>,
 }
@@ -104,12 +105,12 @@ impl Leader {
         }
     }
 
-    /// Where ports' counters are.
+    /// Sets the data plane from which the port counters are read.
     pub fn of(&self, plane: &Arc<DataPlane>) {
         *locked(&self.plane) = Arc::downgrade(plane);
     }
 
-    /// What it tells controllers that it is.
+    /// Returns the datapath ID that the bridge reports to controllers.
     pub fn datapath_id(&self) -> u64 {
         self.datapath_id.load(Ordering::Relaxed)
     }
@@ -118,7 +119,7 @@ impl Leader {
         self.datapath_id.store(id, Ordering::Relaxed);
     }
 
-    /// What a successor gets besides the tables.
+    /// Returns the hand-over state of the datapath besides the tables.
     pub(super) fn letter(&self) -> LeaderLetter {
         LeaderLetter {
             configs: locked(&self.configs).clone(),
@@ -132,7 +133,8 @@ impl Leader {
         }
     }
 
-    /// Goes on where a predecessor stopped; who was killed has left nothing but rules.
+    /// Continues with a predecessor's hand-over state. After a kill there is none, and only the flow entries
+    /// were restored.
     pub(super) fn take_over(&self, letter: Option<LeaderLetter>) {
         let Some(LeaderLetter { configs, fragments, begun, alone }) = letter else {
             let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
@@ -148,7 +150,7 @@ impl Leader {
         self.stand_alone(alone);
     }
 
-    /// Whether it stands alone. Waits for nothing.
+    /// Returns whether the bridge is in standalone mode. The call does not block.
     pub fn is_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed)
     }
@@ -158,12 +160,12 @@ impl Leader {
         self.alone.store(alone, Ordering::Relaxed);
     }
 
-    /// What a new bridge does before anybody has led it.
+    /// Adds the standalone flow entry to a bridge without flow entries, unless its fail mode is secure.
     pub(super) fn begin(&self) {
         if !self.secure.load(Ordering::Relaxed) {
             self.tables.change(|pipeline| {
                 if is_bare(pipeline) {
-                    // A rule without conditions cannot be refused.
+                    // A flow entry without conditions cannot be refused.
                     let _ = pipeline.modify(&[normal()], now());
                     self.begun.store(true, Ordering::Relaxed);
                 }
@@ -171,7 +173,7 @@ impl Leader {
         }
     }
 
-    /// Another mode: the rule of standing alone goes with it, or comes.
+    /// Changes the fail mode, and adds or removes the standalone flow entry.
     pub(super) fn set_fail_mode(&self, mode: FailMode) {
         let secure = !stands_alone(mode);
         if self.secure.swap(secure, Ordering::Relaxed) == secure {
@@ -185,14 +187,15 @@ impl Leader {
         }
     }
 
-    /// What a bridge does that begins with rules: the one of standing alone is not wanted where it is to be secure.
+    /// Prepares a bridge that starts with flow entries. In secure mode the standalone flow entry is removed.
     pub(super) fn resume(&self) {
         if self.secure.load(Ordering::Relaxed) {
             self.tables.change(end);
         }
     }
 
-    /// Its controllers have been away for so long that it stands alone, unless it is to be secure, or not. Waits for the rules.
+    /// Enters or leaves standalone mode, depending on whether the controllers have been away for long. A
+    /// bridge in secure mode never enters it. The call waits for the tables.
     pub fn stand_alone(&self, alone: bool) {
         self.tables.change(|pipeline| {
             let alone = self.may_be_alone(alone);
@@ -200,12 +203,14 @@ impl Leader {
         });
     }
 
-    /// Whether it is to stand alone where its controllers have been away for long, or have not.
+    /// Returns whether the bridge must be in standalone mode, given whether its controllers have been away
+    /// for long.
     pub fn may_be_alone(&self, away: bool) -> bool {
         away && !self.secure.load(Ordering::Relaxed)
     }
 
-    /// Tables as the configuration has them; what controllers have changed of others stays.
+    /// Applies the configuration's table settings. Tables whose settings are unchanged keep the controllers'
+    /// changes.
     pub(super) fn set_tables(&self, tables: &BTreeMap<FlowTableId, FlowTable>) {
         let mut configured = locked(&self.configured);
         let usual = FlowTable::default();
@@ -221,7 +226,7 @@ impl Leader {
         *configured = tables.clone();
     }
 
-    /// A table's configuration in the switch's terms.
+    /// Converts a table's configuration into the switch's settings.
     fn bounds(&self, number: FlowTableId, table: &FlowTable) -> TableBounds {
         let group = |name: &String| {
             let part = text::sub_field(name);
@@ -245,19 +250,19 @@ impl Leader {
         }
     }
 
-    /// What controllers have changed of a port goes with it.
+    /// Discards the controllers' changes of a port that is gone.
     pub(super) fn undress(&self, number: u32) {
         locked(&self.configs).remove(&number);
         locked(&self.described).remove(&number);
     }
 
-    /// Batches that are made of the tables, one at a time.
+    /// Returns an iterator that reads the tables in batches, with the lock held for one batch at a time.
     fn batches<T>(&self, mut next: impl FnMut(&FlowTables) -> Option<Vec<T>> + Send + 'static) -> Batches<T> {
         let tables = Arc::clone(&self.tables);
         Box::new(std::iter::from_fn(move || next(&tables)))
     }
 
-    /// A port, as the configuration and its device have it, with what controllers have changed of it.
+    /// Records a port as described by configuration and device, and returns it with the controllers' changes.
     pub(super) fn dress(&self, port: FlowPort) -> FlowPort {
         locked(&self.described).insert(port.desc.number, (port.floods, port.desc.config));
         self.with_changes(port)
@@ -281,7 +286,7 @@ impl Datapath for Leader {
             max_groups: 65_536,
             max_meters: 65_536,
             max_bands: 16,
-            // As Open vSwitch, which counts what leaves by queues wherever a port has any; no port has any here.
+            // As in Open vSwitch, queue statistics are supported, although no port has queues.
             queues: true,
         }
     }
@@ -336,7 +341,7 @@ impl Datapath for Leader {
                 let own = configs.entry(change.number).or_default();
                 *own = *own & !change.mask | change.config & change.mask;
             }
-            // What the configuration says stays, whatever controllers change beside it.
+            // The settings of the configuration stay, whatever controllers change.
             let described = locked(&self.described).get(&change.number).copied();
             (port.floods, port.desc.config) = described.unwrap_or((true, 0));
             (port.forwards, port.receives) = (true, true);
@@ -472,7 +477,7 @@ impl Datapath for Leader {
             let _ = done.send(());
         });
         Box::pin(async move {
-            // The decider has ended, and with it everything cached.
+            // If the slow path has ended, the channel is closed and nothing is cached.
             let _ = is_done.await;
         })
     }
@@ -490,7 +495,7 @@ impl Datapath for Leader {
         let begun = self.begun.swap(false, Ordering::Relaxed);
         self.tables.change(|pipeline| {
             self.set_alone(pipeline, false);
-            // What there is no rule for is a controller's to hear of.
+            // Packets without a matching flow entry are the controllers'.
             if begun {
                 end(pipeline);
             }
@@ -498,7 +503,7 @@ impl Datapath for Leader {
     }
 }
 
-/// The tables that a change is about; `None`: there is no such table.
+/// Returns the range of tables that a change affects. Returns `None` if there is no such table.
 fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     match change.table {
         ALL_TABLES => Some(0..VISIBLE_TABLES),
@@ -507,7 +512,7 @@ fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     }
 }
 
-/// What controllers will have said of a table when a change is made.
+/// Returns the controllers' settings of a table after a change.
 fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishes {
     let wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
     TableWishes {
@@ -518,7 +523,7 @@ fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishe
     }
 }
 
-/// Makes a change of tables.
+/// Applies a change to the settings of tables.
 fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) {
     for table in tables {
         let wishes = wishes_after(pipeline, table, change);
@@ -526,7 +531,8 @@ fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) 
     }
 }
 
-/// Makes changes for a session's request, and tells of them together. Returns the packets that are among the changes, decided.
+/// Applies changes for a session's request, and reports them as one event. Returns the translated packets
+/// among the changes.
 fn modify_for(
     pipeline: &mut Pipeline,
     changes: &[Mod],
@@ -542,11 +548,11 @@ fn modify_for(
     done
 }
 
-/// Takes the rule of standing alone away, where that is the only one.
+/// Removes the standalone flow entry if it is the only one.
 fn end(pipeline: &mut Pipeline) {
     if stands_by_itself(pipeline) {
         let all = FlowMod::delete(ALL_TABLES, Match::ANY);
-        // What is there can be removed.
+        // The entry exists, so the removal cannot fail.
         let _ = pipeline.modify(&[Mod::Flow(Box::new(all))], now());
     }
 }
@@ -560,7 +566,8 @@ mod tests {
 
     use super::*;
 
-    /// Who watches over all bridges asks each of them every second, and a large change may hold one's rules for long.
+    /// The connection manager queries each bridge every second, and a large change may hold one bridge's
+    /// tables for long.
     #[test]
     fn a_bridge_tells_whether_it_stands_alone_while_its_rules_are_held() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

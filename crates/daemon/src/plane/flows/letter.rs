@@ -1,5 +1,6 @@
-//! A bridge's rules, groups, meters and numbers of ports as a successor process gets them, or the next one after a kill
-//! ([`super::kept`]): the messages of OpenFlow 1.5 that would make them, each rule with what it has counted.
+//! Hand-over state of a bridge's flow entries, groups, meters and port numbers, for a successor process or
+//! for a file ([`super::kept`]). The state consists of OpenFlow 1.5 messages that would create the objects,
+//! and the counters of each flow entry.
 
 use std::collections::BTreeMap;
 
@@ -14,88 +15,90 @@ use switch::flow::{
     TableWishes, TunnelOption,
 };
 
-/// Octets of a message's header.
+/// Size of a message header in octets.
 const HEADER: usize = 8;
-/// Rules that are added before what happened by it is forgotten.
+/// Number of flow entries that are added before the resulting events are discarded.
 const BATCH: usize = 1024;
 
-/// See the [module](self).
+/// Hand-over state of one bridge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct RulesLetter {
-    /// Meters.
+    /// Messages that create the meters.
     pub(super) meters: Vec<Message>,
-    /// Groups.
+    /// Messages that create the groups.
     pub(super) groups: Vec<Message>,
-    /// Rules.
+    /// Flow entries with their counters.
     pub(super) rules: Vec<RuleLetter>,
-    /// OpenFlow's numbers of ports by name.
+    /// OpenFlow port numbers by port name.
     pub numbers: BTreeMap<String, u32>,
-    /// What controllers have said of tables.
+    /// Table settings made by controllers.
     #[serde(default)]
     pub(super) tables: Vec<TableLetter>,
-    /// What options of tunnels are mapped to.
+    /// Fields to which tunnel options are mapped.
     #[serde(default)]
     pub(super) options: Vec<OptionLetter>,
-    /// What only the next process gets, not the one after a kill.
+    /// State for a successor only. Files do not contain it.
     #[serde(default)]
     pub(super) leader: Option<LeaderLetter>,
 }
 
 impl RulesLetter {
-    /// Returns the number of rules, groups and meters.
+    /// Returns the number of flow entries, groups and meters.
     pub fn count(&self) -> usize {
         self.rules.len() + self.groups.len() + self.meters.len()
     }
 }
 
-/// How a bridge stands to its controllers.
+/// State of a bridge's OpenFlow datapath.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct LeaderLetter {
-    /// What they have changed of ports, by number: OFPPC_* bits.
+    /// Port configuration set by controllers, by port number: `OFPPC_*` bits.
     pub configs: BTreeMap<u32, u32>,
-    /// What becomes of fragments: OFPC_FRAG_* bits.
+    /// Handling of fragments: `OFPC_FRAG_*` bits.
     #[serde(default)]
     pub fragments: u16,
-    /// The rule of standing alone is there because of us.
+    /// Whether the daemon added the standalone flow entry.
     pub begun: bool,
-    /// They have been away for so long that it stands alone.
+    /// Whether the bridge is in standalone mode, because its controllers have been away for long.
     pub alone: bool,
 }
 
-/// A flow that a worker has cached: worker, bridge, port, and the bits that it depends on as the decider has them.
+/// A megaflow that a worker has cached: worker, bridge, port, and the matched words of the slow path's flow
+/// key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KnownLetter(u16, u16, u16, u64, Vec<u64>);
 
 impl KnownLetter {
-    /// As a letter has it.
+    /// Converts a cached megaflow into hand-over state.
     pub fn of(flow: &KnownFlow) -> KnownLetter {
         KnownLetter(flow.worker, flow.bridge, flow.port.0, flow.present, flow.words.clone())
     }
 
-    /// What it says.
+    /// Converts hand-over state into a cached megaflow.
     pub fn read(&self) -> KnownFlow {
         let KnownLetter(worker, bridge, port, present, words) = self.clone();
         KnownFlow { worker, bridge, port: PortId(port), present, words }
     }
 }
 
-/// What controllers have said of a table: its number and name, whether rules make room for others, when they are told how full it is, and
-/// what becomes of packets that no rule matches (0 default, 1 controller, 2 continue, 3 drop).
+/// Table settings made by controllers: table number, name, whether eviction is enabled, the vacancy
+/// thresholds, and the table-miss behaviour (0 default, 1 controller, 2 continue, 3 drop).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct TableLetter(pub u8, pub String, pub bool, pub Option<(u8, u8)>, #[serde(default)] pub u8);
 
 const MISSES: [Miss; 4] = [Miss::Default, Miss::Controller, Miss::Continue, Miss::Drop];
 
-/// An option of tunnels: its class, type and octets, and the number of the field that it is mapped to.
+/// A tunnel option: its class, type and length in octets, and the number of the field to which it is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct OptionLetter(pub u16, pub u8, pub u8, pub u16);
 
-/// A message's octets; in texts: hexadecimal.
+/// The octets of a message. Serialized as hexadecimal text.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Message(pub Vec<u8>);
 
-/// A rule: its message, packets, octets, when it was added and used (CLOCK_MONOTONIC, nanoseconds), whether its meter is an
-/// instruction, which OpenFlow 1.5 has as the first action, and when it was changed last (0, as predecessors have it: never).
+/// A flow entry: its message, packets, octets, the times when it was added and used (CLOCK_MONOTONIC,
+/// nanoseconds), whether its meter is an instruction, which OpenFlow 1.5 encodes as the first action, and the
+/// time of its last change (0, as sent by predecessors without the field: never).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct RuleLetter(
     pub Message,
@@ -116,7 +119,7 @@ impl Message {
 }
 
 impl RuleLetter {
-    /// A rule as it was at `now`.
+    /// Converts a flow entry with its counters at `now`.
     pub(super) fn of(stats: FlowStats, now: u64) -> RuleLetter {
         let metered = stats.instructions.meter.is_some();
         let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
@@ -129,12 +132,12 @@ impl RuleLetter {
         RuleLetter(message, stats.packets, stats.bytes, created, used, metered, changed)
     }
 
-    /// The message that adds a rule.
+    /// Returns the message that adds a flow entry.
     pub(super) fn message(change: &FlowMod) -> Message {
         Message::of(|octets| flow::put_mod(octets, Version::V15, 0, change))
     }
 
-    /// What adds it.
+    /// Decodes the message that adds the flow entry.
     pub(super) fn read(&self) -> Option<FlowMod> {
         let RuleLetter(message, .., metered, _) = self;
         let body = message.0.get(HEADER..)?;
@@ -170,7 +173,7 @@ impl OptionLetter {
     }
 }
 
-/// The messages that make a bridge's meters and groups.
+/// Returns the messages that create a bridge's meters and groups.
 pub(super) fn meters_and_groups(pipeline: &Pipeline) -> (Vec<Message>, Vec<Message>) {
     let meter = |own| Message::of(|octets| meter::put_mod(octets, own));
     let group = |own| Message::of(|octets| group::put_mod(octets, Version::V15, own));
@@ -178,7 +181,7 @@ pub(super) fn meters_and_groups(pipeline: &Pipeline) -> (Vec<Message>, Vec<Messa
 }
 
 impl RulesLetter {
-    /// What a bridge has.
+    /// Returns the hand-over state of a bridge's tables.
     pub fn of(pipeline: &Pipeline, numbers: BTreeMap<String, u32>, now: u64) -> RulesLetter {
         let (meters, groups) = meters_and_groups(pipeline);
         let rules = pipeline.flows(&FlowFilter::default(), now).into_iter();
@@ -193,7 +196,7 @@ impl RulesLetter {
         }
     }
 
-    /// Gives all to a new bridge; returns how much of it was refused.
+    /// Creates all objects in a new bridge. Returns the number of objects that were refused.
     pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
@@ -203,7 +206,7 @@ impl RulesLetter {
             let wishes = TableWishes { name: name.clone(), miss, evicts: *evicts, vacancy: *vacancy };
             pipeline.set_table_wishes(*table, wishes, now);
         }
-        // Before whatever speaks of the fields.
+        // The options are mapped before any flow entry refers to the fields.
         let options = self.options.iter().map(|letter| letter.read()).collect();
         let mapped = pipeline
             .change_tunnel_options(&OptionsMod::Clear)
@@ -229,7 +232,8 @@ impl RulesLetter {
                     .as_ref()
                     .map(|change| (change.table, change.matching, change.priority, change.flags));
                 if let Some(change) = &mut read {
-                    // It was checked when it was added, against rules that were there then: others have come since, and stand before it here.
+                    // The overlap check was done when the entry was added. Entries added later may precede it
+                    // here.
                     change.flags = FlowFlags { check_overlap: false, reset_counts: false, ..change.flags };
                 }
                 let RuleLetter(_, packets, bytes, created, used, _, changed) = rule;
@@ -316,7 +320,7 @@ mod tests {
         assert_eq!(other.flows(&all, 5_000), pipeline.flows(&all, 5_000));
         assert_eq!(other.tunnel_options(), pipeline.tunnel_options());
         assert!(other.wished_tables().eq([(254, &wishes)]));
-        // One that was written before tables had anything to be kept.
+        // State that was written before tables had settings to keep.
         let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
         older.as_object_mut().unwrap().remove("tables").unwrap();
         assert_eq!(serde_json::from_value::<RulesLetter>(older).unwrap().rules, letter.rules);

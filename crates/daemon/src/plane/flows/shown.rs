@@ -1,5 +1,6 @@
-//! What people are shown of bridges with rules: rules, groups, meters, cached flows, and what those take. Each list is as long as was asked for
-//! at most; nothing here holds tables longer than it takes to read one list's slice.
+//! Lists for the API of OpenFlow bridges: flow entries, groups, meters, megaflows, and the memory of the
+//! caches. The length of each list is limited by the request. The tables are locked only while one slice of a
+//! list is read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,26 +19,26 @@ use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Pipeline, RuleRef, text};
 use super::{Flows, now};
 use crate::plane::ids::Names;
 
-/// How long the decider may take for the next flow of a list, or for a look at all flows.
+/// Time limit for the slow path to return the next megaflow of a list, or to revalidate all megaflows.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Cached flows whose rules are read at one go.
+/// Number of megaflows whose flow entries are read with one lock of the tables.
 const SLICE: usize = 128;
-/// Octets of the texts of the longest list.
+/// Maximum size in octets of the texts of a list.
 const LONGEST: usize = 256 << 20;
-/// Rules of one cached flow that are named.
+/// Maximum number of flow entries named for one megaflow.
 const RULES: usize = 32;
 
-/// The bridges with rules, to be shown while everything goes on.
+/// Snapshot of the OpenFlow bridges, for lists while the bridges run.
 pub struct Shown {
     bridges: Vec<(String, Arc<FlowTables>)>,
-    /// Who decides where rules say `NORMAL`, in the same order.
+    /// Learning bridges that execute `NORMAL`, in the order of `bridges`.
     learning: Vec<Arc<switch::Bridge>>,
     names: Names,
     decider: Option<Arc<DeciderView>>,
 }
 
 impl Flows {
-    /// See [`Shown`].
+    /// Returns a snapshot of the bridges for lists. See [`Shown`].
     pub fn shown(&self, names: &Names) -> Shown {
         let bridge = |(name, own): (&model::BridgeName, &super::Flowing)| {
             (name.as_str().to_owned(), Arc::clone(&own.tables))
@@ -51,22 +52,22 @@ impl Flows {
     }
 }
 
-/// A list that is made, of bounded length.
+/// A list under construction, of bounded length.
 struct List<T> {
     entries: Vec<T>,
-    /// Most entries.
+    /// Maximum number of entries.
     limit: usize,
-    /// Octets of the entries' texts.
+    /// Size in octets of the entries' texts.
     length: usize,
 }
 
 impl<T> List<T> {
-    /// How many entries more are asked for.
+    /// Returns how many more entries the request allows.
     fn left(&self) -> usize {
         self.limit - self.entries.len()
     }
 
-    /// Adds an entry of a bridge whose texts have so many octets.
+    /// Adds an entry of a bridge, whose texts have `length` octets.
     fn push(&mut self, bridge: &str, entry: T, length: usize) -> Result<(), PlaneError> {
         self.length += length;
         if self.length > LONGEST {
@@ -86,7 +87,7 @@ fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
     of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
 }
 
-/// Whether a flow is this worker's, or whose does not matter.
+/// Returns whether a megaflow belongs to `worker`. Without a worker, every megaflow does.
 fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
     worker.is_none_or(|worker| view.worker == usize::from(worker))
 }
@@ -96,14 +97,14 @@ const fn ms(ns: u64) -> u64 {
 }
 
 impl Shown {
-    /// The bridge of this name, or all.
+    /// Returns the bridge with this name, or all bridges without a name.
     fn of(&self, bridge: Option<&String>) -> Result<&[(String, Arc<FlowTables>)], PlaneError> {
         let Some(name) = bridge else { return Ok(&self.bridges) };
         let at = self.bridges.iter().position(|(own, _)| own == name);
         at.and_then(|at| self.bridges.get(at..=at)).ok_or_else(|| PlaneError::no_rules(name))
     }
 
-    /// Lists of all bridges that are asked for, one behind the other.
+    /// Reads the lists of all requested bridges into one list.
     fn list<T>(
         &self,
         query: &FlowQuery,
@@ -116,7 +117,7 @@ impl Shown {
         Ok(list.entries)
     }
 
-    /// See [`control::Plane::flow_rules`].
+    /// Lists flow entries. See [`control::Plane::flow_rules`].
     pub fn rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
         let filter = FlowFilter { table: query.table.unwrap_or(ALL_TABLES), ..FlowFilter::default() };
         self.list(query, |bridge, tables, list| {
@@ -148,7 +149,7 @@ impl Shown {
         })
     }
 
-    /// See [`control::Plane::groups`].
+    /// Lists groups. See [`control::Plane::groups`].
     pub fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
         self.list(query, |bridge, tables, list| {
             let mut from = Some(0);
@@ -173,7 +174,7 @@ impl Shown {
         })
     }
 
-    /// See [`control::Plane::meters`].
+    /// Lists meters. See [`control::Plane::meters`].
     pub fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
         self.list(query, |bridge, tables, list| {
             let mut from = Some(0);
@@ -198,7 +199,7 @@ impl Shown {
         })
     }
 
-    /// See [`control::Plane::megaflows`].
+    /// Lists megaflows. See [`control::Plane::megaflows`].
     pub fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
         if self.decider.is_none() {
             return self.list(query, |_, _, _| Ok(()));
@@ -255,7 +256,7 @@ impl Shown {
         }));
     }
 
-    /// See [`control::Plane::caches`].
+    /// Returns the use of the caches. See [`control::Plane::caches`].
     pub fn caches(&self, engine: &Engine, frames: &FrameMemory) -> CachesState {
         let mut caches = CachesState::default();
         let mut memory = |consumer: String, bytes: u64| caches.memory.push(MemoryState { consumer, bytes });
@@ -295,14 +296,14 @@ impl Shown {
         caches
     }
 
-    /// See [`control::Plane::settle_flows`].
+    /// Revalidates all megaflows. See [`control::Plane::settle_flows`].
     pub fn settle(&self, purge: bool) -> Result<(), PlaneError> {
         if self.decider.is_none() {
             return Ok(());
         }
         let deadline = Instant::now() + PATIENCE;
         for asks_for_purge in [true, false].into_iter().skip(usize::from(!purge)) {
-            // All are asked before the first is waited for.
+            // All bridges are queried before the first answer is awaited.
             let ask = |(name, tables): &(String, Arc<FlowTables>)| {
                 let (done, is_done) = std::sync::mpsc::channel();
                 let tell = move || {
@@ -323,7 +324,7 @@ impl Shown {
         Ok(())
     }
 
-    /// A bridge's tables, and the bridge that learns beside them.
+    /// Returns a bridge's tables and its learning bridge.
     pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &switch::Bridge), PlaneError> {
         let mut all = self.bridges.iter().zip(&self.learning);
         let found = all.find(|((own, _), _)| own == bridge);
@@ -331,19 +332,20 @@ impl Shown {
         Ok((tables, learning))
     }
 
-    /// The name of the bridge that has a port of the data path, named or numbered, and the port's number there.
+    /// Returns the name of the bridge that has a data-path port, given by name or number, and the port's
+    /// OpenFlow number.
     pub fn bridge_of(&self, port: &str) -> Option<(&str, u32)> {
         let id = port.parse().ok().or_else(|| self.names.ports.find(port)).map(PortId)?;
         self.bridges.iter().find_map(|(name, tables)| Some((name.as_str(), tables.lock().number_of(id)?)))
     }
 
-    /// What a port is called, by name or by number.
+    /// Returns the name or the number of a port.
     pub fn port(&self, port: PortId, names: bool) -> String {
         if names { self.names.port(port) } else { port.0.to_string() }
     }
 }
 
-/// The rules that a cached flow stands for; those that have gone since are left out.
+/// Returns the flow entries from which a megaflow was computed, without those that are gone.
 fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<String> {
     let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
     let written = known.map(|rule| {

@@ -1,5 +1,5 @@
-//! A packet's way through the tables as `ovs-appctl ofproto/trace` tells it. The tables themselves are asked, with a recorder, and the bridge that
-//! learns beside them where rules say `NORMAL`.
+//! Trace of a packet through the tables in the format of `ovs-appctl ofproto/trace`. The trace queries the
+//! tables with a recorder, and the learning bridge where flow entries use `NORMAL`.
 
 mod tree;
 
@@ -18,13 +18,13 @@ use super::shown::Shown;
 use crate::database::UNTAGGED;
 use tree::Tree;
 
-/// A request that is refused in Open vSwitch's words.
+/// Returns the failure for an invalid request, in Open vSwitch's words.
 fn invalid(cause: String, fix: &str) -> PlaneError {
     PlaneError { kind: FailureKind::Invalid, object: "ofproto/trace".to_owned(), cause, fix: fix.to_owned() }
 }
 
 impl Shown {
-    /// See [`control::Plane::trace_rules`].
+    /// Traces a packet. See [`control::Plane::trace_rules`].
     pub fn trace(&self, request: &TraceRequest) -> Result<String, PlaneError> {
         let (bridge, words) = self.place(request)?;
         let (tables, learning) = self.one(&bridge)?;
@@ -78,7 +78,7 @@ impl Shown {
         Ok(if request.names { named(&told, &names) } else { told })
     }
 
-    /// The bridge, and the flow in `ovs-ofctl`'s syntax.
+    /// Returns the bridge, and the flow in `ovs-ofctl`'s syntax.
     fn place(&self, request: &TraceRequest) -> Result<(String, String), PlaneError> {
         let of_datapath = text::from_datapath(&request.flow);
         match (&request.bridge, of_datapath) {
@@ -103,10 +103,10 @@ impl Shown {
     }
 }
 
-/// A story with names in the place of OpenFlow's numbers of ports.
+/// Replaces OpenFlow port numbers with port names in a trace report.
 fn named(told: &str, names: &BTreeMap<u32, String>) -> String {
     const BEFORE: [&str; 2] = ["in_port=", "output:"];
-    // As Open vSwitch: the action set has numbers.
+    // As in Open vSwitch, the action set keeps numbers.
     if let Some((head, tail)) = told.split_once(" -> action set ") {
         let (set, tail) = tail.split_once('\n').unwrap_or((tail, ""));
         return format!("{} -> action set {set}\n{}", named(head, names), named(tail, names));
@@ -126,7 +126,7 @@ fn named(told: &str, names: &BTreeMap<u32, String>) -> String {
     text + rest
 }
 
-/// The flow is that of the frame, where it is no metadata.
+/// Replaces the packet fields of a flow with those of a frame. The metadata fields stay.
 fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<(), PlaneError> {
     let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
     let own = pipeline.read(frame, in_port).map_err(|reason| {
@@ -140,7 +140,7 @@ fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<()
     Ok(())
 }
 
-/// A frame that is what the words say, metadata aside.
+/// Returns a frame that matches the words, metadata aside.
 fn generated(words: &str) -> Result<Vec<u8>, String> {
     const METADATA: [&str; 9] =
         ["in_port", "metadata", "tun_", "pkt_mark", "vlan_tci", "recirc_id", "reg", "xreg", "xxreg"];
@@ -152,7 +152,7 @@ fn generated(words: &str) -> Result<Vec<u8>, String> {
     spec::parse(&kept.join(",")).map_err(|error| error.to_string())
 }
 
-/// What one `NORMAL` did in Open vSwitch's words, and whether they warn.
+/// Returns the effect of one `NORMAL` action in Open vSwitch's words, and whether it is a warning.
 fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -> String) -> (bool, String) {
     let detail = |text: &str| (false, text.to_owned());
     match note {
@@ -172,7 +172,7 @@ fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -
     }
 }
 
-/// A copy behind which nothing is done need not be one; Open vSwitch makes none then.
+/// Removes a copy after which no operation follows. Open vSwitch does not create this copy.
 fn without_last_copy(ops: &[Op]) -> Vec<Op> {
     let mut at = 0;
     while let Some(op) = ops.get(at) {

@@ -1,8 +1,9 @@
-//! A story as Open vSwitch prints it: what happened stands under what led to it, and only what others follow is set in further.
+//! Trace report in Open vSwitch's format. Each line is placed under its cause, and only nodes with further
+//! children are indented more.
 
 use switch::flow::{Line, NormalNote};
 
-/// What a line is about; it decides about its margin.
+/// Kind of a line, which determines its indentation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -19,15 +20,15 @@ struct Node {
     below: Vec<usize>,
 }
 
-/// A story under way.
+/// A trace report under construction.
 pub struct Tree {
-    /// The first one is the bridge.
+    /// Nodes of the tree. The first one is the bridge.
     nodes: Vec<Node>,
-    /// Where lines belong: nodes with the depth of what is below them.
+    /// Path to the current node: nodes with the depth of their children.
     path: Vec<(usize, u32)>,
 }
 
-/// What our words are in Open vSwitch's, where it has some, and how grave they are.
+/// Returns Open vSwitch's words for the text of a note, if there are some, and the severity of the note.
 fn spoken(words: &str) -> (Kind, &str) {
     match words {
         "there is no such port" => (Kind::Warning, "Nonexistent output port"),
@@ -46,7 +47,8 @@ fn spoken(words: &str) -> (Kind, &str) {
 }
 
 impl Tree {
-    /// Returns the lines of a story, with what each `NORMAL` did. `port` names ports of the engine, `vlan` VLANs.
+    /// Returns the text of a trace report. `normal` contains the effects of each `NORMAL` action, and `words`
+    /// converts an effect into text.
     pub fn written(
         bridge: &str,
         lines: &[Line],
@@ -73,7 +75,7 @@ impl Tree {
         text
     }
 
-    /// Leaves what is deeper.
+    /// Leaves the nodes deeper than `depth`.
     fn leave(&mut self, depth: u32) {
         while self.path.last().is_some_and(|(_, own)| *own > depth) {
             self.path.pop();
@@ -142,7 +144,7 @@ impl Tree {
         }
     }
 
-    /// As `oftrace_node_print_details` of Open vSwitch.
+    /// Prints the children of a node, like `oftrace_node_print_details` of Open vSwitch.
     fn print(&self, above: usize, level: usize, text: &mut String) {
         let Some(above) = self.nodes.get(above) else { return };
         for (place, at) in above.below.iter().enumerate() {
@@ -174,7 +176,7 @@ mod tests {
         Line::Did { depth, action: action.to_owned() }
     }
 
-    /// The margins of Open vSwitch 3.1 for the same rules.
+    /// The indentation equals that of Open vSwitch 3.1 for equal rules.
     #[test]
     fn only_what_others_follow_is_set_in_further() {
         let lines = [
