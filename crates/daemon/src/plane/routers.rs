@@ -1,4 +1,5 @@
-//! Virtual routers that run: each mirrors the routing state of its namespace, and its ports' packets are decided by that.
+//! Running virtual routers. Each router mirrors the routing state of its namespace, and the workers forward
+//! its ports' packets accordingly.
 //!
 //! ```text
 //!   kernel ══notifications══► Follower's thread: State { Feed: tables and neighbours for the workers, what else is seen }
@@ -7,8 +8,8 @@
 //!   [`DataPlane`](super::DataPlane)'s routing thread: hooks are told this host's addresses, workers get another snapshot
 //! ```
 //!
-//! Routes and neighbours reach the workers through their tables alone. What a worker cannot do itself it gives to the kernel through
-//! a TAP of the router's own, as if it had come in there.
+//! Routes and neighbours reach the workers only through their tables. A packet that a worker cannot route is
+//! punted to the kernel through the router's own TAP, as if the kernel had received it there.
 
 mod announce;
 mod door;
@@ -47,24 +48,24 @@ pub use mirrors::is_port as is_mirror;
 pub use running::Running;
 pub use told::{StateOf, ask, drift};
 
-/// Different things that the routes of one table lead to.
+/// Maximum number of different next-hop sets for the routes of one table.
 const PATHS: u32 = 65_536;
 
-/// All of them.
+/// All virtual routers of the daemon.
 pub struct Routers {
     domain: Arc<Domain>,
     workers: usize,
     all: BTreeMap<RouterName, Running>,
-    /// Routers that wait for their namespace, and why.
+    /// Routers that wait for their namespace, with the reason.
     waiting: BTreeMap<RouterName, String>,
-    /// Says that something was seen that workers or hooks are to be told.
+    /// Channel that wakes the routing thread when workers or hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
-    /// Captures and traces that want to see every packet at the workers.
+    /// Number of captures and traces that need every packet at the workers.
     watchers: u32,
-    /// What hooks of routers that are gone have routed for ports that are still there.
+    /// Counts of packets that the hooks of removed routers have routed for ports that still exist.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Queues of mirrors that a predecessor had.
+    /// Queues of interface mirrors from a predecessor.
     given: mirrors::Given,
 }
 
@@ -72,14 +73,14 @@ fn object(name: &RouterName) -> String {
     format!("router.{name}")
 }
 
-/// The namespace of a router as messages name it.
+/// Returns the name of a router's namespace for messages.
 fn place(wanted: &model::Router) -> String {
     let named = wanted.settings.namespace.as_ref().map(|namespace| format!("namespace {namespace}"));
     named.unwrap_or_else(|| "the daemon's namespace".to_owned())
 }
 
 impl Routers {
-    /// None yet, for so many workers, whose readers are of `domain`.
+    /// Returns an empty set of routers for `workers` workers, which are readers in `domain`.
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
         let (wake, woken) = sync_channel(1);
         Routers {
@@ -95,16 +96,17 @@ impl Routers {
         }
     }
 
-    /// Where it is said that something was seen; once.
+    /// Returns the receiving end of the wake-up channel. Returns `None` after the first call.
     pub fn woken(&mut self) -> Option<Receiver<()>> {
         self.woken.take()
     }
 
-    /// Reads the state of namespaces whose routers are new in `config`, or made anew. Nothing has changed yet.
+    /// Starts routers that are new or changed in `config`, by reading the state of their namespaces. The
+    /// running routers do not change.
     ///
     /// # Errors
-    /// The first router that cannot be had; one whose namespace is not there is left out while the daemon is `starting`, and later if it waits
-    /// for its namespace anyway.
+    /// The first router that cannot be started. A router whose namespace does not exist is left out while the
+    /// daemon is `starting`, and later if the router already waits for its namespace.
     pub fn prepare(&self, config: &Config, starting: bool) -> Result<Vec<(RouterName, Running)>, PlaneError> {
         let mut prepared = Vec::new();
         for (name, wanted) in &config.routers {
@@ -135,7 +137,7 @@ impl Routers {
     /// # Errors
     /// As [`Routers::prepare`].
     pub fn load(&mut self, config: &Config) -> Result<(), PlaneError> {
-        // One whose namespace has gone meanwhile is no reason to refuse everything else.
+        // A router whose namespace has disappeared does not prevent the start.
         let prepared = self.prepare(config, true)?;
         self.all.extend(prepared);
         self.waiting = config
@@ -147,7 +149,8 @@ impl Routers {
         Ok(())
     }
 
-    /// Puts prepared routers in place, and everything else of `config`; takes out those that it does not have.
+    /// Installs prepared routers, removes routers that `config` does not have, and applies the other settings
+    /// of `config`.
     pub fn commit(
         &mut self,
         engine: &Engine,
@@ -185,8 +188,9 @@ impl Routers {
         self.follow_mirrors(engine, config, ports, names);
     }
 
-    /// Closes routers whose namespace was removed, and those in whose place another namespace has come: they are opened anew when there is one
-    /// of that name. What a router holds of its namespace would keep it, and every device in it, alive. Returns whether there were any.
+    /// Closes routers whose namespace was removed or replaced by another one of its name. A closed router is
+    /// opened again when a namespace of the name exists. An open router would keep the old namespace and all
+    /// its devices alive. Returns whether any router was closed.
     pub fn close_gone(&mut self, engine: &Engine) -> bool {
         let gone: Vec<(RouterName, Running)> =
             self.all.extract_if(.., |_, running| running.is_gone()).collect();
@@ -202,7 +206,7 @@ impl Routers {
         any
     }
 
-    /// Makes and removes the mirrors of interfaces.
+    /// Creates and removes the mirrors of interfaces.
     fn follow_mirrors(&mut self, engine: &Engine, config: &Config, ports: &Ports, names: &mut Names) {
         let Routers { all, given, .. } = self;
         for (name, running) in all {
@@ -217,12 +221,12 @@ impl Routers {
         }
     }
 
-    /// A queue of a mirror that a predecessor had, by its name as a port.
+    /// Stores a mirror's queue from a predecessor, by its name as a port.
     pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
         self.given.insert(name, (port, queue));
     }
 
-    /// What is wanted of routers that stay.
+    /// Applies the settings in `config` to running routers.
     pub fn settle(&mut self, config: &Config, ports: &Ports) {
         for (name, running) in &mut self.all {
             let Some(wanted) = config.routers.get(name) else { continue };
@@ -236,7 +240,7 @@ impl Routers {
         }
     }
 
-    /// Ways into the kernel that no worker has yet, with their numbers.
+    /// Returns the queues of punt TAPs that no worker has yet, with their port numbers.
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {
@@ -252,7 +256,7 @@ impl Routers {
         queues
     }
 
-    /// The same for workers that have not started, with the queues of mirrors.
+    /// Like [`Routers::plug`], for workers that have not started, with the queues of mirrors.
     pub fn plug_all(&mut self, config: &Config, ports: &Ports, names: &mut Names) -> Vec<Returned> {
         let queue = |(port, queue)| (WorkerId(0), port, QueueId(0), queue);
         let mut queues: Vec<Returned> = self.plug(names).into_iter().map(queue).collect();
@@ -263,12 +267,13 @@ impl Routers {
         queues
     }
 
-    /// New ways into the kernel, after workers have gone with the old ones, and with them all who watched.
+    /// Creates new punt TAPs after the workers have stopped with the old ones, and resets the number of
+    /// captures and traces.
     pub fn unplugged(&mut self) {
         self.watchers = 0;
         self.tell_watched();
         for (name, running) in &mut self.all {
-            // Their queues come back with everything else.
+            // The queues of the mirrors come back with the other queues.
             running.mirrors.clear();
             match Door::make(name, running.wanted.settings.namespace.as_ref()) {
                 Ok(door) => running.door = door,
@@ -277,14 +282,14 @@ impl Routers {
         }
     }
 
-    /// Whether a port of this name is one of their ways into the kernel.
+    /// Returns whether `name` is the port name of a punt TAP or of a mirror.
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
             .any(|(router, running)| Door::port_name(router) == name || running.has_mirror(router, name))
     }
 
-    /// The rooms of all ports that are interfaces.
+    /// Returns the functions of all ports that are router interfaces.
     pub fn rooms(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Room> {
         let mut rooms = BTreeMap::new();
         for running in self.all.values() {
@@ -296,21 +301,21 @@ impl Routers {
         rooms
     }
 
-    /// The ways into the kernel, and mirrors, as ports.
+    /// Returns the port views of punt TAPs and mirrors.
     pub fn doors<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
         let doors = self.all.values().filter_map(|running| running.door.port).map(|port| {
-            // What the kernel sends there is for nobody.
+            // Packets that the kernel sends on a punt TAP are dropped.
             (port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(Room::None, WorkerId(0)) })
         });
         doors.chain(self.all.values().flat_map(|running| running.mirror_ports(ports)))
     }
 
-    /// Tells mirrors whether their ports are up.
+    /// Sets the carrier of mirrors from the state of their ports.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         self.all.values_mut().for_each(|running| running.tell_carriers(ports));
     }
 
-    /// Puts the hooks of all interfaces into their routers' rooms, and takes others out.
+    /// Configures routing in the hooks of all interfaces, and removes it from hooks of other ports.
     pub fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
         for (name, running) in &mut self.all {
             running.tell_hooks(name, config, ports);
@@ -326,7 +331,7 @@ impl Routers {
         }
     }
 
-    /// Once a second: neighbours stay fresh, and so do hooks and mirrors.
+    /// Updates neighbours, hooks and mirrors. Called once a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -350,7 +355,7 @@ impl Routers {
         }
     }
 
-    /// Somebody wants to see every packet at the workers, or no longer.
+    /// Adds or removes one capture or trace that needs every packet at the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         self.tell_watched();
@@ -361,14 +366,15 @@ impl Routers {
         switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
     }
 
-    /// Lets the counts of a port go on from what a predecessor's hooks have routed. Routers that have counted themselves know more.
+    /// Continues the counts of a port from those of a predecessor's hooks, unless this process has already
+    /// counts for the port.
     pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
         if self.counts(name) == RouteCounts::default() {
             self.past.insert(name.clone(), before);
         }
     }
 
-    /// What hooks have routed, as received or sent by a port.
+    /// Returns the counts of packets that hooks have routed, received or sent by a port.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         let hooks = self.all.values().filter_map(|running| running.hook.as_ref());
@@ -376,7 +382,7 @@ impl Routers {
         sum
     }
 
-    /// Keeps what a router's hooks have counted.
+    /// Keeps the counts of a router's hooks.
     fn remember(&mut self, running: &Running) {
         let Some(hook) = &running.hook else { return };
         for name in hook.counted() {
@@ -385,7 +391,7 @@ impl Routers {
         }
     }
 
-    /// What was sent to each neighbour of a router.
+    /// Returns the packets and bytes sent to each neighbour of a router.
     ///
     /// # Errors
     /// If there is no such router, or its namespace is not followed.
@@ -400,18 +406,18 @@ impl Routers {
         Ok(sent.collect())
     }
 
-    /// Whether a route that its kernel has found no room in a router's tables.
+    /// Returns whether a route of the kernel did not fit into a router's tables.
     pub fn lacks_room(&self, name: &str, route: &RouteEntry) -> bool {
         let Some(running) = self.all.get(name) else { return false };
         locked(&running.state).feed.waits(route.table.0, route.prefix.address(), route.prefix.length())
     }
 
-    /// Returns the routers that wait for their namespace, and why.
+    /// Returns the routers that wait for their namespace, with the reason.
     pub fn waiting(&self) -> impl Iterator<Item = (&RouterName, &str)> {
         self.waiting.iter().map(|(name, why)| (name, why.as_str()))
     }
 
-    /// How they all are, each to be asked without holding up everything else.
+    /// Returns closures that compute the state of each router without holding the lock.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
             let state = RouterState {
@@ -433,7 +439,7 @@ impl Routers {
         config.routers.iter().map(state).collect()
     }
 
-    /// Who follows a router's namespace: to be asked without holding up everything else.
+    /// Returns the follower of a router's namespace, which can be queried without holding the lock.
     ///
     /// # Errors
     /// If there is no such router, or its namespace is not followed.
@@ -442,7 +448,7 @@ impl Routers {
         running.ok_or_else(|| PlaneError::no_router(name))
     }
 
-    /// Returns whether a router that does not run could be opened, since its namespace is there.
+    /// Returns whether a router that does not run can be opened, because its namespace exists.
     pub fn missing(&self, config: &Config) -> bool {
         let is_there = |wanted: &model::Router| {
             wanted.settings.namespace.as_ref().is_none_or(|namespace| namespace.path().exists())
@@ -450,7 +456,7 @@ impl Routers {
         config.routers.iter().any(|(name, wanted)| !self.all.contains_key(name) && is_there(wanted))
     }
 
-    /// Lets go of everything; workers have gone.
+    /// Closes all routers, after the workers have stopped.
     pub fn clear(&mut self, pool: &mut FramePool) {
         for (_, mut running) in std::mem::take(&mut self.all) {
             if let Some(queue) = running.door.queue.take() {

@@ -1,4 +1,4 @@
-//! What a mirror of the kernel's routing state says, in the words of the API.
+//! Conversion of a mirror of the kernel's routing state into the values of the API.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ use packet::{FlowKey, L3Kind, MacAddr, PortId};
 /// Packets and bytes sent to neighbours, by device and address.
 pub type Sent = BTreeMap<(u32, IpAddr), (u64, u64)>;
 
-/// Addresses of either family.
+/// An IPv4 or IPv6 address.
 trait Ip: netlink::Family {
     fn ip(self) -> IpAddr;
 }
@@ -30,7 +30,7 @@ impl Ip for Ipv6Addr {
     }
 }
 
-/// As `ip route` calls them.
+/// Returns the name of a route type as `ip route` prints it.
 fn kind_name(kind: Kind) -> String {
     match kind {
         Kind::Unicast => "unicast".to_owned(),
@@ -59,7 +59,7 @@ fn way(mirror: &Mirror, hop: &Hop) -> WayEntry {
     }
 }
 
-/// The ways out of a next-hop object, whose groups have no groups in them.
+/// Returns the next hops of a next-hop object. Members of a group are never groups themselves.
 fn ways_of(mirror: &Mirror, id: u32) -> Vec<WayEntry> {
     let Some(object) = mirror.next_hops.get(&id) else { return Vec::new() };
     let own = object.hop.iter().map(|hop| way(mirror, hop));
@@ -94,30 +94,31 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
     })
 }
 
-/// Whether all of `inner` is within `outer`.
+/// Returns whether `outer` contains all of `inner`.
 fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
     let shortened = format!("{}/{}", inner.address(), outer.length()).parse::<model::Prefix>();
     outer.length() <= inner.length() && shortened == Ok(outer)
 }
 
-/// Keys of routes whose entries are made at one go, while the mirror's thread does nothing else.
+/// Maximum number of routes converted in one call, during which the mirror's thread is blocked.
 const SLICE: usize = 512;
 
-/// Where a list of routes goes on: behind a key.
+/// Position at which a list of routes continues: after a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// IPv4 routes.
+    /// Position among the IPv4 routes.
     Four(Option<RouteKey<Ipv4Addr>>),
-    /// IPv6 routes.
+    /// Position among the IPv6 routes.
     Six(Option<RouteKey<Ipv6Addr>>),
 }
 
 impl Place {
-    /// The first route.
+    /// Position of the first route.
     pub const START: Place = Place::Four(None);
 }
 
-/// The next routes that are asked for, IPv4 first, in the order of their tables and prefixes; and where the list goes on, if it does.
+/// Returns the next routes that match the query, IPv4 first, ordered by table and prefix, and the position at
+/// which the list continues, if any.
 pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntry>, Option<Place>) {
     let table = query.table.map(|table| table.0);
     let within = query.prefix.map(|prefix| (prefix.address(), prefix.length()));
@@ -144,7 +145,7 @@ pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntr
     }
 }
 
-/// The entries of the first keys, and the last of them where there may be more.
+/// Returns the entries of the first keys, and the last key if there may be more.
 fn slice<'m, A: Ip + 'm>(
     mirror: &Mirror,
     all: impl Iterator<Item = (&'m RouteKey<A>, &'m Paths)>,
@@ -157,7 +158,7 @@ fn slice<'m, A: Ip + 'm>(
     (entries, last)
 }
 
-/// A rule as `ip rule` writes it.
+/// Returns a rule as `ip rule` prints it.
 fn rule_text(rule: &Rule) -> String {
     let mut words = vec![format!("{}:", rule.priority)];
     if rule.flags & 2 != 0 {
@@ -183,13 +184,13 @@ fn rule_text(rule: &Rule) -> String {
     words.join(" ")
 }
 
-/// An attribute of a rule that is not followed here, as a number.
+/// Returns the number in an attribute of a rule that the mirror does not interpret.
 fn number(rule: &Rule, kind: u16) -> Option<u32> {
     let (_, value) = rule.other.iter().find(|(own, _)| *own == kind)?;
     value.as_slice().try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// The same as `ip rule` writes it (`linux/fib_rules.h`), where packets are chosen by it.
+/// Returns an attribute of a rule as `ip rule` prints it (`linux/fib_rules.h`), if it selects packets.
 fn more_text(kind: u16, value: &[u8]) -> Option<String> {
     let number = || value.try_into().ok().map(u32::from_ne_bytes);
     let range = || {
@@ -197,7 +198,7 @@ fn more_text(kind: u16, value: &[u8]) -> Option<String> {
         Some(format!("{}-{}", u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d])))
     };
     match kind {
-        // Where it jumps to stands with its action; who has made it chooses nothing.
+        // The target of a jump is printed with its action, and the protocol selects no packets.
         4 | 21 => None,
         14 => number()
             .filter(|length| *length != u32::MAX)
@@ -209,10 +210,10 @@ fn more_text(kind: u16, value: &[u8]) -> Option<String> {
     }
 }
 
-/// What a table says of an address.
+/// Result of a lookup in a routing table.
 enum Found {
     Route(Kind, Option<RouteEntry>),
-    /// The kernel chooses among the routes to this prefix.
+    /// The kernel selects among the routes to this prefix.
     Divided(String),
 }
 
@@ -234,8 +235,8 @@ fn found<A: Ip + std::fmt::Display>(
     }
 }
 
-/// Why packets to an address, or to all of a prefix, go where they go. Of rules that ask for more than the destination it is said that
-/// they may decide otherwise.
+/// Returns the reason for the forwarding of packets to an address or a prefix. For rules with more conditions
+/// than the destination, the result states that they may decide otherwise.
 pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };
     for rule in mirror.rules.iter().filter(|rule| rule.v6 == of.address().is_ipv6()) {
@@ -304,14 +305,14 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
-/// Why packets do not go by a route that the kernel has.
+/// Reason why packets do not follow a route that the kernel has.
 pub const NO_ROOM: &str =
     "it found no room in the router's table (`routes`): packets go by what there is without it";
 
-/// How the step of a packet begins that the hook has routed.
+/// First words of the step of a packet that the hook has routed.
 pub const ROUTED: &str = "a route ";
 
-/// Where an IP packet is to go.
+/// Returns the destination of an IP packet.
 pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     let mut key = FlowKey::default();
     FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
@@ -323,7 +324,8 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     to.to_string().parse().ok()
 }
 
-/// Puts the route into the story of a packet that a worker or the hook has routed, in front of what came of it.
+/// Inserts the route into the explanation of a packet that a worker or the hook has routed, before the first
+/// step that follows from it.
 pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let in_hook = |step: &Step| story.tier == Tier::Hook && step.what.starts_with(ROUTED);
     let place = story.steps.iter().position(|step| step.stage == "room" || in_hook(step));
@@ -344,7 +346,7 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
-/// Neighbours, so many at most.
+/// Returns at most `limit` neighbours.
 pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEntry> {
     let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| {
         let (packets, bytes) = sent.get(&(key.link, key.address)).copied().unwrap_or_default();
@@ -360,7 +362,7 @@ pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEn
     mirror.neighbours.iter().take(limit).map(entry).collect()
 }
 
-/// Next-hop objects, so many at most.
+/// Returns at most `limit` next-hop objects.
 pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry> {
     let to = |hop: &Hop| Some(sent.get(&(hop.link, hop.gateway?)).copied().unwrap_or_default());
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
@@ -380,7 +382,7 @@ pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry
     mirror.next_hops.iter().take(limit).map(entry).collect()
 }
 
-/// How many objects there are.
+/// Returns the number of objects in the mirror.
 pub fn objects(mirror: &Mirror) -> u64 {
     let all = [
         mirror.links.len(),
@@ -395,7 +397,7 @@ pub fn objects(mirror: &Mirror) -> u64 {
     all.into_iter().sum::<usize>() as u64
 }
 
-/// What a look for drift has found among so many objects.
+/// Returns the result of a comparison with the kernel's state. `checked` is the number of objects compared.
 pub fn drift(found: &Drift, checked: u64) -> DriftState {
     let name = |change: &Change| match change {
         Change::Link(index) => format!("device #{index}"),
@@ -423,7 +425,7 @@ pub fn drift(found: &Drift, checked: u64) -> DriftState {
     }
 }
 
-/// Addresses of a device, with their lengths.
+/// Returns the addresses of a device with their prefix lengths.
 pub fn addresses(mirror: &Mirror, device: u32) -> Vec<String> {
     let own = mirror.addresses.iter().filter(|address| address.link == device);
     own.map(|address| format!("{}/{}", address.local, address.prefix_length)).collect()

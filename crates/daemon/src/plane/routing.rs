@@ -1,8 +1,9 @@
-//! Ports in the kernel's own routing: their hooks' stage, and what it is told once a second: the device's address, the
-//! kernel's addresses, and the devices that take redirected frames.
+//! Forwarding by the kernel's routes in ports' hooks. The hook's stage is updated once a second with the
+//! device's address, the kernel's addresses, and the devices that accept redirected frames.
 //!
-//! It is an acceleration: what cannot be had is logged and left to the kernel's stack. Nothing is kept here: what a hook has
-//! is asked of the hook, so that a successor process needs no letter about it.
+//! The stage is an acceleration. If it cannot be installed, the failure is logged and the kernel's stack
+//! forwards. This module keeps no state. All state is read from the hook, so that a hand-over needs no record
+//! of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,19 +18,19 @@ use super::device::{failed, inside, object, place, xdp_features};
 use super::open::Wanted;
 use super::ports::{Ports, Running};
 
-/// Whether the configuration gives a port to the kernel's routing.
+/// Returns whether the configuration enables the kernel's routing in a port's hook.
 pub fn is_wanted(wanted: &Wanted) -> bool {
     let routing = wanted.port.kind.xdp().and_then(|options| options.routing);
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
 }
 
-/// What was seen of a namespace.
+/// State of a namespace for the stage.
 struct Place {
     takes: BTreeMap<u32, Takes>,
     locals: LocalAddresses,
 }
 
-/// Gives the hooks of ports that want it the stage, with what it needs to know now, and takes it off others.
+/// Installs and updates the stage in the hooks of ports that enable it, and removes it from others.
 pub fn ensure(ports: &mut Ports) {
     let mut places: BTreeMap<PathBuf, Option<Place>> = BTreeMap::new();
     for (name, running) in ports {
@@ -51,10 +52,10 @@ pub fn ensure(ports: &mut Ports) {
     }
 }
 
-/// Leaves forwarding to the stack.
+/// Removes the stage, so that the kernel's stack forwards.
 ///
 /// # Errors
-/// If the program cannot be exchanged.
+/// If the program cannot be replaced.
 pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     match &mut running.hook {
         Some(hook) if hook.fib().is_some() => hook.set_fib(None),
@@ -62,11 +63,11 @@ pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     }
 }
 
-/// `None`, and said, when the namespace cannot be looked at.
+/// Reads the state of a namespace. Returns `None` and logs the error if it cannot be read.
 fn look(object: &str, namespace: Option<&Namespace>) -> Option<Place> {
     let seen = inside(object, namespace, || {
         let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");
-        // Kernels before 6.3 cannot tell.
+        // Kernels before 6.3 do not report features.
         let features = xdp_features();
         let takes = link::list().map_err(failed)?.into_iter().map(|info| {
             let can = features.get(&info.ifindex).copied().unwrap_or_default();
@@ -112,7 +113,7 @@ fn equip(name: &model::PortName, running: &mut Running, seen: &Place, has: bool)
     })
 }
 
-/// Whether the kernel looks for the way back to a source that this device receives from, in the calling thread's namespace.
+/// Returns whether the kernel filters by reverse path on this device, in the calling thread's namespace.
 fn checks_sources(ifname: &str) -> bool {
     let on = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"))
@@ -121,21 +122,22 @@ fn checks_sources(ifname: &str) -> bool {
     on("all") || on(ifname)
 }
 
-/// Chains of the calling thread's namespace that do not see what the hook forwards.
+/// Returns the netfilter chains of the calling thread's namespace that do not see packets forwarded in the
+/// hook.
 pub fn bypassed() -> Vec<String> {
     netfilter::chains().unwrap_or_default()
 }
 
-/// What the hooks have forwarded: received by a port, and sent by its device.
+/// Counts of packets that hooks have forwarded: received by a port, and sent by its device.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Forwarded {
-    /// Received.
+    /// Packets and bytes received by the port.
     pub received: FibCount,
-    /// Sent.
+    /// Packets and bytes sent by the port's device.
     pub sent: FibCount,
 }
 
-/// What the hooks have forwarded of a port and to it.
+/// Returns the counts of packets that hooks have forwarded from and to a port.
 pub fn counts(ports: &Ports, running: &Running) -> Forwarded {
     let mut forwarded = Forwarded::default();
     let add = |to: &mut FibCount, more: FibCount| {
@@ -156,7 +158,7 @@ pub fn counts(ports: &Ports, running: &Running) -> Forwarded {
     forwarded
 }
 
-/// What `show ports` says of the stage.
+/// Returns the text for the stage in `show ports`.
 pub fn state(running: &Running) -> Option<String> {
     running.hook.as_ref()?.fib()?;
     Some("forwards by the kernel's routes".to_owned())

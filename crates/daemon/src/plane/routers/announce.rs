@@ -1,6 +1,8 @@
-//! Announces a router's addresses whose Ethernet address has changed, since the device was made anew or was given another one: neighbours
-//! would else send to the old Ethernet address until they ask again (gratuitous ARP: RFC 5227, section 3; unsolicited neighbour
-//! advertisements: RFC 4861, section 7.2.6). The kernel does this only with `arp_notify` and `ndisc_notify`.
+//! Announcements of a router's addresses when their Ethernet address has changed, after the device was
+//! created again or got another address. Without an announcement, neighbours would send to the old Ethernet
+//! address until they resolve the address again. The announcements are gratuitous ARP (RFC 5227, section 3)
+//! and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends them only with
+//! `arp_notify` and `ndisc_notify`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,28 +18,29 @@ use super::super::locked;
 use super::super::ports::Ports;
 use super::{Running, mirrors, object};
 
-/// Announcements of a change, one a second: the first may come before the link is up at its other end.
+/// Number of announcements of a change, one a second. The first one may precede the link at the other end.
 const TIMES: u8 = 3;
-/// Addresses of which it is known with which Ethernet address they were seen last.
+/// Number of addresses above which the table of last seen Ethernet addresses is pruned.
 const KNOWN: usize = 4096;
-/// The Ethernet address of all IPv6 nodes of a link.
+/// Ethernet address of all IPv6 nodes of a link.
 const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
-/// The flag of a neighbour advertisement by which its sender is a router.
+/// Flag of a neighbour advertisement: the sender is a router.
 const ROUTER: u8 = 0x80;
-/// The flag of a neighbour advertisement by which what is known is to be replaced.
+/// Flag of a neighbour advertisement: the advertisement overrides existing neighbour entries.
 const OVERRIDE: u8 = 0x20;
 
-/// The Ethernet addresses of a router's own addresses, and the announcements that are due.
+/// Ethernet addresses of a router's own addresses, and the announcements that are due.
 #[derive(Default)]
 pub struct Announcer {
     known: BTreeMap<Place, MacAddr>,
     due: BTreeMap<Place, u8>,
 }
 
-/// An address, and the name of the device that has it: a link-local or anycast address stands at several devices at once.
+/// An address and the name of its device. A link-local or anycast address may belong to several devices at
+/// once.
 type Place = (IpAddr, String);
 
-/// An address of a router, at the device of this number with this Ethernet address.
+/// An address of a router, with the index and the Ethernet address of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
     place: Place,
@@ -46,7 +49,8 @@ struct Own {
 }
 
 impl Announcer {
-    /// Takes in which addresses there are now at devices that are up, and returns those that are to be announced now. Called once a second.
+    /// Takes in the current addresses at devices that are up, and returns the addresses to announce now.
+    /// Called once a second.
     fn look(&mut self, own: &[Own]) -> Vec<Own> {
         for it in own {
             if self.known.insert(it.place.clone(), it.mac).is_some_and(|before| before != it.mac) {
@@ -107,7 +111,7 @@ fn send(own: &Own, routes: bool) -> std::io::Result<()> {
     FrameSender::open(own.index)?.send(&frame(own.place.0, own.mac, routes))
 }
 
-/// The announcement of an address, by a host that `routes` or not.
+/// Returns the announcement of an address. `routes` is whether the host is a router.
 fn frame(address: IpAddr, mac: MacAddr, routes: bool) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => {
@@ -143,7 +147,8 @@ mod tests {
         let six = |index, mac| at("fd00:8:1::1", "h1", index, mac);
         let mut announcer = Announcer::default();
         assert_eq!(announcer.look(&[four(3, one), six(3, one)]), []);
-        // The device goes, with its addresses, and another one gets them back one after the other.
+        // The device disappears with its addresses, and a new one gets the addresses back one after the
+        // other.
         assert_eq!(announcer.look(&[]), []);
         assert_eq!(announcer.look(&[four(4, two)]), [four(4, two)]);
         let both = [four(4, two), six(4, two)];
@@ -151,7 +156,7 @@ mod tests {
         assert_eq!(announcer.look(&both), both);
         assert_eq!(announcer.look(&both), [six(4, two)]);
         assert_eq!(announcer.look(&both), []);
-        // As it was is no change.
+        // An unchanged Ethernet address causes no announcement.
         assert_eq!(announcer.look(&[four(5, two)]), []);
     }
 

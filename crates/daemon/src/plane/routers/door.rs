@@ -1,4 +1,4 @@
-//! The way into the kernel: a TAP of a router's own, by which packets come in that a worker cannot do itself.
+//! Punt TAP of a router, through which the kernel receives the packets that workers do not route.
 
 use control::{FailureKind, PlaneError};
 use model::{Namespace, RouterName};
@@ -10,28 +10,28 @@ use port::tap::{Tap, TapConfig, TapError};
 use super::super::device::inside;
 use super::object;
 
-/// What the TAPs are called, with a number behind it.
+/// Prefix of the TAPs' names. A number follows.
 const TAP: &str = "trivium";
-/// Numbers that are tried.
+/// Number of names that are tried.
 const TAPS: u32 = 256;
-/// Bytes of the largest packet that the kernel is given, and a little: more than ports carry.
+/// MTU of the TAPs in bytes: larger than the largest packet that ports carry.
 pub const TAP_MTU: u32 = 9_216;
 
-/// The way into the kernel.
+/// A router's punt TAP.
 pub struct Door {
     pub name: String,
     pub mac: MacAddr,
-    /// Its number, once workers know it.
+    /// Number of the TAP as a port, once workers know it.
     pub port: Option<PortId>,
-    /// Its queue, until a worker has it.
+    /// Queue of the TAP, until a worker owns it.
     pub queue: Option<Box<dyn Queue>>,
 }
 
 impl Door {
-    /// Makes one.
+    /// Creates a punt TAP.
     ///
     /// # Errors
-    /// If the kernel refuses, or too many devices are called so.
+    /// If the kernel refuses, or all names are in use.
     pub fn make(router: &RouterName, namespace: Option<&Namespace>) -> Result<Door, PlaneError> {
         let failed = |error: &TapError| PlaneError::failed(object(router), error, "");
         let made = (0..TAPS).map(|number| {
@@ -58,7 +58,7 @@ impl Door {
         Ok(Door { name, mac, port: None, queue })
     }
 
-    /// The name under which its port is numbered.
+    /// Returns the name under which the TAP is numbered among the ports.
     pub fn port_name(router: &RouterName) -> String {
         format!("kernel of {router}")
     }
@@ -73,8 +73,8 @@ fn full(router: &RouterName) -> PlaneError {
     }
 }
 
-/// What comes in by a TAP of ours has come in elsewhere: the way back to its sender leads there. And it is no link: the kernel has
-/// nothing to say on it by itself.
+/// Configures a punt TAP. The reverse-path filter must not be strict, because packets on the TAP were
+/// received on other devices. The kernel must not send on the TAP by itself, because it is not a link.
 fn settings(tap: &str) {
     let path =
         |version: &str, device: &str, name: &str| format!("/proc/sys/net/{version}/conf/{device}/{name}");
@@ -83,8 +83,8 @@ fn settings(tap: &str) {
     let loose = if strict { "2" } else { "0" };
     let all = [
         (path("ipv4", tap, "rp_filter"), loose),
-        // The device is up already, with a link-local address: IPv6 goes, and comes again without one. It has to come even where devices have
-        // none by default.
+        // The device is already up with a link-local address. IPv6 is disabled and enabled again without
+        // address generation. The TAP needs IPv6 even if IPv6 is disabled by default.
         (path("ipv6", tap, "disable_ipv6"), "1"),
         (path("ipv6", tap, "addr_gen_mode"), "1"),
         (path("ipv6", tap, "disable_ipv6"), "0"),

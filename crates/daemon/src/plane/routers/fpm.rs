@@ -1,4 +1,4 @@
-//! A router whose routes of FRR's come by FPM (`netlink::fpm`).
+//! Routers that receive FRR's routes by FPM (`netlink::fpm`).
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use port::netns::Netns;
 use super::{Running, object};
 use crate::users::number_of;
 
-/// Where zebra is waited for, if it is; `before` lends its socket to the router that takes its place. While the daemon is `starting` an
-/// address that is taken (by the daemon before, in an upgrade) is waited for.
+/// Returns the FPM source of a router, if it is configured. A `before` with the same address shares its
+/// socket. While the daemon is `starting`, the source waits for an address in use (by the predecessor in an
+/// upgrade).
 ///
 /// # Errors
-/// If it cannot be listened there.
+/// If the address cannot be listened on.
 pub fn source(
     name: &RouterName,
     wanted: &model::Router,
@@ -46,21 +47,21 @@ pub fn source(
     }))
 }
 
-/// How it stands, but for the routes of a mirror.
+/// FPM state of a router, without the mirror's number of routes.
 pub struct Standing {
     state: FpmState,
-    /// Routes of the session, while others are the kernel's copies.
+    /// Number of routes that the session has named, if the mirror holds the kernel's copies.
     named: Option<u64>,
 }
 
 impl Standing {
-    /// With the routes that sessions have announced.
+    /// Returns the FPM state with the number of routes that sessions have announced.
     pub fn told(self, mirror: &Mirror) -> FpmState {
         FpmState { routes: self.named.unwrap_or_else(|| mirror.announced()), ..self.state }
     }
 }
 
-/// How sessions of a router stand, if there are any.
+/// Returns the state of a router's FPM sessions, if FPM is configured.
 pub fn state(follower: &Follower, wanted: &model::Router) -> Option<Standing> {
     let (status, listen) = (follower.fpm()?, wanted.settings.fpm?);
     let state = match (status.peer, status.replaying) {

@@ -1,8 +1,9 @@
-//! Routes answered in the driver hook: a router's main table and neighbours are made in memory that the programs of its ports read, and its
-//! interfaces stand beside them.
+//! Offload of routes to the driver hook. A router's main table and neighbours are mirrored in memory that the
+//! programs of its ports read, with the router's interfaces.
 //!
-//! It is an acceleration: what cannot be had is logged and left to the workers. The follower's thread writes the tables and says for which
-//! families they are all that rules ask for ([`Switch`]); the rest is told by whoever tells the hooks.
+//! The offload is an acceleration. If it cannot be installed, the failure is logged and workers route. The
+//! follower's thread writes the tables and sets the address families for which they are complete
+//! ([`Switch`]). The hooks' update writes the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -25,13 +26,13 @@ use super::super::ports::Running as Port;
 use super::PATHS;
 use super::seen::Seat;
 
-/// Groups of several ways; what leads to further ones is the workers'.
+/// Maximum number of next-hop groups in the hooks. Workers route packets of further groups.
 const GROUPS: u32 = 512;
-/// Fewest words of a trie, so that there is room for changes.
+/// Minimum number of words of a trie, for space for changes.
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
 
-/// Says when programs answer, from the next frame on; clones are the same one.
+/// A switch that enables offloaded routing in programs from the next frame on. Clones share one state.
 #[derive(Clone)]
 pub struct Switch(Arc<Shared>);
 
@@ -42,19 +43,19 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Families that programs know all of.
+    /// Whether the programs' tables are complete for IPv4 and for IPv6.
     known: (bool, bool),
-    /// Somebody wants to see every packet at the workers.
+    /// Whether a capture or trace needs every packet at the workers.
     watched: bool,
 }
 
 impl Switch {
-    /// Programs find all that rules ask of IPv4, of IPv6.
+    /// Sets whether the programs' tables contain all routes that the rules refer to, for IPv4 and for IPv6.
     pub fn know(&self, four: bool, six: bool) {
         self.set(|state| state.known = (four, six));
     }
 
-    /// Leaves everything to the workers, as long as somebody watches.
+    /// Sets whether captures or traces need every packet at the workers.
     pub fn watch(&self, watched: bool) {
         self.set(|state| state.watched = watched);
     }
@@ -67,43 +68,43 @@ impl Switch {
     }
 }
 
-/// What a router's hooks answer by.
+/// Offload state of a router: its tables for hooks and its interfaces.
 pub struct Hook {
     switch: Switch,
-    /// By the numbers of interfaces.
+    /// Output interfaces by interface number.
     outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
-    /// What interfaces have carried that are none any more: counters do not run backwards.
+    /// Counts of interfaces that were removed, so that a port's counters never decrease.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Ports whose programs the kernel has refused.
+    /// Ports whose offload program the kernel refused.
     refused: BTreeSet<PortName>,
 }
 
-/// An interface that a hook could send by.
+/// An interface that a hook may send on.
 pub struct Seen<'a> {
     pub number: u16,
     pub name: &'a PortName,
     pub port: &'a Port,
     pub seat: Seat,
-    /// The VLAN of the port that it is.
+    /// VLAN of the interface on its port, if the interface is a VLAN.
     pub vlan: Option<u16>,
 }
 
-/// What a port's program is specialised by.
+/// Constants by which a port's program is specialised.
 pub struct Wanted<'a> {
     pub of: RoutePort,
     pub own: &'a Own,
-    /// The number of its interface.
+    /// Number of the port's interface.
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
-    /// Its VLANs that are interfaces, with their numbers.
+    /// VLANs of the port that are interfaces, with their interface numbers.
     pub vlans: Vec<(u16, Option<u16>)>,
-    /// Whether some have a service tag in front of another.
+    /// Whether some VLANs of the port have a service tag (802.1ad) before another tag.
     pub service: bool,
 }
 
 impl Wanted<'_> {
-    /// Without answers.
+    /// Returns the stage without the offload of routes.
     fn plain(&self) -> RouteStage {
         self.tagged(RouteStage::new(&self.of, self.own))
     }
@@ -119,10 +120,11 @@ fn memory(words: Words) -> Memory {
 }
 
 impl Hook {
-    /// Empty tables, and where their writer finds them. Workers' readers are of `domain`.
+    /// Creates empty tables and returns them with the handles for their writer. The workers are readers in
+    /// `domain`.
     ///
     /// # Errors
-    /// If the kernel has no memory for them, or there is no privilege.
+    /// If the kernel has no memory for the tables, or the privilege is missing.
     pub fn new(
         router: &RouterName,
         settings: &RouterSettings,
@@ -160,7 +162,7 @@ impl Hook {
         Ok((hook, programs))
     }
 
-    /// Says when it answers.
+    /// Returns the switch of the offload.
     pub fn switch(&self) -> &Switch {
         &self.switch
     }
@@ -169,7 +171,7 @@ impl Hook {
         &self.switch.0.answers
     }
 
-    /// The stage of a port's program.
+    /// Returns the routing stage for a port's program.
     pub fn stage(&self, name: &PortName, port: &Port, wanted: &Wanted<'_>) -> RouteStage {
         if self.refused.contains(name) {
             return wanted.plain();
@@ -182,8 +184,8 @@ impl Hook {
             seed: wanted.seed,
         };
         let stage = wanted.tagged(RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer));
-        // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only. What one worker gives another to do is
-        // not waited for where a port is spread.
+        // Frame order is tracked by queue, and only in native mode one CPU at a time receives a queue. If the
+        // port uses software RSS, packets that one worker passes to another are not waited for.
         let attached = port.hook.as_ref().filter(|hook| hook.mode() == xdp::Mode::Native);
         let Some(attached) = attached.filter(|_| port.spread.is_none()) else { return stage };
         stage.clone().in_order(attached).unwrap_or_else(|error| {
@@ -192,12 +194,13 @@ impl Hook {
         })
     }
 
-    /// The kernel refuses a port's program: it goes without.
+    /// Records that the kernel refused a port's offload program. The port then has none.
     pub fn refuse(&mut self, name: &PortName) {
         self.refused.insert(name.clone());
     }
 
-    /// Tells programs which interfaces there are and what their devices take; all of them are in `namespace`.
+    /// Updates the programs' interfaces and the capabilities of their devices. All interfaces are in
+    /// `namespace`.
     pub fn tell(&mut self, router: &RouterName, namespace: Option<&Namespace>, seen: &[Seen<'_>]) {
         let wanted = self.look(router, namespace, seen);
         let gone: Vec<u16> = self
@@ -217,7 +220,7 @@ impl Hook {
             if before == Some(interface) {
                 continue;
             }
-            // Counts and devices are the ports'.
+            // Counters and devices belong to ports, so VLANs share them.
             let is_port = interface.vlan == 0;
             if is_port && before.is_none_or(|before| before.device != interface.device) {
                 fresh.push(interface);
@@ -235,7 +238,7 @@ impl Hook {
                 Ok(fresh.iter().try_for_each(|it| self.answers().set_device(it.port, it.device)))
             });
             if !matches!(set, Ok(Ok(()))) {
-                // What is redirected there finds no device, and goes up.
+                // A frame redirected to a device that is not set is passed up instead.
                 tracing::warn!(%router, "frames cannot be redirected to some of its devices");
             }
         }
@@ -244,7 +247,7 @@ impl Hook {
         }
     }
 
-    /// The interfaces that programs are to send by.
+    /// Returns the interfaces that programs may send on.
     fn look(
         &self,
         router: &RouterName,
@@ -279,7 +282,7 @@ impl Hook {
         })
     }
 
-    /// An interface is none any more.
+    /// Removes an interface from the offload.
     fn leave(&mut self, number: u16) {
         let Some((name, gone)) = self.outputs.remove(&number) else { return };
         self.answers().set_interface(number, None);
@@ -293,7 +296,7 @@ impl Hook {
         }
     }
 
-    /// What was routed in the hook, as received or sent by a port.
+    /// Returns the counts of packets that hooks have routed, received or sent by a port.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         for (_, interface) in self.outputs.values().filter(|(own, it)| own == name && it.vlan == 0) {
@@ -302,13 +305,13 @@ impl Hook {
         sum
     }
 
-    /// The ports that it has counts of.
+    /// Returns the ports for which there are counts of routed packets.
     pub fn counted(&self) -> BTreeSet<PortName> {
         self.past.keys().chain(self.outputs.values().map(|(name, _)| name)).cloned().collect()
     }
 }
 
-/// One sum more.
+/// Adds `more` to `sum`.
 pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
     sum.rx_packets += more.rx_packets;
     sum.rx_bytes += more.rx_bytes;
@@ -316,7 +319,8 @@ pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
     sum.tx_bytes += more.tx_bytes;
 }
 
-/// Makes the tables where they are wanted and can be had.
+/// Creates the tables if the settings enable the offload. Logs a failure and returns `None` if they cannot be
+/// created.
 pub fn wanted(
     router: &RouterName,
     settings: &RouterSettings,
@@ -329,7 +333,8 @@ pub fn wanted(
     made.inspect_err(|error| tracing::warn!(%error, "its routes are not answered in the driver hook")).ok()
 }
 
-/// Puts a port's stage into its hook; one without answers where the kernel refuses the other.
+/// Installs a port's stage in its hook. If the kernel refuses the stage with the offload, installs one
+/// without it.
 pub fn put(
     hook: &mut Option<Hook>,
     name: &PortName,

@@ -1,9 +1,13 @@
-//! Interfaces for which the kernel has no device by itself: VLANs of ports (it may have no VLAN devices, and the port's frames are ours
-//! anyway), and ports of which it knows nothing. Each has a TAP in the router's namespace as its mirror there, named `DEVICE.VLAN` or like the
-//! port. What an operator or a routing daemon sets on it (addresses, MTU, Ethernet address, up or down) holds for the interface; what is the
-//! kernel's own comes in by it, and what the kernel sends by it leaves the port, with the VLAN's tag.
+//! Mirrors of interfaces for which the kernel itself has no device: VLANs of ports (the kernel may lack VLAN
+//! devices, and the daemon consumes the port's frames), and ports that the kernel does not know. Each mirror
+//! is a TAP in the router's namespace, named `DEVICE.VLAN` or like the port.
 //!
-//! These TAPs stay when the daemon goes, with all that was set on them, and a successor gets their queues: nobody sees them go down.
+//! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or
+//! down) apply to the interface. Packets for the kernel are received on the TAP. Packets that the kernel
+//! sends on the TAP leave by the port, with the VLAN's tag.
+//!
+//! These TAPs stay when the daemon ends, with all their settings. A successor gets their queues, so that the
+//! TAPs never go down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,29 +27,29 @@ use super::super::ports::{Ports, Returned};
 use super::door::TAP_MTU;
 use super::{Running, object};
 
-/// An interface's mirror in the kernel.
+/// Mirror of an interface in the kernel.
 pub struct MirrorDevice {
-    /// What it is called.
+    /// Name of the mirror's device.
     pub device: String,
-    /// Its number among the ports.
+    /// Number of the mirror among the ports.
     pub port: PortId,
     control: TapControl,
-    /// As it was told last; `None`: nobody knows, for a predecessor has told it.
+    /// Carrier that was last set. `None` if a predecessor set it.
     carrier: Option<bool>,
 }
 
-/// Queues of mirrors that a predecessor had, by their names as ports.
+/// Queues of mirrors from a predecessor, by their names as ports.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
-/// An interface that has a mirror: the port, and the tags where it is a VLAN of the port's.
+/// An interface with a mirror: the port, and the tags if the interface is a VLAN of the port.
 pub type Key = (PortName, Option<VlanTags>);
 
-/// The device that stands for a port in its router's namespace.
+/// Returns the device that represents a port in its router's namespace.
 pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
     config.ports.get(port).map(|own| RouterPort::device(port, &own.kind))
 }
 
-/// The interfaces of a router that have a mirror as `config` wants them, with their devices.
+/// Returns the interfaces of a router that need a mirror according to `config`, with their device names.
 pub fn wanted<'c>(
     router: &'c model::Router,
     config: &'c Config,
@@ -61,25 +65,26 @@ pub fn wanted<'c>(
     })
 }
 
-/// The name under which a mirror is numbered among the ports. No port is called so: it has a slash.
+/// Returns the name under which a mirror is numbered among the ports. The name contains a slash, which port
+/// names cannot.
 fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")
 }
 
-/// What says that a device is of our making (`port::tap`).
+/// Returns the alias that marks a device as created by the daemon (`port::tap`).
 fn alias(device: &str) -> String {
     format!("trivium:{device}")
 }
 
-/// Whether a port of this name is a mirror.
+/// Returns whether a port name is that of a mirror.
 pub fn is_port(name: &str) -> bool {
     name.contains('/')
 }
 
-/// That no device which is not ours has the name of a mirror.
+/// Checks that no foreign device has the name of a mirror.
 ///
 /// # Errors
-/// The first one that has.
+/// The first mirror whose name a foreign device has.
 pub fn check(
     name: &RouterName,
     router: &model::Router,
@@ -115,8 +120,8 @@ pub fn check(
 }
 
 impl Running {
-    /// Makes mirrors that are wanted and whose port is there, and removes those that are not wanted any more. Gives the queues of
-    /// new ones.
+    /// Creates mirrors that are configured and whose port exists, and removes mirrors that are not configured
+    /// any more. Returns the queues of the new mirrors.
     pub fn follow_mirrors(
         &mut self,
         name: &RouterName,
@@ -148,12 +153,13 @@ impl Running {
                 (Some((port, queue)), _) => Ok(Some((port, queue))),
                 (None, Some(base)) if base.device.is_some() || mirrored(&key.0) => {
                     let number = names.ports.find(&known).or_else(|| names.ports.take(&known));
-                    // The far end's, if any, is not ours.
+                    // The far end's Ethernet address, if any, is not the interface's.
                     let own = base.device.as_ref().filter(|_| !mirrored(&key.0));
                     let mac = own.and_then(|device| device.mac);
                     let config = TapConfig {
                         netns: namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
-                        // As long with a second tag as others with one, which every device has room for.
+                        // With two tags the MTU is 4 bytes lower, so that frames are as long as with one tag,
+                        // which every device can carry.
                         mtu: if key.1.is_some_and(|tags| tags.inner.is_some()) {
                             base.mtu.saturating_sub(4)
                         } else {
@@ -165,7 +171,7 @@ impl Running {
                     };
                     make(name, number, &config)
                 }
-                // It comes with its port's device.
+                // The mirror is created when the port's device exists.
                 (None, _) => Ok(None),
             };
             let made = made.and_then(|made| match made {
@@ -182,7 +188,7 @@ impl Running {
                     self.mirrors.insert(key, MirrorDevice { device, port, control, carrier: None });
                 }
                 Ok(None) => {}
-                // It is tried again each second; once is enough to say so.
+                // Each second another attempt is made, and only the first failure is logged.
                 Err(error) if self.mirrorless.insert(key.clone()) => {
                     let vlan = key.1.map(|vlan| format!("VLAN {vlan} of ")).unwrap_or_default();
                     tracing::error!(%error, "{vlan}{} has no device", key.0);
@@ -193,14 +199,15 @@ impl Running {
         queues
     }
 
-    /// Takes over the mirrors of the router that it replaces, where that stood in the same namespace.
+    /// Takes over the mirrors of the router that this one replaces, if both are in the same namespace.
     pub fn inherit_mirrors(&mut self, before: &mut Running) {
         if before.wanted.settings.namespace == self.wanted.settings.namespace {
             self.mirrors = std::mem::take(&mut before.mirrors);
         }
     }
 
-    /// Tells mirrors whether their ports are up, and forgets those that somebody has removed: they are made anew.
+    /// Sets the carrier of mirrors from the state of their ports, and drops mirrors whose device was removed,
+    /// so that they are created again.
     pub fn watch_mirrors(&mut self, name: &RouterName, engine: &Engine, ports: &Ports) {
         let seen: BTreeSet<String> = locked(&self.state).seen.devices.keys().cloned().collect();
         let namespace = self.wanted.settings.namespace.clone();
@@ -218,7 +225,7 @@ impl Running {
         self.tell_carriers(ports);
     }
 
-    /// Tells mirrors whether their ports are up.
+    /// Sets the carrier of mirrors from the state of their ports.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         for ((port, _), own) in &mut self.mirrors {
             let up = ports.get(port).is_some_and(|port| port.is_up());
@@ -228,7 +235,8 @@ impl Running {
         }
     }
 
-    /// Mirrors as ports of the data path: what the kernel sends there leaves the port, with the VLAN's tag.
+    /// Returns the mirrors as ports of the data path. Packets that the kernel sends on a mirror leave by the
+    /// port, with the VLAN's tag.
     pub fn mirror_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
         self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);
@@ -241,17 +249,17 @@ impl Running {
         })
     }
 
-    /// Whether one of its mirrors has this name among the ports.
+    /// Returns whether `name` is the port name of one of the router's mirrors.
     pub fn has_mirror(&self, router: &RouterName, name: &str) -> bool {
         self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }
 
-    /// Closes the queues of all its mirrors, whose devices go with their namespace.
+    /// Closes the queues of all mirrors of the router. The devices disappear with their namespace.
     pub fn close_mirrors(&mut self, engine: &Engine) {
         std::mem::take(&mut self.mirrors).into_values().for_each(|own| own.close(Some(engine)));
     }
 
-    /// Removes all its mirrors.
+    /// Removes all mirrors of the router.
     pub fn remove_mirrors(&mut self, name: &RouterName, engine: &Engine) {
         let namespace = self.wanted.settings.namespace.clone();
         for own in std::mem::take(&mut self.mirrors).into_values() {
@@ -272,7 +280,7 @@ impl MirrorDevice {
         let device = self.device.clone();
         self.close(engine);
         let deleted = inside(&object(router), namespace, || {
-            // What somebody has put in its place is his.
+            // A device that another program created under this name stays.
             match link::find(&device) {
                 Ok(found) if found.alias.as_deref() == Some(alias(&device).as_str()) => {
                     link::delete(&device).map_err(|error| failed(router, &error))

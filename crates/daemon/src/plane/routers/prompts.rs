@@ -1,16 +1,17 @@
-//! The order in which a router tells the kernel which neighbours it uses or needs: at most [`PROMPTS`] a turn, gateways first, round robin.
+//! Order in which a router reports used or needed neighbours to the kernel: at most [`PROMPTS`] a turn,
+//! gateways first, round robin.
 
 use std::net::IpAddr;
 
-/// The most neighbours that one turn tells the kernel of.
+/// Maximum number of neighbours that one turn reports to the kernel.
 const PROMPTS: usize = 512;
-/// The part of [`PROMPTS`] that is kept for neighbours that are no gateways.
+/// Part of [`PROMPTS`] that is reserved for neighbours that are not gateways.
 const OF_OTHERS: usize = PROMPTS / 4;
 
-/// A neighbour: the ifindex of the device that it is reached by, and its IP address.
+/// A neighbour: the ifindex of its device, and its IP address.
 type Key = (u32, IpAddr);
 
-/// The places of the round robin among gateways and among other neighbours.
+/// Positions of the round robin among gateways and among other neighbours.
 #[derive(Debug, Default)]
 pub struct Prompts {
     gateways: Turn,
@@ -28,12 +29,13 @@ impl Prompts {
     }
 }
 
-/// The last neighbour that had its turn.
+/// Last neighbour that had its turn.
 #[derive(Debug, Default)]
 struct Turn(Option<Key>);
 
 impl Turn {
-    /// Returns the next `most` neighbours of `all` in order, beginning behind the last that had its turn, and wrapping around.
+    /// Returns the next `most` neighbours of `all` in order, starting after the last that had its turn, and
+    /// wrapping around.
     fn next(&mut self, mut all: Vec<Key>, most: usize) -> Vec<Key> {
         all.sort_unstable();
         let from = self.0.map_or(0, |last| all.partition_point(|key| *key <= last));
@@ -54,7 +56,8 @@ mod tests {
         (0..count).map(|at| (device, IpAddr::from((0x0a00_0000 + at).to_be_bytes()))).collect()
     }
 
-    /// More neighbours than fit in one go all have their turn, gateways sooner.
+    /// If there are more neighbours than fit in one turn, all have their turn, and gateways have theirs
+    /// sooner.
     #[test]
     fn all_neighbours_have_their_turn() {
         let (gateways, others) = (keys(1, 600), keys(2, 1000));

@@ -1,9 +1,11 @@
-//! The DHCP relay of a router's interfaces (`router::dhcp`, `router::dhcp6`): one thread that holds their sockets in the router's
-//! namespace.
+//! DHCP relay of a router's interfaces (`router::dhcp`, `router::dhcp6`): one thread that holds the sockets
+//! in the router's namespace.
 //!
-//! Clients' broadcasts and multicasts are the kernel's anyway, by the interface's true device or its mirror, so ordinary sockets see them.
-//! Each interface has two in each family: one of its device for clients, one of its address for servers (whose replies come in anywhere)
-//! and other relays. Nothing is kept between messages, and sockets are shared: a successor process opens its own beside these.
+//! Broadcasts and multicasts of clients are punted to the kernel on the interface's device or its mirror, so
+//! that ordinary sockets receive them. Each interface has two sockets in each family: one bound to its device
+//! for clients, and one bound to its address for servers, whose replies may arrive on any interface, and for
+//! other relays. The relay keeps no state between messages, and the sockets are shared, so that a successor
+//! process opens its own beside them.
 
 mod desk;
 
@@ -29,12 +31,12 @@ use super::seen::State;
 use super::{mirrors, object};
 use desk::{Counts, Desk, Desks, Place};
 
-/// Messages that are read from a socket before the next one has its turn.
+/// Maximum number of messages read from a socket before the next socket is read.
 const TURN: usize = 64;
-/// How often devices and addresses are looked at.
+/// Interval between two checks of devices and addresses.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// DHCP has a protocol of its own in each family.
+/// A version of DHCP. Each address family has its own protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
     V4,
@@ -56,10 +58,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// A device, and what is relayed there.
+/// A device and the version of DHCP that is relayed there.
 type Key = (String, Version);
 
-/// What a device that relays is to do.
+/// Relay settings of a device.
 #[derive(Clone, PartialEq, Eq, Default)]
 struct Service {
     servers: Vec<IpAddr>,
@@ -68,16 +70,16 @@ struct Service {
 
 type Wanted = BTreeMap<Key, Service>;
 
-/// The relay of a router's interfaces; it ends when it is dropped.
+/// DHCP relay of a router's interfaces, which stops when the value is dropped.
 pub struct Relay {
     wanted: Wanted,
-    /// The name of the router's own way into the kernel.
+    /// Name of the router's punt TAP.
     door: String,
     counts: BTreeMap<Key, Arc<Counts>>,
     stop: Arc<OwnedFd>,
 }
 
-/// Devices whose ports have servers, those of VLANs as well.
+/// Returns the devices whose ports have DHCP servers, with those of VLANs.
 fn wanted(router: &model::Router, config: &Config) -> Wanted {
     let own = router.ports.keys().filter_map(|name| Some((name, mirrors::device(config, name)?.to_owned())));
     let vlans = mirrors::wanted(router, config).map(|(name, _, device)| (name, device));
@@ -94,8 +96,8 @@ fn wanted(router: &model::Router, config: &Config) -> Wanted {
 }
 
 impl Relay {
-    /// Makes the relay of a router what its configuration wants. `follower` and `state`: what follows the router's namespace, and what it has
-    /// seen there. `door`: the name of the router's own way into the kernel.
+    /// Starts, restarts or stops the relay according to the router's configuration. `follower` and `state`
+    /// are the follower of the router's namespace and its state. `door` is the name of the router's punt TAP.
     pub fn settle(
         relay: &mut Option<Relay>,
         name: &RouterName,
@@ -140,7 +142,7 @@ impl Relay {
         }
     }
 
-    /// What it has done for a device, if it does anything there.
+    /// Returns the relay's counters for a device, if the relay serves the device.
     pub fn state(&self, device: &str, version: Version) -> Option<DhcpRelayState> {
         self.counts.get(&(device.to_owned(), version)).map(|counts| counts.state())
     }
@@ -148,7 +150,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // It sees that within moments; nobody waits for it.
+        // The thread stops within moments. The drop does not wait for it.
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
     }
 }
@@ -162,7 +164,7 @@ struct Thread {
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
     desks: Desks,
-    /// Where trouble was told.
+    /// Interfaces whose failure was logged.
     failed: BTreeSet<Key>,
 }
 
@@ -186,13 +188,13 @@ impl Thread {
         }
     }
 
-    /// Waits for messages, a second at most; whether it is to end.
+    /// Waits for messages, at most a second. Returns whether the thread must stop.
     fn wait(&self) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut polled = vec![PollFd::from_borrowed_fd((*self.stop).as_fd(), PollFlags::IN)];
         let sockets = self.desks.values().flat_map(|desk| [&desk.clients, &desk.servers]);
         polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
-        // A signal is as good as a second.
+        // An interrupted wait ends like an expired one.
         let _ = poll(&mut polled, Some(&second));
         polled.first().is_some_and(|stop| !stop.revents().is_empty())
     }
@@ -217,11 +219,11 @@ impl Thread {
         }
     }
 
-    /// Opens and closes sockets as devices and addresses come and go.
+    /// Opens and closes sockets for devices and addresses that appear and disappear.
     fn look(&mut self) {
         let keys: Vec<Key> = self.wanted.keys().cloned().collect();
         let door = self.door.clone();
-        // By its number: a device may be called otherwise by now.
+        // A device may have been renamed, so it is found by its index.
         let devices: BTreeMap<String, u32> =
             locked(&self.state).seen.devices.iter().map(|(name, seat)| (name.clone(), seat.index)).collect();
         let seen = self.follower.look(move |mirror| {
@@ -230,7 +232,7 @@ impl Thread {
             let places = places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>();
             (places, mirror.links.values().find(|link| link.name == door).map(|link| link.index))
         });
-        // Without a follower nothing is known: `show routers` tells.
+        // Without a follower nothing is known. `show routers` reports the failure.
         let (places, door) = seen.unwrap_or_default();
         for (key, Service { servers, takes_relayed }) in &self.wanted {
             let (found, Some(counts)) = (places.get(key), self.counts.get(key)) else { continue };
@@ -280,7 +282,8 @@ impl Thread {
     }
 }
 
-/// A device as it is now and its name, with its lowest address of the family that others than its link can use.
+/// Returns the current state of a device, with its lowest address of the family that is valid beyond the
+/// link, and its name.
 fn place(mirror: &Mirror, device: u32, version: Version) -> Option<(Place, String)> {
     let link = mirror.links.get(&device)?;
     let mac = MacAddr(link.address.as_slice().try_into().ok()?);

@@ -1,4 +1,4 @@
-//! One router that runs.
+//! A running virtual router.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,46 +30,49 @@ use super::relay::Relay;
 use super::seen::{Seat, Seen, State};
 use super::{PATHS, object};
 
-/// The port of BGP (RFC 4271, section 8).
+/// TCP port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
 
-/// One of them.
+/// State of one running router.
 pub struct Running {
     pub wanted: model::Router,
-    /// Device and inode of its namespace's file when the router was opened; `None`: the daemon's own namespace.
+    /// Device number and inode of the namespace's file when the router was opened. `None` is the daemon's own
+    /// namespace.
     identity: Option<(u64, u64)>,
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
     pub gate: Arc<Gate>,
     pub seed: u32,
     pub door: Door,
-    /// What hooks answer by, where they do.
+    /// Routes offloaded to hooks, if the router uses the offload.
     pub hook: Option<Hook>,
-    /// This host's own addresses, as the hooks of its ports have them.
+    /// Map of this host's own addresses, which the hooks of the router's ports read.
     pub own: Own,
-    /// Its interfaces for which the kernel has no device by itself: VLANs of ports, and ports of which it knows nothing.
+    /// Interfaces for which the kernel itself has no device: VLANs of ports, and ports that the kernel does
+    /// not know.
     pub mirrors: BTreeMap<(PortName, Option<VlanTags>), MirrorDevice>,
-    /// Those of them whose device could not be made, as was said.
+    /// Interfaces whose mirror device could not be created and whose failure was logged.
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
-    /// What relays DHCP, where an interface wants that.
+    /// DHCP relay, if an interface uses it.
     pub relay: Option<Relay>,
-    /// The Ethernet addresses with which its addresses were seen, to announce them where these change.
+    /// Last seen Ethernet addresses of the router's addresses, for announcements of changes.
     pub announcer: Announcer,
-    /// Packets sent to each neighbour when it was looked last.
+    /// Number of packets sent to each neighbour at the last poll.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// Whose turn it is to be asked for.
+    /// Round-robin state of the neighbours that are reported to the kernel.
     pub prompts: Prompts,
-    /// Whether the kernel's sessions could not be read, as was said.
+    /// Whether the failure to read the kernel's BGP sessions was logged.
     pub lacks_sessions: bool,
 }
 
-/// Two words of the trie for a route, as full tables need, with room for change; never fewer than its root takes.
+/// Returns the number of trie words for `routes` routes: two words a route, as full tables need with space
+/// for changes, and at least the size of the root.
 fn words(routes: u32) -> usize {
     usize::try_from(routes).unwrap_or(usize::MAX).saturating_mul(2).max(1 << 21)
 }
 
 impl Running {
-    /// Reads the state of its namespace and begins to follow it.
+    /// Reads the state of the router's namespace and starts following it.
     pub fn start(
         name: &RouterName,
         wanted: &model::Router,
@@ -103,7 +106,8 @@ impl Running {
             wake: wake.clone(),
             refused: None,
         }));
-        // Before anything is opened there: a namespace that takes its name meanwhile is seen as another one.
+        // The identity is read before anything is opened in the namespace, so that a replacement of the
+        // namespace under its name is detected.
         let identity = wanted.settings.namespace.as_ref().map(identity).transpose();
         let identity = identity.map_err(|error| failed(&error))?;
         let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
@@ -137,7 +141,7 @@ impl Running {
         })
     }
 
-    /// Numbers its interfaces: those that it had keep theirs.
+    /// Numbers the router's interfaces. Existing interfaces keep their numbers.
     pub fn number(&self, config: &Config, ports: &Ports, name: &RouterName) -> Result<(), PlaneError> {
         let device = |port: &PortName| mirrors::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
@@ -169,7 +173,7 @@ impl Running {
         looked.map_err(|error| PlaneError::failed(object(name), &error, "restart the daemon"))
     }
 
-    /// The router as workers have it, and the number of each of its ports.
+    /// Returns the router in the form for workers, and the interface number of each of its ports.
     pub fn compose(&self, config: &Config, ports: &Ports) -> (Router, BTreeMap<PortName, u16>) {
         let state = locked(&self.state);
         let mut numbers = BTreeMap::new();
@@ -220,7 +224,7 @@ impl Running {
             interfaces[usize::from(*number)] =
                 port.map(|port| Interface { port, mac: seat.mac, mtu: seat.mtu, vrrp: self.has_vrrp(name) });
         }
-        // Nobody looks where nothing is asked.
+        // Without any check, workers skip the reverse-path lookup.
         if reverse_paths.iter().all(|asks| *asks == ReversePath::Off) {
             reverse_paths.clear();
         }
@@ -240,12 +244,13 @@ impl Running {
         (router, numbers)
     }
 
-    /// Whether VRRP's addresses are a port's own.
+    /// Returns whether a port accepts the virtual Ethernet addresses of VRRP.
     fn has_vrrp(&self, port: &PortName) -> bool {
         self.wanted.ports.get(port).is_some_and(|port| port.vrrp)
     }
 
-    /// Puts the hooks of its ports into its room, and tells them what is this host's own and what its interfaces are.
+    /// Configures routing in the hooks of the router's ports, and gives the hooks this host's addresses and
+    /// the router's interfaces.
     pub fn tell_hooks(&mut self, router: &RouterName, config: &Config, ports: &mut Ports) {
         let (own, devices, numbers) = {
             let state = locked(&self.state);
@@ -263,7 +268,7 @@ impl Running {
         names.retain(|(name, ..)| ports.get(*name).is_some_and(|port| port.hook.is_some()));
         let vlans: Vec<Vlan> = self.vlans(&numbers, &devices);
         if let Some(hook) = &mut self.hook {
-            // Without being wanted, it is left by all of them.
+            // If the offload is disabled, all interfaces are removed from it.
             let wanted = names.iter().filter(|_| self.wanted.settings.hook);
             let seen = wanted.flat_map(|(name, number, seat)| {
                 let port = ports.get(*name);
@@ -272,7 +277,7 @@ impl Running {
                 let of = vlans.iter().filter(move |vlan| vlan.port == **name);
                 let vlan = move |vlan: &Vlan| {
                     let (number, up, port) = (vlan.answered()?, vlan.seat.filter(|seat| seat.up)?, port?);
-                    // No longer than the port's device takes.
+                    // The MTU is limited by that of the port's device.
                     let seat = Seat { mtu: up.mtu.min(seat.mtu), ..up };
                     Some(hook::Seen { number, name, port, seat, vlan: Some(vlan.tags.outer.get()) })
                 };
@@ -301,7 +306,7 @@ impl Running {
         }
     }
 
-    /// VLANs of its ports that are interfaces and have a device.
+    /// Returns the VLANs of the router's ports that are interfaces and have a device.
     fn vlans(&self, numbers: &BTreeMap<String, u16>, devices: &BTreeMap<String, Seat>) -> Vec<Vlan> {
         let vlan = |((port, vlan), own): (&mirrors::Key, &MirrorDevice)| {
             Some(Vlan {
@@ -314,7 +319,8 @@ impl Running {
         self.mirrors.iter().filter_map(vlan).collect()
     }
 
-    /// Keeps the neighbours that packets are sent to fresh in the kernel, and has it ask for gateways that it does not know.
+    /// Reports used neighbours to the kernel, so that their entries stay reachable, and triggers the
+    /// resolution of unknown gateways.
     pub fn prompt(&mut self, name: &RouterName) {
         let (used, permanent) = {
             let state = locked(&self.state);
@@ -326,7 +332,8 @@ impl Running {
         for one in used {
             let Some(address) = one.address else { continue };
             let key = (one.device, address);
-            // To say that one is used takes its permanence away (Linux `__neigh_update`), and nobody need say it.
+            // Reporting a permanent neighbour as used would remove its permanent state (Linux
+            // `__neigh_update`), and a permanent neighbour needs no report.
             if permanent.contains(&key) {
                 continue;
             }
@@ -351,8 +358,8 @@ impl Running {
         }
     }
 
-    /// Tells the limits of what is given to the kernel who the known peers of its routing daemons are: BGP's sessions of its sockets, and the
-    /// gateways of its routes and the ends of these sessions at the interfaces whose neighbours they are.
+    /// Gives the punt limits the known peers of the router's routing daemons: the kernel's BGP sessions, the
+    /// gateways of its routes, and the ends of the sessions at the interfaces where they are neighbours.
     pub fn learn_peers(&mut self, name: &RouterName) {
         let sessions = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
             port::tcp_sessions::tcp_sessions(BGP).map_err(|error| {
@@ -390,9 +397,9 @@ impl Running {
         self.gate.set_peers(peers);
     }
 
-    /// Whether it can become what is wanted where it stands.
+    /// Returns whether the running router can take the settings of `wanted` without a restart.
     pub fn fits(&self, wanted: &model::Router) -> bool {
-        // Tables that hooks read are made with the router.
+        // The tables that hooks read are created with the router.
         if wanted.settings.hook && !self.wanted.settings.hook && self.hook.is_none() {
             return false;
         }
@@ -405,7 +412,7 @@ impl Running {
         built(&self.wanted) == built(wanted)
     }
 
-    /// Returns whether its namespace was removed, or another one has its name now.
+    /// Returns whether the router's namespace was removed or another namespace has its name now.
     pub fn is_gone(&self) -> bool {
         let namespace = self.wanted.settings.namespace.as_ref();
         namespace.is_some_and(|namespace| identity(namespace).ok() != self.identity)
@@ -425,7 +432,7 @@ impl Running {
     }
 }
 
-/// A VLAN of a port that is an interface.
+/// A VLAN of a port that is a router interface.
 struct Vlan {
     port: PortName,
     tags: VlanTags,
@@ -434,13 +441,13 @@ struct Vlan {
 }
 
 impl Vlan {
-    /// The number of one that hooks answer for: with two tags it is the worker's.
+    /// Returns the number of a VLAN that hooks route. VLANs with two tags are routed by workers.
     fn answered(&self) -> Option<u16> {
         self.number.filter(|_| self.tags.inner.is_none())
     }
 }
 
-/// The outer tags of a port's VLANs as its hook knows them.
+/// Returns the outer tags of a port's VLANs in the form for its hook.
 fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
     let mut all = BTreeMap::new();
     for vlan in vlans {
@@ -466,7 +473,7 @@ fn reverse_path(asks: Rpf) -> ReversePath {
     }
 }
 
-/// A number by chance.
+/// Returns a random number.
 fn fastrand() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     u32::try_from(RandomState::new().hash_one(0) >> 32).unwrap_or(1)

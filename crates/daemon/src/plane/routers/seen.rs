@@ -1,4 +1,4 @@
-//! What a router's follower sees of its namespace, and writes for workers and hooks.
+//! State that a router's follower reads from the namespace and writes for workers and hooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,53 +12,54 @@ use router::Lookup;
 
 use super::hook::Switch;
 
-/// What the follower's thread writes.
+/// State written by the follower's thread.
 pub struct State {
     pub router: RouterName,
     pub feed: Feed,
-    /// The numbers of the router's interfaces by the names of their devices.
+    /// Numbers of the router's interfaces by device name.
     pub interfaces: BTreeMap<String, u16>,
-    /// The numbers of those devices whose ports are open: a device that is called otherwise than the configuration names it is found by it.
+    /// Indices of devices whose ports are open, by configured name. The index identifies a device that was
+    /// renamed.
     pub open: BTreeMap<String, u32>,
-    /// Those of them that are there.
+    /// Interface numbers of the devices that exist, by device index.
     pub bound: BTreeMap<u32, u16>,
     pub seen: Seen,
-    /// Neighbours that somebody has entered for good.
+    /// Neighbours whose entry in the kernel is permanent (`NUD_PERMANENT`).
     pub permanent: BTreeSet<(u32, IpAddr)>,
-    /// Says when hooks answer.
+    /// Switch of the hooks' offload.
     pub switch: Option<Switch>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
 }
 
-/// What is seen of a namespace besides routes and neighbours.
+/// State of a namespace besides routes and neighbours.
 #[derive(Default)]
 pub struct Seen {
     pub devices: BTreeMap<String, Seat>,
     pub own: (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>),
-    /// Addresses of interfaces' devices, by the devices' numbers, with the lengths of their prefixes.
+    /// Addresses of the interfaces' devices with prefix lengths, by device index.
     pub addresses: BTreeMap<u32, Vec<(IpAddr, u8)>>,
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
 }
 
-/// A device of an interface.
+/// State of an interface's device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
     pub index: u32,
     pub mac: MacAddr,
     pub mtu: u32,
-    /// Set up by its administrator.
+    /// Whether the device is administratively up.
     pub up: bool,
 }
 
 impl State {
-    /// Applies what has changed in the mirror, and returns what became of routes.
+    /// Applies the changes of the mirror, and returns their effect on routes.
     pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
         let errors = self.feed.apply(mirror, changes);
         if let Some(error) = errors.first() {
-            // A table that is full says so with every route: once a minute is enough.
+            // A full table refuses every further route, so the log has one message a minute.
             if self.refused.is_none_or(|last| last.elapsed().as_secs() >= 60) {
                 let count = errors.len();
                 tracing::error!(router = %self.router, count, "{error}; what there is goes on forwarding");
@@ -81,13 +82,13 @@ impl State {
         };
         if changes.iter().any(elsewhere) || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
             self.look(mirror);
-            // One that waits to be taken is enough.
+            // One pending wake-up is enough.
             let _ = self.wake.try_send(());
         }
         self.feed.take_outcome()
     }
 
-    /// Looks at everything but routes and neighbours.
+    /// Reads the mirror's devices, addresses and rules, but no routes and neighbours.
     pub fn look(&mut self, mirror: &Mirror) {
         let mut devices = BTreeMap::new();
         let mut bound = BTreeMap::new();
@@ -95,7 +96,7 @@ impl State {
         let by_name: BTreeMap<&str, &netlink::Link> =
             mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
         for (device, number) in &self.interfaces {
-            // A device that is called otherwise by now is the same.
+            // A renamed device is still the interface's device.
             let before = self.seen.devices.get(device).map(|seat| seat.index);
             let known = before.into_iter().chain(self.open.get(device).copied());
             let known = known.filter_map(|index| mirror.links.get(&index)).next();

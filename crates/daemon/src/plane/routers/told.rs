@@ -1,4 +1,4 @@
-//! What is said of a router when it is asked for.
+//! State of a router for the API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::super::routes;
 use super::relay::Version;
 use super::{Running, fpm};
 
-/// How a router is, when it is asked for.
+/// A closure that computes the state of a router.
 pub type StateOf = Box<dyn FnOnce() -> RouterState>;
 
-/// What `look` makes of the mirror of a router.
+/// Returns the result of `look` on the mirror of a router.
 ///
 /// # Errors
-/// If its namespace is not followed any more.
+/// If the router's namespace is not followed any more.
 pub fn ask<R: Send + 'static>(
     name: &str,
     follower: &Follower,
@@ -29,10 +29,10 @@ pub fn ask<R: Send + 'static>(
     follower.look(look).map_err(|error| ended(name, &error))
 }
 
-/// Compares the tables of a router with the kernel's and repairs what differs.
+/// Compares the tables of a router with the kernel's and repairs differences.
 ///
 /// # Errors
-/// As [`ask`], and if the kernel's cannot be read.
+/// As [`ask`], and if the kernel's tables cannot be read.
 pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
     let found = follower.check().map_err(|error| ended(name, &error))?;
     Ok(routes::drift(&found, ask(name, follower, routes::objects)?))
@@ -43,7 +43,7 @@ fn ended(name: &str, error: &netlink::NetlinkError) -> PlaneError {
 }
 
 impl Running {
-    /// How it is.
+    /// Returns a closure that computes the state of the router.
     pub fn state(
         &self,
         wanted: &model::Router,

@@ -1,4 +1,4 @@
-//! Where an interface's messages come in, and what becomes of each.
+//! Sockets of a DHCP relay interface, and the handling of each message.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -15,17 +15,18 @@ use router::dhcp6;
 
 use super::{Key, Version};
 
-/// Messages in each direction that an interface's relay takes in a second.
+/// Maximum number of messages a second that an interface's relay accepts in each direction.
 const RATE: u32 = 1_000;
-/// Messages of one client that it takes in a second; clients with the same hash share them.
+/// Maximum number of messages a second that the relay accepts from one client. Clients with equal hashes
+/// share the limit.
 const CLIENT_RATE: u32 = 16;
 const CLIENTS: usize = 1_024;
-/// The loopback device, by which what this host sends to itself comes in.
+/// Index of the loopback device, on which the host's messages to itself arrive.
 const LOOPBACK: u32 = 1;
 
 pub type Desks = BTreeMap<Key, Desk>;
 
-/// The port of servers and relays.
+/// Returns the UDP port of servers and relays.
 pub fn port(version: Version) -> u16 {
     match version {
         Version::V4 => dhcp::SERVER_PORT,
@@ -72,7 +73,7 @@ fn add(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A device as it is, where DHCP is relayed.
+/// Current state of a device where DHCP is relayed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub ifindex: u32,
@@ -80,17 +81,17 @@ pub struct Place {
     pub own: IpAddr,
 }
 
-/// An interface that listens, in one family.
+/// A DHCP relay interface in one address family.
 pub struct Desk {
     pub place: Place,
     pub clients: UdpSocket,
     pub servers: UdpSocket,
-    /// For IPv4's replies, whose client may have no address to answer ARP for yet.
+    /// Frame socket for DHCPv4 replies, because the client may have no address yet and may not answer ARP.
     frames: FrameSender,
     allowed: Vec<IpAddr>,
-    /// By server, the devices that the kernel's route to it leads out by: its replies come in by these.
+    /// Devices of the kernel's route to each server. The server's replies arrive on these devices.
     ways: BTreeMap<IpAddr, Vec<u32>>,
-    /// Whether messages that other relays have passed on are taken from its clients' side.
+    /// Whether messages that other relays have forwarded are accepted from the clients' side.
     takes_relayed: bool,
     counts: Arc<Counts>,
     up: Requests,
@@ -128,7 +129,7 @@ impl Desk {
         })
     }
 
-    /// Sends a message to the servers.
+    /// Sends a DHCP message to the servers.
     fn to_servers(&self, message: &[u8]) {
         let port = port(Version::of(self.place.own));
         let sent =
@@ -141,10 +142,10 @@ impl Desk {
     }
 }
 
-/// What is left of a second's messages of clients: of all, and of each.
+/// Allowances of the current second: for all clients together, and for each client.
 struct Requests {
     all: Allowance,
-    /// By the hash of a client, of which a few share one.
+    /// Allowances indexed by the hash of a client. Several clients may share one.
     each: Box<[Allowance]>,
     hasher: RandomState,
 }
@@ -155,7 +156,7 @@ impl Requests {
         Requests { all: Allowance::default(), each, hasher: RandomState::new() }
     }
 
-    /// Whether one more message of a client is within its limit and that of all.
+    /// Returns whether one more message of a client is within the client's limit and the common limit.
     fn take(&mut self, client: impl Hash, now: Instant) -> bool {
         let place = usize::try_from(self.hasher.hash_one(client) % CLIENTS as u64).unwrap_or(0);
         let is_within = self.each.get_mut(place).is_none_or(|own| own.take(now, CLIENT_RATE));
@@ -163,7 +164,7 @@ impl Requests {
     }
 }
 
-/// What is left of a second's messages.
+/// Allowance of messages in the current second.
 #[derive(Default)]
 struct Allowance {
     since: Option<Instant>,
@@ -180,7 +181,7 @@ impl Allowance {
     }
 }
 
-/// Takes a DHCP message that came to an interface; `arrived_by` is the number of the device.
+/// Handles a DHCPv4 message that arrived at an interface. `arrived_by` is the index of the device.
 pub fn take4(
     desks: &mut Desks,
     key: &Key,
@@ -196,7 +197,7 @@ pub fn take4(
     match way {
         Err(refusal) => desk.counts.refuse(refusal),
         Ok(Way::Up(_)) if is_ours => add(&desk.counts.looping),
-        // Clients are on the link, and ask all: who asks this address is another relay.
+        // Clients are on the link and broadcast. A message to this address is from another relay.
         Ok(Way::Up(first)) if by_address && first.is_unspecified() => add(&desk.counts.strangers),
         Ok(Way::Up(first)) if !first.is_unspecified() && !desk.takes_relayed => add(&desk.counts.strangers),
         Ok(Way::Up(_)) if !desk.up.take(dhcp::client(message), Instant::now()) => add(&desk.counts.limited),
@@ -223,7 +224,7 @@ pub fn take4(
     }
 }
 
-/// Takes a DHCPv6 message that came to an interface; `arrived_by` is the number of the device.
+/// Handles a DHCPv6 message that arrived at an interface. `arrived_by` is the index of the device.
 pub fn take6(
     desks: &mut Desks,
     key: &Key,
@@ -237,7 +238,7 @@ pub fn take6(
     match dhcp6::way(message) {
         Err(refusal) => desk.counts.refuse(refusal),
         Ok(dhcp6::Way::Up { .. }) if is_ours => add(&desk.counts.looping),
-        // As above: clients ask the group.
+        // Clients multicast their messages.
         Ok(dhcp6::Way::Up { relayed: false }) if by_address => add(&desk.counts.strangers),
         Ok(dhcp6::Way::Up { relayed: true }) if !desk.takes_relayed => add(&desk.counts.strangers),
         Ok(dhcp6::Way::Up { .. }) if !desk.up.take(from, Instant::now()) => add(&desk.counts.limited),
@@ -267,10 +268,11 @@ pub fn take6(
 }
 
 impl Desk {
-    /// Learns where its servers are routed, in the calling thread's namespace. `extra`: a device by which replies come in besides.
+    /// Reads the kernel's routes to the servers, in the calling thread's namespace. `extra` is a further
+    /// device on which replies may arrive.
     pub fn find_ways(&mut self, extra: Option<u32>) {
         let ways = |server: &IpAddr| {
-            // Without a route nothing is sent to it, and nothing of it is believed.
+            // Without a route to the server, no message is sent to it and no reply is accepted from it.
             let mut ways = port::ways::ways_to(*server).unwrap_or_default();
             ways.extend(extra);
             (*server, ways)
@@ -278,7 +280,8 @@ impl Desk {
         self.ways = self.allowed.iter().map(ways).collect();
     }
 
-    /// Whether a reply may go to its clients: it comes from one of its servers, by a device that the server is routed by. Counted, if not.
+    /// Returns whether a reply may be sent to a client: its source is one of the interface's servers, and it
+    /// arrived on a device of the route to this server. A refused reply is counted.
     fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
         let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
         let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
@@ -292,7 +295,7 @@ impl Desk {
         false
     }
 
-    /// Sends what was in a server's envelope. Another relay may be anywhere, a client is on the link.
+    /// Sends the message that a server encapsulated. Another relay may be off-link. A client is on the link.
     fn deliver(&self, reply: &dhcp6::Reply<'_>) {
         let on_link = reply.peer.is_unicast_link_local();
         let port = if reply.to_relay { dhcp6::SERVER_PORT } else { dhcp6::CLIENT_PORT };
@@ -306,7 +309,7 @@ impl Desk {
 mod tests {
     use super::*;
 
-    /// A client that asks 5,000 times a second leaves another its address.
+    /// A client that sends 5,000 messages a second does not prevent the service of other clients.
     #[test]
     fn one_client_leaves_the_relay_to_others() {
         let (mut requests, begin) = (Requests::new(), Instant::now());
@@ -315,7 +318,7 @@ mod tests {
         assert_eq!(taken, usize::try_from(CLIENT_RATE).unwrap());
         let others =
             (0..200_u8).filter(|number| requests.take(Some(MacAddr([2, 0, 0, 0, 1, *number])), begin));
-        // One of them may have the hash of the busy one.
+        // Another client may have the hash of the busy client.
         assert!(others.count() >= 190);
     }
 
