@@ -1,8 +1,9 @@
-//! Steerings that run: the kernel's side of each, made when the first port's hook needs it, shared by all ports that name it,
-//! and changed under their traffic.
+//! Running flow steering. The kernel's objects of a steering definition are created when the first port's
+//! hook needs them, are shared by all ports that name the definition, and change under traffic.
 //!
-//! What comes by the API while the daemon runs (flows, another table) is kept in the kernel alone, and known there as such: a
-//! successor finds it in the hooks, after a hand-over and after a kill. Where the last hook of a steering goes, it goes.
+//! Changes by the API while the daemon runs (flows, another table) are kept in the kernel only, where they
+//! are marked. A successor finds them in the hooks, after a hand-over and after a kill. With the last hook of
+//! a definition its kernel objects disappear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,8 +20,9 @@ use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Stee
 use super::open::{Opened, Wanted};
 use super::ports::{Ports, Running};
 
-/// Returns the number that tells a steering's flows and counts in the kernel from those of steerings of other names; never 0. FNV-1a,
-/// because successors of other releases have to come to the same number.
+/// Returns the number by which a definition's flows and counters in the kernel are distinguished from those
+/// of other names. Never 0. The hash is FNV-1a, because successors of other releases must compute an equal
+/// number.
 fn owner(name: &SteerName) -> u32 {
     let hash = name
         .as_str()
@@ -29,26 +31,26 @@ fn owner(name: &SteerName) -> u32 {
     hash.max(1)
 }
 
-/// See the module documentation.
+/// Running flow steering of the daemon.
 #[derive(Default)]
 pub struct Steers {
     running: BTreeMap<SteerName, Steered>,
 }
 
-/// A steering that runs.
+/// A running steering definition.
 struct Steered {
     wanted: Steer,
     kernel: Option<Steering>,
 }
 
-/// What was changed: each steering as it was before.
+/// Record of the changed definitions: the former configuration of each.
 pub type Changed = Vec<(SteerName, Option<Steer>)>;
 
 impl Steers {
-    /// Finds out what of the new configuration cannot be. Nothing is done to what runs.
+    /// Checks the new configuration's steering definitions. The running ones do not change.
     ///
     /// # Errors
-    /// CPUs that do not exist.
+    /// CPUs that are not online.
     pub fn prepare(&self, new: &Config) -> Result<Vec<(SteerName, Steer)>, PlaneError> {
         let differs =
             |name: &SteerName, wanted: &Steer| self.running.get(name).is_none_or(|it| it.wanted != *wanted);
@@ -62,11 +64,11 @@ impl Steers {
             .collect()
     }
 
-    /// Makes steerings what they are to be, on all ports that have them. What was done stands in `changed`, also where one
-    /// fails.
+    /// Applies changed definitions on all ports that have them. The changes are recorded in `changed`, also
+    /// if one fails.
     ///
     /// # Errors
-    /// If there is no room, or the kernel refuses.
+    /// If there is no space, or the kernel refuses.
     pub fn change(
         &mut self,
         prepared: Vec<(SteerName, Steer)>,
@@ -90,7 +92,7 @@ impl Steers {
         running.rewrite(ports, table_differs).map_err(|error| failed(name, &error))
     }
 
-    /// Undoes changes that were done.
+    /// Undoes recorded changes of steering definitions.
     pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
         for (name, before) in changed.into_iter().rev() {
             let Some(wanted) = before else {
@@ -103,12 +105,12 @@ impl Steers {
         }
     }
 
-    /// Forgets steerings that the configuration does not have any more.
+    /// Removes definitions that the configuration does not have any more.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.steers.contains_key(name));
     }
 
-    /// Gives every port's hook the steering that the port names.
+    /// Installs in every port's hook the steering that the port names.
     ///
     /// # Errors
     /// The first hook that refuses.
@@ -157,7 +159,7 @@ impl Steers {
         Ok(())
     }
 
-    /// Gives a port that is open, and not yet known to workers, its steering.
+    /// Gives an open port, not yet known to the workers, its steering.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -165,12 +167,12 @@ impl Steers {
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steer(), hook))
     }
 
-    /// Numbers of the steerings that run.
+    /// Returns the kernel IDs of the running definitions.
     fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
     }
 
-    /// What a port's hook cannot do of its steering.
+    /// Returns the part of a port's steering that its hook cannot do.
     #[must_use]
     pub fn lacks(&self, running: &Running) -> Option<&'static str> {
         let kernel = self.running.get(named(running)?)?.kernel.as_ref()?;
@@ -180,7 +182,7 @@ impl Steers {
         )
     }
 
-    /// Takes out flows that have ended; call now and then.
+    /// Removes flows that have expired. Called regularly.
     pub fn expire(&mut self) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
@@ -191,15 +193,15 @@ impl Steers {
         }
     }
 
-    /// All steerings as the API shows them.
+    /// Returns the states of all definitions for the API.
     pub fn states(&self, ports: &Ports) -> Vec<SteerState> {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// A steering's flows.
+    /// Returns the flows of a definition.
     ///
     /// # Errors
-    /// If there is no such steering.
+    /// If there is no such definition.
     pub fn flows(&self, name: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
         let running = self.running.get(name).ok_or_else(|| no_such(name))?;
         let now = Moment::now();
@@ -223,10 +225,11 @@ impl Steers {
         Ok(kernel.flows().take(limit).map(entry).collect())
     }
 
-    /// Adds flows, or takes them out: all or none.
+    /// Adds or removes flows: all or none.
     ///
     /// # Errors
-    /// If there is no such steering, no port has it, there is no room, or a flow is the configuration's.
+    /// If there is no such definition, no port has it, there is no space, or a flow belongs to the
+    /// configuration.
     pub fn steer(&mut self, name: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
         let (name, running) = self.found(name)?;
         let (wanted, kernel) = (&running.wanted, running.kernel.as_mut());
@@ -274,20 +277,20 @@ impl Steers {
         Ok(SteerDone { changed: wide(done.len()), flows: wide(kernel.len()) })
     }
 
-    /// Where each bucket goes.
+    /// Returns the target of each bucket.
     ///
     /// # Errors
-    /// If there is no such steering, or it has no table.
+    /// If there is no such definition, or it has no table.
     pub fn table(&self, name: &str) -> Result<SteerTable, PlaneError> {
         let (key, running) = self.running.get_key_value(name).ok_or_else(|| no_such(name))?;
         let table = running.table().ok_or_else(|| no_table(key))?;
         Ok(SteerTable { buckets: table.iter().map(|to| told(*to)).collect() })
     }
 
-    /// Replaces a table until the configuration's changes.
+    /// Replaces a table until the configuration changes it.
     ///
     /// # Errors
-    /// If there is no such steering, it has no table, no port has it, or the table cannot be.
+    /// If there is no such definition, it has no table, no port has it, or the table is invalid.
     pub fn set_table(&mut self, name: &str, table: &SteerTable) -> Result<(), PlaneError> {
         let (name, running) = self.found(name)?;
         if running.wanted.table.is_empty() {
@@ -311,7 +314,7 @@ impl Steers {
     }
 }
 
-/// Takes back what was done to flows.
+/// Undoes changes of flows.
 fn undo(kernel: &mut Steering, done: Vec<(ExactFlow, Option<FlowEntry>)>) {
     for (flow, before) in done.into_iter().rev() {
         let undone = match before {
@@ -341,11 +344,11 @@ impl Steered {
         Ok(kernel)
     }
 
-    /// Over what a predecessor has left in a hook: what came while it ran stays. Flows and counts of a steering of another name are not
-    /// adopted.
+    /// Adopts the steering that a predecessor left in a hook, with the API's changes. Flows and counters of a
+    /// definition with another name are not adopted.
     fn adopt(&self, hook: &Attached, owner: u32) -> Result<Option<Steering>, xdp::Error> {
         let Some(left) = Steering::of(hook)? else { return Ok(None) };
-        // Releases before this one did not say whose they are.
+        // Earlier releases did not set an owner.
         if ![0, owner].contains(&left.owner()) {
             return Ok(None);
         }
@@ -357,7 +360,8 @@ impl Steered {
         Ok(Some(kernel))
     }
 
-    /// Makes the kernel's side what is wanted now, and gives it to every port that has the steering.
+    /// Updates the kernel's objects to the desired configuration, and installs them in every hook that has
+    /// the definition.
     fn rewrite(&mut self, ports: &mut Ports, table: bool) -> Result<(), xdp::Error> {
         let config = self.config();
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
@@ -365,10 +369,10 @@ impl Steered {
         if kernel.config() != config {
             *kernel = kernel.like(&config)?;
         }
-        // From here on a failure is made good by the definition of before.
+        // After a failure from here on, the caller restores the former definition.
         write(&self.wanted, kernel, table)?;
         for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()) {
-            // By what it has, not by what its port names: that may be about to change.
+            // The hook's steering is compared, because the port's steering name may be about to change.
             if hook.steering_id()? == Some(before) && !kernel.is_on(hook) {
                 hook.set_steering(Some(&*kernel))?;
             }
@@ -414,7 +418,7 @@ impl Steered {
     }
 }
 
-/// Puts the configuration's flows, and its table where that is asked, into the kernel's side.
+/// Writes the configuration's flows, and optionally its table, to the kernel.
 fn write(wanted: &Steer, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
     let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
     let gone: BTreeSet<ExactFlow> = kernel
@@ -485,17 +489,17 @@ fn told(to: SteerTo) -> SteerTarget {
     }
 }
 
-/// A table of 256 buckets out of one that is shorter; it has at least one.
+/// Repeats a table of at least one bucket to 256 buckets.
 fn repeated(table: &[SteerTarget]) -> [SteerTo; STEER_BUCKETS] {
     std::array::from_fn(|at| table.get(at % table.len().max(1)).map_or(SteerTo::Worker, |to| meant(*to)))
 }
 
-/// The steering that a port names.
+/// Returns the steering that a port names.
 pub fn named(running: &Running) -> Option<&SteerName> {
     running.wanted.steer()
 }
 
-/// Frames can be sent to CPUs alone that run.
+/// Checks that the target CPUs are online.
 fn check_cpus(name: &SteerName, targets: impl Iterator<Item = SteerTarget>) -> Result<(), PlaneError> {
     let cpus: BTreeSet<u32> = targets.filter_map(|to| meant(to).cpu()).collect();
     if cpus.is_empty() {
@@ -528,7 +532,7 @@ fn failed(name: &SteerName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "correct that, then apply again")
 }
 
-/// An error of the kernel's side that a request is to blame for; its text ends with the next step.
+/// Converts an error of the kernel's side that the request causes. The error's text ends with the next step.
 fn refused(name: &SteerName, error: &xdp::Error) -> PlaneError {
     let text = error.to_string();
     let text = text.strip_prefix("steering: ").unwrap_or(&text);

@@ -1,4 +1,5 @@
-//! Whose samples and drops they are: the names of rules and ports belong to a filter as it is when these are read.
+//! Attribution of samples and drops to rules and ports. Rule slots refer to the filter as it is when the
+//! samples are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +10,9 @@ use xdp::filter::{Filter, Sample, Samples};
 
 use super::{Filters, Ports, Running, failed, named, object};
 
-/// The samples of one filter, which nobody else follows meanwhile.
+/// Samples of one filter, claimed by one client.
 pub struct Followed {
-    /// The filter's.
+    /// Ring of the filter's samples.
     pub samples: Samples,
     id: u32,
     place: Arc<AtomicBool>,
@@ -23,19 +24,20 @@ impl Drop for Followed {
     }
 }
 
-/// Where a sample was taken.
+/// Origin of a sample.
 pub struct Taken {
-    /// The rule; empty when it has gone meanwhile.
+    /// Name of the rule. Empty if the rule is gone.
     pub rule: String,
-    /// The ports that it can be of: several only where the same filter has ports in namespaces that number devices alike.
+    /// Ports that may have received the sample. Several only if the filter has ports with equal ifindex in
+    /// different namespaces.
     pub ports: Vec<String>,
 }
 
 impl Filters {
-    /// Begins to follow a filter's samples.
+    /// Claims the samples of a filter.
     ///
     /// # Errors
-    /// If there is no such filter, none of its rules samples, no hook has it, or somebody follows it already.
+    /// If there is no such filter, none of its rules samples, no hook has it, or another client follows it.
     pub fn follow(&self, name: &str) -> Result<Followed, PlaneError> {
         let missing = || {
             let fix = "see the names with `trivium show filters`";
@@ -69,7 +71,7 @@ impl Filters {
         Ok(Followed { samples: kernel.filter.samples(), id, place: Arc::clone(&kernel.followed) })
     }
 
-    /// Where a sample was taken; `None` when the filter is another by now, or gone.
+    /// Returns the origin of a sample. Returns `None` if the filter has been replaced or is gone.
     pub fn taken(&self, name: &str, followed: &Followed, sample: &Sample, ports: &Ports) -> Option<Taken> {
         let (name, running) = self.running.get_key_value(name)?;
         let filter =
@@ -84,12 +86,12 @@ impl Filters {
         })
     }
 
-    /// The filter in a port's hook.
+    /// Returns the filter in a port's hook.
     pub fn in_hook(&self, port: &Running) -> Option<&Filter> {
         Some(&self.running.get(named(port)?)?.kernel.as_ref()?.filter)
     }
 
-    /// Whether a filter still is the one that is followed.
+    /// Returns whether the filter is still the one that is followed.
     pub fn still(&self, name: &str, followed: &Followed) -> bool {
         let kernel = self.running.get(name).and_then(|running| running.kernel.as_ref());
         kernel.is_some_and(|kernel| kernel.filter.id().ok() == Some(followed.id))

@@ -1,4 +1,4 @@
-//! A filter's block list: what its file says, and what an operator has blocked meanwhile.
+//! Block list of a filter: the prefixes of its file, and the blocks that an operator has added.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use xdp::filter::{Blocklist, FilterError, Moment, Prefix};
 
 use super::{Blocks, Definition, Filtering, Filters, failed, object, refused, translate};
 
-/// A block as a successor is told of it: the prefix, and when it ends on the machine's monotonic clock.
+/// A block in the hand-over state: the prefix, and its end on the machine's monotonic clock in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring(String, Option<u64>);
 
 impl Expiring {
-    /// All of a filter's blocks.
+    /// Converts a filter's blocks into hand-over state.
     pub fn all(blocks: &Blocks) -> Vec<Expiring> {
         blocks
             .iter()
@@ -24,7 +24,7 @@ impl Expiring {
             .collect()
     }
 
-    /// The blocks again; what is not understood is left out.
+    /// Converts hand-over state into blocks. Entries that cannot be decoded are left out.
     pub fn blocks(all: Vec<Expiring>) -> Blocks {
         let read = |Expiring(prefix, until)| Some((prefix.parse().ok()?, until.map(Moment)));
         all.into_iter().filter_map(read).collect()
@@ -35,8 +35,8 @@ impl Filters {
     /// Blocks or unblocks prefixes.
     ///
     /// # Errors
-    /// If there is no such filter, no rule of it asks for a list, or the kernel refuses; the first prefix that it refuses is named, and the others
-    /// are done.
+    /// If there is no such filter, none of its rules refers to a list, or the kernel refuses. The error names
+    /// the first refused prefix. The other prefixes are blocked or unblocked.
     pub fn block(&mut self, name: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
         let (name, running) = self.found(name)?;
         let until = request.expires_s.map(|seconds| Moment::now().after(Duration::from_secs(seconds)));
@@ -48,7 +48,7 @@ impl Filters {
             };
             match done {
                 Ok(done) => changed += u64::from(done),
-                // The others are done nevertheless.
+                // The other prefixes are processed nevertheless.
                 Err(error) => drop(refused.get_or_insert((prefix, error))),
             }
         }
@@ -59,10 +59,10 @@ impl Filters {
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
 
-    /// Reads a block list's file anew.
+    /// Reads the block list's file again.
     ///
     /// # Errors
-    /// If there is no such filter or file, or the kernel refuses; the list is as before.
+    /// If there is no such filter or file, or the kernel refuses. The list is then as before.
     pub fn reload(&mut self, name: &str) -> Result<Blocked, PlaneError> {
         let (name, running) = self.found(name)?;
         let Some(path) = &running.definition.wanted.blocklist else {
@@ -103,7 +103,7 @@ impl Filters {
 }
 
 impl Filtering {
-    /// Prefixes in the list now; `None` where no rule asks for them.
+    /// Returns the number of prefixes in the list. Returns `None` if no rule refers to the list.
     pub(super) fn listed(&self) -> Option<u64> {
         if !self.definition.asks_for_list() {
             return None;
@@ -115,10 +115,10 @@ impl Filtering {
         Some(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    /// Makes the list what the definition and the blocks say.
+    /// Writes the definition's prefixes and the blocks to the list.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
         if self.kernel.is_none() && self.stage.is_none() {
-            // Nobody looks into it: whoever does next has it made.
+            // The list has no user. The next user creates it.
             self.list = None;
             return Ok(());
         }
@@ -137,7 +137,8 @@ impl Filtering {
         self.definition.time(list, &self.blocks)
     }
 
-    /// Takes over what a predecessor had blocked. What the kernel refuses of it is logged, and is no reason to take nothing over.
+    /// Takes over the blocks of a predecessor. A block that the kernel refuses is logged and does not stop
+    /// the others.
     pub(super) fn take_blocks(&mut self, blocks: Blocks) {
         if let Some(list) = &mut self.list {
             for (prefix, until) in blocks.iter().filter(|(prefix, _)| !self.definition.lists(prefix)) {
@@ -149,7 +150,7 @@ impl Filtering {
         self.blocks = blocks;
     }
 
-    /// Logs which prefixes of the list its table has no place for, when they have changed.
+    /// Logs the list's prefixes without a place in its table, when their number has changed.
     pub(super) fn tell_unlisted(&mut self, name: &FilterName) {
         let unlisted = self.list.as_ref().map(|list| list.unlisted().len()).unwrap_or_default();
         if unlisted == self.unlisted {
@@ -183,10 +184,10 @@ impl Filtering {
     }
 }
 
-/// Prefixes that one finding names.
+/// Maximum number of prefixes that one finding names.
 const NAMED: usize = 8;
 
-/// What to tell of prefixes for which a list's table has no place.
+/// Returns text about the prefixes without a place in a list's table.
 fn unlisted_text(list: &Blocklist) -> Option<String> {
     let unlisted = list.unlisted();
     let named: Vec<String> = unlisted.iter().take(NAMED).map(ToString::to_string).collect();
@@ -200,21 +201,21 @@ fn unlisted_text(list: &Blocklist) -> Option<String> {
 }
 
 impl Filters {
-    /// Filters whose block lists lack prefixes, and what to tell of them.
+    /// Returns the filters whose block lists lack prefixes, with text about them.
     pub fn unlisted(&self) -> impl Iterator<Item = (&FilterName, String)> {
         self.running.iter().filter_map(|(name, running)| Some((name, unlisted_text(running.list.as_ref()?)?)))
     }
 }
 
 impl Definition {
-    /// What the file lists and what is blocked besides: both at once, because the kernel takes its time between two
-    /// changes of a list, and a block is not to be missing meanwhile.
+    /// Returns the prefixes of the file and the other blocks together. Two changes of a list in the kernel
+    /// take time, and a block must not be absent between them.
     pub(super) fn with(&self, blocks: &Blocks) -> Vec<Prefix> {
         let besides = blocks.keys().filter(|prefix| !self.lists(prefix));
         self.prefixes.iter().chain(besides).copied().collect()
     }
 
-    /// Sets when blocks end. What the file lists stays, however long an operator has wanted it.
+    /// Sets the end of the blocks. Prefixes of the file stay, whatever end an operator has set.
     pub(super) fn time(&self, list: &mut Blocklist, blocks: &Blocks) -> Result<(), xdp::Error> {
         let ending = blocks.iter().filter(|(prefix, until)| until.is_some() && !self.lists(prefix));
         ending.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))
@@ -225,10 +226,10 @@ impl Definition {
     }
 }
 
-/// Longest file of a block list, in bytes: some four million prefixes.
+/// Maximum size in bytes of a block list's file: about four million prefixes.
 const LIST_LIMIT: u64 = 256 << 20;
 
-/// The prefixes of a file, sorted.
+/// Reads the prefixes of a file and sorts them.
 pub(super) fn read(path: &Path) -> Result<Arc<[Prefix]>, FilterError> {
     let failed = |source| FilterError::File { path: path.to_owned(), source };
     let text = crate::file::read_text(path, LIST_LIMIT).map_err(failed)?;

@@ -1,14 +1,14 @@
-//! Filters that run: the kernel's side of each, made when the first port's hook needs it, shared by all ports that name
-//! it, and changed under their traffic. Ports without a hook have a stage in their workers instead (`stage.rs`), which the
-//! snapshot after a change replaces.
+//! Running filters. The kernel's objects of a filter are created when the first port's hook needs them, are
+//! shared by all ports that name the filter, and change under traffic. For ports without a hook, workers
+//! apply the filter in their ingress stage (`stage.rs`), which is replaced with the snapshot after a change.
 //!
 //! ```text
 //!  configuration --prepare: read, compile--> Definition --change--> rules and list in the kernel
 //!                    (refuses, nothing done)                 `ensure`: each port's hook has the filter that it names
 //! ```
 //!
-//! A filter that a killed predecessor left in a pinned hook is taken over with its counters: which one it was is told by
-//! the port that names it. After a hand-over the same happens at the first apply.
+//! A filter that a killed predecessor left in a pinned hook is adopted with its counters. The port that names
+//! the filter identifies it. After a hand-over, filters are adopted at the first apply.
 
 mod follow;
 mod list;
@@ -37,49 +37,49 @@ pub use follow::{Followed, Taken};
 pub use list::Expiring;
 use stage::Stage;
 
-/// Prefixes that were blocked while the daemon ran.
+/// Prefixes that were blocked while the daemon ran, with the end of each block.
 pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
 
-/// See the module documentation.
+/// Running filters of the daemon.
 #[derive(Default)]
 pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
 }
 
-/// A filter that runs.
+/// State of a running filter.
 struct Filtering {
     definition: Definition,
     blocks: Blocks,
-    /// While rules ask for one, and a hook or workers look into it.
+    /// Block list, while rules refer to it and a hook or workers use it.
     list: Option<Blocklist>,
     kernel: Option<Kernel>,
-    /// What workers apply on ports without a hook, once there is such a port.
+    /// Ingress stage for the workers of ports without a hook, once a port uses the filter.
     stage: Option<Arc<Stage>>,
-    /// What they count.
+    /// Counters of the workers.
     tally: Tally,
-    /// Prefixes of the list without a place, as the log has them.
+    /// Number of list prefixes without a place in the table, as last logged.
     unlisted: usize,
 }
 
-/// What a filter is to be, ready for the kernel.
+/// Definition of a filter, ready for the kernel.
 #[derive(Clone)]
 pub struct Definition {
     wanted: model::Filter,
-    /// Without rules that have expired.
+    /// Rules that have not expired.
     rules: RuleSet,
     compiled: Arc<Compiled>,
-    /// Of the block list's file, sorted.
+    /// Prefixes of the block list's file, sorted.
     prefixes: Arc<[Prefix]>,
 }
 
-/// A filter in the kernel.
+/// Kernel objects of a filter.
 struct Kernel {
     filter: Filter,
-    /// Whether somebody follows its samples.
+    /// Whether a client follows the filter's samples.
     followed: Arc<AtomicBool>,
 }
 
-/// What was changed: each filter as it was before, and what its rules had counted.
+/// Record of the changed filters: the former definition of each, and the counters of its rules.
 pub type Changed = Vec<(FilterName, Option<(Definition, Vec<RuleCounters>)>)>;
 
 impl Definition {
@@ -99,7 +99,7 @@ impl Definition {
     }
 }
 
-/// Why the hook cannot have a filter, though each of its fields is possible.
+/// Returns why a hook cannot apply a filter although each of the filter's fields is valid.
 pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Problem> {
     let text = Compiled::new(&translate::rules(wanted)).err()?.to_string();
     let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
@@ -108,10 +108,10 @@ pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Probl
 }
 
 impl Filters {
-    /// Those of a configuration, read and compiled, with what workers need of them.
+    /// Returns the filters of a configuration, read and compiled, with the stages for workers.
     ///
     /// # Errors
-    /// As [`Filters::prepare`]; or the kernel refuses a block list.
+    /// As [`Filters::prepare`], or if the kernel refuses a block list.
     pub fn begun(config: &Config) -> Result<Filters, PlaneError> {
         let mut filters = Filters::default();
         for (name, definition) in filters.prepare(config)? {
@@ -125,7 +125,7 @@ impl Filters {
         Ok(filters)
     }
 
-    /// Takes over what a predecessor had blocked, and what its workers had counted.
+    /// Takes over the blocks and the worker counters of a predecessor.
     ///
     /// # Errors
     /// If the kernel refuses a change of a block list.
@@ -143,10 +143,10 @@ impl Filters {
         Ok(())
     }
 
-    /// Reads and compiles what comes or changes. Nothing is done to what runs.
+    /// Reads and compiles filters that are new or changed. The running filters do not change.
     ///
     /// # Errors
-    /// Rules that are not possible together, a block list that cannot be read.
+    /// Rules that conflict, or a block list that cannot be read.
     pub fn prepare(&self, new: &Config) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
         let differs = |name: &FilterName, wanted: &model::Filter| {
             self.running.get(name).is_none_or(|running| running.definition.wanted != *wanted)
@@ -155,8 +155,8 @@ impl Filters {
         changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted)?))).collect()
     }
 
-    /// Makes filters what they are to be, on all ports that have them. What was done stands in `changed`, also where one
-    /// fails.
+    /// Applies changed definitions on all ports that have the filters. The changes are recorded in `changed`,
+    /// also if one fails.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -191,7 +191,7 @@ impl Filters {
         running.write_list().and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error))
     }
 
-    /// A filter that no port has yet.
+    /// Adds a filter that no port has yet.
     fn came(&mut self, name: &FilterName, definition: Definition) {
         let running = Filtering {
             definition,
@@ -205,7 +205,7 @@ impl Filters {
         self.running.insert(name.clone(), running);
     }
 
-    /// Undoes changes that were done.
+    /// Undoes recorded changes of filters.
     pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
         for (name, before) in changed.into_iter().rev() {
             let Some((definition, counted)) = before else {
@@ -213,7 +213,7 @@ impl Filters {
                 continue;
             };
             if let Some(running) = self.running.get_mut(&name) {
-                // Rules that the change took out come back, and what they had counted with them.
+                // Rules that the change removed come back with their counters.
                 let now = running.counters();
                 running.tally.inherit(counted.into_iter().filter(|rule| !now.contains_key(&rule.name)));
             }
@@ -223,7 +223,7 @@ impl Filters {
         }
     }
 
-    /// Forgets filters that the configuration does not have any more, and stages that no port has.
+    /// Removes filters that the configuration does not have any more, and stages that no port uses.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.filters.contains_key(name));
         let wanted: Vec<Wanted> = new.ports.keys().filter_map(|port| Wanted::of(new, port)).collect();
@@ -231,24 +231,24 @@ impl Filters {
         for (_, running) in self.running.iter_mut().filter(|(name, _)| !served.contains(name)) {
             running.stage = None;
             if running.kernel.is_none() {
-                // Nobody looks into it any more, and nobody would keep it up to date.
+                // The list has no user any more, and would not be kept up to date.
                 running.list = None;
             }
         }
     }
 
-    /// Gives every port's hook the filter that the port names, and has it ready for the workers of ports without a hook, who get it by
-    /// [`Filters::ensure_workers`].
+    /// Installs in every port's hook the filter that the port names, and prepares the filters of ports
+    /// without a hook. [`Filters::ensure_workers`] gives the latter to the workers.
     ///
     /// # Errors
-    /// The first hook that refuses, or a filter that only hooks can have.
+    /// The first hook that refuses, or a filter that only hooks can apply.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         ports.iter_mut().try_for_each(|(port, running)| self.ensure_hook(port, running))?;
-        // Behind the hooks, with one of which a block list may come.
+        // After the hooks, because a hook may bring a block list.
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
     }
 
-    /// Gives a port's hook, if it has one, the filter that the port names, and lets frames pass the hook.
+    /// Installs in a port's hook the filter that the port names, and lets frames pass the hook.
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
@@ -260,11 +260,12 @@ impl Filters {
         Ok(())
     }
 
-    /// Gives workers the filters of ports without a hook; the next snapshot has them. The last step of a change, for what it gives
-    /// may be published while others are undone.
+    /// Sets the stages of ports without a hook for the next snapshot. The call is the last step of a change,
+    /// because the stages may be published while other steps are undone.
     ///
     /// # Errors
-    /// The first filter that only hooks can have, or whose block list the kernel refuses: then ports have what they had.
+    /// The first filter that only hooks can apply, or whose block list the kernel refuses. The ports then
+    /// keep their stages.
     pub fn ensure_workers(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         let stages: Result<Vec<_>, PlaneError> =
             ports.iter().map(|(port, running)| self.serve(port, &running.wanted)).collect();
@@ -274,10 +275,10 @@ impl Filters {
         Ok(())
     }
 
-    /// Gives a port's hook the filter of this name, or none.
+    /// Installs a filter in a port's hook, or removes the hook's filter.
     ///
     /// # Errors
-    /// If the kernel refuses; the hook is as before.
+    /// If the kernel refuses. The hook is then as before.
     pub fn put(
         &mut self,
         port: &PortName,
@@ -292,7 +293,8 @@ impl Filters {
         let taken = self.ids();
         let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
         if let Some(kernel) = &running.kernel {
-            // The same counters are not enough: a hook that a predecessor left has them with its rules.
+            // Equal counters are not sufficient: a hook from a predecessor has the counters with its own
+            // rules.
             let same = kernel.filter.is_on(hook);
             return if same { Ok(()) } else { hook.set_filter(Some(&kernel.filter)).map_err(failed) };
         }
@@ -303,7 +305,7 @@ impl Filters {
         Ok(())
     }
 
-    /// Gives a port that is open, and not yet known to workers, its filter.
+    /// Gives an open port, not yet known to the workers, its filter.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -312,12 +314,12 @@ impl Filters {
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.filter(), hook))
     }
 
-    /// Numbers of the filters that run.
+    /// Returns the kernel IDs of the running filters.
     fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(|k| k.filter.id()).collect()
     }
 
-    /// Takes out what has expired; call now and then.
+    /// Removes expired rules and blocks. Called regularly.
     pub fn expire(&mut self, ports: &mut Ports) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
@@ -328,12 +330,12 @@ impl Filters {
         }
     }
 
-    /// All filters as the API shows them.
+    /// Returns the states of all filters for the API.
     pub fn states(&self, ports: &Ports) -> Vec<FilterState> {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// Rules with SYN cookies of filters that a port's hook has.
+    /// Returns the rules with SYN cookies in filters that a port's hook has.
     pub fn services(&self) -> impl Iterator<Item = (&FilterName, &model::FilterRule, &model::SynCookie)> {
         let running = self.running.iter().filter(|(_, running)| running.kernel.is_some());
         running.flat_map(|(name, running)| {
@@ -344,7 +346,7 @@ impl Filters {
         })
     }
 
-    /// Filters that let unreadable packets pass, with the ports that have them.
+    /// Returns the filters that pass unreadable packets, with their ports.
     pub fn open(&self, ports: &Ports) -> Vec<(&FilterName, Vec<String>)> {
         let open = |(name, running): (&'_ FilterName, &Filtering)| {
             let strict = RuleSet { unreadable: Unreadable::Drop, ..running.definition.rules.clone() };
@@ -355,27 +357,28 @@ impl Filters {
         self.running.iter().filter_map(|(name, running)| Some((name, open((name, running))?))).collect()
     }
 
-    /// Whether a port's hook answers SYNs.
+    /// Returns whether a port's hook answers SYNs.
     pub fn answers(&self, running: &Running) -> bool {
         named(running).is_some_and(|name| self.services().any(|(other, _, _)| other == name))
     }
 
-    /// What was blocked while the daemon ran, for a successor.
+    /// Returns the blocks that were added while the daemon ran, for a successor.
     pub fn blocks(&self) -> impl Iterator<Item = (&FilterName, &Blocks)> {
         self.running.iter().map(|(name, running)| (name, &running.blocks))
     }
 
-    /// What workers have counted, for a successor.
+    /// Returns the worker counters, for a successor.
     pub fn counted(&self) -> impl Iterator<Item = (&FilterName, Vec<RuleCounters>)> {
         self.running.iter().map(|(name, running)| (name, running.tally.counters()))
     }
 }
 
 impl Filtering {
-    /// Over what a predecessor has left in a hook.
+    /// Adopts the filter that a predecessor left in a hook.
     fn adopt(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
         let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
-        // The predecessor's program may read a list in another way: it keeps its own until it is replaced.
+        // The predecessor's program may read a list of another format, so it keeps its own until the program
+        // is replaced.
         let made = if self.list.is_none() { self.new_list(Blocklist::new)? } else { None };
         if let Some(list) = self.list.as_ref().or(made.as_ref()) {
             filter.use_list(list)?;
@@ -398,7 +401,7 @@ impl Filtering {
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    /// The block list that rules ask for, if they do, as `make` makes it.
+    /// Creates the block list with `make`, if the rules refer to one.
     fn new_list(
         &self,
         make: impl FnOnce(Vec<Prefix>) -> Result<Blocklist, xdp::Error>,
@@ -411,12 +414,12 @@ impl Filtering {
         Ok(Some(list))
     }
 
-    /// Puts the definition's rules in front of every port that has the filter.
+    /// Writes the definition's rules to every hook that has the filter.
     fn write_rules(&mut self, ports: &mut Ports) -> Result<(), xdp::Error> {
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
         let mut hooks: Vec<&mut Attached> = Vec::new();
         for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()) {
-            // By what it has, not by what its port names: that may be about to change.
+            // The hook's filter is compared, because the port's filter name may be about to change.
             if hook.filter_id()? == Some(kernel.filter.id()?) {
                 hooks.push(hook);
             }
@@ -434,13 +437,13 @@ impl Filtering {
         }
         let Some(rules) = self.definition.rules.without_expired(now) else { return Ok(()) };
         tracing::info!(filter = %name, left = rules.rules.len(), "rules have expired");
-        // Fewer rules than those that were possible are possible.
+        // A subset of valid rules is valid.
         self.definition.compiled = Arc::new(Compiled::new(&rules)?);
         self.definition.rules = rules;
         self.write_rules(ports)
     }
 
-    /// What each rule has done in hooks and workers, by name.
+    /// Returns the counters of each rule in hooks and workers, by name.
     fn counters(&self) -> BTreeMap<String, RuleCounters> {
         let counters = self.kernel.as_ref().and_then(|kernel| kernel.filter.counters().ok());
         let mut counters: BTreeMap<String, RuleCounters> =
@@ -484,7 +487,7 @@ impl Filtering {
                 cookies: cookie_state(&rule.action, cookies.get(rule.name.as_str())),
             }
         };
-        // Behind all others, and of no configuration.
+        // The rule for unreadable packets follows all others and is not part of the configuration.
         let unreadable = self.definition.compiled.rules().last().filter(|rule| rule.name == Unreadable::RULE);
         let unreadable = unreadable.map(|rule| {
             let counted = counters.get(&rule.name);
@@ -519,7 +522,7 @@ impl Filtering {
     }
 }
 
-/// What a rule with cookies has done; nothing yet where no hook has it.
+/// Returns the counters of a rule with SYN cookies, or zeros if no hook has the rule.
 fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) -> Option<CookieState> {
     let model::FilterAction::SynCookie(cookie) = action else { return None };
     let counted = counted.copied().unwrap_or_default();
@@ -533,7 +536,7 @@ fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) 
     })
 }
 
-/// The filter that a port names.
+/// Returns the filter that a port names.
 pub fn named(running: &Running) -> Option<&FilterName> {
     running.wanted.filter()
 }

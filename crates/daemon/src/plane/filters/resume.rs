@@ -1,4 +1,4 @@
-//! Filters of ports that a hand-over resumes or opens anew.
+//! Filters of ports that a hand-over resumes or opens again.
 
 use control::PlaneError;
 use model::{FilterName, PortName};
@@ -9,9 +9,9 @@ use super::{Filters, Ports, failed, named};
 use crate::plane::open::{Opened, Wanted};
 
 impl Filters {
-    /// Gives the hook of a port that a hand-over has opened anew the filter that the port names, before a packet passes the hook: the filter that
-    /// runs here, or the one that a `resumed` port has from the predecessor, with the predecessor's counters, or else a new one. The
-    /// hooks of resumed ports are not touched.
+    /// Installs a filter in the hook of a port that a hand-over has opened again, before a packet passes the
+    /// hook. The filter is the running one of this process, else the predecessor's one from a `resumed` port,
+    /// with its counters, else a new one. The hooks of resumed ports are not changed.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -27,7 +27,7 @@ impl Filters {
         opened.unlock(port, wanted)
     }
 
-    /// Gives a hook a filter, with the counters of a port that has it from the predecessor.
+    /// Installs a filter in a hook, with the counters of a resumed port that has the filter.
     fn share(
         &mut self,
         port: &PortName,
@@ -48,7 +48,7 @@ impl Filters {
         self.put(port, wanted, hook)
     }
 
-    /// As [`Filters::ensure`], for every port for which it works, and returns why it does not for the others.
+    /// Like [`Filters::ensure`], for every port for which it succeeds. Returns the errors of the others.
     pub fn ensure_each(&mut self, ports: &mut Ports) -> Vec<PlaneError> {
         let hooks = ports.iter_mut().filter_map(|(port, running)| self.ensure_hook(port, running).err());
         let mut refused: Vec<PlaneError> = hooks.collect();

@@ -1,5 +1,5 @@
-//! A filter in the path of workers, for ports that have no hook: what the hook does elsewhere, between reading headers and
-//! the room's decision.
+//! Filter in the workers' ingress stage, for ports without a hook. The filter runs between the parsing of
+//! headers and the port's function, as the hook does on other ports.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{Filtering, Filters, failed, no_such_filter};
 use crate::plane::open::Wanted;
 use crate::plane::ports::{Ports, Running};
 
-/// See the module documentation.
+/// Ingress stage that applies a filter.
 #[derive(Debug)]
 pub struct Stage(WorkerFilter);
 
@@ -36,7 +36,8 @@ impl OwnStage for Stage {
     }
 }
 
-/// Fills a piece with a packet's bytes from an offset on, over all its frames; false if it ends before.
+/// Fills `piece` with a packet's bytes from `offset` on, across all its frames. Returns false if the packet
+/// is too short.
 fn copy_from(packet: &Packet, memory: &FrameMemory, offset: usize, piece: &mut [u8]) -> bool {
     let (mut skip, mut filled) = (offset, 0);
     for part in packet.parts(memory) {
@@ -54,7 +55,7 @@ fn copy_from(packet: &Packet, memory: &FrameMemory, offset: usize, piece: &mut [
 }
 
 impl Stage {
-    /// The rule that a frame would end at. Nothing is counted, and nothing taken from a bucket.
+    /// Returns the rule that would drop a frame. No counter and no rate limit changes.
     fn ends_at(&self, frame: &[u8]) -> Option<&str> {
         let look = Look { now: Moment::now(), worker: 0, dry: true };
         let (Judged::Drop(rule) | Judged::Limit(rule)) = self.0.judge(&Frame::whole(frame), look) else {
@@ -65,13 +66,13 @@ impl Stage {
 }
 
 impl Filters {
-    /// The rule at which a frame that such a port receives would end now.
+    /// Returns the rule that would drop a frame received by a port whose workers apply its filter.
     pub fn ends_at(&self, wanted: &Wanted, frame: &[u8]) -> Option<String> {
         let stage = self.running.get(wanted.workers_filter()?)?.stage.as_ref()?;
         stage.ends_at(frame).map(str::to_owned)
     }
 
-    /// The stage of a port whose workers apply the filter that it names, as the filter is now; `None` for other ports.
+    /// Returns the current stage of a port whose workers apply its filter. Returns `None` for other ports.
     pub(super) fn serve(
         &mut self,
         port: &PortName,
@@ -83,7 +84,8 @@ impl Filters {
         Ok(Some(stage as Arc<dyn OwnStage>))
     }
 
-    /// Has ports go by what filters are now, and tells whether the next snapshot differs by that: call it behind every change.
+    /// Updates the stages of ports after changes of filters. Returns whether the next snapshot differs.
+    /// Called after every change.
     pub fn renewed(&mut self, ports: &mut Ports) -> bool {
         let mut any = false;
         for (name, running) in &mut self.running {
@@ -92,7 +94,7 @@ impl Filters {
                 false
             });
         }
-        // A port that came meanwhile may have had a stage made that others do not have yet.
+        // A new port may have caused the creation of a stage that other ports do not have yet.
         let is_current = |running: &Running| {
             let stage = self.running.get(running.wanted.workers_filter()?)?.stage.as_ref()?;
             Some(std::ptr::addr_eq(Arc::as_ptr(stage), Arc::as_ptr(running.own.as_ref()?)))
@@ -106,7 +108,7 @@ impl Filters {
 }
 
 impl Filtering {
-    /// The stage as it should be now.
+    /// Returns the stage, created or updated if necessary.
     fn serve(&mut self) -> Result<Arc<Stage>, xdp::Error> {
         self.renew()?;
         if let Some(stage) = &self.stage {
@@ -118,7 +120,7 @@ impl Filtering {
         self.make_stage()
     }
 
-    /// Makes the stage anew, if there is one, over the tally that there is now.
+    /// Creates the stage again, if there is one, with the current counters.
     pub(super) fn remake_stage(&mut self) -> Result<(), xdp::Error> {
         if self.stage.is_some() {
             self.make_stage()?;
@@ -126,7 +128,7 @@ impl Filtering {
         Ok(())
     }
 
-    /// Makes the stage anew where rules or the list's table are others than its own; whether it has.
+    /// Creates the stage again if the rules or the list's table have changed. Returns whether it was created.
     fn renew(&mut self) -> Result<bool, xdp::Error> {
         let Some(stage) = &self.stage else { return Ok(false) };
         let same_list = match (stage.0.list(), &self.list) {
@@ -167,13 +169,13 @@ mod tests {
         Depot::new(Arc::new(FrameMemory::new(config).unwrap()))
     }
 
-    /// A rule for UDP to a port.
+    /// Returns a rule for UDP to a port.
     fn rule(name: &str, port: u16, action: Action) -> Rule {
         let matches = Match { protocols: vec![17], destination_ports: vec![port..=port], ..Match::default() };
         Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
     }
 
-    /// Frames that have come out of the far end of a wire.
+    /// Returns the number of frames that have arrived at the far end of a ring.
     fn arrived(far: &mut RingQueue, pool: &mut FramePool) -> usize {
         let (mut batch, mut count) = (Batch::new(), 0);
         while far.receive(pool, &mut batch) > 0 {
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_comes_by_a_ring_is_dropped_limited_and_counted() {
-        // Two of each source, and nothing comes back.
+        // The limit allows two packets of each source, and its bucket does not refill during the test.
         let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
         let each = Action::RateLimit { rate, per_source: Some(SourceBits { v4: 32, v6: 64 }) };
         let rules = vec![rule("telnet", 23, Action::Drop), rule("each", 53, each)];

@@ -1,4 +1,4 @@
-//! Rules of the configuration as rules of the hook.
+//! Conversion of the configuration's filter rules into those of the hook.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use xdp::filter::{
 
 const TCP: u8 = model::Protocol::TCP.0;
 
-/// The rules of a filter, with times of day as those of the clock that the hook reads.
+/// Converts the rules of a filter. Times of day are converted to the clock that the hook reads.
 pub fn rules(filter: &model::Filter) -> RuleSet {
     let clocks = Clocks::read();
     RuleSet {
@@ -22,12 +22,12 @@ pub fn rules(filter: &model::Filter) -> RuleSet {
     }
 }
 
-/// A prefix as the hook's crate has it.
+/// Converts a prefix into the type of the hook's crate.
 pub fn prefix(prefix: model::Prefix) -> Option<Prefix> {
     Prefix::new(prefix.address(), prefix.length()).ok()
 }
 
-/// Both clocks at one moment.
+/// Both clocks, read at one moment.
 #[derive(Clone, Copy)]
 struct Clocks {
     since_1970: Duration,
@@ -42,7 +42,7 @@ impl Clocks {
 
     fn moment(self, time: Timestamp) -> Moment {
         let left = Duration::from_secs(time.0).checked_sub(self.since_1970);
-        // What is over is over, however long ago.
+        // A time in the past is already over.
         left.map_or(Moment(0), |left| self.monotonic.after(left))
     }
 }
@@ -52,7 +52,7 @@ fn rule(rule: &FilterRule, clocks: Clocks) -> Rule {
         name: rule.name.to_string(),
         priority: rule.priority,
         matches: match rule.action {
-            // What its destination is says that it is TCP.
+            // SYN cookies imply TCP.
             FilterAction::SynCookie(_) => Match { protocols: vec![TCP], ..matches(&rule.matches) },
             _ => matches(&rule.matches),
         },
