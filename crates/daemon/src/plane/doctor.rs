@@ -1,6 +1,6 @@
-//! What stands in the way of speed and correctness on this machine: each finding names the object, what it means, and the
-//! command that mends it. Nothing is changed here. This file looks at the machine, the memory and the bridges; `doctor/device.rs` at
-//! the ports' devices.
+//! Diagnostics of performance and correctness on this machine. Each finding names the object, the meaning,
+//! and the command that fixes it. The diagnostics change nothing. This file examines the machine, the memory
+//! and the bridges. `doctor/device.rs` examines the ports' devices.
 
 mod device;
 mod machine;
@@ -20,10 +20,10 @@ use super::watch::Load;
 
 pub use machine::preflight;
 
-/// Seconds without a rest from which on a worker is told.
+/// Number of seconds of full load from which on a worker is reported.
 const FULL_SECS: u32 = 3;
 
-/// Collects findings about one object.
+/// A collector of findings.
 struct Chart {
     findings: Vec<DoctorFinding>,
 }
@@ -35,7 +35,8 @@ impl Chart {
     }
 }
 
-/// What is to be told of services and routers when a configuration was applied. What concerns routers is logged, too.
+/// Returns the findings about services and routers after a configuration was applied. Findings about routers
+/// are also logged.
 pub fn services(site: &Site) -> Vec<DoctorFinding> {
     let mut findings = services::examine(site);
     findings.retain(|finding| finding.severity == Finding::Warning);
@@ -46,7 +47,7 @@ pub fn services(site: &Site) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Everything that is found about the machine, the memory and every port.
+/// Returns all findings about the machine, the memory and the ports.
 pub fn examine(
     site: &Site,
     memory: &port::FrameMemory,
@@ -98,7 +99,7 @@ pub fn examine(
     chart.findings
 }
 
-/// Workers that have had no rest for seconds.
+/// Reports workers that have been fully loaded for seconds.
 fn full_workers(chart: &mut Chart, loads: &[Load]) {
     for (number, load) in loads.iter().enumerate().filter(|(_, load)| load.full_secs >= FULL_SECS) {
         let what = format!(
@@ -111,7 +112,7 @@ fn full_workers(chart: &mut Chart, loads: &[Load]) {
     }
 }
 
-/// Bridges whose stations move to and fro.
+/// Reports bridges with many MAC moves.
 fn loops(chart: &mut Chart, site: &Site) {
     for (bridge, Moving { one, other, rate, .. }) in site.moves.moving() {
         let what = format!(
@@ -122,7 +123,7 @@ fn loops(chart: &mut Chart, site: &Site) {
     }
 }
 
-/// Filters that let pass what they cannot read, or what they cannot list.
+/// Reports filters that pass unreadable packets, and block lists that do not fit.
 fn open_filters(chart: &mut Chart, site: &Site) {
     for (filter, what) in site.filters.unlisted() {
         let fix = "take other prefixes out of the list or replace several by one that covers them, then `trivium xdp filter reload`";
@@ -139,7 +140,8 @@ fn open_filters(chart: &mut Chart, site: &Site) {
     }
 }
 
-/// Listeners for controllers that other machines or all users of this one can reach without authentication, or that would be and are not opened.
+/// Reports OpenFlow listeners that other machines or all local users can reach without authentication, and
+/// listeners that were not opened for this reason.
 fn open_listeners(chart: &mut Chart, site: &Site) {
     for (bridge, config) in &site.config.bridges {
         let controllers = config.settings.openflow.iter().flat_map(|openflow| &openflow.controllers);
@@ -184,7 +186,7 @@ fn kernel(chart: &mut Chart) {
             "sysctl -w net.core.bpf_jit_enable=1",
         ),
         Some(_) => chart.note("kernel", Finding::Ok, "the BPF compiler is on", ""),
-        // Only the first network namespace shows it.
+        // The setting is visible only in the initial network namespace.
         None => {}
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -255,7 +257,7 @@ fn cores(chart: &mut Chart, site: &Site, workers: usize) {
     }
 }
 
-/// Members of one bridge whose devices take frames of different length: what is too long for one is dropped there.
+/// Reports bridges whose members differ in MTU. A member with a lower MTU drops longer frames.
 fn sizes(chart: &mut Chart, bridge: &BridgeName, members: &[(&PortName, &Device)]) {
     let Some(most) = members.iter().map(|(_, device)| device.mtu).max() else { return };
     let smaller: Vec<_> = members.iter().filter(|(_, device)| device.mtu < most).collect();
@@ -276,7 +278,7 @@ fn sizes(chart: &mut Chart, bridge: &BridgeName, members: &[(&PortName, &Device)
     );
 }
 
-/// A command as it is typed from our namespace for a device in another.
+/// Returns a command in the form that runs it in another namespace.
 fn there(namespace: Option<&Namespace>, command: &str) -> String {
     match namespace {
         None => command.to_owned(),

@@ -1,5 +1,5 @@
-//! The part of the doctor that looks at a port's device, in the device's namespace: driver, link, offloads, the other end of a veth
-//! pair, and what would leak between kernel and bridge.
+//! Diagnostics of a port's device, in the device's namespace: driver, link, offloads, the other end of a veth
+//! pair, and frames that would leak between kernel and bridge.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::plane::device::{Device, inside, object};
 use crate::plane::ports::Running;
 use crate::plane::routing;
 
-/// Everything that is found about a port's device; `answers` where its hook sends answers back.
+/// Adds all findings about a port's device. `answers` is whether the port's hook answers SYNs itself.
 pub fn port(
     chart: &mut Chart,
     name: &PortName,
@@ -44,11 +44,11 @@ pub fn port(
         let failed = |error: link::LinkError| control::PlaneError::failed(&object, &error, "");
         let info = link::find(&ifname).map_err(failed)?;
         let features = link::features(&ifname).unwrap_or_default();
-        // Kernels before 6.3 cannot tell.
+        // Kernels before 6.3 do not report features.
         let xdp = xdp::features(&ifname).unwrap_or_default();
         let routed = routing::is_wanted(&running.wanted).then(|| Routed::look(&info));
         let configured = running.wanted.port.kind.device().map(|(device, _)| device.to_string());
-        // Another name of the same device is found, too.
+        // The configured name may be an alternative name of the device.
         let is_named = |name: &String| link::find(name).is_ok_and(|found| found.ifindex == info.ifindex);
         let missed = configured.filter(|name| !is_named(name));
         Ok(Seen { info, features, xdp, addresses: addresses(&ifname), routed, missed })
@@ -76,24 +76,25 @@ pub fn port(
     }
 }
 
-/// What was seen of a device in its namespace.
+/// State of a device, read in its namespace.
 struct Seen {
     info: LinkInfo,
     features: Vec<Feature>,
     xdp: xdp::Features,
     addresses: Vec<String>,
     routed: Option<Routed>,
-    /// The name by which the configuration asks for the device, where the device is not called so any more.
+    /// Configured name of the device, if the device no longer has this name.
     missed: Option<String>,
 }
 
-/// What matters where the hook forwards by the kernel's routes.
+/// State for a hook that forwards by the kernel's routes.
 struct Routed {
-    /// Chains of netfilter that do not see it.
+    /// Netfilter chains that do not see the packets forwarded in the hook.
     bypassed: Vec<String>,
-    /// Families that the kernel does not forward from this device, with what mends it.
+    /// Address families that the kernel does not forward from this device, with the command that enables
+    /// forwarding.
     off: Vec<(&'static str, String)>,
-    /// Devices with an address that take no redirected frames.
+    /// Devices with an address that do not accept redirected frames, and whether each is a veth.
     unreached: Vec<(String, bool)>,
 }
 
@@ -116,7 +117,7 @@ impl Routed {
     }
 }
 
-/// One port's part of the findings.
+/// A collector of the findings about one port.
 struct File<'a> {
     chart: &'a mut Chart,
     object: &'a str,
@@ -125,18 +126,18 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// A finding that a command in the device's namespace mends.
+    /// Adds a finding with a command to run in the device's namespace.
     fn note(&mut self, severity: Finding, finding: impl Into<String>, command: &str) {
         let fix = there(self.device.namespace.as_ref(), command);
         self.chart.note(self.object, severity, finding, fix);
     }
 
-    /// A finding with advice in words.
+    /// Adds a finding with advice as text.
     fn tell(&mut self, severity: Finding, finding: impl Into<String>, fix: impl Into<String>) {
         self.chart.note(self.object, severity, finding, fix);
     }
 
-    /// The device is called otherwise than the configuration names it.
+    /// Reports that the device has another name than the configured one.
     fn renamed(&mut self, configured: &str) {
         let now = &self.device.name;
         let what = format!(
@@ -147,7 +148,7 @@ impl File<'_> {
         self.tell(Finding::Warning, what, format!("{command}, or device = \"{now}\" at the port"));
     }
 
-    /// What the driver can do, and whether we have it.
+    /// Reports the capabilities of the driver and whether the port uses them.
     fn driver(&mut self, seen: &Seen) {
         let Some(hook) = &self.running.hook else { return };
         let name = self.device.driver.clone().or_else(|| seen.info.kind.clone());
@@ -187,7 +188,7 @@ impl File<'_> {
         }
     }
 
-    /// What meets its frames before the port's own program does.
+    /// Reports the custom program that receives the port's frames before its own program.
     fn user_program(&mut self) {
         let Some(user) = self.running.hook.as_ref().and_then(xdp::Attached::user) else { return };
         let port = self.object.strip_prefix("port.").unwrap_or(self.object);
@@ -245,7 +246,7 @@ impl File<'_> {
         }
     }
 
-    /// Whether hooks of the bridge's other ports can send to it.
+    /// Reports a device to which the hooks of the bridge's other ports cannot send.
     fn shortcut(&mut self, seen: &Seen) {
         if seen.xdp.transmit || !self.running.hook.as_ref().is_some_and(xdp::Attached::has_bridge) {
             return;
@@ -263,8 +264,9 @@ impl File<'_> {
         self.tell(Finding::Advice, what, fix);
     }
 
-    /// What makes a veth take redirected frames. Its driver sees to that when the peer's GRO changes while that is up, or when
-    /// itself comes up: not when the peer comes up with GRO later.
+    /// Returns the command that makes a veth accept redirected frames. The veth driver enables redirected
+    /// frames when the peer's GRO changes while the peer is up, or when the device itself is set up, but not
+    /// when the peer is set up with GRO later.
     fn gro(&self, info: &LinkInfo) -> String {
         let Some(peer) = find_peer(self.object, self.running, self.device, info) else {
             return "at the peer: `ethtool -K PEER gro on`; if it is on, off first".to_owned();
@@ -276,7 +278,7 @@ impl File<'_> {
         if peer.gro { format!("{}, then {}", command("off"), command("on")) } else { command("on") }
     }
 
-    /// Whether what the hook answers gets anywhere.
+    /// Reports a device that cannot transmit the hook's answers to SYNs.
     fn answers(&mut self, seen: &Seen) {
         let info = &seen.info;
         let native = self.running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
@@ -298,7 +300,8 @@ impl File<'_> {
         self.tell(Finding::Warning, what, fix);
     }
 
-    /// The other end of a veth pair: its checksums, its size, and the program that meets our frames there.
+    /// Reports on the other end of a veth pair: its checksum offload, its MTU, and an XDP program that
+    /// receives the port's frames there.
     fn peer(&mut self, info: &LinkInfo) {
         if info.kind.as_deref() != Some("veth") {
             return;
@@ -353,7 +356,8 @@ impl File<'_> {
         }
     }
 
-    /// What keeps the kernel's routes from being used in the hook, or is missed there.
+    /// Reports settings that prevent the hook from using the kernel's routes, and rules that the hook's
+    /// forwarding bypasses.
     fn routing(&mut self, seen: &Routed) {
         if !seen.bypassed.is_empty() {
             let what = format!(
@@ -382,7 +386,8 @@ impl File<'_> {
         }
     }
 
-    /// A bridged device must not speak for the kernel: one frame cannot be both the bridge's and the host's.
+    /// Reports kernel addresses and ARP on a bridged device. A frame cannot belong to the bridge and to the
+    /// host.
     fn leaks(&mut self, info: &LinkInfo, addresses: &[String]) {
         if !self.running.wanted.bridged || self.running.hook.is_none() {
             return;
@@ -408,7 +413,7 @@ impl File<'_> {
     }
 }
 
-/// The other end of a veth pair, where it can be told.
+/// The other end of a veth pair.
 struct Peer {
     namespace: Option<Namespace>,
     info: LinkInfo,
@@ -416,8 +421,9 @@ struct Peer {
     gro: bool,
 }
 
-/// Looks where the configuration put the peer, or else beside the device. Indices repeat between namespaces: elsewhere a device
-/// that looks like the peer may be another's.
+/// Finds the peer where the configuration placed it, otherwise in the device's own namespace. Interface
+/// indices repeat between namespaces, so a device in another namespace that looks like the peer may not be
+/// the peer.
 fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) -> Option<Peer> {
     let index = info.peer?;
     let namespace = match &running.wanted.port.kind {
@@ -438,7 +444,7 @@ fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) 
     Some(Peer { namespace, info, program, gro })
 }
 
-/// Addresses of the kernel's on a device, as `ip` would list them.
+/// Returns the kernel's addresses on a device in textual form. An IPv4 address is shown as "an IPv4 route".
 fn addresses(ifname: &str) -> Vec<String> {
     let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let mut found: Vec<String> = v6

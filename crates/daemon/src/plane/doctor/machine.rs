@@ -1,4 +1,4 @@
-//! What this machine lacks for a daemon, found without one: `trivium doctor` before `trivium run`.
+//! Diagnostics of this machine without a daemon, for `trivium doctor` before `trivium run`.
 
 use std::fs;
 
@@ -8,7 +8,8 @@ use rustix::net::{AddressFamily, SocketType};
 
 use super::{Chart, kernel, sysctl};
 
-/// Examines privileges, AF_XDP, the BPF file system, the BPF compiler, huge pages and IP forwarding. Needs neither a daemon nor privileges.
+/// Examines privileges, AF_XDP, the BPF file system, the BPF compiler, huge pages and IP forwarding. Needs
+/// neither a daemon nor privileges.
 pub fn preflight() -> Vec<DoctorFinding> {
     let mut chart = Chart { findings: Vec::new() };
     privileges(&mut chart);

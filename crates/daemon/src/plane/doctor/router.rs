@@ -1,4 +1,5 @@
-//! Virtual routers: what of their namespace's kernel does not hold for the packets that they route, or keeps them from routing.
+//! Diagnostics of virtual routers: settings of the namespace's kernel that do not apply to routed packets or
+//! that prevent routing.
 
 use model::{DoctorFinding, FilterAction, FilterRule, Finding, PortName, RouterName};
 use port::netfilter;
@@ -8,22 +9,22 @@ use super::{sysctl, there};
 use crate::plane::device::inside;
 use crate::plane::site::Site;
 
-/// What was seen of a router's namespace.
+/// State of a router's namespace.
 struct Seen {
-    /// Chains that decide on packets that the kernel forwards.
+    /// Netfilter chains that filter packets forwarded by the kernel.
     chains: Vec<String>,
     ipv4_is_off: bool,
-    /// Forwarding of IPv6 is off though a device has an IPv6 address that is not of its link alone.
+    /// Whether IPv6 forwarding is off although a device has an IPv6 address beyond link-local scope.
     ipv6_is_off: bool,
 }
 
-/// Returns what is found of every router.
+/// Returns the findings about all routers.
 pub fn examine(site: &Site) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for (name, router) in &site.config.routers {
         let object = format!("router.{name}");
         let namespace = router.settings.namespace.as_ref();
-        // A namespace that has gone is the router's own trouble, which is told elsewhere.
+        // A missing namespace is reported by `waiting`.
         let Ok(seen) = inside(&object, namespace, || Ok(look())) else { continue };
         let mut warn = |finding: String, fix: String| {
             let object = object.clone();
@@ -49,7 +50,7 @@ pub fn examine(site: &Site) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Returns the routers that wait for their namespace.
+/// Returns findings about the routers that wait for their namespace.
 pub fn waiting(site: &Site) -> Vec<DoctorFinding> {
     let finding = |(name, why): (&RouterName, &str)| DoctorFinding {
         object: format!("router.{name}"),
@@ -60,7 +61,8 @@ pub fn waiting(site: &Site) -> Vec<DoctorFinding> {
     site.routers.waiting().map(finding).collect()
 }
 
-/// Returns for each router the ports whose hook gives the kernel what is its own without any limit: `punts` and `punt_limits` are the workers'.
+/// Returns for each router the ports whose hook passes packets for the kernel without a rate limit. `punts`
+/// and `punt_limits` apply to workers only.
 pub fn unlimited(site: &Site) -> Vec<DoctorFinding> {
     let is_unlimited = |name: &PortName| {
         let filter = site.config.ports.get(name).and_then(|port| port.filter.as_ref());
@@ -91,7 +93,7 @@ pub fn unlimited(site: &Site) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Looks at the calling thread's namespace.
+/// Reads the state of the calling thread's namespace.
 fn look() -> Seen {
     let is_off = |path: &str| sysctl(path).as_deref() == Some("0");
     let is_wide = |address: &std::net::Ipv6Addr| !address.is_loopback() && !address.is_unicast_link_local();

@@ -1,5 +1,6 @@
-//! Services behind SYN cookies of the scheme "cookie": what their kernel must be set to, where their addresses can be seen. These are the
-//! namespaces of ports' devices and of the peers that we have made.
+//! Diagnostics of services behind SYN cookies of the scheme "cookie": required sysctls of the kernel that has
+//! the service's address. The search covers the namespaces of the ports' devices and of the peers that the
+//! daemon created.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +13,7 @@ use super::{sysctl, there};
 use crate::plane::device::{inside, place};
 use crate::plane::site::Site;
 
-/// What was seen of a namespace.
+/// Addresses and sysctls of one namespace.
 struct Seen {
     namespace: Option<Namespace>,
     addresses: Vec<IpAddr>,
@@ -20,7 +21,7 @@ struct Seen {
     timestamps: Option<String>,
 }
 
-/// What is found of every service.
+/// Returns the findings about all services behind SYN cookies.
 pub fn examine(site: &Site) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let wanted = |cookie: &model::SynCookie| cookie.scheme == CookieScheme::Cookie;
@@ -85,7 +86,7 @@ fn covers(prefixes: &[Prefix], address: IpAddr) -> bool {
     })
 }
 
-/// Every namespace that ports have to do with, once.
+/// Returns each namespace of a port or of a veth peer once.
 fn namespaces(site: &Site) -> Vec<Seen> {
     let mut all: BTreeMap<PathBuf, Option<Namespace>> = BTreeMap::new();
     for running in site.ports.values() {
@@ -102,13 +103,13 @@ fn namespaces(site: &Site) -> Vec<Seen> {
             let addresses = v4.chain(addresses_v6().into_iter().map(IpAddr::from)).collect();
             Ok((addresses, sysctl("net/ipv4/tcp_syncookies"), sysctl("net/ipv4/tcp_timestamps")))
         });
-        // A namespace that has gone has no services.
+        // A namespace that is gone has no services.
         seen.ok().map(|(addresses, cookies, timestamps)| Seen { namespace, addresses, cookies, timestamps })
     };
     all.into_values().filter_map(look).collect()
 }
 
-/// The IPv6 addresses of the calling thread's namespace.
+/// Returns the IPv6 addresses of the calling thread's namespace.
 pub fn addresses_v6() -> Vec<Ipv6Addr> {
     let text = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let first = |line: &str| u128::from_str_radix(line.split_whitespace().next()?, 16).ok();
