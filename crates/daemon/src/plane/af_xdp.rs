@@ -1,5 +1,5 @@
-//! Opening a kernel device over AF_XDP: the hook first, then one socket per queue, then the sockets into the hook. What a
-//! killed predecessor left pinned is adopted.
+//! Opens a kernel device over AF_XDP: first the hook, then one socket per queue, then the sockets' entries in
+//! the hook's map. Hooks that a killed predecessor left pinned are adopted.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -20,48 +20,48 @@ use super::open::{Footprint, Notes, Opened, Wanted};
 use super::pins::{self, Claim, Reserved};
 use super::user;
 
-// What the configuration is checked by is what the rings hold.
+// The limit that the model checks must equal the limit of the rings.
 const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 
-/// Packets that one busy poll takes at most.
+/// Maximum number of packets of one busy poll.
 const BUSY_POLL_BUDGET: u32 = 64;
 
 /// Number of queues that `queues = "all"` serves on a machine with few CPUs.
 const LEAST_MOST_QUEUES: u16 = 16;
 
-/// What is to be opened.
+/// Parameters for opening a device.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The port's name.
+    /// Name of the port.
     pub name: &'a PortName,
-    /// How AF_XDP is used.
+    /// AF_XDP options of the port.
     pub options: &'a XdpOptions,
-    /// What becomes of the hook without us.
+    /// Policy for the hook when the daemon does not run.
     pub policy: HookPolicy,
-    /// Whether a bridge has the port: then the kernel gets nothing of it.
+    /// Whether the port belongs to a bridge. The kernel then receives no packets of the port.
     pub bridged: bool,
-    /// Whether workers decide about its packets.
+    /// Whether workers process the port's packets.
     pub has_room: bool,
-    /// Whether a filter stands in front of it.
+    /// Whether the port has a filter.
     pub is_filtered: bool,
-    /// Whether the device is the kernel's to speak on, too.
+    /// Whether the kernel also sends on the device.
     pub speaks: bool,
-    /// Whether the device is of our making: its far end leaves no checksum open.
+    /// Whether the daemon created the device, a veth pair whose far end completes all checksums.
     pub own: bool,
-    /// The MTU that it is to have.
+    /// MTU to set on the device.
     pub mtu: Option<u32>,
-    /// What it was like before this process had it, where that is known.
+    /// Saved device settings from before this process used the device, if known.
     pub former: Option<Former>,
-    /// The Ethernet addresses that a pair of our making had before.
+    /// Ethernet addresses that a veth pair created by the daemon had before.
     pub ends: EndAddresses,
-    /// How long to wait for a queue whose former socket the kernel has not let go of.
+    /// Time limit for waiting until the kernel releases the former socket of a queue.
     pub busy_wait: Duration,
 }
 
-/// Opens the device of this name in the calling thread's namespace.
+/// Opens the device `ifname` in the calling thread's namespace.
 ///
 /// # Errors
-/// With nothing left behind.
+/// If the kernel or the device refuses a step. Completed steps are undone.
 pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let name = request.name;
     let found = link::find(ifname).map_err(|error| failed(name, &error))?;
@@ -69,18 +69,18 @@ pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result
     let known = request.former.filter(|former| former.ifindex == found.ifindex);
     let before = known.unwrap_or_else(|| Former::of(&found));
     if let Some(former) = known.filter(|_| !request.bridged && !request.own) {
-        // A bridge had it until now.
+        // The device belonged to a bridge until now.
         former.listen_again().map_err(|error| failed(name, &error))?;
     }
     let mut opened =
         prepare_device(request, &found).and_then(|info| open_prepared(request, &info, reserved, pool));
     match &mut opened {
-        // What a process before us has left silent was not always so.
+        // A device that a predecessor silenced was not silent originally.
         Ok(opened) if opened.adopted && known.is_none() => {
             opened.footprint.former = Some(Former::usual(&found));
         }
         Ok(opened) => opened.footprint.former = Some(before),
-        // The error that brought us here says more than one of the clean-up would.
+        // The original error is more useful than an error of the clean-up.
         Err(_) if !request.own => drop(before.restore(request.bridged, request.mtu.is_some())),
         Err(_) => {}
     }
@@ -124,17 +124,17 @@ fn open_prepared(
                 notes: notes.0,
             })
         }
-        // What a process before us has left pinned carries on what it can without sockets.
+        // A persistent hook of a predecessor stays attached and continues without sockets.
         Err(error) if adopted && request.policy.persist => Err(error),
         Err(error) => {
-            // The error that brought us here says more than one of the clean-up would.
+            // The original error is more useful than an error of the clean-up.
             let _ = hook.detach();
             Err(error)
         }
     }
 }
 
-/// The device up and, on a bridged port, silent on the kernel's side.
+/// Sets the device up and its MTU and, for a bridged port, silences the kernel on it.
 fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, PlaneError> {
     let name = request.name;
     if request.bridged && !request.own {
@@ -146,7 +146,7 @@ fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, P
     link::by_index(found.ifindex).map_err(|error| failed(name, &error))
 }
 
-/// The queues to serve, in order.
+/// Returns the queues to serve, in order.
 fn queues(request: &Request<'_>, info: &LinkInfo) -> Result<Vec<u16>, PlaneError> {
     let there = device_queues(info);
     if matches!(request.options.queues, Queues::All) && there > most_queues() {
@@ -188,13 +188,15 @@ fn most_queues() -> u16 {
     u16::try_from(2 * cpus).unwrap_or(u16::MAX).max(LEAST_MOST_QUEUES)
 }
 
-/// Receive queues in use; what the device was made with where its driver does not tell.
+/// Returns the number of receive queues in use. If the driver does not report it, returns the number with
+/// which the device was created.
 fn device_queues(info: &LinkInfo) -> u16 {
     let queues = link::channels(&info.name).map(|channels| channels.rx()).ok().filter(|queues| *queues > 0);
     u16::try_from(queues.unwrap_or(info.rx_queues).max(1)).unwrap_or(u16::MAX)
 }
 
-/// The hook's program on the device: what was left pinned if it fits, else anew; and whether something was left.
+/// Attaches the hook's program to the device. A pinned hook that fits is adopted, otherwise a new one is
+/// attached. The flag is whether a fitting hook was found.
 fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(Attached, bool), PlaneError> {
     let name = request.name;
     let config = program(request.policy, request.bridged, u32::from(device_queues(info)));
@@ -216,11 +218,11 @@ fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(At
     Ok((attached, was_there))
 }
 
-/// What a predecessor left on a device.
+/// Remains of a predecessor on a device.
 enum Left {
-    /// A hook that fits.
+    /// A pinned hook that fits.
     Fits(Box<Attached>),
-    /// At most a user's program that stood in front of it; the rest is gone.
+    /// At most a custom program that ran in front of the hook. The hook itself is gone.
     Program(Option<UserProgram>),
 }
 
@@ -240,7 +242,8 @@ fn attach(
         .map_err(|error| failed(request.name, &error))
 }
 
-/// What a predecessor left on the device, made to fit. What cannot be adopted goes.
+/// Adopts the hook that a predecessor left on the device and adapts its program. A hook that cannot be
+/// adopted is detached.
 fn adopt(
     pin: &PinPath,
     request: &Request<'_>,
@@ -272,7 +275,8 @@ fn adopt(
     Left::Program(attached.detach_from_user().0)
 }
 
-/// What the hook's program is specialised by. A port without a room leaves everything to the kernel: nobody else wants it.
+/// Returns the constants by which the hook's program is specialised. The program of a port without a function
+/// passes all packets to the kernel.
 pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig {
     ProgramConfig {
         owner: if bridged { Owner::Bridged } else { Owner::Routed },
@@ -299,11 +303,11 @@ fn has_filter(hook: &Attached) -> bool {
     hook.filter_id().is_ok_and(|filter| filter.is_some())
 }
 
-/// Gives a hook the port's own program, and puts the sockets into the hook's map where workers process the port's packets. A hook that
-/// dropped every frame must have its filter.
+/// Gives a hook the port's own program. If workers process the port's packets, also puts the sockets into the
+/// hook's map. A hook that dropped every frame must have its filter.
 ///
 /// # Errors
-/// If the kernel refuses the program or a slot: then the hook goes on dropping everything.
+/// If the kernel refuses the program or a map slot. The hook then continues to drop all frames.
 pub fn unlock(
     name: &PortName,
     wanted: &Wanted,
@@ -315,10 +319,10 @@ pub fn unlock(
     swapped.and_then(|()| steer(hook, sockets, wanted.has_room())).map_err(|error| failed(name, &error))
 }
 
-/// Puts a running port's sockets into its hook, or takes them out where no room wants its packets.
+/// Puts a running port's sockets into its hook's map, or removes them if the port has no function.
 ///
 /// # Errors
-/// If a slot cannot be written.
+/// If a map slot cannot be written.
 pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_room: bool) -> Result<(), xdp::Error> {
     for (id, socket) in sockets {
         let queue = u32::from(id.0);
@@ -331,7 +335,8 @@ pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_room: bool) ->
     Ok(())
 }
 
-/// Whether checksums that a sender left open are completed on a port with these options; `own`: of our making.
+/// Returns whether checksums that a sender left open are completed on a port with these options. `own` means
+/// that the daemon created the device.
 pub fn completes(options: &XdpOptions, own: bool) -> bool {
     match options.complete_checksums {
         Checksums::Auto => !own,
@@ -340,8 +345,8 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// Opens one socket per queue. Each socket goes into its slot of the hook's map if workers process the port's packets and the hook is not
-/// locked.
+/// Opens one socket per queue. Each socket is put into its slot of the hook's map if workers process the
+/// port's packets and the hook is not locked.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,

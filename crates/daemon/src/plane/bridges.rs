@@ -1,4 +1,4 @@
-//! From the configuration of bridges to what the switch is told.
+//! Converts the configuration of bridges into the switch's configuration.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,10 +10,10 @@ use switch::{Bridge, BridgeConfig, BridgePortConfig, StaticMac, StormLimits, Vla
 
 use super::ids::Names;
 
-/// The running bridges by name.
+/// Running bridges by name.
 pub type Bridges = BTreeMap<BridgeName, Arc<Bridge>>;
 
-/// What the switch is told about one bridge; members that do not run (yet) are left out.
+/// Returns the switch's configuration of one bridge. Members that do not run (yet) are left out.
 pub fn told(
     config: &Config,
     name: &BridgeName,
@@ -63,7 +63,7 @@ fn mode(mode: &model::VlanMode) -> VlanMode {
     }
 }
 
-/// The bridges of `config`: those that ran before keep what they learned.
+/// Returns the bridges of `config`. Bridges that ran before keep their MAC tables.
 pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     for gone in before.iter().filter(|(name, _)| !config.bridges.contains_key(*name)) {
         names.bridges.release(gone.1.id().0);
@@ -72,7 +72,7 @@ pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     for name in config.bridges.keys() {
         let old = before.get(name);
         let number = old.map(|bridge| bridge.id().0).or_else(|| names.bridges.find(name.as_str()));
-        // More bridges than numbers cannot be: the configuration allows fewer.
+        // The configuration allows fewer bridges than there are numbers.
         let Some(number) = number.or_else(|| names.bridges.take(name.as_str())) else { continue };
         let told = told(config, name, BridgeId(number), |port| names.ports.find(port).map(PortId));
         let bridge = match old {
@@ -84,7 +84,7 @@ pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     bridges
 }
 
-/// A secret for the hash tables, so that nobody can aim at their buckets.
+/// Returns a secret for the hash tables, so that an attacker cannot target their buckets.
 pub fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

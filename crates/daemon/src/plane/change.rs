@@ -1,4 +1,4 @@
-//! Changing a port while it runs.
+//! Changes a port while it runs.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,8 @@ use super::ports::{Running, engine_failed, even_spread};
 use super::routing;
 use super::watch;
 
-/// Makes a running port what is `wanted`. What fails half-way is made good by changing it back.
+/// Changes a running port to the settings in `wanted`. After a partial failure, the caller changes the port
+/// back.
 ///
 /// # Errors
 /// If the device, the hook or a worker refuses.
@@ -48,7 +49,7 @@ pub fn change(
     Ok(())
 }
 
-/// Tells the hook who wants its packets now, and what becomes of them without us.
+/// Configures the hook for the port's new function and for the policy when the daemon does not run.
 fn change_hook(
     name: &PortName,
     running: &mut Running,
@@ -82,7 +83,7 @@ fn change_hook(
     })
 }
 
-/// Gives the device the MTU and the addresses that are wanted now.
+/// Sets the desired MTU and addresses on the device.
 fn change_device(
     engine: &Engine,
     name: &PortName,
@@ -109,7 +110,7 @@ fn change_device(
                 amend_tap(device.ifindex, old, new, mtu).map_err(|error| failed(name, &error))?;
             }
             _ => {
-                // Without an MTU of ours it has the one that it came with.
+                // Without a configured MTU, the device gets its former MTU.
                 let mtu = wanted.mtu().or(former.map(|former| former.mtu()));
                 let change = LinkChange { mtu, ..LinkChange::default() };
                 link::set(device.ifindex, &change).map_err(|error| failed(name, &error))?;
@@ -125,7 +126,7 @@ fn change_device(
     Ok(())
 }
 
-/// Gives the far end of a pair what is wanted of it; both ends exist.
+/// Applies the desired settings to the far end of a pair. Both ends exist.
 fn amend_pair(
     name: &PortName,
     pair: &VethConfig,
@@ -140,7 +141,8 @@ fn amend_pair(
             fix: format!("name it {} again (`ip link set dev {device} name {}`)", pair.name, pair.name),
         });
     }
-    // Old addresses first: the kernel may take others of the same network along, which are then set again.
+    // Old addresses are removed first. The kernel may remove other addresses of the same network with them,
+    // which are then added again.
     veth::remove_addresses(pair, &obsolete(before, &pair.addresses))
         .and_then(|()| veth::ensure(pair))
         .map(drop)
@@ -158,13 +160,13 @@ fn amend_tap(ifindex: u32, old: &Tap, new: &Tap, mtu: u32) -> Result<(), LinkErr
     wanted.iter().try_for_each(|(address, prefix)| link::add_address(ifindex, *address, *prefix))
 }
 
-/// Addresses that an interface had and is not to have any more.
+/// Returns the addresses that an interface had and must not have any more.
 fn obsolete(before: &[InterfaceAddress], wanted: &[(IpAddr, u8)]) -> Vec<(IpAddr, u8)> {
     let before = before.iter().map(|address| (address.address, address.prefix));
     before.filter(|address| !wanted.contains(address)).collect()
 }
 
-/// Whether something differs that the device must be told.
+/// Returns whether settings differ that the device must be given.
 fn device_differs(before: &Wanted, wanted: &Wanted) -> bool {
     let kinds = match (&before.port.kind, &wanted.port.kind) {
         (PortKind::Veth(old), PortKind::Veth(new)) => {

@@ -1,6 +1,7 @@
-//! The kernel's devices behind ports: where they are, and under which name their hook is pinned.
+//! Kernel devices behind ports: location, state and pin name.
 //!
-//! A device is known by (namespace, ifindex). What is opened elsewhere is opened on a thread inside that namespace.
+//! A device is identified by namespace and ifindex. A device in another namespace is opened on a thread
+//! inside that namespace.
 
 use std::collections::BTreeMap;
 use std::os::linux::fs::MetadataExt;
@@ -13,31 +14,32 @@ use port::link::{self, LinkInfo};
 use port::{netdev, netns};
 use xdp::Features;
 
-/// A device in its namespace, as it was when it was last looked at.
+/// A device in its namespace, with the state last read from the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its namespace; `None`: ours.
+    /// Namespace of the device. `None` is the daemon's own namespace.
     pub namespace: Option<Namespace>,
-    /// Device and inode of its namespace's file, which another namespace of the same name does not have.
+    /// Device number and inode of the namespace's file. A new namespace of the same name has different
+    /// values.
     pub namespace_file: Option<(u64, u64)>,
-    /// Its number there.
+    /// Interface index in the namespace.
     pub ifindex: u32,
-    /// Its Ethernet address.
+    /// Ethernet address of the device.
     pub mac: Option<MacAddr>,
-    /// Bytes of the largest L3 packet.
+    /// MTU: bytes of the largest L3 packet.
     pub mtu: u32,
-    /// Set up, and the other side is there.
+    /// Whether the device is set up and has a carrier.
     pub running: bool,
-    /// Its driver.
+    /// Name of the driver.
     pub driver: Option<String>,
-    /// Megabits a second of its link when it was opened; `None`: not known.
+    /// Link speed in Mbit/s when the device was opened. `None` if unknown.
     pub speed: Option<u32>,
 }
 
 impl Device {
-    /// What is known of a link in `namespace`, which the calling thread is in.
+    /// Returns the state of a link in `namespace`, which must be the calling thread's namespace.
     pub fn new(info: &LinkInfo, namespace: Option<&Namespace>) -> Self {
         Device {
             name: info.name.clone(),
@@ -55,7 +57,7 @@ impl Device {
         }
     }
 
-    /// Returns whether everything that may change while the device lives is as here.
+    /// Returns whether name, Ethernet address, MTU and link state equal those of `info`.
     pub fn is_as(&self, info: &LinkInfo) -> bool {
         self.name == info.name
             && self.mac == info.mac
@@ -63,13 +65,13 @@ impl Device {
             && self.running == is_running(info)
     }
 
-    /// Returns whether the namespace whose file this is, and which has the name of the device's namespace, is another one. The device then lives
-    /// on without a name by which anything could reach it.
+    /// Returns whether `file`, the file that now has the name of the device's namespace, belongs to another
+    /// namespace. The device's own namespace then has no name any more, and the daemon cannot enter it.
     pub fn is_beside(&self, file: Option<(u64, u64)>) -> bool {
         self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
     }
 
-    /// Takes over what may change while the device lives.
+    /// Takes over name, Ethernet address, MTU and link state from `info`.
     pub fn refresh(&mut self, info: &LinkInfo) {
         self.name.clone_from(&info.name);
         self.mac = info.mac;
@@ -78,20 +80,20 @@ impl Device {
     }
 }
 
-/// Returns device and inode of the file of the namespace that the calling thread is in.
+/// Returns device number and inode of the file of the calling thread's namespace.
 fn own_namespace_file() -> Option<(u64, u64)> {
     std::fs::metadata("/proc/thread-self/ns/net").ok().map(|file| (file.st_dev(), file.st_ino()))
 }
 
-/// Whether frames can pass.
+/// Returns whether the link can carry frames.
 fn is_running(info: &LinkInfo) -> bool {
     info.up && info.running
 }
 
-/// Runs `work` inside the namespace (ours if none).
+/// Runs `work` inside the namespace. `None` is the daemon's own namespace.
 ///
 /// # Errors
-/// What `work` returns, or that the namespace cannot be entered.
+/// The error of `work`, or that the namespace cannot be entered.
 pub fn inside<T: Send>(
     object: &str,
     namespace: Option<&Namespace>,
@@ -105,41 +107,43 @@ pub fn inside<T: Send>(
     }
 }
 
-/// Returns the XDP features of all devices of the calling thread's namespace by ifindex; none where the kernel does not tell.
+/// Returns the XDP features of all devices of the calling thread's namespace by ifindex. The map is empty if
+/// the kernel does not report features.
 pub fn xdp_features() -> BTreeMap<u32, Features> {
     let bits = netdev::xdp_features().unwrap_or_default();
     bits.into_iter().map(|(ifindex, bits)| (ifindex, Features::from_bits(bits, 0))).collect()
 }
 
-/// The name under which the hook of a device of the calling thread's namespace is pinned. Unlike the port's name alone it
-/// tells devices of several daemons apart, and it is the same for the daemon after a restart.
+/// Returns the name under which the hook of a device of the calling thread's namespace is pinned. The name
+/// contains namespace and ifindex, so that the pins of several daemons differ. The name is stable over
+/// restarts of the daemon.
 pub fn pin_name(port: &PortName, ifindex: u32) -> String {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
     format!("{}-{namespace}-{ifindex}", plain(port))
 }
 
-/// A port's name as pins have it.
+/// Returns a port's name with the characters that pin names allow.
 pub fn plain(port: &PortName) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' };
     port.as_str().chars().map(plain).collect()
 }
 
-/// The file of a namespace, for grouping.
+/// Returns the file of a namespace, as a grouping key. The daemon's own namespace has the empty path.
 pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
 }
 
-/// What `error` means for a port: its text, without doubling the sources.
+/// Returns the failure of a port with the text of `error`, without repeating the error's sources.
 pub fn failed(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(port), error, "correct that, then apply again; `trivium doctor` may tell more")
 }
 
-/// The same where what is in the way may go away by itself: the port is tried again.
+/// Like [`failed`], for a cause that may disappear. The port is tried again.
 pub fn unready(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError { kind: FailureKind::Unready, ..failed(port, error) }
 }
 
-/// How a port is named in messages.
+/// Returns the object name of a port in messages.
 pub fn object(port: &PortName) -> String {
     format!("port.{port}")
 }
@@ -148,7 +152,8 @@ pub fn object(port: &PortName) -> String {
 mod tests {
     use super::*;
 
-    /// The dump of a namespace says of each device what the kernel says when it is asked for the device alone.
+    /// The XDP features in the dump of a namespace equal the features that the kernel reports for each device
+    /// alone.
     #[test]
     fn features_of_all_devices_are_those_of_each() {
         testbed::require!("ip", "ethtool");

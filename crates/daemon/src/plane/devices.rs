@@ -1,6 +1,7 @@
-//! The devices of the namespaces that ports are in, as the kernel's notifications tell of them: one subscription per namespace.
+//! Devices of the ports' namespaces, from the kernel's notifications. Each namespace has one subscription.
 //!
-//! The housekeeping thread waits on [`DeviceWatches::readiness`], so that a link that comes up is acted on within a millisecond or so.
+//! The housekeeping thread waits on [`DeviceWatches::readiness`], so that the data plane reacts to a link
+//! that comes up within about a millisecond.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -16,25 +17,26 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use super::device::place;
 
-/// How often a namespace's devices are listed anew, in case a notification was missed.
+/// Interval after which a namespace's devices are listed again, in case a notification was missed.
 const LISTING: Duration = Duration::from_secs(30);
 /// Times as long as a listing takes that pass before the next one of the namespace.
 const LISTING_SHARE: u32 = 10;
 
-/// Subscriptions by the file of the namespace; the empty path is the daemon's own namespace.
+/// Subscriptions by the file of the namespace. The empty path is the daemon's own namespace.
 pub struct DeviceWatches {
-    /// `None` where the kernel gave no descriptor: notifications are then read four times a second.
+    /// Epoll instance over all subscriptions. `None` if the kernel gave no descriptor. Notifications are then
+    /// read four times a second.
     epoll: Option<Arc<OwnedFd>>,
     namespaces: BTreeMap<PathBuf, Watched>,
 }
 
-/// What is known of one namespace.
+/// State of the watch of one namespace.
 struct Watched {
     namespace: Option<Namespace>,
-    /// Device and inode of the namespace's file.
+    /// Device number and inode of the namespace's file.
     identity: Option<(u64, u64)>,
     state: State,
-    /// Whether the log says that the kernel gives no answer.
+    /// Whether the log already reports that the kernel gives no answer.
     is_silent: bool,
     listed: Instant,
     /// No listing begins before this time.
@@ -56,37 +58,38 @@ impl Watched {
 }
 
 enum State {
-    /// The devices, as last told.
+    /// The subscription is open, and the devices are known.
     Followed(LinkWatch),
-    /// The namespace is not there.
+    /// The namespace does not exist, for this reason.
     Missing(String),
-    /// The kernel gives no answer now (no descriptors or memory left): nothing is known.
+    /// The kernel gives no answer now (no descriptors or memory left), and the devices are unknown.
     Unknown,
 }
 
-/// A namespace's devices as a look at one port finds them.
+/// Devices of a namespace, for the comparison with one port.
 pub enum Devices<'a> {
-    /// They are these, in the namespace whose file has this device and inode (`None`: the daemon's own).
+    /// The devices, and the device number and inode of the namespace's file (`None`: the daemon's own
+    /// namespace).
     Known(&'a LinkWatch, Option<(u64, u64)>),
-    /// The namespace is not there, and why.
+    /// The namespace does not exist, for this reason.
     Missing(&'a str),
     /// The kernel gives no answer now.
     Unknown,
 }
 
 impl DeviceWatches {
-    /// No namespaces yet.
+    /// Creates device watches without namespaces.
     pub fn new() -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok().map(Arc::new);
         DeviceWatches { epoll, namespaces: BTreeMap::new() }
     }
 
-    /// Returns what becomes readable when notifications wait.
+    /// Returns the descriptor that becomes readable when notifications are pending.
     pub fn readiness(&self) -> Option<Arc<OwnedFd>> {
         self.epoll.clone()
     }
 
-    /// Follows exactly these namespaces, and reads the notifications that wait.
+    /// Watches exactly the namespaces in `wanted`, and reads the pending notifications.
     pub fn read<'n>(&mut self, wanted: impl Iterator<Item = Option<&'n Namespace>>) {
         let wanted: BTreeSet<Option<&Namespace>> = wanted.collect();
         let now = Instant::now();
@@ -119,7 +122,7 @@ impl Watched {
     fn read(&mut self, epoll: Option<&OwnedFd>, now: Instant) {
         let identity = self.namespace.as_ref().map(identity);
         if let Some(Err(why)) = &identity {
-            // The subscription alone would keep the namespace alive.
+            // The open subscription would keep the namespace alive.
             self.state = State::Missing(why.to_string());
             return;
         }
@@ -161,7 +164,7 @@ impl Watched {
         self.state = match opened {
             Ok(Ok(watch)) => {
                 let data = epoll::EventData::new_u64(0);
-                // Without its readiness the looks that come four times a second read it.
+                // If the addition to epoll fails, the polls four times a second read the subscription.
                 let _ = epoll.map(|epoll| epoll::add(epoll, watch.fd(), data, epoll::EventFlags::IN));
                 self.is_silent = false;
                 State::Followed(watch)
@@ -172,7 +175,7 @@ impl Watched {
         };
     }
 
-    /// Says once that the kernel gives no answer.
+    /// Logs once that the kernel gives no answer.
     fn unknown(&mut self, error: &str) -> State {
         if !std::mem::replace(&mut self.is_silent, true) {
             let namespace = place(self.namespace.as_ref());
@@ -182,7 +185,7 @@ impl Watched {
     }
 }
 
-/// Waits until notifications of devices wait, at most until `deadline`.
+/// Waits until device notifications are pending, or until `deadline`.
 pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     let waited = readiness.zip(left.try_into().ok()).map(|(readiness, timeout)| {
@@ -194,10 +197,11 @@ pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     }
 }
 
-/// Returns device and inode of the namespace's file, which another namespace of the same name does not have.
+/// Returns device number and inode of the namespace's file. A new namespace of the same name has different
+/// values.
 ///
 /// # Errors
-/// If there is no such file.
+/// If the file does not exist.
 pub fn identity(namespace: &Namespace) -> Result<(u64, u64), NetnsError> {
     let path = namespace.path();
     let file = std::fs::metadata(&path).map_err(|source| NetnsError::Open { path, source })?;

@@ -1,5 +1,6 @@
-//! Captures at a port's hook, as the API sends them: a capture is put around the hook's program, a thread empties its ring,
-//! and when nobody listens any more the program is as before. What a reader cannot take is lost and counted; no frame waits.
+//! Captures at a port's hook, for the API. A capture program is put around the hook's program, and a thread
+//! drains its ring. When the client stops listening, the hook's program is as before. Frames that a slow
+//! client cannot take are dropped and counted. Packets never wait for the capture.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -16,10 +17,10 @@ use super::listener::{Listener, succeed};
 use super::site::Site;
 use super::{DataPlane, locked, no_such_port};
 
-/// How long the thread waits for frames before it looks whether anybody listens.
+/// Time for which the thread waits for frames before it checks whether the client still listens.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Starts a capture at a port's hook that lasts until `to` is closed or the hook has gone.
+/// Starts a capture at a port's hook. The capture lasts until `to` is closed or the hook is gone.
 pub fn start(
     plane: &Arc<DataPlane>,
     request: DumpRequest,
@@ -64,7 +65,7 @@ pub fn start(
     })
 }
 
-/// Takes captures away that nobody reads: a predecessor has left them.
+/// Removes captures without a reader, which a predecessor has left.
 pub fn clear(site: &mut Site) {
     for (name, running) in &mut site.ports {
         let Some(hook) = &mut running.hook else { continue };
@@ -76,10 +77,10 @@ pub fn clear(site: &mut Site) {
     }
 }
 
-/// The hook of a port.
+/// Returns the hook of a port.
 ///
 /// # Errors
-/// If there is no such port, or it has none.
+/// If the port does not exist or has no hook.
 pub fn hook_of<'s>(site: &'s mut Site, port: &str) -> Result<&'s mut xdp::Attached, PlaneError> {
     let running = site.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
     running.hook.as_mut().ok_or_else(|| {
@@ -103,7 +104,7 @@ fn verdicts(request: &DumpRequest) -> Result<Vec<Verdict>, PlaneError> {
     request.verdicts.iter().map(known).collect()
 }
 
-/// Empties the ring until nobody listens, or the hook has gone.
+/// Drains the ring until the client stops listening or the hook is gone.
 fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delivery) {
     let Ok(reader) = dump.reader() else { return };
     let mut there = true;
@@ -118,7 +119,7 @@ fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delive
     }
 }
 
-/// Takes the capture away again, unless the hook is another by now.
+/// Removes the capture, unless the port has another hook by now.
 fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
     let mut site = locked(&plane.site);
@@ -128,17 +129,18 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     }
 }
 
-/// The way from the ring to whoever captures.
+/// Delivery of frames from the ring to the client.
 struct Delivery {
     request: DumpRequest,
     listener: Listener,
-    /// The kernel's number of the filter in the hook, when it was last looked at.
+    /// Kernel ID of the filter in the hook at the last check.
     filter: Option<u32>,
 }
 
 impl Delivery {
-    /// The names of rules that have ended frames' ways, by frame; none at all when the hook has gone. While the hook changes its filter
-    /// nobody knows whose they are.
+    /// Returns for each frame the name of the filter rule that dropped it, or `None` when the hook is gone.
+    /// While the hook's filter changes, no names are returned, because the rule slots may belong to either
+    /// filter.
     fn rules(&mut self, plane: &DataPlane, link: u32, frames: &[Dumped]) -> Option<Vec<Option<String>>> {
         let site = locked(&plane.site);
         let running = site.ports.get(self.request.port.as_str())?;
@@ -147,14 +149,14 @@ impl Delivery {
         let id = filter.and_then(|filter| filter.id().ok());
         let filter = filter.filter(|_| id == self.filter);
         self.filter = id;
-        // A flood meets few rules, of which there may be many.
+        // A flood matches few rules, so the name of each rule is looked up once.
         let mut names = BTreeMap::new();
         let mut name =
             |slot| *names.entry(slot).or_insert_with(|| filter.and_then(|filter| filter.rule_at(slot)));
         Some(frames.iter().map(|dumped| name(dumped.rule?).map(str::to_owned)).collect())
     }
 
-    /// Sends what is wanted; false when nobody listens any more.
+    /// Sends the wanted frames. Returns false when the client has stopped listening.
     fn pass_on(&mut self, frames: &[Dumped], rules: Vec<Option<String>>) -> bool {
         for (dumped, rule) in frames.iter().zip(rules.into_iter().chain(std::iter::repeat(None))) {
             if self.is_wanted(dumped) && !self.send(dumped, rule.as_deref()) {
@@ -164,7 +166,7 @@ impl Delivery {
         self.listener.listens()
     }
 
-    /// What cannot be parsed is shown whatever the filter.
+    /// Returns whether the filter matches a frame. Frames that cannot be parsed always match.
     fn is_wanted(&self, dumped: &Dumped) -> bool {
         let [entry_length, exit_length] = dumped.lengths;
         let (bytes, length) =

@@ -1,19 +1,22 @@
-//! Faults for the tests of failures, in debug builds and with the feature `fault` only. The variable `TRIVIUM_FAULT` names one:
+//! Fault injection for tests, in debug builds and with the feature `fault` only. The variable `TRIVIUM_FAULT`
+//! names one fault:
 //!
 //! - `worker-panic`: a port of kind `null` panics in its worker.
-//! - `worker-hang`: the worker of a port of kind `null` does not answer any more as soon as the file `TRIVIUM_FAULT_FILE` exists.
-//! - `hand-over`: a successor fails at the steps of the hand-over that the lines of the file `TRIVIUM_FAULT_FILE` name, in the ways
-//!   that they name: `STEP kill`, `STEP refuse` or `STEP hang`. One that hangs makes a file with the extension `STEP` beside it.
+//! - `worker-hang`: the worker of a port of kind `null` stops answering as soon as the file
+//!   `TRIVIUM_FAULT_FILE` exists.
+//! - `hand-over`: a successor fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE`
+//!   names a step and a way: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs creates a file
+//!   with the extension `STEP` beside it.
 
 use port::Queue;
 
-/// The faulty queue that was asked for, if any.
+/// Returns the configured faulty queue, if any. Always `None` in builds without faults.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     None
 }
 
-/// The faulty queue that was asked for, if any.
+/// Returns the configured faulty queue, if any.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     match std::env::var("TRIVIUM_FAULT").ok()?.as_str() {
@@ -23,33 +26,33 @@ pub fn queue() -> Option<Box<dyn Queue>> {
     }
 }
 
-/// Fails at a step of the hand-over if that was asked for.
+/// Fails at a step of the hand-over if a fault is configured for it. Never fails in builds without faults.
 ///
 /// # Errors
-/// If the step was asked to refuse.
+/// If the fault for the step is `refuse`.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn step(_name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this process takes over at the moment: only then its steps fail.
+/// Whether this process is taking over. The steps of the hand-over fail only then.
 #[cfg(any(debug_assertions, feature = "fault"))]
 static TAKES_OVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Says whether this process takes over at the moment.
+/// Sets whether this process is taking over.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn takes_over(now: bool) {
     TAKES_OVER.store(now, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Says whether this process takes over at the moment.
+/// Sets whether this process is taking over. No effect in builds without faults.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn takes_over(_now: bool) {}
 
-/// Fails at a step of the hand-over if that was asked for.
+/// Fails at a step of the hand-over if a fault is configured for it.
 ///
 /// # Errors
-/// If the step was asked to refuse.
+/// If the fault for the step is `refuse`.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn step(name: &str) -> Result<(), String> {
     if !TAKES_OVER.load(std::sync::atomic::Ordering::Relaxed)
@@ -62,12 +65,12 @@ pub fn step(name: &str) -> Result<(), String> {
     match way {
         Some((_, "kill")) => {
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-            // The signal ends this thread too, on its way out of the kernel.
+            // The signal ends this thread when it leaves the kernel.
             Ok(())
         }
         Some((_, "refuse")) => Err(format!("a fault that was asked for at {name}")),
         Some((_, "hang")) => {
-            // Whoever waits for this moment looks for the file.
+            // The file tells the test that the step is reached.
             let _ = file().map(|file| std::fs::write(file.with_extension(name), ""));
             loop {
                 std::thread::park();
@@ -86,9 +89,9 @@ fn file() -> Option<std::path::PathBuf> {
 mod faulty {
     use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
 
-    /// Panics when it is asked for packets, or hangs there while a file exists.
+    /// A queue that panics when packets are received, or hangs there while a file exists.
     pub struct FaultyQueue {
-        /// The file.
+        /// File during whose existence the queue hangs. `None` means that the queue panics.
         pub hang: Option<std::path::PathBuf>,
     }
 

@@ -1,15 +1,15 @@
-//! Devices that are not of our making: what becoming a bridge's port changes about them, and how that is undone.
+//! Settings of devices that the daemon did not create: the changes for a bridge port, and their reversal.
 //!
-//! A bridged device has no ARP and no IPv6 of the kernel's, whose frames would leave by it, and takes frames for every
-//! address. All functions are called in the device's namespace.
+//! On a bridged device, the kernel's ARP and IPv6 are disabled, because their frames would leave by the
+//! device, and promiscuous mode is enabled. All functions are called in the device's namespace.
 
 use port::link::{self, LinkChange, LinkError, LinkInfo};
 use serde::{Deserialize, Serialize};
 
-/// What a foreign device was like before it became a port.
+/// Saved settings of a foreign device from before it became a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Former {
-    /// Its number in its namespace.
+    /// Interface index in the device's namespace.
     pub ifindex: u32,
     up: bool,
     arp: bool,
@@ -19,7 +19,7 @@ pub struct Former {
 }
 
 impl Former {
-    /// A device as it is now.
+    /// Returns the current settings of a device.
     pub fn of(info: &LinkInfo) -> Self {
         Former {
             ifindex: info.ifindex,
@@ -31,7 +31,7 @@ impl Former {
         }
     }
 
-    /// A device that a process before us has changed already: what the kernel makes of new ones.
+    /// Returns the kernel's default settings, for a device that an earlier process has already changed.
     pub fn usual(info: &LinkInfo) -> Self {
         Former {
             ifindex: info.ifindex,
@@ -43,15 +43,16 @@ impl Former {
         }
     }
 
-    /// Bytes of the largest L3 packet that it carried.
+    /// Returns the MTU in bytes that the device had.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Makes the device what it was, as far as a port that was `bridged` and told an MTU has changed it.
+    /// Restores the device's settings as far as its port has changed them. `bridged` is whether the port was
+    /// bridged. `resized` is whether the port set an MTU.
     ///
     /// # Errors
-    /// If the kernel refuses; a device that is gone is no error.
+    /// If the kernel refuses. A device that is gone is no error.
     pub fn restore(&self, bridged: bool, resized: bool) -> Result<(), LinkError> {
         let restored = || {
             if bridged {
@@ -66,24 +67,24 @@ impl Former {
         }
     }
 
-    /// Gives the device back to the kernel's ARP, IPv6 and address filter.
+    /// Restores the kernel's ARP, IPv6 and address filter on the device.
     ///
     /// # Errors
-    /// If it is gone or the kernel refuses.
+    /// If the device is gone or the kernel refuses.
     pub fn listen_again(&self) -> Result<(), LinkError> {
         let change =
             LinkChange { arp: Some(self.arp), promiscuous: Some(self.promiscuous), ..LinkChange::default() };
         let info = link::by_index(self.ifindex)?;
         link::set(self.ifindex, &change)?;
         if self.ipv6 && !link::has_ipv6(&info.name) {
-            // A kernel that refuses leaves the device as quiet as it is.
+            // If the kernel refuses, IPv6 stays disabled on the device.
             let _ = link::enable_ipv6(&info.name);
         }
         Ok(())
     }
 }
 
-/// Keeps the kernel's ARP and IPv6 off a device and makes it take frames for every address.
+/// Disables the kernel's ARP and IPv6 on a device and enables promiscuous mode.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -93,10 +94,10 @@ pub fn silence(info: &LinkInfo) -> Result<(), SilenceError> {
     Ok(link::set(info.ifindex, &change)?)
 }
 
-/// Why a device could not be silenced.
+/// Reason why a device could not be silenced.
 #[derive(Debug, thiserror::Error)]
 pub enum SilenceError {
-    /// The kernel variable of IPv6 could not be written.
+    /// The kernel's sysctl for IPv6 could not be written.
     #[error("IPv6 could not be switched off on the device: {0}")]
     Ipv6(#[from] std::io::Error),
     /// The device could not be changed.

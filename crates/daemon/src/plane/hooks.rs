@@ -1,4 +1,5 @@
-//! What stands on ports' devices, as the API sends it: what we know of a hook, and what the kernel tells of its program.
+//! State of the ports' hooks for the API: the daemon's own data on a hook, and the kernel's data on the
+//! hook's program.
 
 use std::os::linux::fs::MetadataExt;
 use std::sync::Mutex;
@@ -11,24 +12,25 @@ use super::locked;
 use super::ports::Running;
 use super::site::Site;
 
-/// The hooks of all ports. The site is locked only for what it alone knows.
+/// Returns the hooks of all ports. The lock of the running configuration is held only while its own data are
+/// read.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel does not report a hook's state.
 pub fn read(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
     Ok(complete(known(site)?))
 }
 
-/// Makes the kernel count the runs of all BPF programs, and their time, until the value is dropped.
+/// Makes the kernel count the runs of all BPF programs, and their time, until the returned value is dropped.
 ///
 /// # Errors
-/// If the kernel does not count them.
+/// If the kernel does not support the count.
 pub fn count_runs() -> Result<RunStatistics, PlaneError> {
     let failed = |error: xdp::Error| PlaneError::failed("hooks", &error, "ask without a measurement");
     RunStatistics::enable().map_err(failed)
 }
 
-/// What the site knows, with the program as it is now.
+/// Returns the daemon's own data on all hooks, with the current programs.
 fn known(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
     let site = locked(site);
     let with_hook =
@@ -70,7 +72,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
         pins: hook.pin().map(|pin| pin.directory().display().to_string()),
         link: hook.link_id(),
         user_program: user_program(hook)?,
-        // The link of a device that has gone has no program.
+        // The link of a device that is gone has no program.
         program: hook.info().ok().map(program),
         maps: Vec::new(),
         counters: hook
@@ -82,7 +84,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
     })
 }
 
-/// The user's program in front of the port's, without its maps.
+/// Returns the custom program in front of the port's program, without its maps.
 pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> {
     let state = |user: &xdp::user::UserProgram| {
         Ok(UserProgram {
@@ -95,7 +97,7 @@ pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> 
     hook.user().map(state).transpose()
 }
 
-/// The stages that the program has, in the order of `bpf/trivium.bpf.c`.
+/// Returns the stages of the hook's program, in the order of `bpf/trivium.bpf.c`.
 fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     let room = match hook.constants().owner {
         Owner::Bridged => None,
@@ -105,7 +107,7 @@ fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     let filter = filtered.then_some("filter");
     let (flows, table) = hook.steers().unwrap_or_default();
     let before = filter.into_iter().chain(flows.then_some("flows"));
-    // A port that is the kernel's steers nothing up.
+    // A hook that forwards by the kernel's routes has no stage that sends frames to workers.
     if hook.fib().is_some() {
         return before.chain(["fib"]).chain(table.then_some("steer")).collect();
     }
@@ -126,7 +128,7 @@ fn program(info: ProgramInfo) -> HookProgram {
     }
 }
 
-/// Adds what the kernel tells without the site.
+/// Adds the kernel's data, which need no lock.
 fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     for hook in &mut hooks {
         hook.maps = hook.program.as_ref().map_or_else(Vec::new, maps);
@@ -136,7 +138,7 @@ fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
         let namespace = hook.namespace.as_deref().and_then(|name| name.parse::<Namespace>().ok());
         let object = format!("port.{}", hook.port);
         let device = hook.device.clone();
-        // What cannot be asked (a namespace that has gone) is left out.
+        // Features that cannot be read, as in a namespace that is gone, are left out.
         let features =
             super::device::inside(&object, namespace.as_ref(), move || Ok(xdp::features(&device).ok()));
         hook.features = features.ok().flatten().map(|it| it.words().into_iter().map(str::to_owned).collect());
@@ -144,7 +146,7 @@ fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     hooks
 }
 
-/// The maps that a program uses; none if it has gone meanwhile.
+/// Returns the maps that a program uses. The list is empty if the program is gone.
 pub fn maps(program: &HookProgram) -> Vec<HookMap> {
     let found = xdp::program_by_id(program.id);
     found.map_or_else(|_| Vec::new(), |(_, maps)| maps.into_iter().map(map).collect())
@@ -162,7 +164,7 @@ fn map(info: MapInfo) -> HookMap {
     }
 }
 
-/// The number of a namespace; of ours, without one.
+/// Returns the inode of a namespace. `None` is the daemon's own namespace.
 fn inode(namespace: Option<&Namespace>) -> u64 {
     let path = namespace.map_or_else(|| "/proc/self/ns/net".into(), Namespace::path);
     std::fs::metadata(path).map_or(0, |file| file.st_ino())

@@ -1,12 +1,12 @@
-//! Numbers for names: the data path knows ports and bridges by dense numbers, people by names. A number stays with its
-//! name while the object lives; a port's number is used again only when all others are taken, because counters outlive
-//! ports.
+//! Numbers for names. The data path identifies ports and bridges by dense numbers, the API by names. A name
+//! keeps its number while the object lives. A port's number is reused only when all others are taken, because
+//! counters outlive ports.
 
 use std::collections::BTreeMap;
 
 use packet::{BridgeId, PortId};
 
-/// Hands out numbers below a limit.
+/// An allocator of numbers below a limit.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     names: BTreeMap<u16, String>,
@@ -15,12 +15,13 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Numbers from 0 up to, not including, `limit`.
+    /// Returns an allocator of the numbers from 0 up to, not including, `limit`.
     pub fn below(limit: u16) -> Self {
         Numbers { names: BTreeMap::new(), next: 0, limit }
     }
 
-    /// A number for a name: fresh ones first, then those that were given back. `None` when all are in use.
+    /// Allocates a number for a name: unused numbers first, then released ones. Returns `None` when all are
+    /// in use.
     pub fn take(&mut self, name: &str) -> Option<u16> {
         let fresh = (self.next < self.limit).then_some(self.next);
         let number = fresh.or_else(|| (0..self.limit).find(|number| !self.names.contains_key(number)))?;
@@ -28,55 +29,55 @@ impl Numbers {
         Some(number)
     }
 
-    /// Gives a name the number that it had in a predecessor process.
+    /// Assigns a name the number that it had in a predecessor process.
     pub fn insert(&mut self, number: u16, name: &str) {
         self.next = self.next.max(number.saturating_add(1));
         self.names.insert(number, name.to_owned());
     }
 
-    /// Gives a number back.
+    /// Releases a number.
     pub fn release(&mut self, number: u16) {
         self.names.remove(&number);
     }
 
-    /// Gives the numbers of all names back that are not to be kept.
+    /// Releases the numbers of all names for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.names.retain(|_, name| keep(name));
     }
 
-    /// The name behind a number, or the number in words.
+    /// Returns the name of a number, or the number as text.
     pub fn name(&self, number: u16) -> String {
         self.names.get(&number).cloned().unwrap_or_else(|| format!("#{number}"))
     }
 
-    /// The number of a name.
+    /// Returns the number of a name.
     pub fn find(&self, name: &str) -> Option<u16> {
         self.names.iter().find(|(_, own)| *own == name).map(|(number, _)| *number)
     }
 }
 
-/// The names of everything that steps and drops mention.
+/// Names of all objects that steps and drops refer to.
 #[derive(Clone, Debug)]
 pub struct Names {
-    /// Ports.
+    /// Numbers of the ports.
     pub ports: Numbers,
-    /// Bridges.
+    /// Numbers of the bridges.
     pub bridges: Numbers,
 }
 
 impl Names {
-    /// Nothing is named yet.
+    /// Returns empty allocators for ports and bridges.
     pub fn new() -> Self {
         let limit = u16::try_from(engine::counters::MAX_PORTS).unwrap_or(u16::MAX);
         Names { ports: Numbers::below(limit), bridges: Numbers::below(u16::MAX) }
     }
 
-    /// A port's name.
+    /// Returns the name of a port.
     pub fn port(&self, id: PortId) -> String {
         self.ports.name(id.0)
     }
 
-    /// A bridge's name.
+    /// Returns the name of a bridge.
     pub fn bridge(&self, id: BridgeId) -> String {
         self.bridges.name(id.0)
     }

@@ -1,5 +1,6 @@
-//! The MTU of internal ports: that of the bridge's port with the lowest one, unless the configuration names another, as with Open vSwitch
-//! and Linux's bridge. A longer packet of the host would be lost at that port.
+//! MTU of internal ports: the lowest MTU of the bridge's other ports, unless the configuration sets one, as
+//! in Open vSwitch and Linux's bridge. A longer packet from the host would be lost at the port with the
+//! lowest MTU.
 
 use std::net::IpAddr;
 
@@ -14,11 +15,12 @@ use super::ports::Running;
 use super::site::Site;
 use super::watch;
 
-/// The least MTU of a device with IPv6 addresses (RFC 8200, 5): below it the kernel takes IPv6 off the device.
+/// Least MTU in bytes of a device with IPv6 addresses (RFC 8200, section 5). The kernel disables IPv6 on a
+/// device with a lower MTU.
 const IPV6_MTU: u32 = 1280;
 
-/// Gives internal ports the lowest MTU of their bridge's other ports, where it is another one than before, or lower than the device's.
-/// What else is set on a device stays. Returns whether anything changed.
+/// Sets the MTU of internal ports to the lowest MTU of their bridge's other ports if that MTU has changed or
+/// is lower than the device's. Other settings of a device stay. Returns whether anything changed.
 pub fn follow(site: &mut Site, engine: &Engine) -> bool {
     let mut changed = false;
     for (name, mtu) in behind(site) {
@@ -50,7 +52,7 @@ pub fn follow(site: &mut Site, engine: &Engine) -> bool {
     changed
 }
 
-/// Internal ports whose device is to have another MTU.
+/// Returns the internal ports whose MTU must change, with the new MTU in bytes.
 fn behind(site: &Site) -> Vec<(PortName, u32)> {
     let mut behind = Vec::new();
     for bridge in site.config.bridges.values() {
@@ -83,7 +85,7 @@ fn least_of(running: &Running) -> Option<u32> {
     Some(if device.namespace.is_some() { device.mtu.max(least) } else { device.mtu })
 }
 
-/// Whether a port's MTU is that of its bridge.
+/// Returns whether a port's MTU follows its bridge.
 fn follows(running: &Running) -> bool {
     matches!(running.wanted.port.kind, PortKind::Internal(_)) && running.wanted.port.mtu.is_none()
 }

@@ -1,7 +1,8 @@
-//! The data plane as the control plane sees it: [`control::Plane`] over the engine, the ports, the hooks and the switch.
+//! Implementation of [`control::Plane`]: the data plane as seen by the control plane, over the engine, the
+//! ports, the hooks and the switch.
 //!
-//! One lock guards what runs ([`site::Site`]); the engine is shared, because its readers never wait. Nothing here is on a
-//! packet's path.
+//! One lock guards the running configuration ([`site::Site`]). The engine is shared, because its readers
+//! never wait. No code in this module runs in the packet path.
 
 mod af_xdp;
 mod bridges;
@@ -80,36 +81,39 @@ pub use handover::HandoverError;
 pub use handover::give::Surroundings;
 pub use handover::take::{GivenSockets, Prepared};
 
-/// How often devices are looked at.
+/// Interval between two polls of the devices.
 const LOOK: Duration = Duration::from_millis(250);
-/// Looks per second.
+/// Number of polls per second.
 const LOOKS: u32 = 4;
-/// The time that a hand-over may take to stop the workers, and to resume what could not be handed over. The watchdog is fed during this time
-/// although the data plane does not answer.
+/// Time limit of a hand-over for stopping the workers and for resuming after a failed hand-over. The watchdog
+/// is fed during this time although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
-/// How long rules of bridges may be held by a change, and packets of unknown flows be decided, until an upgrade is abandoned.
+/// Time limit for a change to release the rule tables of bridges, and for the slow path to finish pending
+/// upcalls. An upgrade that exceeds the limit is abandoned.
 const RULES: Duration = Duration::from_secs(10);
-/// The least time between two looks at devices, so that a flood of notifications takes a small part of a core.
+/// Least time between two polls of the devices, which bounds the CPU time that a flood of notifications
+/// costs.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long those who are answered at other sockets may take to end before they are given away.
+/// Time limit for the sessions on other sockets to end before the sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);
 
-/// See the module documentation.
+/// The data plane of one daemon: engine, ports, bridges, routers, hooks and housekeeping threads.
 pub struct DataPlane {
     engine: RwLock<Option<Engine>>,
-    /// Whose readers the workers are.
+    /// QSBR domain in which the workers are readers.
     domain: Arc<Domain>,
     memory: Arc<FrameMemory>,
-    /// The settings that the memory was made by, here or in a predecessor.
+    /// Settings with which the frame memory was created, by this process or by a predecessor.
     made_by: model::Memory,
     site: Mutex<Site>,
-    /// Who reads IGMP and MLD; taken before `site`.
+    /// IGMP and MLD snooping state. This lock is taken before `site`.
     snooping: Mutex<Snooping>,
-    /// The devices of ports' namespaces; taken after `site`.
+    /// Watches of the devices in the ports' namespaces. This lock is taken after `site`.
     devices: Mutex<DeviceWatches>,
-    /// The captures and traces that run.
+    /// Running captures and traces.
     watches: Watches,
-    /// How the workers run, whatever a change of the configuration says since.
+    /// Configuration with which the workers run. A later change of the running configuration does not affect
+    /// it.
     workers: EngineConfig,
     loads: Mutex<Vec<Load>>,
     beats: Mutex<Vec<u64>>,
@@ -117,11 +121,12 @@ pub struct DataPlane {
     around: Mutex<Option<Surroundings>>,
     left: tokio::sync::watch::Sender<Option<u32>>,
     handing_over: Arc<Progress>,
-    /// Who keeps rules; taken before any other lock, and held while files are written.
+    /// Writer of the bridges' rule files. This lock is taken before all others and is held while files are
+    /// written.
     keeper: Mutex<Option<Keeper>>,
-    /// When the counters of ports began, here or in the first of all predecessors.
+    /// Time from which the port counters count: the start of this process or of its first predecessor.
     started: Instant,
-    /// Whether the daemon has started: from then on a port without its device is refused.
+    /// Whether the daemon has started. After the start, a port whose device is missing is refused.
     settled: AtomicBool,
     me: Weak<DataPlane>,
 }
@@ -131,10 +136,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl DataPlane {
-    /// Frame memory and workers as `config` says, and no ports yet.
+    /// Creates frame memory and workers from `config`, without ports.
     ///
     /// # Errors
-    /// If memory or threads cannot be had.
+    /// If memory or threads cannot be allocated.
     pub fn start(config: &Config) -> Result<Arc<DataPlane>, PlaneError> {
         let memory = FrameMemory::new(MemoryConfig {
             frames: config.memory.frames,
@@ -165,10 +170,11 @@ impl DataPlane {
         ))
     }
 
-    /// What a predecessor ran, over its memory; traffic flows when this returns.
+    /// Takes over the running configuration of a predecessor, on the predecessor's frame memory. Traffic
+    /// flows when this function returns.
     ///
     /// # Errors
-    /// If it cannot be taken over; the predecessor goes on then.
+    /// If the state cannot be taken over. The predecessor then continues.
     pub fn take_over(prepared: &mut Prepared) -> Result<Arc<DataPlane>, HandoverError> {
         let (engine, site, counting) = prepared.take()?;
         let memory = (Arc::clone(&prepared.memory), prepared.made_by.clone());
@@ -208,7 +214,8 @@ impl DataPlane {
         })
     }
 
-    /// Keeps the rules of bridges in this directory from [`DataPlane::keep_house`] on. With `restore`, bridges begin with what is there.
+    /// Keeps the OpenFlow rules of bridges in files in `directory`, from [`DataPlane::keep_house`] on. With
+    /// `restore`, bridges start with the rules in these files.
     pub fn keep_rules_in(&self, directory: PathBuf, restore: bool) {
         if restore {
             locked(&self.site).flows.restore(&directory);
@@ -216,12 +223,14 @@ impl DataPlane {
         *locked(&self.keeper) = Some(Keeper::new(directory));
     }
 
-    /// Bridges that come from now on are new ones, whatever was kept of their names.
+    /// Discards the restored OpenFlow rules, so that bridges created from now on start without the rules kept
+    /// under their names.
     pub fn forget_given(&self) {
         locked(&self.site).flows.forget_given();
     }
 
-    /// Brings the files of rules up to date; `last`: this process ends.
+    /// Updates the files with the bridges' OpenFlow rules. `last` means that this process ends after the
+    /// call.
     fn keep_rules(&self, last: bool) {
         if let Some(keeper) = locked(&self.keeper).as_mut() {
             let (bridges, waiting) = locked(&self.site).flows.kept();
@@ -229,10 +238,11 @@ impl DataPlane {
         }
     }
 
-    /// Looks after devices, tables and samples until the plane goes away; call when the first configuration runs.
+    /// Starts the threads that maintain devices, tables and samples for the lifetime of the data plane. The
+    /// caller calls it when the first configuration runs.
     ///
     /// # Errors
-    /// If no thread can be had.
+    /// If a thread cannot be created.
     pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
         self.settled.store(true, Ordering::Release);
         fault::takes_over(false);
@@ -241,7 +251,7 @@ impl DataPlane {
         let woken = locked(&self.site).routers.woken();
         let weak = Arc::downgrade(self);
         let router = move || {
-            // Until the routers are gone, and with them whoever wakes it.
+            // The loop ends when the routers, and with them all senders of wake-ups, are gone.
             for () in woken.into_iter().flatten() {
                 let Some(plane) = weak.upgrade() else { return };
                 plane.with_engine(|engine| locked(&plane.site).routing_has_changed(engine));
@@ -278,7 +288,7 @@ impl DataPlane {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(keeper).map(drop)
     }
 
-    /// Acts on what the kernel has told of devices.
+    /// Acts on the device notifications that the kernel has sent.
     fn look_at_devices(&self) {
         self.with_engine(|engine| {
             let mut site = locked(&self.site);
@@ -314,23 +324,25 @@ impl DataPlane {
         });
     }
 
-    /// What a successor will need besides the data plane.
+    /// Sets the resources that a successor needs besides the data plane.
     pub fn surround(&self, around: Surroundings) {
         *locked(&self.around) = Some(around);
     }
 
-    /// The process that has taken over, once there is one.
+    /// Returns a receiver for the process ID of the successor that has taken over.
     pub fn successor(&self) -> tokio::sync::watch::Receiver<Option<u32>> {
         self.left.subscribe()
     }
 
-    /// Stops the workers and gives everything to `successor`; takes it back should that fail.
+    /// Stops the workers and hands all state to `successor`. Takes the state back if the successor does not
+    /// take over.
     fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
-        // Before anything stops: rules that a change holds are waited for, and the upgrade is refused if that takes too long.
+        // Before anything stops, wait for changes that hold rule tables. The upgrade is refused if the wait
+        // takes too long.
         let held = locked(&self.site).flows.held();
         held.wait(Instant::now() + RULES).map_err(|bridge| busy_rules(bridge.as_str()))?;
         held.fit(handover::LIMIT).map_err(|(bridge, octets)| many_rules(bridge.as_str(), octets))?;
-        // What it writes after this moment would come behind the successor's.
+        // A file that this process wrote after this point would overwrite one of the successor.
         let keeper = locked(&self.keeper).take();
         self.handing_over.within(RESUME);
         let given = self.give(binary, successor, sockets);
@@ -342,25 +354,27 @@ impl DataPlane {
     }
 
     fn give(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
-        // In the order in which housekeeping takes them.
+        // Lock order: as in `look`.
         let mut snooping = locked(&self.snooping);
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
         let mut site = locked(&self.site);
-        // None begins any more: there is no engine to ask. Their frames are of a depot that ends with the engine.
+        // No capture or trace can start from here on, because the engine is gone. The frames of running ones
+        // belong to a depot that ends with the engine.
         self.watches.end();
         let (mut pool, counts) = (engine.pool(), engine.counts());
         let queues = match engine.stop() {
             Ok(queues) => queues,
             Err(error) => {
-                // Its queues cannot be had back, and without workers this process is deaf: a supervisor's restart is not.
+                // The queues cannot be recovered, and without workers this process forwards nothing. A
+                // restart by the supervisor restores service.
                 drop(successor);
                 tracing::error!(%error, "the workers cannot be stopped for the upgrade; the process ends so that it can be restarted");
                 std::process::abort();
             }
         };
         snooping.detach();
-        // Behind the workers: what they have counted last goes to the rules.
+        // After the workers have stopped, so that their last counts reach the rules.
         let halted = site.flows.halt_by(Some(Instant::now() + RULES));
         let fresh = Routers::new(&self.domain, self.workers.cores.len());
         let routers = std::mem::replace(&mut site.routers, fresh);
@@ -378,7 +392,7 @@ impl DataPlane {
         };
         match taken {
             Ok(pid) => {
-                // What we hold of it are duplicates; closing them changes nothing for the successor.
+                // The sockets of this process are duplicates, so closing them does not affect the successor.
                 sockets.leave();
                 self.left.send_replace(Some(pid));
                 Ok(())
@@ -387,7 +401,8 @@ impl DataPlane {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
                 match self.take_back(held, &mut site, routers) {
                     Ok(engine) => {
-                        // A host reports a group twice within a second. A snooper that starts a look later may miss both reports.
+                        // A host sends two reports for a group within one second. A snooper that starts
+                        // polling later may miss both.
                         snooping.look(&mut site, &engine, false);
                         *slot = Some(engine);
                     }
@@ -401,17 +416,17 @@ impl DataPlane {
         }
     }
 
-    /// Resumes what was to be handed over.
+    /// Resumes with the state of a hand-over that failed.
     fn take_back(&self, held: Held, site: &mut Site, mut routers: Routers) -> Result<Engine, HandoverError> {
         routers.unplugged();
         let config = site.config.clone();
-        // What they have in the kernel is the same, and workers go by them from the start.
+        // The kernel state of the filters has not changed, so the workers apply the filters from the start.
         let filters = std::mem::take(&mut site.filters);
         let parts = Parts::new(held, &config, &self.memory)?;
         let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
         let (engine, mut rebuilt) = rebuilt.run()?;
         let steers = std::mem::take(&mut site.steers);
-        // Rules stay where they are; only what serves them is new.
+        // The rules stay. Only the datapaths that serve the rules are new.
         let flows = std::mem::take(&mut site.flows);
         rebuilt.flows.halt();
         *site = Site { steers, flows, ..rebuilt };
@@ -427,7 +442,7 @@ impl DataPlane {
         Ok(engine)
     }
 
-    /// Runs `work` with the engine, unless it has been handed over.
+    /// Runs `work` with the engine. Returns `None` if the engine has been handed over.
     pub fn with_engine<T>(&self, work: impl FnOnce(&Engine) -> T) -> Option<T> {
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         engine.as_ref().map(work)
@@ -437,12 +452,13 @@ impl DataPlane {
         self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
     }
 
-    /// A copy of the names that steps mention.
+    /// Returns a copy of the names that trace steps refer to.
     pub fn names(&self) -> Names {
         locked(&self.site).names.clone()
     }
 
-    /// Who leads which bridge by OpenFlow, now and whenever it changes.
+    /// Returns a receiver for the OpenFlow datapaths of all bridges. The value changes when a bridge gains or
+    /// loses its datapath.
     pub fn leaders(
         &self,
     ) -> tokio::sync::watch::Receiver<
@@ -451,7 +467,7 @@ impl DataPlane {
         locked(&self.site).flows.leaders()
     }
 
-    /// The counters of a bridge's port, as controllers see them.
+    /// Returns the counters of a bridge port in the form that OpenFlow controllers read.
     pub fn flow_port_stats(&self, number: u32, id: PortId) -> switch::flow::PortStats {
         let totals = self.with_engine(|engine| engine.port_totals(id)).unwrap_or_default();
         switch::flow::PortStats {
@@ -466,8 +482,9 @@ impl DataPlane {
         }
     }
 
-    /// Whether the workers still answer: each is asleep or has got on since the last question. While everything is handed over there are
-    /// none, and the hand-over's deadline counts. It waits for nothing.
+    /// Returns whether the workers make progress: each worker is asleep or has counted cycles since the last
+    /// call. During a hand-over there are no workers, and the result is whether the hand-over is within its
+    /// time limit. The call does not block.
     pub fn is_alive(&self) -> bool {
         let engine = match self.engine.try_read() {
             Ok(engine) => engine,
@@ -487,34 +504,36 @@ impl DataPlane {
         alive
     }
 
-    /// This process is to end: nothing is handed over any more, and what is being handed over is taken back.
+    /// Ends all upgrades before this process ends: no hand-over starts any more, and one in progress is taken
+    /// back.
     pub fn cancel_upgrade(&self) {
         self.handing_over.cancel();
     }
 
-    /// The process that has taken over, if there is one.
+    /// Returns the process ID of the successor that has taken over.
     pub fn left_to(&self) -> Option<u32> {
         *self.left.borrow()
     }
 
-    /// Number of ports that run.
+    /// Returns the number of running ports.
     pub fn port_count(&self) -> usize {
         locked(&self.site).ports.len()
     }
 
-    /// Takes everything down that does not outlive the daemon: hooks that are not persistent, sockets, workers.
+    /// Removes everything that does not outlive the daemon: hooks that are not persistent, sockets, workers.
     pub fn shut_down(&self) {
         let Some(engine) = self.engine.write().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let mut site = locked(&self.site);
         for (name, running) in std::mem::take(&mut site.ports) {
             match running.hook {
-                // Its pins keep it: dropping lets go of our end only.
+                // The pins keep a persistent hook attached. The drop closes only the descriptors of this
+                // process.
                 Some(hook) if running.wanted.policy.persist => drop(hook),
                 Some(hook) => {
                     if let Err(error) = hook.detach() {
                         tracing::warn!(%error, "a hook could not be taken off");
                     }
-                    // Devices of our making stay; foreign ones are the kernel's again.
+                    // Devices created by the daemon stay. Other devices are given back to the kernel.
                     open::unmake(&name, &running.wanted, &Footprint { made: false, ..running.footprint });
                 }
                 None => {}
@@ -526,16 +545,16 @@ impl DataPlane {
             Ok(queues) => queues.into_iter().for_each(|(_, _, _, queue)| queue.close(&mut pool)),
             Err(error) => tracing::warn!(%error, "a worker did not stop"),
         }
-        // Behind the workers, which wait for what it decides.
+        // After the workers have stopped, because workers wait for the slow path.
         site.flows.halt();
         drop(site);
-        // A start that failed has changed nothing.
+        // A start that failed has changed no rules.
         if self.settled.load(Ordering::Acquire) {
             self.keep_rules(true);
         }
     }
 
-    /// Asks a router's mirror, holding up nothing else.
+    /// Runs `look` on a router's mirror without holding the lock of the running configuration.
     fn ask_router<R: Send + 'static>(
         &self,
         name: &str,
@@ -545,7 +564,7 @@ impl DataPlane {
         routers::ask(name, &follower, look)
     }
 
-    /// The bridges with rules, as they are now; nothing is held.
+    /// Returns a snapshot of the bridges with OpenFlow rules. The caller holds no lock afterwards.
     fn shown_flows(&self) -> flows::Shown {
         let site = locked(&self.site);
         site.flows.shown(&site.names)
@@ -561,12 +580,13 @@ impl DataPlane {
     }
 }
 
-/// The machine, as far as a configuration depends on it.
+/// Returns the properties of the machine that a configuration depends on.
 pub fn machine() -> Machine {
     Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get), frames: None }
 }
 
-/// The engine's part of the configuration. Without named cores: one worker on the last core.
+/// Returns the engine part of the configuration. Without named cores, the engine has one worker on the last
+/// allowed core.
 fn engine_config(config: &Config, domain: &Arc<Domain>) -> EngineConfig {
     let cores = if config.engine.workers.is_empty() {
         let allowed = sync::cpu::allowed_cores().unwrap_or_default();
@@ -709,7 +729,7 @@ impl Plane for DataPlane {
         object: &[u8],
         program: Option<&str>,
     ) -> Result<ProgramChange, PlaneError> {
-        // The verifier may take seconds.
+        // The verifier may take seconds, so the program is loaded outside the lock.
         let user = user::load(&self.site, port, object, program)?;
         self.engine(|_| user::put(&self.site, port, user))
     }
@@ -880,7 +900,7 @@ impl Plane for DataPlane {
         })?;
         let router = locked(&self.site).config.router_of(in_port).map(|(name, _)| name.to_string());
         if let (Some(router), Some(to)) = (router, routes::destination(frame)) {
-            // By the tables as they are a moment later; without them the story is as good as before.
+            // The routes are read a moment after the trace. The trace report is complete without them.
             if let Ok(why) = self.route_why(&router, to) {
                 routes::tell(&mut story, &why);
             }
@@ -895,7 +915,7 @@ impl Plane for DataPlane {
     }
 
     fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
-        // No port can have this name beside another: `all` means all unless it is a port's.
+        // A port named `all` takes precedence over all ports.
         let port = match self.port_id(&request.port) {
             Err(_) if request.port == "all" => None,
             port => Some(port?),

@@ -1,6 +1,6 @@
-//! Stations that move between the ports of a bridge many times a second: frames come back by another port than the one by which they left,
-//! so that two ports are probably joined behind the bridge. Workers count moves ([`switch::BridgeTables::moves_to`]); housekeeping looks
-//! at the counts once a second.
+//! Detection of loops behind a bridge by MAC moves. Stations that move between two ports many times a second
+//! indicate that the two ports are joined behind the bridge, so that frames come back by another port.
+//! Workers count moves ([`switch::BridgeTables::moves_to`]). Housekeeping reads the counts once a second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,41 +10,41 @@ use model::{BridgeName, PortName};
 use super::bridges::Bridges;
 use super::ports::Ports;
 
-/// Moves a second, between two ports, from which on a loop is told.
+/// Number of moves per second between two ports from which on a loop is reported.
 const MANY: u64 = 50;
-/// How often the log says that stations of a bridge move.
+/// Least time between two log messages about moves on a bridge.
 const LOG: Duration = Duration::from_secs(60);
-/// How long `doctor` tells of moves behind the last second that had many.
+/// Time for which `doctor` reports moves after the last second with many moves.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// What has been seen of each bridge.
+/// Moves observed on each bridge.
 #[derive(Default)]
 pub struct Moves(BTreeMap<BridgeName, Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// Moves to each port, as counted at the last look.
+    /// Number of moves to each port at the last poll.
     counts: BTreeMap<PortName, u64>,
-    /// When that was.
+    /// Time of the last poll.
     looked: Option<Instant>,
     moving: Option<Moving>,
     logged: Option<Instant>,
 }
 
-/// Stations that move between two ports of a bridge.
+/// A pair of ports of a bridge between which stations move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moving {
-    /// The port to which most moves led.
+    /// Port with the most moves.
     pub one: PortName,
-    /// The port to which most of the other moves led.
+    /// Port with the second most moves.
     pub other: PortName,
-    /// Moves to these two ports in the last second that had many.
+    /// Number of moves to the two ports in the last second that had many.
     pub rate: u64,
     at: Instant,
 }
 
 impl Moves {
-    /// Compares the counts with those of a second ago.
+    /// Compares the counts with those of a second ago, and logs loops.
     pub fn look(&mut self, bridges: &Bridges, ports: &Ports) {
         self.0.retain(|name, _| bridges.contains_key(name));
         for (name, bridge) in bridges {
@@ -64,7 +64,7 @@ impl Moves {
         }
     }
 
-    /// Returns the bridges whose stations have moved often in the last seconds.
+    /// Returns the bridges with many moves in the last seconds.
     pub fn moving(&self) -> impl Iterator<Item = (&BridgeName, &Moving)> {
         self.0.iter().filter_map(|(name, seen)| {
             Some((name, seen.moving.as_ref().filter(|moving| moving.at.elapsed() < TOLD)?))
@@ -73,7 +73,7 @@ impl Moves {
 }
 
 impl Seen {
-    /// Takes in the counts of this moment; returns what the log is to say.
+    /// Takes in the current counts. Returns the loop to log, if any.
     fn count(&mut self, counts: BTreeMap<PortName, u64>, now: Instant) -> Option<Moving> {
         let before = std::mem::replace(&mut self.counts, counts);
         let looked = self.looked.replace(now)?;
@@ -85,7 +85,7 @@ impl Seen {
         let mut most: Vec<(u64, PortName)> = self.counts.iter().map(since).collect();
         most.sort_by_key(|one| std::cmp::Reverse(one.0));
         let [(first, one), (second, other), ..] = most.as_slice() else { return None };
-        // Stations that all come to one port have moved there once.
+        // If all moves lead to one port, the stations have moved there once.
         if *second < MANY / 2 || first + second < MANY {
             return None;
         }
@@ -112,7 +112,7 @@ mod tests {
             let told = seen.count(names.into_iter().zip(counts).collect(), now + Duration::from_secs(second));
             told.map(|moving| (moving.one.to_string(), moving.other.to_string(), moving.rate))
         };
-        // What was counted before is not of this second.
+        // Moves counted before the first poll do not belong to this second.
         assert_eq!(count([9000, 9000, 0], 0), None);
         assert_eq!(count([9001, 9000, 0], 1), None);
         // A whole segment has moved to another port.

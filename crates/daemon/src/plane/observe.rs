@@ -1,5 +1,6 @@
-//! Captures, traces and explanations: what the engine's recorders saw, as the API sends it. Each capture and trace has a
-//! thread that empties the workers' rings; what a reader cannot take is lost and counted, and no worker ever waits.
+//! Captures, traces and explanations: records of the engine, for the API. Each capture and trace has a thread
+//! that drains the workers' rings. Frames that a slow client cannot take are dropped and counted. Workers
+//! never wait for a client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -24,13 +25,13 @@ use super::{DataPlane, locked};
 use super::{rules, words};
 use crate::filter;
 
-/// How often the workers' rings are emptied.
+/// Interval between two drains of the workers' rings.
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// How long a capture or trace may take to end.
+/// Time limit for the end of a capture or trace.
 const END: Duration = Duration::from_secs(1);
 
-/// The engine's clock in nanoseconds since 1970.
+/// Conversion of the engine's clock into nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct WallClock {
     offset: i128,
@@ -48,14 +49,14 @@ impl WallClock {
     }
 }
 
-/// What a failure of the engine means for whoever watches.
+/// Converts an engine error into the failure that a client of captures and traces receives.
 fn occupied(what: &str, error: &EngineError) -> PlaneError {
     let kind =
         if matches!(error, EngineError::Occupied(_)) { FailureKind::Busy } else { FailureKind::Failed };
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
-/// Lets every packet pass the workers, which alone see them, as long as the value lives.
+/// A guard that makes every packet pass the workers while it lives, because only workers record packets.
 struct Watching {
     plane: Weak<DataPlane>,
     generation: u64,
@@ -75,7 +76,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         let Some(plane) = self.plane.upgrade() else { return };
         plane.with_engine(|engine| {
-            // Behind a hand-over that failed, hooks and routers have forgotten all watchers.
+            // After a failed hand-over, hooks and routers have reset their watch counts.
             if engine.generation() == self.generation {
                 let mut site = locked(&plane.site);
                 site.shortcuts.watch(false);
@@ -85,18 +86,18 @@ impl Drop for Watching {
     }
 }
 
-/// The captures and traces that run: they end before the workers do.
+/// Running captures and traces, which end before the workers do.
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<Watch>>);
 
-/// A capture or trace as the hand-over sees it.
+/// A capture or trace as seen by the hand-over.
 struct Watch {
     over: Arc<AtomicBool>,
-    /// Disconnected when the thread has touched its rings for the last time.
+    /// Channel that is disconnected when the thread no longer accesses its rings.
     done: mpsc::Receiver<()>,
 }
 
-/// A capture or trace as its thread sees it; dropped when the thread has touched its rings for the last time.
+/// A capture or trace as seen by its thread. The thread drops the value after its last access to the rings.
 struct Watched {
     over: Arc<AtomicBool>,
     _done: mpsc::Sender<()>,
@@ -117,7 +118,7 @@ impl Watches {
         Watched { over, _done: sender }
     }
 
-    /// Ends all captures and traces, and waits until none of them touches a ring any more.
+    /// Ends all captures and traces, and waits until none of them accesses a ring any more.
     pub fn end(&self) {
         let all = std::mem::take(&mut *locked(&self.0));
         all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));
@@ -129,7 +130,7 @@ impl Watches {
     }
 }
 
-/// Starts a capture of one port, or of all, that lasts until `to` is closed.
+/// Starts a capture of one port or of all ports. The capture lasts until `to` is closed.
 pub fn capture(
     plane: &Arc<DataPlane>,
     engine: &Engine,
@@ -159,20 +160,21 @@ pub fn capture(
     thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
 }
 
-/// The way from the workers' rings to whoever captures.
+/// Delivery of frames from the workers' rings to the client.
 struct Delivery {
     names: Names,
     snap: u32,
     clock: WallClock,
     to: Sender<CapturedFrame>,
-    /// Frames that did not fit into the client's queue so far.
+    /// Number of frames that did not fit into the client's queue so far.
     lost: u64,
-    /// Frames of whose loss, there or before the rings, the client knows.
+    /// Number of frames lost in the queue or before the rings that were reported to the client.
     told: u64,
 }
 
 impl Delivery {
-    /// Empties the workers' rings once; false when the client has gone or the capture is over.
+    /// Drains the workers' rings once. Returns false when the client has closed the queue or the capture is
+    /// over.
     fn empty(&mut self, reader: &mut CaptureReader, pool: &mut FramePool, watched: &Watched) -> bool {
         for ring in &mut reader.rings {
             while !watched.is_over()
@@ -266,7 +268,8 @@ pub fn trace(
     thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
 }
 
-/// Sends an event, and waits for room while the trace is not over; false when the client has gone or the trace is over.
+/// Sends an event, and waits for queue space while the trace is not over. Returns false when the client has
+/// closed the queue or the trace is over.
 fn deliver(to: &Sender<TraceEvent>, mut event: TraceEvent, watched: &Watched) -> bool {
     loop {
         match to.try_send(event) {
@@ -285,7 +288,7 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     let (steps, verdict) = words::tell(&traced.steps, names);
     TraceEvent {
         number,
-        // A trace's rings are emptied at once; the packet's own burst was a moment ago.
+        // The rings of a trace are drained at once, so the packet's burst was a moment ago.
         at_ns: clock.at(monotonic().ns),
         worker: traced.worker.0,
         in_port: names.port(traced.port),
@@ -298,8 +301,9 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     }
 }
 
-/// What would happen to this frame, first in the port's hook (which the kernel's routes may have sent it on by a named device) and
-/// then, if that lets it up, in a worker. `rule` is the one of the port's filter at which it ends there, if it does.
+/// Returns the expected processing of a frame: first in the port's hook, and then, if the hook passes it up,
+/// in a worker. `hook` is the hook's result, with the device to which the kernel's routes send the frame.
+/// `rule` is the rule of the port's filter that drops the frame in a worker.
 pub fn explain(
     engine: &Engine,
     names: &Names,
@@ -314,7 +318,7 @@ pub fn explain(
     if let Some(rule) = rule.filter(|_| by_filter.contains(&story.drop.as_deref())) {
         let told =
             Told { stage: "filter".to_owned(), what: format!("rule {rule} of the port's filter ends it") };
-        // The filter has the last word.
+        // The drop by the filter stays the last step.
         let last = story.steps.len().saturating_sub(1);
         story.steps.insert(last, told);
     }
@@ -362,7 +366,7 @@ fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8
     }
 }
 
-/// In place of a frame's description.
+/// Returns the description of a frame that cannot be parsed.
 fn unreadable(length: u32) -> String {
     format!("{length} bytes that are no Ethernet frame")
 }

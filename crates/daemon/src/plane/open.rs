@@ -1,4 +1,5 @@
-//! From a port's configuration to its queues: one function per kind, all with the same outcome.
+//! Opens ports: from a port's configuration to its queues. Each kind of port has one function, and all have
+//! the same result type.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -29,46 +30,46 @@ use super::foreign::Former;
 use super::pins::{self, Claim};
 use crate::file;
 
-/// Longest file that is replayed, in bytes.
+/// Maximum size in bytes of a pcap file that is replayed.
 const REPLAY_LIMIT: u64 = 2 << 30;
-/// The MTU of devices of our making unless the configuration says otherwise.
+/// Default MTU in bytes of devices that the daemon creates.
 pub const ETHERNET_MTU: u32 = 1500;
 
 /// A port that is open and not yet known to any worker.
 pub struct Opened {
-    /// Its device, if it has one.
+    /// Device of the port, if the port's kind has one.
     pub device: Option<Device>,
-    /// The program on its hook, if it has one.
+    /// Program on the port's hook, if the port's kind has one.
     pub hook: Option<Attached>,
-    /// Its queues.
+    /// Queues of the port.
     pub queues: Vec<(QueueId, Box<dyn Queue>)>,
-    /// How each queue runs, in the same order.
+    /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
-    /// Duplicates of AF_XDP sockets by queue, for the hook's slots and the kernel's counters.
+    /// Duplicates of AF_XDP sockets by queue, for the hook's map slots and the kernel's counters.
     pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// Whether checksums that a sender left open are to be completed.
+    /// Whether checksums that a sender left open must be completed.
     pub complete_checksums: bool,
-    /// Where its kind has no hook, the filter as its workers are to apply it.
+    /// Filter in the form for the workers' ingress stage, if the port's kind has no hook.
     pub own: Option<Arc<dyn OwnStage>>,
-    /// Bytes of the largest L3 packet.
+    /// MTU: bytes of the largest L3 packet.
     pub max_mtu: u32,
-    /// What was changed on the machine.
+    /// Changes that were made on the machine.
     pub footprint: Footprint,
-    /// Whether a hook of a process before us was found.
+    /// Whether a hook of an earlier process was found.
     pub adopted: bool,
-    /// Whether its hook drops everything until it has the port's filter.
+    /// Whether the hook drops all frames until it has the port's filter.
     pub is_locked: bool,
-    /// Says to other processes that its hook is in use, if the hook outlives this process.
+    /// Claim that shows other processes that the hook is in use, if the hook outlives this process.
     pub claim: Option<Claim>,
-    /// What an operator should know.
+    /// Diagnostics for the operator.
     pub notes: Vec<DoctorFinding>,
 }
 
 impl Opened {
-    /// Lets frames pass the port's hook, which has the port's filter now.
+    /// Lets frames pass the port's hook. The hook must have the port's filter.
     ///
     /// # Errors
-    /// If the kernel refuses: then the hook goes on dropping everything.
+    /// If the kernel refuses. The hook then continues to drop all frames.
     pub fn unlock(&mut self, name: &PortName, wanted: &Wanted) -> Result<(), PlaneError> {
         if let Some(hook) = self.hook.as_mut().filter(|_| self.is_locked) {
             af_xdp::unlock(name, wanted, hook, &self.sockets)?;
@@ -78,28 +79,29 @@ impl Opened {
     }
 }
 
-/// What opening a port has changed on the machine besides its queues and its hook; see [`unmake`].
+/// Changes that opening a port made on the machine besides its queues and its hook. See [`unmake`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
-    /// The device was made.
+    /// Whether the daemon created the device.
     pub made: bool,
-    /// The device is not of our making, and was like this.
+    /// Saved settings of a device that the daemon did not create.
     pub former: Option<Former>,
-    /// The Ethernet addresses of a device of our making, which it gets again if it has to be made anew.
+    /// Ethernet addresses of a device that the daemon created. The device gets them again if it must be
+    /// created again.
     pub ends: EndAddresses,
 }
 
-/// What an operator should know about the opening of a port.
+/// Diagnostics for the operator from the opening of a port.
 #[derive(Debug, Default)]
 pub struct Notes(pub Vec<DoctorFinding>);
 
 impl Notes {
-    /// Adds one.
+    /// Adds one diagnostic.
     pub fn say(&mut self, port: &PortName, severity: Finding, finding: String, fix: &str) {
         self.0.push(DoctorFinding { object: object(port), severity, finding, fix: fix.to_owned() });
     }
 
-    /// Adds what the driver refused on the way to the hook's mode.
+    /// Adds a diagnostic for each attach mode that the driver refused.
     pub fn fallbacks(&mut self, port: &PortName, hook: &Attached) {
         for fallback in hook.fallbacks() {
             let finding = format!("runs {} XDP, because the driver refused {fallback}", hook.mode());
@@ -108,21 +110,21 @@ impl Notes {
     }
 }
 
-/// Everything that opening a port needs to know.
+/// Desired settings with which a port is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// The port.
+    /// Configuration of the port.
     pub port: Port,
-    /// What becomes of its hook without us.
+    /// Policy for the port's hook when the daemon does not run.
     pub policy: HookPolicy,
-    /// Whether a bridge has it.
+    /// Whether the port belongs to a bridge.
     pub bridged: bool,
-    /// Whether it is a router's interface.
+    /// Whether the port is a router's interface.
     pub routed: bool,
 }
 
 impl Wanted {
-    /// What `config` wants of this port.
+    /// Returns the settings of port `name` in `config`.
     pub fn of(config: &Config, name: &PortName) -> Option<Self> {
         let port = config.ports.get(name)?.clone();
         let bridged = config.bridge_of(name.as_str()).is_some();
@@ -131,43 +133,45 @@ impl Wanted {
         Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged, routed })
     }
 
-    /// Whether workers decide about its packets.
+    /// Returns whether workers process the port's packets.
     pub fn has_room(&self) -> bool {
         self.bridged || self.routed
     }
 
-    /// Whether its device is the kernel's to speak on, too.
+    /// Returns whether the kernel also sends on the port's device.
     pub fn speaks(&self) -> bool {
         let routing = self.port.kind.xdp().is_some_and(|options| options.routing.is_some());
         !self.bridged && (self.routed || routing)
     }
 
-    /// The filter of its hook or, where its kind has none, of its workers.
+    /// Returns the filter of the port's hook or, if the port's kind has no hook, of its workers.
     pub fn filter(&self) -> Option<&FilterName> {
         self.port.filter.as_ref()
     }
 
-    /// The filter that workers apply.
+    /// Returns the filter that workers apply.
     pub fn workers_filter(&self) -> Option<&FilterName> {
         self.filter().filter(|_| self.port.kind.xdp().is_none())
     }
 
-    /// The steering of its hook.
+    /// Returns the flow steering of the port's hook.
     pub fn steer(&self) -> Option<&SteerName> {
         self.port.kind.xdp()?.steer.as_ref()
     }
 
-    /// Bytes of the largest L3 packet, where the configuration says it.
+    /// Returns the MTU in bytes that the configuration sets.
     pub fn mtu(&self) -> Option<u32> {
         self.port.mtu.map(|mtu| u32::from(mtu.get()))
     }
 }
 
-/// Opens a port. `known` says what its device was like before it was a port, and which Ethernet addresses a device of our making had. A queue
-/// whose former socket the kernel has not let go of is waited for, at most so long.
+/// Opens a port. `known` contains the settings that the device had before it was a port, and the Ethernet
+/// addresses of a device that the daemon created. `busy_wait` is the time limit for waiting until the kernel
+/// releases the former socket of a queue.
 ///
 /// # Errors
-/// With the port, the cause and the next step; nothing is left behind. [`FailureKind::Unready`] where it helps to try again later.
+/// With the port, the cause and the next step. Completed steps are undone. [`FailureKind::Unready`] if a
+/// later attempt may succeed.
 pub fn open(
     name: &PortName,
     wanted: &Wanted,
@@ -221,7 +225,8 @@ pub fn open(
     Ok(opened)
 }
 
-/// The other end of a ring belongs to whoever embeds the engine; here nobody does.
+/// Returns the error for a ring port. The other end of a ring belongs to a program that embeds the engine,
+/// and the daemon has no such program.
 fn no_far_end(name: &PortName) -> PlaneError {
     PlaneError {
         kind: FailureKind::Invalid,
@@ -232,7 +237,7 @@ fn no_far_end(name: &PortName) -> PlaneError {
     }
 }
 
-/// Why a port of this kind cannot be opened before something appears: its device, or a namespace.
+/// Returns why a port of this kind cannot be opened yet: its device or a namespace is missing.
 pub fn absent(kind: &PortKind) -> Option<String> {
     let (device, namespace) = kind.device()?;
     let peer = match kind {
@@ -248,7 +253,7 @@ pub fn absent(kind: &PortKind) -> Option<String> {
     found.ok()?.err().filter(link::LinkError::is_missing).map(|_| format!("there is no device {device}"))
 }
 
-/// What is wanted of a pair of our making, on whose near end the kernel `speaks` or not.
+/// Returns the desired settings of a veth pair. `speaks` is whether the kernel sends on the near end.
 pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     VethConfig {
         netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
@@ -262,17 +267,18 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     }
 }
 
-/// A pair of our making, adopted if it stands already; our end over AF_XDP.
+/// Opens a veth pair with the near end over AF_XDP. An existing pair is adopted.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = VethConfig { first: request.ends, ..pair(port, request.mtu, request.speaks) };
     if let Ok(found) = link::find(port.device.as_str()) {
-        // Nothing of a pair that another process serves is changed.
+        // A pair that another process serves is not changed.
         pins::reserve(request.name, port.device.as_str(), found.ifindex)?;
     }
     let made = veth::ensure(&wanted).map_err(|error| match &error {
         VethError::Foreign { .. } => failed(request.name, &error),
         VethError::Link { source, .. } if source.is_forbidden() => failed(request.name, &error),
-        // Whoever owns the far end's namespace may have renamed it, or taken its name, or forbidden it IPv6.
+        // The owner of the far end's namespace may have renamed the far end, taken its name, or disabled
+        // IPv6.
         _ => unready(request.name, &error),
     })?;
     let mut opened = af_xdp::open(request, port.device.as_str(), pool);
@@ -281,14 +287,14 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
             let ends = EndAddresses { near: made.near.mac, far: made.far.mac };
             opened.footprint = Footprint { made: !made.adopted, former: None, ends };
         }
-        // The error that brought us here says more than one of the clean-up would.
+        // The original error is more useful than an error of the clean-up.
         Err(_) if !made.adopted => drop(veth::remove(port.device.as_str())),
         Err(_) => {}
     }
     opened
 }
 
-/// A TAP that goes away with its last queue. `first`: the Ethernet address that it had before.
+/// Opens a TAP that disappears with its last queue. `first` is the Ethernet address that the TAP had before.
 fn tap(
     name: &PortName,
     port: &model::Tap,
@@ -360,13 +366,13 @@ fn pcap(name: &PortName, port: &model::Pcap) -> Result<Opened, PlaneError> {
     Ok(in_memory(Box::new(queue)))
 }
 
-/// Nanoseconds since 1970.
+/// Returns the nanoseconds since 1970.
 fn wall_clock() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Closes what was opened and is not needed, and undoes what opening changed on the machine.
+/// Closes an opened port that is not needed, and undoes the changes on the machine.
 pub fn abandon(name: &PortName, wanted: &Wanted, opened: Opened, pool: &mut FramePool) {
     drop(opened.sockets);
     for (_, queue) in opened.queues {
@@ -378,7 +384,7 @@ pub fn abandon(name: &PortName, wanted: &Wanted, opened: Opened, pool: &mut Fram
     unmake(name, wanted, &opened.footprint);
 }
 
-/// Takes away the device that was made for a port, and gives a foreign one back to the kernel as it was.
+/// Removes the device that was created for a port, or restores the saved settings of a foreign device.
 pub fn unmake(name: &PortName, wanted: &Wanted, footprint: &Footprint) {
     let Some((device, namespace)) = wanted.port.kind.device() else { return };
     let undone = inside(&object(name), namespace, || match (&wanted.port.kind, footprint.former) {

@@ -1,16 +1,18 @@
-//! Work on several ports at a time while the daemon starts.
+//! Parallel work on several ports while the daemon starts.
 //!
-//! The kernel takes most of the time that opening a port needs: the kernel verifies a program, allocates tables and waits for RCU grace
-//! periods. Several threads overlap these waits and use more CPUs. Once workers forward traffic, ports are opened one after another:
-//! more threads would take the CPUs from the workers.
+//! Most of the time for opening a port is spent in the kernel, which verifies a program, allocates tables and
+//! waits for RCU grace periods. Several threads overlap these waits and use more CPUs. Once workers forward
+//! traffic, ports are opened one after another, because more threads would take CPU time from the workers.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Number of threads while the daemon starts. More threads do not help: attaching and binding hold the kernel's RTNL mutex.
+/// Number of threads while the daemon starts. More threads do not help, because attaching and binding hold
+/// the kernel's RTNL mutex.
 const THREADS: usize = 4;
 
-/// Calls `work` with each item and returns the results in the order of the items. While the daemon is `starting`, several threads take the
-/// items in turn, first items first; otherwise the calling thread does all of them. Each thread starts in the caller's network namespace.
+/// Calls `work` with each item and returns the results in the order of the items. While the daemon is
+/// `starting`, several threads take the items in order. Otherwise the calling thread does all of them. Each
+/// thread starts in the caller's network namespace.
 pub fn each<T: Send, R: Send>(starting: bool, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = if starting { items.len().min(THREADS) } else { 1 };
     if threads < 2 {
@@ -26,7 +28,7 @@ pub fn each<T: Send, R: Send>(starting: bool, items: Vec<T>, work: impl Fn(T) ->
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Where the system gives no thread, the others do its part.
+            // If a thread cannot be created, the other threads do its part.
             let _ = std::thread::Builder::new().name("opener".to_owned()).spawn_scoped(scope, run);
         }
         run();
@@ -54,7 +56,7 @@ mod tests {
 
     #[test]
     fn several_items_are_worked_on_at_once_while_the_daemon_starts() {
-        // Each call waits until the other one has begun.
+        // Each call waits until the other call has begun.
         let both = std::sync::Barrier::new(2);
         each(true, vec![(), ()], |()| both.wait());
     }

@@ -1,7 +1,8 @@
-//! Pins of hooks that outlive the daemon: which process uses them, and what becomes of those that none does.
+//! Pins of hooks that outlive the daemon: the process that uses them, and the removal of orphans.
 //!
-//! A process that uses a pin holds a shared lock on the pin's directory, which ends with the process however it ends. A pin
-//! without a lock that no port of the configuration stands behind is an orphan: its hook would act for ever.
+//! A process that uses a pin holds a shared lock on the pin's directory. The lock ends with the process in
+//! all cases. A pin without a lock and without a port in the configuration is an orphan, whose hook would act
+//! forever.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,24 +18,25 @@ use super::device::{inside, object, plain};
 use super::foreign::Former;
 use super::site::Site;
 
-/// Says that this process uses a pin.
+/// A claim that shows other processes that this process uses a pin.
 #[derive(Debug)]
 pub struct Claim {
-    /// Its lock says so.
+    /// Directory of the pin, with the lock held.
     _directory: File,
 }
 
 impl Claim {
-    /// A claim on the pin of a hook, if it has one.
+    /// Claims the pin of a hook, if the hook has one.
     pub fn on(hook: &Attached) -> Option<Self> {
         let directory = File::open(hook.pin()?.directory()).ok()?;
         Self::shared(hook, directory)
     }
 
-    /// Turns the reservation of a device into the claim on the hook that was found or made there.
+    /// Turns the reservation of a device into a claim on the hook that was found or attached there.
     pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
         let own = hook.pin()?.directory();
-        // An adopted hook keeps its pin's directory: its lock becomes a shared one in one step. Another hook has another directory.
+        // An adopted hook keeps its pin's directory, and the directory's lock becomes a shared one in one
+        // step. A new hook has another directory.
         let there = fs::metadata(own).ok()?;
         let same = |file: &File| {
             file.metadata()
@@ -57,13 +59,14 @@ impl Claim {
     }
 }
 
-/// The pins of one device that no process used; while this lives, no other Trivium opens the device.
+/// Locked pins of one device that no process used. While the value lives, no other Trivium process opens the
+/// device.
 pub struct Reserved(Vec<File>);
 
-/// Reserves a device of the calling thread's network namespace before anything of it is changed.
+/// Reserves a device of the calling thread's network namespace before any setting of the device is changed.
 ///
 /// # Errors
-/// Where another process uses the device's hook: the device is that process's, whatever name its port has there.
+/// If another process uses the device's hook, under any port name.
 pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, PlaneError> {
     let namespace = inode(Path::new("/proc/thread-self/ns/net"));
     let mut reserved = Vec::new();
@@ -71,7 +74,7 @@ pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, 
         if pinned.ifindex != ifindex || Some(pinned.namespace) != namespace {
             continue;
         }
-        // A directory that goes away meanwhile is nobody's.
+        // A directory that disappears meanwhile has no user.
         let Ok(directory) = File::open(pinned.path.directory()) else { continue };
         match directory.try_lock() {
             Ok(()) => reserved.push(directory),
@@ -96,7 +99,7 @@ fn served(name: &PortName, device: &str, port: &str) -> PlaneError {
     }
 }
 
-/// A pin's name taken apart; see [`super::device::pin_name`].
+/// A pin and the parts of its name. See [`super::device::pin_name`].
 struct Pinned {
     path: PinPath,
     port: String,
@@ -104,7 +107,7 @@ struct Pinned {
     ifindex: u32,
 }
 
-/// All pins that a Trivium made.
+/// Returns all pins that a Trivium process has created.
 fn all() -> Vec<Pinned> {
     let names = PinPath::existing().unwrap_or_else(|error| {
         tracing::warn!(%error, "pins cannot be listed");
@@ -124,7 +127,7 @@ fn taken_apart(name: &str) -> Option<Pinned> {
     })
 }
 
-/// Whether no process uses a pin; until the answer is dropped none can.
+/// Locks a pin that no process uses. No process can use the pin until the returned file is dropped.
 fn unused(pin: &PinPath) -> Option<File> {
     let directory = File::open(pin.directory()).ok()?;
     directory.try_lock().ok()?;
@@ -135,7 +138,8 @@ fn inode(namespace: &Path) -> Option<u64> {
     fs::metadata(namespace).ok().map(|file| file.st_ino())
 }
 
-/// Takes hooks off that no port stands behind: those of this daemon's namespaces, and the remains of devices that are gone.
+/// Detaches hooks without a port: those in this daemon's namespaces, and the remains of devices that are
+/// gone.
 pub fn sweep(site: &Site) {
     let mut places: BTreeMap<u64, Option<Namespace>> = BTreeMap::new();
     for running in site.ports.values() {
@@ -156,13 +160,14 @@ pub fn sweep(site: &Site) {
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "a hook of an earlier process was not taken off"),
             },
-            // Elsewhere only what is certainly dead goes: a look at a pin whose device is gone removes it.
+            // In other namespaces only dead hooks are removed: adopting a pin whose device is gone removes
+            // the pin.
             None => drop(xdp::adopt(&pinned.path)),
         }
     }
 }
 
-/// Whether a port runs with this pin, or waits for the device behind it.
+/// Returns whether a port runs with this pin or waits for the device behind it.
 fn is_claimed(site: &Site, pinned: &Pinned) -> bool {
     site.ports.iter().any(|(name, running)| match &running.hook {
         Some(hook) => hook.pin().is_some_and(|pin| pin.name() == pinned.path.name()),
@@ -170,7 +175,7 @@ fn is_claimed(site: &Site, pinned: &Pinned) -> bool {
     })
 }
 
-/// Takes a hook off its device and gives that back to the kernel; the device, if there was one still.
+/// Detaches a hook and gives its device back to the kernel. Returns the device, if it still exists.
 fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<String>, PlaneError> {
     let object = format!("hook {}", pinned.path.name());
     let failed = |error: &dyn std::error::Error| {
@@ -178,7 +183,7 @@ fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<Str
     };
     inside(&object, namespace, || {
         let Some(hook) = xdp::adopt(&pinned.path).map_err(|error| failed(&error))? else {
-            // Without a link it is the rubbish of a process that died while it made it.
+            // A pin without a link is the remainder of a process that died while it created the pin.
             clear(pinned.path.directory());
             return Ok(None);
         };
@@ -186,7 +191,7 @@ fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<Str
         let bridged = hook.constants().owner == Owner::Bridged;
         hook.detach().map_err(|error| failed(&error))?;
         let info = link::by_index(ifindex).map_err(|error| failed(&error))?;
-        // Devices of our making never were the kernel's.
+        // The kernel does not use devices that the daemon created.
         if bridged && !info.alias.as_deref().is_some_and(|alias| alias.starts_with("trivium:")) {
             Former::usual(&info).listen_again().map_err(|error| failed(&error))?;
         }
@@ -198,16 +203,17 @@ fn clear(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }
 
-/// What became of one hook in [`release`].
+/// Result of [`release`] for one hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Released {
-    /// The port that it served.
+    /// Port that the hook served.
     pub port: String,
-    /// The device that it was taken off, or why it was not.
+    /// Device from which the hook was detached, or the reason why it was not.
     pub outcome: Result<String, PlaneError>,
 }
 
-/// Takes hooks off that ended daemons have left: those of one port or device, or all. Hooks in use are refused.
+/// Detaches hooks that ended daemons have left: those of one port or device, or all. Hooks in use are
+/// refused.
 pub fn release(wanted: Option<&str>) -> Vec<Released> {
     let mut released = Vec::new();
     for pinned in all() {
@@ -229,7 +235,7 @@ pub fn release(wanted: Option<&str>) -> Vec<Released> {
     released
 }
 
-/// Of a namespace that has no name here only what is certainly dead can go.
+/// Removes a pin in a namespace that has no name here, if its device is gone.
 fn drop_remains(pinned: &Pinned) -> Result<String, PlaneError> {
     match xdp::adopt(&pinned.path) {
         Ok(None) => Ok(String::new()),
@@ -250,7 +256,7 @@ fn in_use(port: &str) -> PlaneError {
     }
 }
 
-/// The namespace with this number: ours, or one that `ip netns` knows.
+/// Returns the namespace with this inode: the daemon's own, or one in `/run/netns`.
 fn namespace_of(number: u64) -> Option<Option<Namespace>> {
     if inode(Path::new("/proc/self/ns/net")) == Some(number) {
         return Some(None);
@@ -260,7 +266,7 @@ fn namespace_of(number: u64) -> Option<Option<Namespace>> {
     Some(Some(found.file_name().to_str()?.parse().ok()?))
 }
 
-/// The name of the device behind a pin.
+/// Returns the name of the device behind a pin.
 fn device_of(pinned: &Pinned, namespace: Option<&Namespace>) -> Option<String> {
     let name = || Ok(xdp::adopt(&pinned.path).ok().flatten().map(|hook| hook.device().to_owned()));
     inside("hook", namespace, name).ok().flatten()

@@ -1,4 +1,4 @@
-//! Ports that run: open, owned by workers, seen in the engine's snapshot.
+//! Running ports: open, with queues owned by workers, and part of the engine's snapshot.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -23,77 +23,79 @@ use super::open::{Footprint, Opened, Wanted};
 use super::pins::Claim;
 use super::routers::Routers;
 
-/// The worker of each bucket of software RSS.
+/// Worker of each bucket of software RSS.
 pub type Spread = Arc<[WorkerId; SPREAD_BUCKETS]>;
 
-/// A port that runs, or that waits for its device to come back.
+/// A port that runs or waits for its device to come back.
 pub struct Running {
-    /// Its number in the data path.
+    /// Number of the port in the data path.
     pub id: PortId,
-    /// What it was opened from.
+    /// Settings with which the port was opened.
     pub wanted: Wanted,
-    /// Its device, if it has one.
+    /// Device of the port, if it has one.
     pub device: Option<Device>,
-    /// The program on its hook, if it has one.
+    /// Program on the port's hook, if it has one.
     pub hook: Option<Attached>,
-    /// A user's program that stood in front of its hook, while it has none.
+    /// Custom program of the port while the port has no hook.
     pub user: Option<UserProgram>,
-    /// Says to other processes that the hook is in use, if it outlives this one.
+    /// Claim that shows other processes that the hook is in use, if the hook outlives this process.
     pub claim: Option<Claim>,
-    /// Its queues and who owns them.
+    /// Queues of the port and their workers.
     pub queues: Vec<(QueueId, WorkerId)>,
-    /// How each queue runs.
+    /// Status of each queue.
     pub statuses: Vec<QueueStatus>,
-    /// Packets that the kernel lost before queues other than AF_XDP sockets had them; those are asked directly.
+    /// Packets that the kernel lost before queues other than AF_XDP sockets received them. AF_XDP sockets are
+    /// queried directly.
     pub missed: u64,
-    /// Duplicates of AF_XDP sockets by queue, for the hook's slots and the kernel's counters; gone before the queues are
-    /// closed.
+    /// Duplicates of AF_XDP sockets by queue, for the hook's map slots and the kernel's counters. The
+    /// duplicates are dropped before the queues are closed.
     pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// What opening it has changed on the machine.
+    /// Changes that opening the port made on the machine.
     pub footprint: Footprint,
     /// Whether checksums that a sender left open are completed.
     pub complete_checksums: bool,
-    /// Bytes of the largest L3 packet.
+    /// MTU: bytes of the largest L3 packet.
     pub mtu: u32,
-    /// Software RSS.
+    /// Buckets of software RSS, if the port uses it.
     pub spread: Option<Spread>,
-    /// Where its kind has no hook, the filter as its workers apply it.
+    /// Filter in the workers' ingress stage, if the port's kind has no hook.
     pub own: Option<Arc<dyn OwnStage>>,
-    /// What is wrong with it now.
+    /// Current fault of the port.
     pub trouble: Option<String>,
-    /// When it may be tried again; `None`: the last attempt succeeded.
+    /// Earliest time of the next attempt to open the port. `None` if the last attempt succeeded.
     pub not_before: Option<Instant>,
-    /// How often it could not be opened again, one attempt after the other.
+    /// Number of consecutive failed attempts to open the port again.
     pub refusals: u32,
-    /// When it was opened again last.
+    /// Time when the port was last opened again.
     pub reopened: Option<Instant>,
-    /// Whether it goes on with a hook of a process before us.
+    /// Whether the port continues with a hook of an earlier process.
     pub adopted: bool,
-    /// Whether its hook drops everything until it has the port's filter.
+    /// Whether the hook drops all frames until it has the port's filter.
     pub is_locked: bool,
-    /// How often its hook was taken off from outside and put back.
+    /// Number of times that another program has detached the port's hook and the daemon has attached it
+    /// again.
     pub hooks_lost: u64,
-    /// The MTU of its bridge that its device was given last, and whether the device has taken it; `None`: the port does not follow its
-    /// bridge, or has not yet.
+    /// MTU of the port's bridge that the device was last given, and whether the device has accepted it.
+    /// `None` if the port does not follow its bridge, or has not done so yet.
     pub followed_mtu: Option<(u32, bool)>,
 }
 
-/// A queue with its worker and port, as the engine takes and returns it.
+/// A queue with its worker and port, in the form that the engine takes and returns.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
-/// Ports by name.
+/// Running ports by name.
 pub type Ports = BTreeMap<PortName, Running>;
 
-/// What a failure of the engine means for a port.
+/// Returns the failure of a port for an error of the engine.
 pub fn engine_failed(name: &PortName, error: &EngineError) -> PlaneError {
     PlaneError::failed(object(name), error, "")
 }
 
 impl Running {
-    /// Gives an open port's queues to workers. Nothing flows before the next [`publish`].
+    /// Gives an open port's queues to workers. No packet flows before the next [`publish`].
     ///
     /// # Errors
-    /// If a worker does not answer; what was opened is closed again.
+    /// If a worker does not answer. The port is closed again.
     pub fn install(
         engine: &Engine,
         name: &PortName,
@@ -116,7 +118,7 @@ impl Running {
         Ok(running)
     }
 
-    /// A port with its queues for the given workers, which are used in turn if there are fewer.
+    /// Creates a running port and assigns its queues to `workers` in turn.
     pub fn assemble(
         id: PortId,
         wanted: Wanted,
@@ -154,7 +156,7 @@ impl Running {
         (running, queues)
     }
 
-    /// A port that cannot be opened now; it is tried again when its device is seen.
+    /// Returns a port that cannot be opened now. Another attempt follows when the port's device appears.
     pub fn waiting(id: PortId, wanted: Wanted, trouble: String) -> Running {
         let mtu = wanted.port.mtu.map_or(1500, |mtu| u32::from(mtu.get()));
         Running {
@@ -184,33 +186,34 @@ impl Running {
         }
     }
 
-    /// Returns the Ethernet addresses of a device of our making, which it gets again if it has to be made anew.
+    /// Returns the Ethernet addresses of a device that the daemon created. The device gets them again if it
+    /// must be created again.
     pub fn ends(&self) -> EndAddresses {
         let EndAddresses { near, far } = self.footprint.ends;
         let now = self.device.as_ref().and_then(|device| device.mac);
         EndAddresses { near: near.map(|near| now.unwrap_or(near)), far }
     }
 
-    /// Notes that it could not be opened again. The next attempt may come after `least`, which doubles with each attempt that fails, up to
-    /// `most`.
+    /// Records that the port could not be opened again. The next attempt is possible after `least`, which
+    /// doubles with each failed attempt, up to `most`.
     pub fn refused(&mut self, least: Duration, most: Duration) {
         let wait = least.saturating_mul(1 << self.refusals.min(16)).min(most);
         self.not_before = Some(Instant::now() + wait);
         self.refusals += 1;
     }
 
-    /// Returns whether it is time for another attempt to open it again.
+    /// Returns whether the port may be opened again now.
     pub fn may_be_tried(&self) -> bool {
         self.not_before.is_none_or(|time| Instant::now() >= time)
     }
 
-    /// Takes the queues from their workers and closes them; the hook stays. Call after a snapshot without the port has
-    /// been published: then nothing is on its way to it.
+    /// Removes the queues from their workers and closes them. The hook stays. The caller has published a
+    /// snapshot without the port, so that no packet is on its way to it.
     pub fn release_queues(&mut self, engine: &Engine) {
         self.queues.clear();
-        // A socket is closed with its last descriptor, and frames go back only when it is.
+        // A socket is closed with its last descriptor, and the kernel returns the frames only then.
         self.sockets.clear();
-        // A worker that does not answer keeps its queue; the process is about to be restarted by its watchdog then.
+        // A worker that does not answer keeps its queue. The watchdog then restarts the process.
         let Ok(queues) = engine.remove_queues(self.id) else { return };
         let mut pool = engine.pool();
         for (_, _, queue) in queues {
@@ -218,7 +221,7 @@ impl Running {
         }
     }
 
-    /// Takes the port out for good: its queues, its hook, its pins. A user's program waits for the port's next hook.
+    /// Closes the port: its queues, its hook and its pins. A custom program is kept for the port's next hook.
     pub fn close(&mut self, engine: &Engine) {
         self.release_queues(engine);
         if let Some(hook) = self.hook.take() {
@@ -231,10 +234,10 @@ impl Running {
         self.claim = None;
     }
 
-    /// Gives the queues to the workers that the configuration now names, without losing a packet.
+    /// Moves the queues to the workers that the configuration now names, without losing a packet.
     ///
     /// # Errors
-    /// If a worker does not answer; the queues stay where they were then.
+    /// If a worker does not answer. The queues then stay with their workers.
     pub fn rehome(&mut self, engine: &Engine) -> Result<(), EngineError> {
         let workers = workers(&self.wanted, engine.workers());
         let queues = self.queues.iter().map(|(queue, _)| *queue);
@@ -244,7 +247,7 @@ impl Running {
         Ok(())
     }
 
-    /// Takes over what the workers say of its queues; what has gone wrong since is logged.
+    /// Takes over the workers' reports on the port's queues, and logs new problems.
     pub fn inspected(&mut self, name: &PortName, views: &[QueueView]) {
         let own: Vec<&QueueView> = views.iter().filter(|view| view.port == self.id).collect();
         if own.len() != self.queues.len() {
@@ -266,7 +269,7 @@ impl Running {
         }
     }
 
-    /// Whether packets can pass.
+    /// Returns whether packets can pass the port.
     pub fn is_up(&self) -> bool {
         self.wanted.port.admin
             && self.trouble.is_none()
@@ -295,7 +298,7 @@ impl Running {
     }
 }
 
-/// The other end of a patch port.
+/// Returns the other end of a patch port.
 fn peer_of(running: &Running) -> Option<&PortName> {
     match &running.wanted.port.kind {
         PortKind::Patch(patch) => Some(&patch.peer),
@@ -303,7 +306,7 @@ fn peer_of(running: &Running) -> Option<&PortName> {
     }
 }
 
-/// Finds out which patch ports have their peer: the others are down until it comes.
+/// Finds the patch ports that have their peer. The other patch ports are down until their peer appears.
 pub fn join(ports: &mut Ports) {
     let lacks = |name: &PortName, running: &Running| {
         let peer = peer_of(running)?;
@@ -331,14 +334,14 @@ fn workers(wanted: &Wanted, count: usize) -> Vec<WorkerId> {
     if named.is_empty() { (0_u16..).map(WorkerId).take(count).collect() } else { named }
 }
 
-/// Buckets over all workers in turn.
+/// Returns buckets that are assigned to all workers in turn.
 pub fn even_spread(workers: usize) -> Spread {
     let workers = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
     let mut turn = (0..workers).cycle();
     Arc::new(std::array::from_fn(|_| WorkerId(turn.next().unwrap_or(0))))
 }
 
-/// Ports, bridges and routers as one snapshot. `captured` says which ports a capture listens to.
+/// Composes ports, bridges and routers into one snapshot. `captured` marks the ports that a capture reads.
 pub fn compose(
     config: &Config,
     ports: &Ports,
@@ -370,7 +373,7 @@ pub fn compose(
     forwarding
 }
 
-/// Publishes ports, bridges and routers. When it returns no worker acts on the snapshot before.
+/// Publishes ports, bridges and routers. When the function returns, no worker uses the previous snapshot.
 pub fn publish(
     engine: &Engine,
     config: &Config,

@@ -1,17 +1,19 @@
-//! The rules that a packet meets, and why its megaflow is as it is, in the words of `explain`.
+//! Text for the flow entries that a packet matches and for the reasons of its megaflow's mask, for `explain`.
 
 use engine::Explained;
 use model::Step as Told;
 use packet::record::Step;
 use switch::flow::{Line, Story};
 
-/// Whether a story met a table: that of a bridge that stands alone does not, and no step names a rule of it.
+/// Returns whether a trace report has a table lookup. The report of a standalone bridge has none, and no step
+/// refers to a flow entry of it.
 fn asks_tables(story: &Story) -> bool {
     story.lines.iter().any(|line| matches!(line, Line::Rule { .. } | Line::Miss { .. }))
 }
 
-/// Puts the stories of rules in the places of the steps that name them only, and those of bridges that stand alone in front of the first bridge's.
-/// `steps` are those of `explained`, one for one.
+/// Replaces the steps that only name flow entries with the trace reports of these entries. The reports of
+/// standalone bridges are placed before the step of the first bridge. `steps` corresponds one to one to the
+/// steps of `explained`.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
     let (asking, alone): (Vec<&Story>, Vec<&Story>) =
         explained.stories.iter().partition(|story| asks_tables(story));

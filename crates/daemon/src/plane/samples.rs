@@ -1,5 +1,7 @@
-//! What filters sample, as the API sends it: a thread empties the ring of a filter while somebody follows it. Otherwise the ring is left full, and
-//! what lies in it is old: a follower begins with what comes after it. What a reader cannot take is lost and counted; no frame waits.
+//! Delivery of filter samples to API clients. A thread drains the ring of a filter while a client follows the
+//! filter. Without a client the ring stays full of old samples, and a new client starts with the samples
+//! after them. Samples that a slow client cannot take are dropped and counted. Packets never wait for a
+//! client.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,10 +17,10 @@ use super::filters::{Followed, Taken};
 use super::listener::{Listener, succeed};
 use super::{DataPlane, locked, no_such_port};
 
-/// How long the thread waits for samples before it looks whether anybody listens.
+/// Time for which the thread waits for samples before it checks whether the client still listens.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Sends a filter's samples until `to` is closed or the filter has gone.
+/// Sends a filter's samples until `to` is closed or the filter is gone.
 pub fn start(
     plane: &Arc<DataPlane>,
     request: SampleRequest,
@@ -45,7 +47,7 @@ pub fn start(
         .map_err(|error| failed(&error))
 }
 
-/// The way from the ring to whoever follows.
+/// Delivery of samples from the ring to the client.
 struct Delivery {
     request: SampleRequest,
     followed: Followed,
@@ -62,7 +64,7 @@ impl Delivery {
         while self.empty(&reader, plane) {}
     }
 
-    /// Empties the ring once; false when nobody listens any more, or the filter has gone.
+    /// Drains the ring once. Returns false when the client has stopped listening or the filter is gone.
     fn empty(&mut self, reader: &RingReader<Sample>, plane: &Weak<DataPlane>) -> bool {
         let Ok(samples) = reader.poll(PERIOD) else { return false };
         self.listener.missed(self.followed.samples.missed());
@@ -87,7 +89,8 @@ impl Delivery {
         self.listener.listens()
     }
 
-    /// What cannot be parsed is shown whatever the filter.
+    /// Returns whether the request's port and packet filter match a sample. The packet filter matches all
+    /// samples that cannot be parsed.
     fn is_wanted(&self, sample: &Sample, taken: &Taken) -> bool {
         if self.request.port.as_ref().is_some_and(|port| !taken.ports.contains(port)) {
             return false;

@@ -1,9 +1,10 @@
-//! Bridged frames answered in the driver hook: which ports have a stage for known stations, or for the hot flows of their rules, what it is
-//! told, and when it is not to answer.
+//! Hook offload of bridged frames: the stage of each port for known stations or for hot flows, the data that
+//! the stage reads, and the times when it must not forward.
 //!
-//! It is an acceleration: what cannot be had is logged and left to the workers. Whatever changes the site forgets all stations of
-//! the hook first ([`Shortcuts::forget`]), which come back with the next look, and leaves all flows to the workers until the change ends.
-//! Which flows there are the decider says ([`super::flows`]).
+//! The offload is an acceleration. If it cannot be installed, the failure is logged and workers forward. A
+//! change of the running configuration first removes all stations from the hooks ([`Shortcuts::forget`]),
+//! which come back with the next poll, and leaves all flows to the workers until the change ends. The slow
+//! path selects the offloaded flows ([`super::flows`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,35 +29,37 @@ use super::device::{self, inside, object, place};
 use super::parallel;
 use super::ports::{Ports, Running};
 
-/// Looks at everything anew once in so many seconds: the hook takes a station out by itself when its address turns up elsewhere.
+/// Interval in seconds after which all stations are checked again. The hook itself removes a station whose
+/// address appears on another port.
 const DOUBT: u32 = 5;
-/// Frames a second that wait for their order, for a moment's loss to be worth it.
+/// Number of frames a second that wait for the reordering guard from which on a short loss is accepted.
 const MANY: u32 = 50_000;
-/// How long hooks answer for flows when nobody looks after them: as long as silent ones are kept.
+/// Lease of offloaded flows in nanoseconds. Without renewal, hooks stop forwarding by flows after as long as
+/// idle flows are kept.
 const LEASE_NS: u64 = 10_000_000_000;
-/// How long flows are held at most.
+/// Time limit of a quiesce of flows.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// See the module documentation.
+/// Hook offload of bridged frames on all ports.
 #[derive(Default)]
 pub struct Shortcuts {
-    /// Made when the first port needs them.
+    /// Devices to which hooks send, created when the first port needs them.
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, Shortcut>,
-    /// The order of frames of routers' ports, whose stages [`super::routers`] puts into their hooks.
+    /// Reordering guards of routers' ports. [`super::routers`] installs the stages of these ports.
     routed: BTreeMap<PortName, RoutedOrder>,
-    /// What stages that are gone have carried for ports that are still there: counters do not run backwards.
+    /// Counts of removed stages for ports that still exist, so that counters never decrease.
     past: BTreeMap<PortName, BridgeCounts>,
-    /// Captures and traces that want to see every packet.
+    /// Number of captures and traces that need every packet at the workers.
     watchers: u32,
     seconds: u32,
 }
 
-/// Why the stages of all ports are brought up to date.
+/// Reason for an update of the stages of all ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
-    /// The daemon starts: no worker forwards traffic yet.
+    /// The daemon starts. No worker forwards traffic yet.
     Start,
     /// The configuration has changed. Ports may have other workers than before.
     Change,
@@ -64,16 +67,16 @@ pub enum Occasion {
     Poll,
 }
 
-/// What a port's stage is specialised by.
+/// Constants by which a port's stage is specialised.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// For known stations.
+    /// A stage for known stations.
     Stations(BridgePort),
-    /// For hot flows, and the known stations that those by `NORMAL` ask.
+    /// A stage for hot flows, and for the known stations to which `NORMAL` flows forward.
     Flows(FlowPort, Option<BridgePort>),
 }
 
-/// A port's stage.
+/// Stage in a port's hook.
 enum Stage {
     Stations(BridgeStage),
     Flows(FlowStage, FlowTable),
@@ -108,14 +111,14 @@ struct Shortcut {
     id: PortId,
     config: Kind,
     stage: Stage,
-    /// Whether its device takes redirected frames, as it was last seen.
+    /// Whether the device accepts redirected frames, as last read.
     transmits: bool,
     reached: Option<u32>,
-    /// Each queue at the last look.
+    /// State of each queue at the last poll.
     seen: Vec<Seen>,
 }
 
-/// A stage on its way into a port's hook.
+/// A stage that is being installed in a port's hook.
 struct Entering<'s> {
     name: &'s PortName,
     running: &'s mut Running,
@@ -125,31 +128,32 @@ struct Entering<'s> {
 }
 
 impl Shortcut {
-    /// Returns whether the port still has the hook that the stage was put on. One that was opened anew has another, and maybe another
-    /// device: the kernel has then emptied the place by which hooks send to it.
+    /// Returns whether the port still has the hook in which the stage was installed. A port that was opened
+    /// again has another hook, and maybe another device. The kernel has then removed the entry through which
+    /// hooks send to it.
     fn is_on(&self, running: &Running) -> bool {
         running.hook.as_ref().is_some_and(|hook| self.stage.is_on(hook))
     }
 }
 
-/// A router's port whose hook keeps the order of frames.
+/// A router's port whose hook has a reordering guard.
 struct RoutedOrder {
     orders: Arc<Orders>,
-    /// Each queue at the last look.
+    /// State of each queue at the last poll.
     seen: Vec<Seen>,
 }
 
-/// How a queue was doing.
+/// State of a queue at a poll.
 struct Seen {
-    /// Frames that the kernel had lost of it.
+    /// Number of frames that the kernel has lost in the queue.
     lost: u64,
-    /// Frames that had waited for their order.
+    /// Number of frames that have waited for the reordering guard.
     waiting: u32,
-    /// The number of the last frame that had left.
+    /// Number of the last frame that has left.
     done: u32,
 }
 
-/// What a worker tells of a queue's progress.
+/// Reports of a worker to the reordering guard about a queue.
 struct Progress {
     orders: Arc<Orders>,
     queue: u32,
@@ -166,7 +170,7 @@ impl Finisher for Progress {
 }
 
 impl Shortcuts {
-    /// Leaves everything to the workers: no frame that arrives later is answered in a hook, until the next look.
+    /// Leaves all frames to the workers, from the next frame until the next poll.
     pub fn forget(&mut self) {
         self.bridges.values_mut().for_each(BridgeOffload::clear);
         for port in self.ports.values().filter(|port| matches!(port.stage, Stage::Flows(..))) {
@@ -174,7 +178,7 @@ impl Shortcuts {
         }
     }
 
-    /// Gives the hook of every port the stage that its bridge wants, and takes other stages off.
+    /// Installs in the hook of every port the stage that its bridge needs, and removes other stages.
     pub fn ensure(
         &mut self,
         engine: &Engine,
@@ -205,7 +209,7 @@ impl Shortcuts {
                 Err(error) => warn(name, &error),
             }
         }
-        // Of what follows the kernel's check of a program takes most.
+        // Most of the following time is spent in the kernel's verifier.
         let entered = parallel::each(occasion == Occasion::Start, entering, |entering| {
             let put = entering.running.hook.as_mut().map_or(Ok(()), |hook| entering.stage.put_on(hook));
             (entering, put)
@@ -225,8 +229,8 @@ impl Shortcuts {
         }
     }
 
-    /// Lets workers tell the hooks of routers' ports which frames have left. With `anew`, workers may be others. A hook answers no route
-    /// before it is told.
+    /// Connects the workers with the reordering guards of routers' ports. With `anew`, all are connected
+    /// again, because workers may have changed. A hook routes no packet before it is connected.
     pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
         self.routed.retain(|name, _| ports.contains_key(name));
         for (name, running) in ports {
@@ -251,7 +255,7 @@ impl Shortcuts {
         }
     }
 
-    /// Takes a port's stage off where none is wanted, or returns the one that it is to have instead of what it has.
+    /// Removes a port's stage if none is needed. Returns the new stage if the port needs another one.
     fn ensure_port<'s>(
         &mut self,
         engine: &Engine,
@@ -270,7 +274,8 @@ impl Shortcuts {
             if hook.has_flows() {
                 hook.set_flows(None)?;
             }
-            // The hook of a port that a router has now is told by `follow_routers`, and is not to be left without again.
+            // The hook of a port that now belongs to a router is connected by `follow_routers` and must stay
+            // connected.
             let is_routed = hook.route_orders().is_some();
             if self.ports.contains_key(name) {
                 if !is_routed {
@@ -316,7 +321,7 @@ impl Shortcuts {
         Ok(Some((bridge_name, kind, stage)))
     }
 
-    /// Notes the stage that a port's hook has got, and lets other hooks send to its device.
+    /// Records the stage that a port's hook has got, and lets other hooks send to the port's device.
     fn enter(&mut self, engine: &Engine, entering: Entering<'_>, features: &mut NamespaceFeatures) {
         let Entering { name, running, bridge, kind, stage } = entering;
         let Some(devices) = &self.devices else { return };
@@ -346,14 +351,14 @@ impl Shortcuts {
         tell(engine, running, Some(&orders));
     }
 
-    /// Forgets a port's stage, but not what it has carried where the port `stays`.
+    /// Removes a port's stage from the records. If the port `stays`, its counts are kept.
     fn leave(&mut self, name: &PortName, stays: bool) {
         let counts = self.counts(name);
         let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
         if stays {
             self.past.insert(name.clone(), counts);
         }
-        // No hook sends to a place that is empty.
+        // No hook may send to an empty entry.
         if let Some(offload) = self.bridges.get_mut(&gone.bridge).filter(|_| gone.reached.is_some()) {
             offload.clear();
         }
@@ -366,7 +371,8 @@ impl Shortcuts {
         }
     }
 
-    /// Tells hooks the time and new stations, bridges what was seen in the hooks. A few times a second.
+    /// Updates the hooks' time and stations, and reports the hooks' activity to the bridges. Called a few
+    /// times a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -423,8 +429,9 @@ impl Shortcuts {
         }
     }
 
-    /// Of a fat flow one frame is always under way, so it never changes to the hook. Where many frames have waited for that in the last
-    /// second, or the queue overflows, flows that wait are dropped for the milliseconds that the worker needs to finish.
+    /// Drops waiting frames of queues for a moment, so that busy flows can move to the hook. A busy flow
+    /// always has a frame in progress and would never move. If many frames have waited in the last second, or
+    /// the queue overflows, waiting flows are dropped for the milliseconds that the worker needs to finish.
     fn relieve(&mut self, ports: &Ports) {
         let mut held = Vec::new();
         let bridged = self.ports.iter_mut().map(|(name, port)| (name, port.stage.orders(), &mut port.seen));
@@ -440,7 +447,7 @@ impl Shortcuts {
             let seen: Vec<Seen> = running.sockets.iter().map(look).collect();
             for ((queue, _), (now, then)) in running.sockets.iter().zip(seen.iter().zip(&*last)) {
                 let waited = now.waiting.wrapping_sub(then.waiting);
-                // Where nothing has left for a second, nothing leaves within milliseconds.
+                // A queue without progress for a second will not finish within milliseconds.
                 let is_moving = now.done != then.done;
                 if is_moving && (waited >= MANY || (now.lost > then.lost && waited > 0)) {
                     held.push((Arc::clone(orders), u32::from(queue.0)));
@@ -451,7 +458,7 @@ impl Shortcuts {
         hold(&held);
     }
 
-    /// Somebody begins, or ends, to look at packets: then all of them pass the workers.
+    /// Adds or removes one capture or trace that needs every packet at the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         for port in self.ports.values() {
@@ -459,19 +466,20 @@ impl Shortcuts {
         }
     }
 
-    /// Lets the counts of a port go on from what a predecessor's hooks have bridged.
+    /// Continues the counts of a port from those of a predecessor's hooks.
     pub fn continue_from(&mut self, name: &PortName, before: BridgeCounts) {
         self.past.insert(name.clone(), before);
     }
 
-    /// What the hooks have bridged for a port.
+    /// Returns the counts of packets that hooks have bridged for a port.
     pub fn counts(&self, name: &PortName) -> BridgeCounts {
         let port = self.ports.get(name).zip(self.devices.as_ref());
         let now = port.and_then(|(port, devices)| devices.counts(port.id.0).ok()).unwrap_or_default();
         now + self.past.get(name).copied().unwrap_or_default()
     }
 
-    /// What a port's hook does for its bridge, and if others' hooks cannot send to it, why; `None` without a stage.
+    /// Returns what a port's hook offloads for its bridge, and the reason if other hooks cannot send to the
+    /// port. Returns `None` without a stage.
     pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
         let port = self.ports.get(name)?;
         let what = match port.stage {
@@ -486,13 +494,13 @@ impl Shortcuts {
         Some((what, reached))
     }
 
-    /// Stations of a bridge that the hook knows.
+    /// Returns the number of a bridge's stations in the hook.
     pub fn stations(&self, bridge: &BridgeName) -> Option<usize> {
         self.bridges.get(bridge).map(BridgeOffload::stations)
     }
 }
 
-/// Drops what waits for its order in these queues until all that was under way has left.
+/// Drops frames that wait in these queues until all frames in progress have left.
 fn hold(held: &[(Arc<Orders>, u32)]) {
     let begin = Instant::now();
     let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
@@ -510,7 +518,7 @@ fn hold(held: &[(Arc<Orders>, u32)]) {
     held.iter().for_each(|(orders, queue)| orders.hold(*queue, false));
 }
 
-/// The stage that a port's hook is to have, if any.
+/// Returns the stage that a port's hook needs, if any.
 fn wanted<'s>(
     config: &'s Config,
     name: &PortName,
@@ -521,8 +529,8 @@ fn wanted<'s>(
     let (bridge_name, _) = config.bridge_of(name.as_str())?;
     let bridge = bridges.get(bridge_name)?;
     let settings = &config.bridges.get(bridge_name)?.settings;
-    // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only. What one worker gives another to
-    // do is not waited for where a port is spread.
+    // Frame order is tracked by queue, and only in native mode one CPU at a time receives a queue. If the
+    // port uses software RSS, packets that one worker passes to another are not waited for.
     let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
     let possible = native && running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
     let stations = port_stage(bridge, running.id, running.complete_checksums);
@@ -536,7 +544,7 @@ fn wanted<'s>(
     (settings.hook && possible).then_some((bridge_name, bridge, kind))
 }
 
-/// The XDP features of devices, by namespace: each namespace is asked once.
+/// XDP features of devices by namespace. Each namespace is queried once.
 #[derive(Default)]
 struct NamespaceFeatures(BTreeMap<PathBuf, BTreeMap<u32, Features>>);
 
@@ -553,19 +561,19 @@ impl NamespaceFeatures {
     }
 }
 
-/// Lets the workers of a port's queues tell how far they have come, or no longer.
+/// Connects the workers of a port's queues with a reordering guard, or disconnects them.
 fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
     for (queue, worker) in &running.queues {
         let to = orders.map(|orders| {
             let progress = Progress { orders: Arc::clone(orders), queue: u32::from(queue.0) };
             Box::new(progress) as Box<dyn Finisher>
         });
-        // A worker that does not answer tells nothing: then everything goes up.
+        // A worker that does not answer reports nothing, and all frames are then passed up.
         let _ = engine.tell_progress(*worker, running.id, *queue, to);
     }
 }
 
-/// The hook's clock, whose low half is the bridges'.
+/// Returns the hook's clock in seconds, whose low half is the bridges' clock.
 fn seconds() -> u32 {
     u32::try_from(monotonic().ns / 1_000_000_000).unwrap_or(u32::MAX)
 }

@@ -1,9 +1,15 @@
-//! What runs: configuration, names, ports and bridges, changed only as a whole.
+//! The running configuration: names, ports and bridges, changed only as a whole.
 //!
-//! What can fail comes first: new ports are opened while everything else goes on. Then ports that go are drained and
-//! closed, and ports whose device is needed anew are opened. Whatever fails, everything that was done before is undone:
-//! what came goes, devices are as they were, what went is opened again from the old configuration. Bridges and memberships
-//! cannot fail: they are one snapshot, published at the end. Ports that stay as they are are not touched.
+//! A change first performs the steps that can fail:
+//!
+//! 1. New ports are opened while all other ports run.
+//! 2. Ports to be removed are drained and closed.
+//! 3. Ports whose device was held by a removed port are opened.
+//!
+//! If a step fails, the steps before it are undone: new ports are removed, devices get their former settings,
+//! and removed ports are opened again with the old configuration. Bridges and memberships cannot fail,
+//! because they are one snapshot that is published at the end. Ports that the change does not affect are not
+//! touched.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,33 +43,33 @@ use super::shortcuts::{Occasion, Shortcuts};
 use super::steers::{self, Steers};
 use super::user;
 
-/// See the module documentation.
+/// State of the running data plane, guarded by one lock.
 pub struct Site {
-    /// The configuration that runs.
+    /// Configuration that is running.
     pub config: Config,
-    /// Names and numbers.
+    /// Numbers of ports and bridges by name.
     pub names: Names,
-    /// The ports.
+    /// Running ports by name.
     pub ports: Ports,
-    /// The bridges.
+    /// Running bridges by name.
     pub bridges: Bridges,
-    /// The virtual routers.
+    /// Running virtual routers.
     pub routers: Routers,
-    /// The filters of ports, in their hooks or before their rooms.
+    /// Filters of ports, applied in their hooks or in the workers' ingress stage.
     pub filters: Filters,
-    /// The steerings of ports' hooks.
+    /// Flow steering of the ports' hooks.
     pub steers: Steers,
-    /// The bridges that go by OpenFlow's rules.
+    /// OpenFlow datapaths of the bridges.
     pub flows: Flows,
-    /// What ports' hooks answer by themselves.
+    /// Hook offload: forwarding that ports' hooks perform without the workers.
     pub shortcuts: Shortcuts,
-    /// Stations that move between ports of a bridge.
+    /// MAC moves between ports of a bridge.
     pub moves: Moves,
-    /// Looks after routers so far.
+    /// Number of once-a-second polls of the routers so far.
     pub seconds: u64,
 }
 
-/// Which ports a plan concerns.
+/// Ports that a change removes, adds and modifies.
 #[derive(Debug, Default)]
 struct Steps {
     remove: Vec<PortName>,
@@ -71,44 +77,45 @@ struct Steps {
     change: Vec<PortName>,
 }
 
-/// A port that was taken out.
+/// A port that a change has removed.
 struct Gone {
     name: PortName,
     wanted: Wanted,
     footprint: Footprint,
-    /// What stood in front of its hook.
+    /// Custom program that ran in front of the port's hook.
     user: Option<UserProgram>,
 }
 
-/// What of the new configuration differs in the hooks, and can be.
+/// Filters, steering and routers of the new configuration that differ from the running ones and that the
+/// kernel accepts.
 struct Prepared {
     filters: Vec<(FilterName, Definition)>,
     steers: Vec<(SteerName, Steer)>,
     routers: Vec<(RouterName, routers::Running)>,
 }
 
-/// What a change has done so far.
+/// Steps of a change that are complete, for `undo`.
 #[derive(Default)]
 struct Done {
-    /// Filters that came or changed.
+    /// Filters that were added or changed.
     filters: Changed,
-    /// Steerings that came or changed.
+    /// Steering definitions that were added or changed.
     steers: steers::Changed,
-    /// Opened and not yet installed.
+    /// Ports that were opened and are not yet installed.
     early: Vec<(PortName, Wanted, Opened)>,
-    /// Ports that came.
+    /// Ports that were added.
     came: Vec<PortName>,
-    /// Ports that went.
+    /// Ports that were removed.
     gone: Vec<Gone>,
-    /// Ports that were changed, or half so.
+    /// Ports that were changed completely or partly.
     changed: Vec<PortName>,
 }
 
-/// A device in its namespace.
+/// Identity of a device: file of its namespace, and name.
 type DeviceKey = (std::path::PathBuf, String);
 
 impl Site {
-    /// Nothing runs but those.
+    /// Returns an empty running configuration with the given routers.
     pub fn with(routers: Routers) -> Self {
         Site {
             config: Config::default(),
@@ -125,20 +132,23 @@ impl Site {
         }
     }
 
-    /// Does what leads from what runs to `new`. While the daemon is `starting`, ports whose device is not there wait for it.
+    /// Carries out the steps from the running configuration to `new`. While the daemon is `starting`, ports
+    /// whose device is missing wait for the device.
     ///
     /// # Errors
-    /// The first port that could not be opened or changed; everything is as before then.
+    /// The first port that could not be opened or changed. The running configuration is then as before the
+    /// call.
     pub fn apply(
         &mut self,
         engine: &Engine,
         new: &Config,
         starting: bool,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
-        // What runs is the truth: after a hand-over it is more than the control plane knows of.
+        // The plan is computed against the running configuration, which after a hand-over has more than the
+        // control plane's.
         let plan = &model::diff(&self.config, new);
         let steps = self.steps(plan, new);
-        // Routers know their routes before their ports come.
+        // Routers learn their routes before their ports are added.
         let mut prepared = Prepared {
             filters: self.filters.prepare(new)?,
             steers: self.steers.prepare(new)?,
@@ -146,7 +156,7 @@ impl Site {
         };
         let routers = std::mem::take(&mut prepared.routers);
         let mut done = Done::default();
-        // During the change the workers decide everything.
+        // During the change, workers forward all packets and hooks offload none.
         self.shortcuts.forget();
         let carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
         match &carried_out {
@@ -156,7 +166,7 @@ impl Site {
         let table = self.flows.table();
         let occasion = if starting { Occasion::Start } else { Occasion::Change };
         self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, table, occasion);
-        // At once: whoever is killed now leaves hooks behind that know what they knew.
+        // The hooks are updated at once, so that they are complete if the daemon is killed now.
         self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, table, false);
         routing::ensure(&mut self.ports);
         carried_out.map(|mut notes| {
@@ -165,7 +175,7 @@ impl Site {
         })
     }
 
-    /// Everything that can fail.
+    /// Carries out the steps that can fail.
     fn carry_out(
         &mut self,
         engine: &Engine,
@@ -223,7 +233,8 @@ impl Site {
         Ok(notes)
     }
 
-    /// The rest, which cannot fail: devices that are no ports any more, bridges, the snapshot, and numbers of names.
+    /// Carries out the steps that cannot fail: releases devices that are no longer ports, and updates
+    /// bridges, the snapshot and the numbers of names.
     fn settle(
         &mut self,
         engine: &Engine,
@@ -245,14 +256,14 @@ impl Site {
         self.publish(engine);
         self.flows.settle();
         self.forget_numbers();
-        // Entries that were learned between the new view's making and its publication.
+        // Remove entries that workers learned between the creation of the new view and its publication.
         for bridge in self.bridges.values() {
             bridge.prune();
         }
     }
 
-    /// Makes everything what it was before a change that failed half-way. Hooks that a start has adopted stay on their devices: they carry
-    /// what they have carried since their daemon ended.
+    /// Undoes a change that failed. Hooks that a starting daemon has adopted stay attached to their devices
+    /// and continue to forward as before the adoption.
     fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
         let Done { filters, steers, early, came, mut gone, changed } = done;
         let adopted = self.ports.values_mut().filter(|running| starting && running.adopted);
@@ -267,7 +278,8 @@ impl Site {
         self.drain(engine, &came, &mut left);
         let held: BTreeSet<DeviceKey> = gone.iter().filter_map(|gone| key_of(&gone.wanted)).collect();
         for gone in &left {
-            // A foreign device that its old port takes again stays as it is; its former state is known from then.
+            // A foreign device that its old port opens again keeps its settings. The old port records the
+            // former settings.
             let former =
                 gone.footprint.former.filter(|_| key_of(&gone.wanted).is_none_or(|key| !held.contains(&key)));
             open::unmake(&gone.name, &gone.wanted, &Footprint { former, ..gone.footprint });
@@ -302,7 +314,7 @@ impl Site {
         self.forget_numbers();
     }
 
-    /// Opens a port again that was taken out; one that cannot be opened waits for its device.
+    /// Opens a port again that the change removed. A port that cannot be opened waits for its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
         let Gone { name, wanted, footprint, mut user } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, &mut engine.pool());
@@ -316,33 +328,34 @@ impl Site {
         }
     }
 
-    /// Takes out rules, blocks and flows that have expired.
+    /// Removes rules, blocks and flows that have expired.
     pub fn expire(&mut self, engine: &Engine) {
         self.filters.expire(&mut self.ports);
         self.filters_have_changed(engine);
         self.steers.expire();
     }
 
-    /// Workers learn what has become of filters; hooks know it.
+    /// Publishes changed filters to the workers. Hooks already have the changes.
     pub fn filters_have_changed(&mut self, engine: &Engine) {
         if self.filters.renewed(&mut self.ports) {
             self.publish(engine);
         }
     }
 
-    /// The rule of a port's filter at which a frame ends in a worker, if it does.
+    /// Returns the rule of a port's filter that drops `frame` in a worker.
     pub fn worker_drops(&self, name: &str, frame: &[u8]) -> Option<String> {
         self.filters.ends_at(&self.ports.get(name)?.wanted, frame)
     }
 
-    /// Workers and hooks learn what routers have seen.
+    /// Publishes changes that the routers have read from the kernel to workers and hooks.
     pub fn routing_has_changed(&mut self, engine: &Engine) {
         self.routers.tell_hooks(&self.config, &mut self.ports);
         self.shortcuts.follow_routers(engine, &self.ports, false);
         self.publish(engine);
     }
 
-    /// Looks after routers once a second; one whose namespace has gone is closed, and one whose namespace is there again is opened.
+    /// Polls the routers, once a second. A router whose namespace is gone is closed. A router whose namespace
+    /// exists again is opened.
     pub fn look_at_routers(&mut self, engine: &Engine) {
         if self.routers.close_gone(engine) {
             self.routing_has_changed(engine);
@@ -361,18 +374,18 @@ impl Site {
         shortcuts.follow_routers(engine, ports, false);
     }
 
-    /// What the hooks answer by themselves follows what runs; a few times a second.
+    /// Updates the hook offload to the running configuration. Called a few times a second.
     pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
         let table = self.flows.table();
         self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
     }
 
-    /// What a port's hook would do with a frame, and the port or device that the kernel's routes send it to; `None` where there is no
-    /// hook, or it cannot be asked.
+    /// Returns the verdict of a port's hook for `frame`, and the port or device to which the kernel's routes
+    /// send the frame. Returns `None` if the port has no hook or the hook cannot be run.
     pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
         let (name, running) = self.ports.get_key_value(name)?;
         let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
-        // The kernel runs no program on less than an Ethernet header.
+        // The kernel runs no program on a frame shorter than an Ethernet header.
         if frame.len() < 14 || !running.is_up() {
             return None;
         }
@@ -396,7 +409,7 @@ impl Site {
         Some((says, sent_by))
     }
 
-    /// Publishes what runs.
+    /// Publishes the running configuration to the workers.
     pub fn publish(&mut self, engine: &Engine) {
         ports::join(&mut self.ports);
         self.flows.follow(&self.config, &self.ports, &self.bridges);
@@ -406,7 +419,7 @@ impl Site {
         self.flows.ensure(engine);
     }
 
-    /// The plan's ports, and those whose hook must be told otherwise because a bridge takes or leaves them.
+    /// Returns the ports that `plan` adds and removes, and the running ports whose settings change.
     fn steps(&self, plan: &Plan, new: &Config) -> Steps {
         let mut steps = Steps::default();
         for operation in &plan.operations {
@@ -420,7 +433,7 @@ impl Site {
             let Some(wanted) = Wanted::of(new, name) else { continue };
             let stays = !steps.remove.contains(name);
             if stays && running.hook.is_some() && running.wanted.policy.persist != wanted.policy.persist {
-                // A link is pinned when it is made: such a port is opened anew.
+                // A link is pinned when it is created, so this port is opened again.
                 steps.remove.push(name.clone());
                 steps.add.push(name.clone());
             } else if stays && running.wanted != wanted {
@@ -430,7 +443,7 @@ impl Site {
         steps
     }
 
-    /// The new ports whose devices nobody holds yet.
+    /// Returns the new ports whose devices no running port holds.
     fn early<'s>(&self, steps: &'s Steps, new: &Config) -> Vec<&'s PortName> {
         let held: BTreeSet<DeviceKey> =
             steps.remove.iter().filter_map(|name| device_of(&self.config, name)).collect();
@@ -438,7 +451,7 @@ impl Site {
         steps.add.iter().filter(|name| !steps.remove.contains(*name)).filter(free).collect()
     }
 
-    /// A number for a port: the one that it has, else a new one.
+    /// Returns the number of a port. A port without a number gets a new one.
     fn number(&mut self, name: &PortName) -> Result<PortId, PlaneError> {
         let known = self.names.ports.find(name.as_str());
         known.or_else(|| self.names.ports.take(name.as_str())).map(PortId).ok_or_else(|| PlaneError {
@@ -449,10 +462,11 @@ impl Site {
         })
     }
 
-    /// Gives a port that is open, and not yet known to workers, its filter and its steering, and then lets frames pass its hook.
+    /// Gives an open port, not yet known to the workers, its filter and its steering. Then lets frames pass
+    /// its hook.
     ///
     /// # Errors
-    /// If the kernel refuses; no frame passes then.
+    /// If the kernel refuses. No frame passes then.
     pub fn equip(&mut self, name: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
         self.filters.equip(name, wanted, opened)?;
         self.steers.equip(name, wanted, opened)?;
@@ -467,7 +481,7 @@ impl Site {
         mut opened: Opened,
         user: Option<UserProgram>,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
-        // Filter and steering stand before the first packet can pass.
+        // Filter and steering are in place before the first packet can pass.
         let number = self.number(name);
         let equipped = number.and_then(|id| self.equip(name, &wanted, &mut opened).map(|()| id));
         let id = match equipped {
@@ -493,7 +507,7 @@ impl Site {
         }
     }
 
-    /// A port without its device, and what to say about it.
+    /// Adds a port whose device is missing, and returns the diagnostic for it.
     fn wait_for_device(
         &mut self,
         name: &PortName,
@@ -513,9 +527,11 @@ impl Site {
         Ok(note)
     }
 
-    /// Takes ports out: first no worker sends to them any more, then they are closed.
+    /// Removes ports: publishes a snapshot without them, so that no worker sends to them, and then closes
+    /// them.
     fn drain(&mut self, engine: &Engine, names: &[PortName], gone: &mut Vec<Gone>) {
-        // The number stays with the name until the end of the change: a port that comes again keeps it.
+        // The name keeps its number until the end of the change, so a port that is added again has the same
+        // number.
         let mut out: Vec<(PortName, Running)> =
             names.iter().filter_map(|name| self.ports.remove_entry(name)).collect();
         if out.is_empty() {
@@ -534,13 +550,13 @@ impl Site {
         gone.extend(out.into_iter().map(took));
     }
 
-    /// Gives the numbers of ports back that are not there any more.
+    /// Releases the numbers of ports that do not exist any more.
     fn forget_numbers(&mut self) {
         let (ports, routers) = (&self.ports, &self.routers);
         self.names.ports.retain(|name| ports.contains_key(name) || routers.has_port(name));
     }
 
-    /// Changes a port while it runs.
+    /// Changes a running port.
     fn change(&mut self, engine: &Engine, name: &PortName, new: &Config) -> Result<(), PlaneError> {
         match (Wanted::of(new, name), self.ports.get_mut(name)) {
             (Some(wanted), Some(running)) => change::change(engine, name, running, wanted),
@@ -567,18 +583,19 @@ fn open_one(
     Ok((wanted, opened))
 }
 
-/// A port that was opened, or why it waits for its device.
+/// An opened port, or the reason why the port waits for its device.
 type OpenedOrWaits = Result<(Wanted, Opened), String>;
 
-/// Opens ports; several at a time while the daemon is `starting`. Ports whose device is missing wait for the device then. After the first port
-/// that cannot be opened no other one is begun; the results are those of the ports that were begun.
+/// Opens ports, several at a time while the daemon is `starting`. In a start, ports whose device is missing
+/// wait for the device. After the first port that cannot be opened, no further port is begun. The results are
+/// those of the ports that were begun.
 fn open_all(
     engine: &Engine,
     names: Vec<PortName>,
     new: &Config,
     starting: bool,
 ) -> Vec<(PortName, Result<OpenedOrWaits, PlaneError>)> {
-    // Queues that are not free yet are waited for together.
+    // The ports share one deadline for busy queues.
     let deadline = Instant::now() + BUSY_WAIT;
     let has_failed = AtomicBool::new(false);
     let open = |name: PortName| {
@@ -591,7 +608,8 @@ fn open_all(
             None => {
                 let busy_wait = deadline.saturating_duration_since(Instant::now());
                 match open_one(engine, &name, new, None, busy_wait) {
-                    // One port that cannot be opened, which a tenant can bring about, does not keep all others from starting.
+                    // One port that cannot be opened, which a tenant can cause, does not prevent the start of
+                    // the others.
                     Err(error) if starting && error.kind == FailureKind::Unready => Ok(Err(error.cause)),
                     other => other.map(Ok),
                 }
@@ -609,13 +627,13 @@ fn of_name<'g>(gone: &'g mut [Gone], name: &PortName) -> Option<&'g mut Gone> {
     gone.iter_mut().find(|gone| gone.name == *name)
 }
 
-/// What a device was like before the port that held it until now.
+/// Returns the saved settings of a device that a removed port held.
 fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
     let device = device_of(new, name)?;
     gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
 }
 
-/// Whether the pair of devices that this port made does not fit the one that now has its name.
+/// Returns whether the veth pair that this port created does not fit the port that now has its device.
 fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
     let key = key_of(&gone.wanted);
@@ -630,7 +648,7 @@ fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     }
 }
 
-/// The device that a port holds, as far as the configuration tells.
+/// Returns the device that the configuration gives a port.
 fn device_of(config: &Config, name: &PortName) -> Option<DeviceKey> {
     device_key(&config.ports.get(name)?.kind)
 }

@@ -1,6 +1,7 @@
-//! IGMP and MLD: copies that workers punt are read here, and what follows for the groups is published.
+//! IGMP and MLD snooping: reads the copies that workers punt, and publishes the resulting groups.
 //!
-//! The copies come over one ring per worker; when it is full, a worker leaves copies out, and hosts repeat themselves.
+//! The copies arrive over one ring per worker. When a ring is full, the worker drops further copies. Hosts
+//! repeat their reports.
 
 use std::collections::BTreeMap;
 
@@ -16,33 +17,34 @@ use sync::spsc::Consumer;
 use super::bridges::seed;
 use super::site::Site;
 
-/// Copies that are read in one go: what a flood of reports can cost.
+/// Maximum number of copies read from one ring in one poll, which bounds the cost of a flood of reports.
 const BUDGET: usize = 4096;
-/// Bytes of a message that are looked at.
+/// Maximum number of bytes of a message that are parsed.
 const LONGEST: usize = 2048;
 
-/// A listener of a group as the snooper lists it: VLAN identifier, group (`None`: the port leads to a multicast router), port, and seconds since
-/// its last report.
+/// A group member listed by the snooper: VLAN identifier, group (`None`: the port leads to a multicast
+/// router), port, and seconds since the last report.
 pub type ListedMember = (u16, Option<std::net::IpAddr>, PortId, u32);
 
-/// The snoopers of all bridges.
+/// Snoopers of all bridges.
 #[derive(Default)]
 pub struct Snooping {
-    /// The workers' rings; `None` while there are no workers.
+    /// Rings of the workers. `None` while there are no workers.
     source: Option<Source>,
     snoopers: BTreeMap<BridgeName, Snooper>,
 }
 
-/// Where copies come from.
+/// Source of the punted copies.
 struct Source {
     rings: Vec<Consumer<Punt>>,
     pool: FramePool,
-    /// That of the engine.
+    /// Generation of the engine that owns the rings.
     generation: u64,
 }
 
 impl Snooping {
-    /// Gives the copies that were not read back, and listens to no worker any more: the engine has stopped. What is known of groups stays.
+    /// Returns the unread copies to the pool and drops the rings, after the engine has stopped. The group
+    /// state stays.
     pub fn detach(&mut self) {
         let Some(Source { rings, mut pool, .. }) = self.source.take() else { return };
         for mut ring in rings {
@@ -52,7 +54,8 @@ impl Snooping {
         }
     }
 
-    /// Listens to the workers of `engine`, unless that is so already. When a worker does not answer, the next look tries again.
+    /// Opens the rings of `engine`'s workers, unless they are open. If a worker does not answer, the next
+    /// poll tries again.
     fn attach(&mut self, engine: &Engine, site: &mut Site) {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
             return;
@@ -62,7 +65,7 @@ impl Snooping {
             pool: engine.pool(),
             generation: engine.generation(),
         });
-        // The bridges of a new engine do not know the groups.
+        // The bridges of a new engine do not have the groups.
         for (name, snooper) in &self.snoopers {
             if let Some(bridge) = site.bridges.get_mut(name) {
                 *bridge = std::sync::Arc::new(bridge.with_groups(snooper.table()));
@@ -73,7 +76,7 @@ impl Snooping {
         }
     }
 
-    /// Reads what workers have left, and publishes groups that changed. With `second`, forgets what ran out.
+    /// Reads the workers' copies and publishes groups that changed. With `second`, also expires group state.
     pub fn look(&mut self, site: &mut Site, engine: &Engine, second: bool) {
         self.attach(engine, site);
         self.follow(site, second);
@@ -93,17 +96,19 @@ impl Snooping {
         }
     }
 
-    /// Returns what a bridge's snooper knows; `None` where there is none.
+    /// Returns the members that a bridge's snooper lists. Returns `None` if the bridge has no snooper.
     pub fn listed(&self, bridge: &str) -> Option<Vec<ListedMember>> {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
     }
 
-    /// Forgets what a bridge's snooper knows, which the next look publishes. False where there is none.
+    /// Clears the state of a bridge's snooper. The next poll publishes the change. Returns false if the
+    /// bridge has no snooper.
     pub fn flush(&mut self, bridge: &str) -> bool {
         self.snoopers.get_mut(bridge).map(Snooper::flush).is_some()
     }
 
-    /// One snooper for each bridge that wants one, told of ports and VLANs that are gone.
+    /// Creates a snooper for each bridge that enables snooping. With `second`, also removes ports and VLANs
+    /// that are gone from the snoopers.
     fn follow(&mut self, site: &Site, second: bool) {
         let snoops =
             |name: &BridgeName| site.config.bridges.get(name).is_some_and(|bridge| bridge.settings.snooping);
@@ -134,7 +139,7 @@ impl Snooping {
                 pool.free(punt.packet);
             }
         }
-        // A pool keeps frames for its next allocation; this one never allocates.
+        // A pool keeps freed frames for its next allocation, and this pool never allocates.
         pool.flush();
     }
 }

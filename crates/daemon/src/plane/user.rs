@@ -1,4 +1,5 @@
-//! Programs of users' own in front of ports' hooks: put there, taken away, and carried from a hook to the port's next one.
+//! Custom programs in front of ports' hooks: loading, unloading, and the move from a hook to the port's next
+//! one.
 
 use std::sync::Mutex;
 
@@ -12,7 +13,7 @@ use super::dump::hook_of;
 use super::site::Site;
 use super::{hooks, locked};
 
-/// What an error with a user's program means for whoever sent it.
+/// Converts an error with a custom program into the failure that the client receives.
 fn refused(port: &str, error: &Error) -> PlaneError {
     let object = format!("program for port.{port}");
     match error {
@@ -23,7 +24,8 @@ fn refused(port: &str, error: &Error) -> PlaneError {
     }
 }
 
-/// Verifies and loads the program that an object has for this port. The site is locked only to ask what the port can go on with.
+/// Verifies and loads the program in an object file for a port. The lock of the running configuration is held
+/// only to read whether the port's hook supports multi-buffer frames.
 ///
 /// # Errors
 /// If there is no such port or hook, or the program is refused.
@@ -37,10 +39,10 @@ pub fn load(
     UserProgram::load(bytes, wanted, multi_buffer).map_err(|error| refused(port, &error))
 }
 
-/// Puts a program in front of a port's.
+/// Installs a custom program in front of a port's program.
 ///
 /// # Errors
-/// If there is no such port or hook any more, or the kernel refuses; all is as before.
+/// If there is no such port or hook any more, or the kernel refuses. The hook is then as before.
 pub fn put(site: &Mutex<Site>, port: &str, user: UserProgram) -> Result<ProgramChange, PlaneError> {
     let mut site = locked(site);
     let hook = hook_of(&mut site, port)?;
@@ -54,10 +56,10 @@ pub fn put(site: &Mutex<Site>, port: &str, user: UserProgram) -> Result<ProgramC
     Ok(ProgramChange { port: port.to_owned(), now, before })
 }
 
-/// Takes the program away that stands in front of a port's.
+/// Removes the custom program in front of a port's program.
 ///
 /// # Errors
-/// If there is no such port or hook, none stands there, or the kernel refuses.
+/// If there is no such port or hook, the port has no custom program, or the kernel refuses.
 pub fn take(site: &Mutex<Site>, port: &str) -> Result<ProgramChange, PlaneError> {
     let mut site = locked(site);
     let hook = hook_of(&mut site, port)?;
@@ -69,7 +71,7 @@ pub fn take(site: &Mutex<Site>, port: &str) -> Result<ProgramChange, PlaneError>
     Ok(ProgramChange { port: port.to_owned(), now: None, before: Some(taken.name().to_owned()) })
 }
 
-/// Puts a program that stood in front of a port's hook in front of its next one, and says what became of it.
+/// Moves a custom program from a port's former hook to its next one. Returns a diagnostic with the result.
 pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> DoctorFinding {
     let program = user.name().to_owned();
     let given = hook.map(|hook| hook.set_user(user));
@@ -95,13 +97,13 @@ pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> 
     DoctorFinding { object: object(name), severity, finding, fix: fix.to_owned() }
 }
 
-/// Says of a port that was changed that its hook's user's program stays.
+/// Returns a diagnostic that a changed port keeps its custom program.
 pub fn stays(name: &PortName, hook: &Attached) -> Option<DoctorFinding> {
     let finding = format!("the user's program {} stays in front of its hook", hook.user()?.name());
     Some(DoctorFinding { object: object(name), severity: Finding::Ok, finding, fix: String::new() })
 }
 
-/// Says of a port that was removed that its user's program is gone as well.
+/// Returns a diagnostic that a removed port's custom program is gone.
 pub fn went(name: &PortName, user: &UserProgram) -> DoctorFinding {
     let finding = format!("the user's program {} went with the port", user.name());
     DoctorFinding { object: object(name), severity: Finding::Advice, finding, fix: String::new() }

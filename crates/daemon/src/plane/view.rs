@@ -1,4 +1,4 @@
-//! What runs, as the values that the API sends.
+//! Conversion of the running configuration and its counters into the values of the API.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +23,7 @@ use super::routing;
 use super::site::Site;
 use super::watch::Load;
 
-/// All ports by name.
+/// Returns the states of all ports, ordered by name.
 pub fn ports(site: &Site, engine: &Engine) -> Vec<PortState> {
     site.ports.iter().map(|(name, running)| port(site, engine, name, running)).collect()
 }
@@ -97,8 +97,8 @@ fn port_counters(site: &Site, name: &PortName, running: &Running, totals: &PortT
     }
 }
 
-/// Returns the number of frames that no worker has received: those that the hook could give to no socket, and those that a full ring or a
-/// lack of frames cost.
+/// Returns the number of frames that no worker received: frames for which the hook had no socket, and frames
+/// lost because a ring was full or no frame was free.
 fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
     let lost = |(_, socket): &(QueueId, OwnedFd)| {
@@ -108,12 +108,12 @@ fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
     unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>()
 }
 
-/// What a port's hook counts; nothing without one.
+/// Returns the counters of a port's hook. Without a hook, all counters are zero.
 fn hook_counters(running: &Running) -> xdp::Counters {
     running.hook.as_ref().and_then(|hook| hook.counters().ok()).unwrap_or_default()
 }
 
-/// Drops in the hook: their counter, name and meaning.
+/// Drop reasons in the hook: counter, name and meaning.
 const HOOK_DROPS: [(Counter, &str, &str); 6] = [
     (Counter::FilterDropped, DropReason::FilterDropped.name(), DropReason::FilterDropped.explain()),
     (Counter::FilterLimited, DropReason::FilterLimited.name(), DropReason::FilterLimited.explain()),
@@ -135,7 +135,8 @@ const HOOK_DROPS: [(Counter, &str, &str); 6] = [
     (Counter::RouteReversePath, DropReason::ReversePath.name(), DropReason::ReversePath.explain()),
 ];
 
-/// The reason of frames that were lost before a worker received them, as [`PortCounters::rx_missed`] counts them.
+/// Name and meaning of the reason for frames that were lost before a worker received them.
+/// [`PortCounters::rx_missed`] counts these frames.
 const MISSED: (&str, &str) = (
     "rx-missed",
     "The frame was lost before a worker received it: its socket was not open yet (a few frames at a start), its receive ring was full, or \
@@ -143,15 +144,15 @@ const MISSED: (&str, &str) = (
      or `memory.frames`.",
 );
 
-/// Returns a port's lost packets: reason, meaning and number, zeros left out. Their sum is [`PortCounters::drops`] and
-/// [`PortCounters::rx_missed`] together.
+/// Returns a port's lost packets as reason, meaning and number, without zeros. The sum of the numbers is
+/// [`PortCounters::drops`] plus [`PortCounters::rx_missed`].
 fn lost(running: &Running, totals: &PortTotals) -> Vec<(&'static str, &'static str, u64)> {
     let hook = hook_counters(running);
     let reasons = DropReason::ALL.iter().zip(&totals.drops);
     let mut all: Vec<_> =
         reasons.map(|(reason, packets)| (reason.name(), reason.explain(), *packets)).collect();
     for (counter, name, meaning) in HOOK_DROPS {
-        // Some reasons are workers', too.
+        // Workers also use some of these reasons.
         match all.iter_mut().find(|(known, ..)| *known == name) {
             Some((.., packets)) => *packets += hook.get(counter),
             None => all.push((name, meaning, hook.get(counter))),
@@ -162,7 +163,7 @@ fn lost(running: &Running, totals: &PortTotals) -> Vec<(&'static str, &'static s
     all
 }
 
-/// All bridges by name.
+/// Returns the states of all bridges, ordered by name.
 pub fn bridges(site: &Site) -> Vec<BridgeState> {
     site.bridges
         .iter()
@@ -210,7 +211,7 @@ fn vlans(mode: &model::VlanMode) -> String {
     }
 }
 
-/// Addresses that match.
+/// Returns the MAC table entries that match the filter.
 pub fn fdb(site: &Site, filter: &FdbFilter) -> Vec<FdbEntry> {
     let limit = filter.limit.unwrap_or(usize::MAX);
     let mut found = Vec::new();
@@ -223,7 +224,7 @@ pub fn fdb(site: &Site, filter: &FdbFilter) -> Vec<FdbEntry> {
     found
 }
 
-/// A bridge's table with names for numbers.
+/// Returns a bridge's MAC table with names in place of numbers.
 pub fn entries<'a>(site: &'a Site, bridge: &'a Arc<Bridge>) -> impl Iterator<Item = FdbEntry> + 'a {
     bridge.tables().fdb(monotonic().secs).map(move |entry| FdbEntry {
         bridge: bridge.name().to_owned(),
@@ -235,7 +236,7 @@ pub fn entries<'a>(site: &'a Site, bridge: &'a Arc<Bridge>) -> impl Iterator<Ite
     })
 }
 
-/// All workers by number.
+/// Returns the states of all workers, ordered by number.
 pub fn workers(site: &Site, engine: &Engine, loads: &[Load]) -> Vec<WorkerState> {
     let views = engine.worker_views();
     views.iter().map(|view| worker(site, view, loads.get(view.id.index()))).collect()
@@ -259,7 +260,7 @@ fn worker(site: &Site, view: &WorkerView, load: Option<&Load>) -> WorkerState {
     }
 }
 
-/// All stages in the order of a packet's way.
+/// Returns the counters of all pipeline stages, in the order in which a packet passes them.
 pub fn stages(engine: &Engine) -> Vec<StageState> {
     let views = engine.stage_views();
     views
@@ -277,7 +278,7 @@ fn nanoseconds(cycles: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Dropped packets by port and reason.
+/// Returns the dropped packets by port and reason.
 pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
     let mut all = Vec::new();
     for (name, running) in &site.ports {
@@ -292,7 +293,7 @@ pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
     all
 }
 
-/// What live views show.
+/// Returns the counters for live views.
 pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Counters {
     let mut drops: BTreeMap<String, u64> = BTreeMap::new();
     let mut ports = BTreeMap::new();

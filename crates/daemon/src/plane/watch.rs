@@ -1,5 +1,5 @@
-//! Housekeeping, a few times a second: devices that went, came back, were renamed, set down or resized; MAC ageing; how
-//! busy the workers were.
+//! Housekeeping, a few times a second: devices that disappeared, came back, were renamed, set down or
+//! resized, MAC ageing, and the load of the workers.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -20,29 +20,31 @@ use super::ports::Running;
 use super::site::Site;
 use super::user;
 
-/// The least time between two attempts to open a port again. It doubles with each attempt that fails, up to [`RETRY_MOST`].
+/// Least time between two attempts to open a port again. The time doubles with each failed attempt, up to
+/// [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_millis(1_600);
-/// A port that was open for less than [`SETTLED`] before its device went again comes back no sooner than [`RESTLESS`] after it came back last.
-/// That doubles with each time, up to [`RESTLESS_MOST`].
+/// Least time for which a reopened port must stay open to count as stable. A port whose device disappears
+/// earlier is opened again no sooner than [`RESTLESS`] after the last time. The delay doubles with each time,
+/// up to [`RESTLESS_MOST`].
 const SETTLED: Duration = Duration::from_secs(10);
 const RESTLESS: Duration = Duration::from_secs(1);
 const RESTLESS_MOST: Duration = Duration::from_secs(8);
 
-/// The part of its time that a worker without rest spends on packets.
+/// Share of time spent on packets from which on a worker counts as fully loaded.
 const FULL: f64 = 0.98;
 
-/// How busy a worker was in the last second.
+/// Load of a worker in the last second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Load {
-    /// Part of the time spent on packets, 0..=1.
+    /// Share of the time that the worker spent on packets, 0..=1.
     pub busy: f64,
-    /// Seconds for which it has had no rest.
+    /// Number of seconds for which the worker has been fully loaded.
     pub full_secs: u32,
     cycles: [u64; 3],
 }
 
-/// Takes a sample of the workers' cycles; call once a second.
+/// Samples the workers' cycle counters. Called once a second.
 pub fn sample(loads: &mut Vec<Load>, views: &[WorkerView]) {
     loads.resize(views.len(), Load::default());
     for (load, view) in loads.iter_mut().zip(views) {
@@ -60,7 +62,7 @@ fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
 }
 
-/// Forgets silent addresses, and looks for stations that move; call once a second.
+/// Removes aged MAC table entries and detects MAC moves. Called once a second.
 pub fn age(site: &mut Site) {
     let now = monotonic().secs;
     for bridge in site.bridges.values() {
@@ -69,22 +71,23 @@ pub fn age(site: &mut Site) {
     site.moves.look(&site.bridges, &site.ports);
 }
 
-/// What a look at a port's device has shown.
+/// Result of the comparison of a port with its device.
 enum Seen {
-    /// As it was.
+    /// The device has not changed.
     Same,
-    /// The device is there, but something about it differs.
+    /// The device exists, but its state differs.
     Differs(LinkInfo),
-    /// It is not there any more, and why.
+    /// The device does not exist any more, for this reason.
     Gone(String),
-    /// It is not there, but it is of our making, and can be made.
+    /// The device does not exist, and the daemon can create it.
     Missing,
-    /// It is as it was, but the port's hook was taken off it.
+    /// The device has not changed, but the port's hook was detached from it.
     Unhooked,
 }
 
-/// Looks at all devices and does what follows from what is seen; whether anything changed. With `second`, devices of our
-/// making that are missing are made again, and hooks that were taken off from outside are put back.
+/// Compares all ports with their devices and acts on the differences. Returns whether anything changed. With
+/// `second`, the function also creates missing devices of the daemon and attaches hooks again that another
+/// program has detached.
 pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, second: bool) -> bool {
     let kinds = site.ports.values().map(|running| &running.wanted.port.kind);
     watches.read(kinds.filter_map(PortKind::device).map(|(_, namespace)| namespace));
@@ -109,15 +112,16 @@ pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, secon
         changed |= done;
     }
     if changed {
-        // The bridges' members are the running ports, whether up or down: only the ports' views differ.
+        // The bridges' members are the running ports, whether up or down. Only the ports' views differ.
         site.publish(engine);
     }
     forget_stations(site);
     changed
 }
 
-/// Forgets the stations learned at ports whose link is down, as Linux's bridge does (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A
-/// worker may learn a station from a frame that came before the link went, so every look does this.
+/// Flushes the MAC table entries learned at ports whose link is down, as Linux's bridge does
+/// (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A worker may learn an entry from a frame that was
+/// received before the link went down, so every poll does this.
 fn forget_stations(site: &Site) {
     for (name, running) in site.ports.iter().filter(|(_, running)| running.lacks_link()) {
         let home = site.config.bridge_of(name.as_str()).and_then(|(home, _)| site.bridges.get(home));
@@ -127,17 +131,17 @@ fn forget_stations(site: &Site) {
     }
 }
 
-/// Whether it is time for another attempt to open a port again.
+/// Returns whether the port may be opened again now.
 fn may_be_tried(site: &Site, name: &PortName) -> bool {
     site.ports.get(name).is_some_and(Running::may_be_tried)
 }
 
-/// Whether the hook of a port whose device is there was taken off from outside.
+/// Returns whether another program has detached the hook of a port whose device exists.
 fn lacks_hook(running: &Running) -> bool {
     running.hook.as_ref().is_some_and(|hook| hook.is_alive().is_ok_and(|alive| !alive))
 }
 
-/// Opens a port again whose hook was taken off from outside.
+/// Opens a port again whose hook another program has detached.
 fn put_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     running.hooks_lost += 1;
@@ -165,7 +169,7 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
             Some(info) if device.is_as(info) && running.trouble.is_none() => Seen::Same,
             Some(info) => Seen::Differs(info.clone()),
         },
-        // It went some time ago; has it come back?
+        // The device disappeared earlier. Look for it by name.
         None => match watch.known().find(|info| Some(info.name.as_str()) == wanted) {
             Some(info) => Seen::Differs(info.clone()),
             None if matches!(running.wanted.port.kind, PortKind::AfXdp(_)) => Seen::Same,
@@ -175,11 +179,12 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
     }
 }
 
-/// The device is there in another state than before, or there again.
+/// Acts on a device whose state differs or that exists again. Returns whether the port changed.
 fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {
-        // An attempt that fails changes the device and changes it back: the notifications of that must not cause the next attempt.
+        // A failed attempt changes the device and changes it back. The resulting notifications must not cause
+        // the next attempt.
         return running.may_be_tried() && come_back(site, engine, name);
     }
     let Some(device) = &mut running.device else { return false };
@@ -199,9 +204,10 @@ fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -
     true
 }
 
-/// The queues learn of another MTU between two of their bursts, where they are: packets go on coming and leaving by them.
+/// Sets a new MTU on the port's queues. Each worker changes its queues between two bursts, and packets
+/// continue to pass.
 pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
-    // A worker that does not answer has the process restarted by its watchdog.
+    // The watchdog restarts the process if a worker does not answer.
     let _ = engine.change_queues(running.id, move |queue| resize(queue, mtu));
 }
 
@@ -214,7 +220,7 @@ fn resize(queue: &mut dyn Queue, mtu: u32) {
     }
 }
 
-/// The device is gone: the queues are closed, and the port waits.
+/// Closes the queues of a port whose device is gone. The port then waits for the device.
 fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     if running.device.is_none() && running.trouble.as_deref() == Some(why) {
@@ -225,7 +231,7 @@ fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
     true
 }
 
-/// Takes a port out of the workers' view and closes its queues.
+/// Removes a port from the workers' view and closes its queues.
 fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
     let Some(running) = site.ports.get_mut(name) else { return };
     running.trouble = Some(why.to_owned());
@@ -237,7 +243,7 @@ fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
     }
 }
 
-/// Opens a port again whose device or hook was gone.
+/// Opens a port again after its device or hook was gone.
 fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     let opened = reopen(site, engine, name);
     let Some(running) = site.ports.get_mut(name) else { return false };
@@ -249,7 +255,8 @@ fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
             let reopened = Some(Instant::now());
             *running = Running { hooks_lost: running.hooks_lost, reopened, refusals, ..fresh };
             if is_restless {
-                // Whoever deletes and makes its device in a loop would keep the daemon busy with it.
+                // A program that deletes and creates the device in a loop would otherwise keep the daemon
+                // busy.
                 running.refused(RESTLESS, RESTLESS_MOST);
             }
             true

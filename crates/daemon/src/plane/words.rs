@@ -1,4 +1,4 @@
-//! Recorded steps in words, for `explain` and `trace`.
+//! Text for recorded steps, for `explain` and `trace`.
 
 use model::Step as Told;
 use packet::record::{FloodClass, Step, TagChange, VlanSource, WayBack};
@@ -8,7 +8,7 @@ use xdp::{Counter, HookSays};
 use super::ids::Names;
 use super::routes::ROUTED;
 
-/// The steps in order, each with its stage, and the outcome in one sentence.
+/// Returns the text of the steps in order, each with its stage, and the outcome in one sentence.
 pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     let told = steps.iter().map(|step| {
         let (stage, what) = sentence(step, names);
@@ -17,13 +17,13 @@ pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     (told.collect(), verdict(steps, names))
 }
 
-/// How a packet's way ends in the hook.
+/// Outcome of a packet that the hook consumes.
 pub struct End {
-    /// The reason's name where it is dropped.
+    /// Name of the drop reason, if the hook drops the packet.
     pub drop: Option<&'static str>,
-    /// Whether the kernel's stack gets it.
+    /// Whether the kernel's stack receives the packet.
     pub to_kernel: bool,
-    /// The outcome in one sentence.
+    /// Outcome in one sentence.
     pub verdict: String,
 }
 
@@ -37,8 +37,8 @@ impl End {
     }
 }
 
-/// What the hook does with a packet, and how it ends there; `None`: a worker goes on with it. `routed`: what the kernel's routes
-/// send it out of.
+/// Returns the text of the hook's steps and the outcome in the hook. The outcome is `None` if a worker
+/// processes the packet. `routed` is the device to which the kernel's routes send the packet.
 pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>, Option<End>) {
     let step = |what: String| Told { stage: "hook".to_owned(), what };
     let rules = says.rules.iter().map(|(rule, acted)| {
@@ -80,7 +80,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             let what = format!("both stations are known: straight to the device of {port}");
             (what, End::forwarded(format!("forwarded to {port} in the driver hook")))
         }
-        // Why, the tables tell.
+        // The tables' steps give the reason.
         Counter::FlowForwarded => {
             let port = says.to.map_or_else(|| "another port".to_owned(), |to| names.port(PortId(to)));
             (format!("a hot flow, answered here: straight to the device of {port}, by these rules:"), None)
@@ -110,7 +110,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             (format!("{ROUTED}says blackhole: dropped as route-blackhole"), end)
         }
         Counter::RouteReversePath => {
-            // Where its source is, the tables tell.
+            // The tables' steps give the route to the source.
             ("refused here: no route leads back to its source as `rpf` asks".to_owned(), None)
         }
         Counter::SteerKernel | Counter::SteerCpu => {
@@ -133,7 +133,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
     (steps, end)
 }
 
-/// What routing has written anew in a frame.
+/// Returns text for the fields of a frame that routing has rewritten.
 fn anew(frame: &[u8]) -> String {
     let mut key = FlowKey::default();
     match FlowKey::extract(frame, frame.len(), PortId(0), &mut key) {
@@ -142,10 +142,10 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// In place of a reason that is newer than this text.
+/// Text for a counter without a known reason.
 const UNTOLD: &str = "so its counter says";
 
-/// Why the hook leaves a frame to the kernel.
+/// Returns the reason for which the hook passes a frame to the kernel.
 fn left(way: Counter) -> &'static str {
     match way {
         Counter::PassedControl => "it is neither IPv4 nor IPv6",
@@ -187,19 +187,19 @@ fn left(way: Counter) -> &'static str {
     }
 }
 
-/// The reason's name if the packet was dropped and nothing of it left.
+/// Returns the name of the drop reason if the packet was dropped and no copy of it was transmitted.
 pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     if steps.iter().any(|step| matches!(step, Step::Transmitted { .. })) {
         return None;
     }
-    // A decided output ends in a drop where its port is down or its MTU is too small.
+    // A decided output ends in a drop if the port is down or its MTU is too small.
     steps.iter().rev().find_map(|step| match step {
         Step::Dropped(reason) => Some(reason.name()),
         _ => None,
     })
 }
 
-/// What a reason means, for whoever reads an explanation already.
+/// Returns the meaning of a drop reason, without the hints to use `explain`.
 fn explained(reason: packet::DropReason) -> String {
     let text = reason.explain();
     text.replace("; see which by `trivium explain`", ": those above")
@@ -209,7 +209,7 @@ fn explained(reason: packet::DropReason) -> String {
 fn verdict(steps: &[Step], names: &Names) -> String {
     let mut outputs: Vec<String> = Vec::new();
     for step in steps {
-        // A single output is decided and then transmitted; the copies of a flood are only transmitted.
+        // A single output is decided and then transmitted. The copies of a flood are only transmitted.
         if let Step::Output { port, .. } | Step::Transmitted { port, .. } = step {
             let name = names.port(*port);
             if !outputs.contains(&name) {
@@ -281,7 +281,7 @@ fn change(tag: TagChange) -> String {
     }
 }
 
-/// What the bridge or the router decided.
+/// Returns the text of a step in the bridge or the router.
 fn switching(step: &Step, names: &Names) -> String {
     match step {
         Step::Bridge(bridge) => format!("bridge {}", names.bridge(*bridge)),
@@ -327,7 +327,7 @@ fn switching(step: &Step, names: &Names) -> String {
         Step::Snooped { ports } => format!("the group's listeners and routers are at {ports} ports"),
         Step::Punted => "a copy goes to the snooper".to_owned(),
         Step::NotTo { port, reason } => format!("not to {}: {}", names.port(*port), reason.name()),
-        // A step of a room that is newer than this text.
+        // A step without a text here.
         other => format!("{other:?}"),
     }
 }
@@ -387,7 +387,7 @@ mod tests {
         let (_, verdict) = tell(&steps, &names());
         assert!(verdict.starts_with("dropped as port-down"), "{verdict}");
         assert_eq!(dropped(&steps), Some("port-down"));
-        // A flood that one of its ports does not take goes on.
+        // If one port of a flood drops its copy, the other copies are transmitted.
         let steps =
             [Step::Dropped(DropReason::PortDown), Step::Transmitted { port: PortId(2), queue: QueueId(0) }];
         assert_eq!(tell(&steps, &names()).1, "it leaves by web2");

@@ -444,7 +444,8 @@ fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) 
     Some(Peer { namespace, info, program, gro })
 }
 
-/// Returns the kernel's addresses on a device in textual form. An IPv4 address is shown as "an IPv4 route".
+/// Returns the kernel's addresses on a device: IPv6 addresses as 32 hexadecimal digits, and "an IPv4 route"
+/// if the device has one.
 fn addresses(ifname: &str) -> Vec<String> {
     let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let mut found: Vec<String> = v6
