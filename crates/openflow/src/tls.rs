@@ -4,7 +4,7 @@
 //! therefore be used for this purpose only.
 //!
 //! Replaced files apply to the next connection. A listener reads its files when they have changed
-//! ([`Listening`]). A bridge that connects reads them for each connection.
+//! (`Listening`). A bridge that connects reads them for each connection.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -414,7 +414,7 @@ impl Pipeline {
 
     /// Removes expired rules.
     ///
-    /// Returns whether there are more: one call removes at most [`EXPIRED_AT_ONCE`], to limit the delay of
+    /// Returns whether there are more: one call removes at most 20,000 rules, to limit the delay of
     /// packets.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         let over = self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?)));

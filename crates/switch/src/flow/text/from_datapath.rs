@@ -1,6 +1,6 @@
 //! Conversion of flows from `ovs-dpctl`'s syntax, for example
 //! `in_port(1),eth(src=02:00:00:00:00:01,...),eth_type(0x0800),ipv4(...)`, into `ovs-ofctl`'s syntax, which
-//! [`super::parse`] reads. `ovs-appctl ofproto/trace` accepts both.
+//! [`super::parse()`] reads. `ovs-appctl ofproto/trace` accepts both.
 
 /// A flow in the datapath syntax, partly converted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
