@@ -10,7 +10,7 @@ SUDO  := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak bench bench-all fmt lint clean
+.PHONY: help setup build install run test soak bench bench-all fmt lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
@@ -18,8 +18,20 @@ help: ## this list
 setup: ## install what is missing (Debian packages; says what to do about Rust)
 	@ci/setup
 
-build: ## release build of the trivium binary
+build: ## release build of the trivium binary, debug information beside it in trivium.debug
 	$(CARGO) build --release --package daemon
+	@ci/split-debug $(TARGET)/release/trivium
+
+# Where `make install` puts things; DESTDIR stands in front of all of it, as packages need it.
+PREFIX ?= /usr/local
+BASH_COMPLETIONS ?= $(PREFIX)/share/bash-completion/completions
+ZSH_COMPLETIONS ?= $(PREFIX)/share/zsh/site-functions
+FISH_COMPLETIONS ?= $(PREFIX)/share/fish/vendor_completions.d
+UNITS ?= $(PREFIX)/lib/systemd/system
+
+install: ## install what `make build` has made (PREFIX=/usr/local, DESTDIR=)
+	@ci/install "$(TARGET)/release/trivium" "$(DESTDIR)" "$(PREFIX)" \
+		"$(BASH_COMPLETIONS)" "$(ZSH_COMPLETIONS)" "$(FISH_COMPLETIONS)" "$(UNITS)"
 
 run: setup build ## build and start the demo (ARGS="--seconds 20" stops by itself)
 	$(SUDO) $(TARGET)/release/trivium demo $(ARGS)

@@ -11,6 +11,7 @@ const MISSING: &str = "install clang, libbpf's headers and the kernel's: \
 
 fn main() {
     println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-env-changed=LLVM_STRIP");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let source = required_dir("CARGO_MANIFEST_DIR").join("../../bpf");
     let out = required_dir("OUT_DIR");
@@ -49,7 +50,15 @@ fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
             let hint = if log.contains("file not found") { MISSING } else { "see clang's output above" };
             fail(&format!("{log}\nbpf/{input} does not compile; {hint}"))
         }
-        Ok(_) => {}
+        Ok(_) => strip(object),
+    }
+}
+
+/// Removes the DWARF sections, half of an object, which only its BTF is made from. An object that cannot be stripped serves as well.
+fn strip(object: &Path) {
+    let tool = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
+    if !Command::new(&tool).arg("--strip-debug").arg(object).status().is_ok_and(|status| status.success()) {
+        println!("cargo::warning=`{tool}` did not strip {}: the binary gets larger; install llvm", object.display());
     }
 }
 

@@ -23,7 +23,7 @@ pub const SOCKET: &str = "/run/trivium/trivium.sock";
 
 /// Trivium: switching, routing and load balancing in one data plane for Linux.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "trivium", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "trivium", version = env!("TRIVIUM_VERSION"), max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
     /// The daemon's socket; `run` listens there instead of at `daemon.api` [default: /run/trivium/trivium.sock]
     #[arg(long, global = true, env = "TRIVIUM_SOCKET", value_name = "PATH")]
@@ -39,7 +39,7 @@ pub struct Cli {
 
 /// Commands for which a socket means nothing: they ask no daemon.
 const WITHOUT_SOCKET: &[&[&str]] =
-    &[&["check"], &["release"], &["bench"], &["demo"], &["xdp", "gen"], &["xdp", "bench"]];
+    &[&["check"], &["release"], &["bench"], &["demo"], &["completions"], &["man"], &["xdp", "gen"], &["xdp", "bench"]];
 
 impl Cli {
     /// Reads the command line. A mistake ends the process, as does `--help`.
@@ -114,6 +114,26 @@ pub enum Command {
     Bench(Bench),
     /// Build a lab of network namespaces and drive real traffic through a bridge
     Demo(Demo),
+    /// Print the completions of a shell: bash, elvish, fish, powershell or zsh
+    Completions(Completions),
+    /// Write the manual pages of all commands into a directory
+    Man(Man),
+}
+
+/// `trivium completions`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `trivium man`
+#[derive(Clone, Debug, Args)]
+pub struct Man {
+    /// The directory, which must exist
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
 }
 
 /// `trivium run`

@@ -4,10 +4,12 @@ mod apply;
 mod bench;
 mod capture;
 mod check;
+mod completions;
 mod demo;
 mod doctor;
 mod explain;
 mod flush;
+mod man;
 mod release;
 pub mod run;
 mod show;
@@ -37,6 +39,11 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Release(args) => release::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Completions(args) => {
+            completions::run(args);
+            Ok(())
+        }
+        Command::Man(args) => man::run(&args),
         Command::Apply(args) => run::block_on(apply::apply(&client, &args)),
         Command::Confirm(args) => run::block_on(apply::confirm(&client, args)),
         Command::Rollback(args) => run::block_on(apply::roll_back(&client, args)),

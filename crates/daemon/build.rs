@@ -1,0 +1,33 @@
+//! Gives the binary its version: the package's, and in a release build the commit that it was built from.
+//!
+//! `TRIVIUM_COMMIT` names the commit where no git repository is at hand, as in a source package. Development builds name no commit, so
+//! that a commit alone makes cargo build nothing.
+
+use std::env;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=TRIVIUM_COMMIT");
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let commit = match env::var("PROFILE").as_deref() {
+        Ok("release") => env::var("TRIVIUM_COMMIT").ok().or_else(commit).unwrap_or_else(|| "unknown".to_owned()),
+        _ => "development build".to_owned(),
+    };
+    println!("cargo::rustc-env=TRIVIUM_VERSION={version} ({commit})");
+}
+
+/// Returns the abbreviated hash of the checked-out commit, with `-dirty` behind it where tracked files differ.
+fn commit() -> Option<String> {
+    let folder = git(&["rev-parse", "--absolute-git-dir"])?;
+    // The branch's own file changes with each commit; `HEAD`, with each checkout; the index, with what is added.
+    for file in ["HEAD", "logs/HEAD", "index"] {
+        println!("cargo::rerun-if-changed={folder}/{file}");
+    }
+    git(&["describe", "--always", "--dirty", "--abbrev=12", "--match="])
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
