@@ -1,4 +1,4 @@
-//! The command line's grammar. What each command does stands in `cmd/`, one file each.
+//! Command-line grammar. The implementation of each command is in `cmd/`, one file for each command.
 
 mod rule;
 mod show;
@@ -18,31 +18,32 @@ pub use xdp::{
     Xdp, XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
 };
 
-/// Where the daemon listens unless the configuration says otherwise.
+/// Default path of the daemon's API socket.
 pub const SOCKET: &str = "/run/trivium/trivium.sock";
 
 /// Trivium: switching, routing and load balancing in one data plane for Linux.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "trivium", version = env!("TRIVIUM_VERSION"), max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// The daemon's socket; `run` listens there instead of at `daemon.api` [default: /run/trivium/trivium.sock]
+    /// Path of the daemon's socket. `run` listens there and not at `daemon.api` [default:
+    /// /run/trivium/trivium.sock]
     #[arg(long, global = true, env = "TRIVIUM_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Give up when the daemon has given no sign of life for so many seconds
+    /// Seconds without a sign of life from the daemon after which the command fails
     #[arg(long, global = true, env = "TRIVIUM_TIMEOUT", default_value_t = 20, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub timeout: u64,
-    /// What to do
+    /// Command to execute
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Commands for which a socket means nothing: they ask no daemon.
+/// Commands that do not contact the daemon and therefore reject `--socket`.
 const WITHOUT_SOCKET: &[&[&str]] =
     &[&["check"], &["release"], &["bench"], &["demo"], &["completions"], &["man"], &["xdp", "gen"], &["xdp", "bench"]];
 
 impl Cli {
-    /// Reads the command line. A mistake ends the process, as does `--help`.
+    /// Reads the command line of the process. Exits the process on a wrong argument and on `--help`.
     pub fn read() -> Cli {
         match Cli::read_from(std::env::args_os()) {
             Ok(cli) => cli,
@@ -50,7 +51,8 @@ impl Cli {
         }
     }
 
-    /// Reads a command line. An option that the command would ignore is a mistake; the environment may have it.
+    /// Reads a command line. An option that the command would ignore is an error on the command line, but not
+    /// in the environment.
     pub fn read_from<T: Into<OsString> + Clone>(
         words: impl IntoIterator<Item = T>,
     ) -> Result<Cli, clap::Error> {
@@ -74,45 +76,45 @@ impl Cli {
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 the configuration is refused; 4 the daemon does not answer.";
 
-/// The commands.
+/// Commands of `trivium`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon
     Run(Run),
-    /// Check a configuration file: every mistake at once, nothing is touched
+    /// Check a configuration file and report all mistakes. Changes nothing
     Check(Check),
-    /// Make the running daemon do what a file says: whole or not at all
+    /// Apply a configuration file to the running daemon, completely or not at all
     Apply(Apply),
-    /// Keep what `apply --confirm` has put on trial
+    /// Keep the configuration that `apply --confirm` has applied on trial
     Confirm(Json),
-    /// Undo what `apply --confirm` has put on trial, without waiting for its time to run out
+    /// Undo the configuration that `apply --confirm` has applied on trial, before its time runs out
     Rollback(Json),
-    /// Show how things are
+    /// Show the state of the daemon
     Show(Show),
-    /// Live view of ports, workers and drops
+    /// Show ports, workers and drops live
     Top(Top),
-    /// Packets of a port as they pass, or as they are dropped, with the reason
+    /// Capture packets of a port, or dropped packets with the reason of the drop
     Capture(Capture),
-    /// The next packets that match a filter, stage by stage
+    /// Trace the next packets that match a filter through all stages
     Trace(Trace),
-    /// What would happen to a packet, and why; nothing is sent
+    /// Explain what the data plane would do with a packet, and why. Sends nothing
     Explain(Explain),
-    /// What stands in the way of speed and correctness, each with its fix
+    /// Report problems of speed and correctness, each with its fix
     Doctor(Json),
-    /// The driver hook: what stands there, what it does, its filters and steerings
+    /// Show and change the driver hook: programs, counters, filters and steerings
     #[command(subcommand)]
     Xdp(Xdp),
-    /// Forget what bridges have learned
+    /// Remove learned addresses from bridges
     Flush(Flush),
-    /// Replace the running daemon by a new binary without losing a packet
+    /// Replace the running daemon by a new binary without packet loss
     Upgrade(Upgrade),
-    /// End the running daemon, whichever process it is now
+    /// Stop the running daemon, also after an upgrade
     Stop(Json),
-    /// Take hooks off devices that an ended daemon has left there (see `persist`)
+    /// Remove hooks that a daemon left on devices when it ended (see `persist`)
     Release(Release),
-    /// Measure the engine over in-memory ports; needs no privilege
+    /// Measure the engine over in-memory ports. Needs no privilege
     Bench(Bench),
-    /// Build a lab of network namespaces and drive real traffic through a bridge
+    /// Build a lab of network namespaces and send real traffic through a bridge
     Demo(Demo),
     /// Print the completions of a shell: bash, elvish, fish, powershell or zsh
     Completions(Completions),
@@ -136,46 +138,47 @@ pub struct Man {
     pub directory: PathBuf,
 }
 
-/// `trivium run`
+/// Arguments of `trivium run`.
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// The configuration
+    /// Configuration file
     #[arg(short, long, value_name = "FILE", default_value = "/etc/trivium/trivium.toml")]
     pub config: PathBuf,
-    /// Begin with the OpenFlow rules, groups and meters that the last daemon had, also after a kill (as `daemon.restore` does)
+    /// Restore the OpenFlow rules, groups and meters of the last daemon, also after a kill (as
+    /// `daemon.restore` does)
     #[arg(long)]
     pub restore: bool,
-    /// Take over from the running daemon whose socket is standard input (used by `trivium upgrade`)
+    /// Take over from the running daemon, whose socket is standard input (used by `trivium upgrade`)
     #[arg(long, hide = true)]
     pub take_over: bool,
-    /// What is logged on standard error: off, error, warn, info, debug or trace, or by target, such as `info,audit=warn`; the
-    /// environment's RUST_LOG does the same [default: info]
+    /// Level of the log on standard error: off, error, warn, info, debug or trace, or levels by target, such
+    /// as `info,audit=warn`. The environment variable RUST_LOG has the same effect [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
 }
 
-/// `trivium check`
+/// Arguments of `trivium check`.
 #[derive(Clone, Debug, Args)]
 pub struct Check {
-    /// The configuration
+    /// Configuration file
     pub file: PathBuf,
     /// Print problems as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// `trivium apply`
+/// Arguments of `trivium apply`.
 #[derive(Clone, Debug, Args)]
 pub struct Apply {
-    /// The configuration
+    /// Configuration file
     pub file: PathBuf,
-    /// Only show the difference
+    /// Show the difference and apply nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Apply it also where it removes most of what the file before had
+    /// Apply the file even if it removes most objects of the running configuration
     #[arg(long)]
     pub force: bool,
-    /// Roll back after so many seconds unless `trivium confirm` is given ("60" or "60s")
+    /// Roll back after this time unless `trivium confirm` is given ("60" or "60s")
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub confirm: Option<u64>,
     /// Print the difference as JSON
@@ -183,7 +186,7 @@ pub struct Apply {
     pub json: bool,
 }
 
-/// `--json` alone
+/// Arguments of commands that have the option `--json` only.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Json {
     /// Print JSON
@@ -191,49 +194,50 @@ pub struct Json {
     pub json: bool,
 }
 
-/// `trivium top`
+/// Arguments of `trivium top`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Top {
-    /// Stop after so many seconds
+    /// Number of seconds after which to stop
     #[arg(long)]
     pub seconds: Option<u64>,
 }
 
-/// `trivium capture`
+/// Arguments of `trivium capture`.
 #[derive(Clone, Debug, Args)]
 pub struct Capture {
-    /// The port, or `all`
+    /// Name of the port, or `all`
     pub port: String,
-    /// Only packets that were dropped; the reason stands in the packet's comment
+    /// Capture only dropped packets. The packet's comment holds the reason
     #[arg(long)]
     pub drops: bool,
-    /// Write pcapng to this file ("-": standard output)
+    /// Write pcapng to this file ("-" for standard output)
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Stop after so many packets
+    /// Number of packets after which to stop
     #[arg(short, long, value_name = "N")]
     pub number: Option<u64>,
-    /// Stop after so many seconds
+    /// Number of seconds after which to stop
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<u64>,
-    /// Only packets that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
+    /// Capture only packets that match all of these fields, such as
+    /// `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
 }
 
-/// `trivium trace`
+/// Arguments of `trivium trace`.
 #[derive(Clone, Debug, Args)]
 pub struct Trace {
-    /// How many packets
+    /// Number of packets to trace
     #[arg(short, long, default_value_t = 1, value_name = "N")]
     pub number: u32,
-    /// Only packets that come in by this port
+    /// Trace only packets that are received on this port
     #[arg(long = "in", value_name = "PORT")]
     pub port: Option<String>,
-    /// Only packets that match all of it, such as `ip_src=10.0.0.1,icmp`
+    /// Trace only packets that match all of these fields, such as `ip_src=10.0.0.1,icmp`
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
-    /// Give up after so many seconds without a match
+    /// Number of seconds without a match after which to stop
     #[arg(long, default_value_t = 30)]
     pub seconds: u64,
     /// Print JSON, one object per line
@@ -241,13 +245,13 @@ pub struct Trace {
     pub json: bool,
 }
 
-/// `trivium explain`
+/// Arguments of `trivium explain`.
 #[derive(Clone, Debug, Args)]
 pub struct Explain {
-    /// The port that the packet would come in by
+    /// Port that receives the packet
     #[arg(long = "in", value_name = "PORT")]
     pub port: String,
-    /// The packet: words such as `eth_src=02:00:00:00:00:01,arp,arp_tpa=10.0.0.2`, bytes such as
+    /// Packet: fields such as `eth_src=02:00:00:00:00:01,arp,arp_tpa=10.0.0.2`, bytes such as
     /// `hex:0200000000020200000000010800`, or the first packet of a file such as `@FILE.pcap`
     #[arg(required = true)]
     pub packet: Vec<String>,
@@ -256,18 +260,18 @@ pub struct Explain {
     pub json: bool,
 }
 
-/// `trivium flush`
+/// Arguments of `trivium flush`.
 #[derive(Clone, Debug, Args)]
 pub struct Flush {
-    /// The bridge; all bridges if absent
+    /// Name of the bridge. All bridges if absent
     pub bridge: Option<String>,
-    /// Only addresses at this port
+    /// Remove only addresses learned on this port
     #[arg(long)]
     pub port: Option<String>,
-    /// Only addresses in this VLAN
+    /// Remove only addresses in this VLAN
     #[arg(long, value_name = "VLAN")]
     pub vlan: Option<u16>,
-    /// Only this address
+    /// Remove only this address
     #[arg(long, value_name = "ADDRESS")]
     pub mac: Option<String>,
     /// Print JSON
@@ -275,10 +279,10 @@ pub struct Flush {
     pub json: bool,
 }
 
-/// `trivium upgrade`
+/// Arguments of `trivium upgrade`.
 #[derive(Clone, Debug, Args)]
 pub struct Upgrade {
-    /// The new binary; if absent, what stands now where the daemon's own binary was started from
+    /// Path of the new binary. If absent, the file now at the path from which the daemon was started
     #[arg(long, value_name = "PATH")]
     pub binary: Option<PathBuf>,
     /// Print JSON
@@ -286,45 +290,47 @@ pub struct Upgrade {
     pub json: bool,
 }
 
-/// `trivium release`
+/// Arguments of `trivium release`.
 #[derive(Clone, Debug, Args)]
 pub struct Release {
-    /// The device or the port; all if absent
+    /// Name of a device or a port. All devices if absent
     pub device: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// `trivium bench`
+/// Arguments of `trivium bench`.
 #[derive(Clone, Debug, Args)]
 pub struct Bench {
-    /// The scenario; `list` names them
+    /// Name of the scenario. `list` prints all names
     pub scenario: String,
-    /// Print one JSON object only
+    /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,
-    /// Length of the measurement, up to an hour
+    /// Duration of the measurement in seconds, up to 3600
     #[arg(long, default_value_t = 5.0, value_parser = measured)]
     pub seconds: f64,
     /// Number of workers, up to 64
     #[arg(long, default_value_t = 1, value_parser = workers)]
     pub workers: usize,
-    /// Prefixes that route-full4, route-full6, route-churn and fib-load use, one a line, packed by gzip or not
+    /// File of the prefixes for route-full4, route-full6, route-churn and fib-load, one prefix a line, plain
+    /// or gzip
     #[arg(long, value_name = "FILE", default_value = "bench/data/rib-prefixes.txt.gz")]
     pub table: PathBuf,
-    /// Some prefixes are more popular than others (Zipf), not all alike
+    /// Choose destinations by a Zipf distribution and not uniformly
     #[arg(long)]
     pub zipf: bool,
 }
 
-/// `trivium demo`
+/// Arguments of `trivium demo`.
 #[derive(Clone, Debug, Args)]
 pub struct Demo {
-    /// Stop by itself after so many seconds, or a few seconds after the routing daemons know each other
+    /// Number of seconds after which to stop, extended if the routing daemons need longer to converge. Runs
+    /// until interrupted if absent
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Plain lines even on a terminal
+    /// Print plain lines even on a terminal
     #[arg(long)]
     pub plain: bool,
     /// Wait for the end of standard input, then remove the lab with this prefix (used by the demo itself)
@@ -332,7 +338,7 @@ pub struct Demo {
     pub reap: Option<String>,
 }
 
-/// "60" or "60s", at least 1.
+/// Parses a number of seconds, "60" or "60s", at least 1.
 fn seconds(text: &str) -> Result<u64, String> {
     match text.strip_suffix('s').unwrap_or(text).parse() {
         Ok(seconds) if seconds > 0 => Ok(seconds),
@@ -340,7 +346,7 @@ fn seconds(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A length of time that a measurement can have.
+/// Parses the duration of a measurement in seconds, above 0 and up to 3600.
 fn measured(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
@@ -348,7 +354,7 @@ fn measured(text: &str) -> Result<f64, String> {
     }
 }
 
-/// So many workers as an engine can have.
+/// Parses a number of workers, from 1 to the engine's limit of 64.
 fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(workers @ 1..=64) => Ok(workers),

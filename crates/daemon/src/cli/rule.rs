@@ -1,4 +1,4 @@
-//! The grammar of a filter's rule: `trivium xdp filter add` and `remove`.
+//! Grammar of filter rules: `trivium xdp filter add` and `remove`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,66 +8,68 @@ use serde_json::{Map, Value};
 
 use super::seconds;
 
-/// Longest time after which a rule may end: a hundred years.
+/// Longest time in seconds after which a rule may expire (100 years).
 const EXPIRY_LIMIT_S: u64 = 36_525 * 86_400;
 
-/// `trivium xdp filter add`
+/// Arguments of `trivium xdp filter add`.
 #[derive(Clone, Debug, Args)]
 pub struct RuleAdd {
-    /// The filter, one of the API's; it is made where there is none of this name
+    /// Name of the filter. The API owns it. A filter that does not exist is created
     pub filter: String,
-    /// The rule
+    /// Rule to add
     #[command(flatten)]
     pub rule: RuleFields,
-    /// Ask it before all others
+    /// Place the rule before all others
     #[arg(long, conflicts_with = "priority")]
     pub first: bool,
-    /// Ask it right before this rule, with its priority
+    /// Place the rule right before this rule, with the priority of that rule
     #[arg(long, value_name = "RULE", conflicts_with_all = ["first", "priority"])]
     pub before: Option<model::RuleName>,
-    /// Ask it right after this rule, with its priority; without a place it is asked after those of its priority
+    /// Place the rule right after this rule, with the priority of that rule. By default a rule follows all
+    /// rules of its priority
     #[arg(long, value_name = "RULE", conflicts_with_all = ["first", "before", "priority"])]
     pub after: Option<model::RuleName>,
-    /// Keep the filter over restarts of the daemon; absent: as it was, a new one is gone then
+    /// Keep the filter after a restart of the daemon. If absent, an existing filter keeps its setting and a
+    /// new filter does not persist
     #[arg(long)]
     pub persist: bool,
 }
 
-/// `trivium xdp filter remove`
+/// Arguments of `trivium xdp filter remove`.
 #[derive(Clone, Debug, Args)]
 pub struct RuleRemove {
-    /// The filter, one of the API's; it stays, also without rules
+    /// Name of the filter. The API owns it. The filter remains, even without rules
     pub filter: String,
-    /// The rule
+    /// Name of the rule
     pub rule: model::RuleName,
 }
 
-/// The fields of `[[filter.NAME.rule]]`, of the same names. Lists are separated by commas. What they hold the daemon checks, as in
-/// a file.
+/// Fields of `[[filter.NAME.rule]]` under the configuration's names. Lists are separated by commas. The
+/// daemon checks the values, as for a file.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct RuleFields {
-    /// Its name: counters belong to it
+    /// Name of the rule. Counters belong to the name
     #[arg(long)]
     pub name: String,
-    /// drop, pass, count, sample, limit or syncookie
+    /// Action: drop, pass, count, sample, limit or syncookie
     #[arg(long)]
     pub action: String,
-    /// Higher is asked first; 0 if absent
+    /// Priority. Rules with a higher number match first. 0 if absent
     #[arg(long, value_name = "N")]
     pub priority: Option<u64>,
-    /// Count what it would do, and do nothing
+    /// Count matching packets, and do not execute the action
     #[arg(long)]
     pub dry_run: bool,
-    /// From so many seconds on ("60" or "60s") it matches nothing
+    /// Time after which the rule expires and matches nothing ("60" or "60s")
     #[arg(long, value_name = "SECONDS", value_parser = from_now)]
     pub expires: Option<model::Timestamp>,
-    /// ipv4, ipv6, other or malformed
+    /// Family: ipv4, ipv6, other or malformed
     #[arg(long, value_delimiter = ',')]
     pub family: Vec<String>,
-    /// whole, first, later or unreadable (what rules ask for cannot be reached)
+    /// Fragment: whole, first, later or unreadable (headers that rules match cannot be reached)
     #[arg(long, value_delimiter = ',')]
     pub fragment: Vec<String>,
-    /// Words such as tcp, or numbers
+    /// IP protocols: words such as tcp, or numbers
     #[arg(long, value_delimiter = ',', value_parser = value)]
     pub protocol: Vec<Value>,
     /// Source addresses or prefixes
@@ -79,67 +81,68 @@ pub struct RuleFields {
     /// Source ports, or ranges such as 1900-1999
     #[arg(long, value_delimiter = ',', value_name = "PORT", value_parser = value)]
     pub source_port: Vec<Value>,
-    /// Destination ports, or ranges
+    /// Destination ports, or ranges such as 1024-65535
     #[arg(long, value_delimiter = ',', value_name = "PORT", value_parser = value)]
     pub destination_port: Vec<Value>,
-    /// Bytes of the frame without its check sequence, or ranges
+    /// Lengths of the frame in bytes without the check sequence, or ranges
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = value)]
     pub length: Vec<Value>,
-    /// Ids of the outermost tag but those with the id 0, ranges, or untagged
+    /// VLAN ids of the outermost tag with a non-zero id, ranges, or untagged
     #[arg(long, value_delimiter = ',', value_parser = value)]
     pub vlan: Vec<Value>,
-    /// TCP flags that are set, or, behind `!`, are not
+    /// TCP flags that are set, or with `!` are not set
     #[arg(long, value_delimiter = ',', value_name = "FLAG")]
     pub tcp_flags: Vec<String>,
-    /// Bytes at a place, such as `at=payload,offset=0,bytes=16030100,mask=ffffff00`; may be given several times
+    /// Bytes at a position, such as `at=payload,offset=0,bytes=16030100,mask=ffffff00`. May be given several
+    /// times
     #[arg(long, value_parser = table)]
     pub pattern: Vec<Value>,
-    /// The source is in the block list
+    /// Match sources in the block list
     #[arg(long)]
     pub listed: bool,
-    /// With sample: one in so many
+    /// With sample: choose one packet of this number
     #[arg(long, value_name = "N")]
     pub one_in: Option<u64>,
-    /// With limit: so many packets or bytes
+    /// With limit: number of packets or bytes in each period
     #[arg(long, value_name = "N")]
     pub rate: Option<u64>,
-    /// With limit: packets or bytes
+    /// With limit: unit of the rate, packets or bytes
     #[arg(long)]
     pub unit: Option<String>,
-    /// With limit: in so many seconds, 1 if absent
+    /// With limit: length of the period in seconds. 1 if absent
     #[arg(long, value_name = "SECONDS")]
     pub per: Option<u64>,
-    /// With limit: so many at once
+    /// With limit: largest burst, in packets or bytes
     #[arg(long, value_name = "N")]
     pub burst: Option<u64>,
-    /// With limit: a bucket for each source prefix of these lengths, such as `ipv4=32,ipv6=64`
+    /// With limit: one bucket for each source prefix of these lengths, such as `ipv4=32,ipv6=64`
     #[arg(long, value_name = "BITS", value_parser = table)]
     pub per_source: Option<Value>,
-    /// With syncookie: retry or cookie
+    /// With syncookie: scheme, retry or cookie
     #[arg(long)]
     pub scheme: Option<String>,
-    /// With syncookie: auto or always
+    /// With syncookie: mode, auto or always
     #[arg(long)]
     pub mode: Option<String>,
-    /// With syncookie: answer while more SYNs come in a second
+    /// With syncookie: number of SYNs per second above which SYNs are answered
     #[arg(long, value_name = "N")]
     pub above: Option<u64>,
-    /// With syncookie: time to live of answers
+    /// With syncookie: time to live (hop limit) of answers
     #[arg(long)]
     pub ttl: Option<u64>,
-    /// With syncookie: the service's longest segment
+    /// With syncookie: maximum segment size (MSS) of the service
     #[arg(long)]
     pub mss: Option<u64>,
-    /// With syncookie: the service's window scale
+    /// With syncookie: window scale of the service
     #[arg(long)]
     pub wscale: Option<u64>,
-    /// With syncookie: seconds for which a client is not asked again
+    /// With syncookie: seconds for which a verified client is not challenged again
     #[arg(long, value_name = "SECONDS")]
     pub remember: Option<u64>,
 }
 
 impl RuleFields {
-    /// Those that were given, as the API takes a rule.
+    /// Returns the fields that were given, in the API's form of a rule.
     pub fn given(&self) -> Value {
         let mut fields = serde_json::to_value(self).unwrap_or_default();
         if let Value::Object(fields) = &mut fields {
@@ -154,12 +157,12 @@ impl RuleFields {
     }
 }
 
-/// A number, or else a text.
+/// Parses a number, and takes any other text as a string.
 fn value(text: &str) -> Result<Value, String> {
     Ok(text.parse::<i64>().map_or_else(|_| Value::from(text), Value::from))
 }
 
-/// `KEY=VALUE,...` as a table; bytes are hexadecimal digits, whatever they look like.
+/// Parses `KEY=VALUE,...` into a table. `bytes` and `mask` are hexadecimal digits and always stay strings.
 fn table(text: &str) -> Result<Value, String> {
     let mut table = Map::new();
     for field in text.split(',') {

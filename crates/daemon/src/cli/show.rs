@@ -1,15 +1,16 @@
-//! The grammar of `trivium show`.
+//! Grammar of `trivium show`.
 
 use clap::{Args, Subcommand};
 use packet::MacAddr;
 
-/// Most routes, neighbours, next-hop objects, rules or cached flows that the daemon gives at once.
+/// Maximum of `--limit`: largest number of routes, neighbours, next-hop objects, rules or cached flows in one
+/// answer.
 const MOST: u64 = 100_000;
 
-/// `trivium show`
+/// Arguments of `trivium show`.
 #[derive(Clone, Debug, Args)]
 pub struct Show {
-    /// What to show
+    /// Kind of state to show
     #[command(subcommand)]
     pub what: Shown,
     /// Print JSON
@@ -17,60 +18,61 @@ pub struct Show {
     pub json: bool,
 }
 
-/// What `trivium show` shows.
+/// Kinds of state that `trivium show` shows.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Shown {
     /// Ports: kind, device, mode, state and traffic
     Ports {
-        /// Only this port
+        /// Show only this port
         port: Option<String>,
     },
     /// Bridges and their members
     Bridges {
-        /// Only this bridge
+        /// Show only this bridge
         bridge: Option<String>,
     },
-    /// Addresses that bridges have learned
+    /// MAC tables of bridges
     Fdb(Fdb),
     /// Workers: cores, load, sleep
     Workers,
     /// Filters: packets of each rule
     Filters {
-        /// Only this filter
+        /// Show only this filter
         filter: Option<String>,
     },
-    /// Steerings: what each has sent where
+    /// Steerings: packets by target
     Steers {
-        /// Only this steering
+        /// Show only this steering
         steer: Option<String>,
     },
-    /// Rules of bridges that go by OpenFlow, with what they have counted
+    /// OpenFlow rules of bridges, with their counters
     Flows(Flows),
-    /// OpenFlow's groups, with what went by each bucket
+    /// OpenFlow groups, with the counters of each bucket
     Groups(OfBridge),
-    /// OpenFlow's meters, with what was over the rate of each band
+    /// OpenFlow meters, with the packets above the rate of each band
     Meters(OfBridge),
-    /// Flows that workers have cached, and the rules that each stands for
+    /// Megaflows that workers have cached, with the rules of each
     Megaflows(OfBridge),
-    /// Hits by tier of the workers' caches, the decider's work, and memory by what takes it
+    /// Caches of the workers: hits by tier, work of the slow path, and memory by use
     Caches,
-    /// Dropped packets by port and reason
+    /// Drops: packets by port and reason
     Drops {
-        /// Only those that came in by this port (of `tx-failed` and `device-gone`: that it was to send)
+        /// Show only packets that were received on this port (for `tx-failed` and `device-gone`: packets to
+        /// be sent on it)
         port: Option<String>,
     },
-    /// Time and packets per stage
+    /// Stages: time and packets of each
     Stages,
-    /// The running configuration with the owner of each object
+    /// Running configuration, with the owner of each object
     Config,
-    /// Virtual routers: what their tables hold, and how they follow the kernel
+    /// Virtual routers: size of their tables, and how far they follow the kernel
     Routers {
-        /// Only this router
+        /// Show only this router
         router: Option<String>,
     },
     /// Routes of a router
     Routes(Routes),
-    /// Which way packets to an address or a prefix take through a router, and why
+    /// Path of packets to an address or a prefix through a router, with the reason
     Why(Why),
     /// Neighbours of a router
     Neighbours(Several),
@@ -78,96 +80,97 @@ pub enum Shown {
     Nexthops(Several),
     /// Interfaces of routers
     Interfaces {
-        /// Only this router's
+        /// Show only interfaces of this router
         #[arg(long)]
         router: Option<String>,
     },
-    /// What of a router differs from the kernel's state; it is repaired
+    /// Differences between a router and the kernel's state. The daemon repairs them
     Drift(OfRouter),
-    /// Packets that workers have given to the kernel for routers, by class
+    /// Packets that workers have punted to the kernel for routers, by class
     Punts {
-        /// Only this router's
+        /// Show only packets of this router
         #[arg(long)]
         router: Option<String>,
     },
 }
 
-/// `trivium show fdb`
+/// Arguments of `trivium show fdb`.
 #[derive(Clone, Debug, Args)]
 pub struct Fdb {
-    /// Only addresses of this bridge
+    /// Show only addresses of this bridge
     pub bridge: Option<String>,
-    /// Only addresses at this port
+    /// Show only addresses on this port
     #[arg(long)]
     pub port: Option<String>,
-    /// Only addresses in this VLAN
+    /// Show only addresses in this VLAN
     #[arg(long, value_name = "VLAN")]
     pub vlan: Option<u16>,
-    /// Only this address
+    /// Show only this address
     #[arg(long, value_name = "ADDRESS")]
     pub mac: Option<MacAddr>,
 }
 
-/// `trivium show groups`, `meters` and `megaflows`
+/// Arguments of `trivium show groups`, `meters` and `megaflows`.
 #[derive(Clone, Debug, Args)]
 pub struct OfBridge {
-    /// Only those of this bridge
+    /// Show only this bridge
     pub bridge: Option<String>,
-    /// So many at most
+    /// Maximum number of entries
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub limit: u64,
 }
 
-/// `trivium show flows`
+/// Arguments of `trivium show flows`.
 #[derive(Clone, Debug, Args)]
 pub struct Flows {
-    /// Of which bridge, and how many
+    /// Bridge and maximum number of entries
     #[command(flatten)]
     pub of: OfBridge,
-    /// Only those of this table
+    /// Show only rules of this table
     #[arg(long)]
     pub table: Option<u8>,
 }
 
-/// Of which router
+/// Option that names a router.
 #[derive(Clone, Debug, Args)]
 pub struct OfRouter {
-    /// The router; may be left out where there is only one
+    /// Name of the router. Optional if there is only one
     #[arg(long)]
     pub router: Option<String>,
 }
 
-/// `trivium show neighbours` and `trivium show nexthops`
+/// Arguments of `trivium show neighbours` and `trivium show nexthops`.
 #[derive(Clone, Debug, Args)]
 pub struct Several {
-    /// Of which router
+    /// Router to show
     #[command(flatten)]
     pub of: OfRouter,
-    /// So many at most
+    /// Maximum number of entries
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub limit: u64,
 }
 
-/// `trivium show routes`
+/// Arguments of `trivium show routes`.
 #[derive(Clone, Debug, Args)]
 pub struct Routes {
-    /// Only routes to this prefix, and to those within it (`trivium show why` tells which route an address takes)
+    /// Show only routes to this prefix and to prefixes within it (`trivium show why` shows the route of an
+    /// address)
     pub prefix: Option<model::Prefix>,
-    /// Of which router, and how many
+    /// Router and maximum number of entries
     #[command(flatten)]
     pub several: Several,
-    /// Only those of this table: a number, `main`, `local` or `default`
+    /// Show only routes of this table: a number, `main`, `local` or `default`
     #[arg(long)]
     pub table: Option<model::TableId>,
 }
 
-/// `trivium show why`
+/// Arguments of `trivium show why`.
 #[derive(Clone, Debug, Args)]
 pub struct Why {
-    /// An address, or a prefix
+    /// Address or prefix
     #[arg(value_name = "PREFIX-OR-ADDRESS")]
     pub what: model::Prefix,
-    /// Of which router
+    /// Router to show
     #[command(flatten)]
     pub of: OfRouter,
 }

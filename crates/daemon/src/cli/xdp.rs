@@ -1,4 +1,4 @@
-//! The grammar of `trivium xdp`.
+//! Grammar of `trivium xdp`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,37 +9,41 @@ use packet::MacAddr;
 
 use super::{RuleAdd, RuleRemove, seconds};
 
-/// `trivium xdp`
+/// Subcommands of `trivium xdp`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Xdp {
-    /// What stands on each port's device: program, mode, stages, maps, run time
+    /// Show program, mode, stages, maps and run time of each port's hook
     Status(XdpStatus),
-    /// Frames of each port's hook by their way out, second by second, and what the kernel lost of them afterwards
+    /// Show each port's hook once a second: frames by verdict, and frames that the kernel lost after the
+    /// verdict
     Monitor(XdpMonitor),
-    /// Frames as a port's hook receives them and as it leaves them, with its verdict
+    /// Capture frames as a port's hook receives them and as the hook leaves them, with the verdict
     Dump(XdpDump),
-    /// Put a program of your own in front of a port's: its verdict is final unless it goes on with the port's
+    /// Load a custom program in front of a port's program. The custom program's verdict is final unless it
+    /// continues with the port's program
     Load(XdpLoad),
-    /// Take the program of your own away that stands in front of a port's
+    /// Remove the custom program in front of a port's program
     Unload(XdpUnload),
-    /// Send frames that the kernel makes out of a device, or those of a capture file; needs root and no daemon
+    /// Send generated frames, or the frames of a capture file, from a device. Needs root and no daemon
     Gen(XdpGen),
-    /// Measure the hook between devices of its own making, beside the barest program; needs root and no daemon
+    /// Measure the hook between temporary devices, and compare it with a minimal program. Needs root and no
+    /// daemon
     Bench(XdpBench),
-    /// Filters of ports' hooks (see `[filter.NAME]` in the configuration)
+    /// Show and change filters of ports' hooks (see `[filter.NAME]` in the configuration)
     #[command(subcommand)]
     Filter(FilterCommand),
-    /// Where ports' packets go besides their room (see `[steer.NAME]` in the configuration)
+    /// Show and change flow steering (see `[steer.NAME]` in the configuration)
     #[command(subcommand)]
     Steer(SteerCommand),
 }
 
-/// `trivium xdp status`
+/// Arguments of `trivium xdp status`.
 #[derive(Clone, Debug, Args)]
 pub struct XdpStatus {
-    /// Only this port
+    /// Show only this port
     pub port: Option<String>,
-    /// How long runs are counted; 0: not at all. Meanwhile every BPF program of the machine is a little slower
+    /// Duration in seconds for which program runs are counted. 0 disables counting. Counting slows down all
+    /// BPF programs of the machine a little
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = counted)]
     pub seconds: f64,
     /// Print JSON
@@ -47,73 +51,74 @@ pub struct XdpStatus {
     pub json: bool,
 }
 
-/// `trivium xdp monitor`
+/// Arguments of `trivium xdp monitor`.
 #[derive(Clone, Debug, Args)]
 pub struct XdpMonitor {
-    /// Only this port
+    /// Show only this port
     pub port: Option<String>,
-    /// Each frame that the kernel loses after the program's verdict, with the reason, as it happens
+    /// Show each frame that the kernel loses after the program's verdict, with the reason, as it happens
     #[arg(long)]
     pub each: bool,
-    /// Stop after so many seconds
+    /// Number of seconds after which to stop
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Print one JSON object for each second, or for each loss
+    /// Print one JSON object for each second, or for each lost frame
     #[arg(long)]
     pub json: bool,
 }
 
-/// `trivium xdp dump`
+/// Arguments of `trivium xdp dump`.
 #[derive(Clone, Debug, Args)]
 pub struct XdpDump {
-    /// The port
+    /// Name of the port
     pub port: String,
-    /// Only frames of these verdicts
+    /// Capture only frames with these verdicts
     #[arg(long, value_enum, value_delimiter = ',', value_name = "VERDICT")]
     pub verdict: Vec<HookVerdict>,
-    /// Frames as they come, as the hook leaves them, or both
+    /// Point of capture
     #[arg(long, value_enum, default_value_t = DumpAt::Both)]
     pub at: DumpAt,
-    /// Bytes of each frame, 14 to 2048
+    /// Number of bytes to capture of each frame, 14 to 2048
     #[arg(long, default_value_t = 256, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=2048))]
     pub snap: u32,
-    /// Write pcapng to this file ("-": standard output)
+    /// Write pcapng to this file ("-" for standard output)
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Stop after so many (a frame that is shown twice counts twice)
+    /// Number of records after which to stop (a frame captured at both points counts twice)
     #[arg(short, long, value_name = "N")]
     pub number: Option<u64>,
-    /// Stop after so many seconds
+    /// Number of seconds after which to stop
     #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
     pub seconds: Option<u64>,
-    /// Only frames that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
+    /// Capture only frames that match all of these fields, such as
+    /// `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
 }
 
-/// Where a hook is captured.
+/// Point at which frames of a hook are captured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DumpAt {
-    /// As they come
+    /// Frames as the hook receives them
     Entry,
-    /// As the hook leaves them
+    /// Frames as the hook leaves them
     Exit,
-    /// Both, one after the other
+    /// Both points, one record for each
     Both,
 }
 
-/// What a hook says of a frame.
+/// XDP verdict of a hook for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum HookVerdict {
-    /// A defect; dropped
+    /// The program failed and the frame is dropped
     Aborted,
-    /// Dropped
+    /// The frame is dropped
     Drop,
-    /// To the kernel
+    /// The frame goes to the kernel
     Pass,
-    /// Back where it came from
+    /// The frame is sent out of the device that received it
     Transmit,
-    /// To a socket, a device or a core
+    /// The frame is redirected to a socket, a device or a core
     Redirect,
 }
 
@@ -129,87 +134,89 @@ impl fmt::Display for HookVerdict {
     }
 }
 
-/// `trivium xdp load`
+/// Arguments of `trivium xdp load`.
 #[derive(Clone, Debug, Args)]
 pub struct XdpLoad {
-    /// The object that clang has made of it (`clang -O2 -g -target bpf -c`), 4 MiB at most
+    /// Object file as clang writes it (`clang -O2 -g -target bpf -c`), at most 4 MiB
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The port; what stands in front of it is replaced
+    /// Name of the port. A custom program that is already loaded is replaced
     #[arg(long)]
     pub port: String,
-    /// The program's name, where the object has several
+    /// Name of the program, if the object has several
     #[arg(long, value_name = "NAME")]
     pub program: Option<String>,
 }
 
-/// `trivium xdp unload`
+/// Arguments of `trivium xdp unload`.
 #[derive(Clone, Debug, Args)]
 pub struct XdpUnload {
-    /// The port
+    /// Name of the port
     #[arg(long)]
     pub port: String,
 }
 
-/// `trivium xdp gen`
+/// Arguments of `trivium xdp gen`.
 #[derive(Clone, Debug, Args)]
 pub struct XdpGen {
-    /// The device that sends; what it sends, its other end receives
+    /// Device that sends the frames, which the device's other end receives
     pub device: String,
-    /// The device's namespace: a name, or a path
+    /// Network namespace of the device: a name or a path
     #[arg(long)]
     pub namespace: Option<String>,
-    /// Send the frames of this file (pcap or pcapng) again and again
+    /// Send the frames of this file (pcap or pcapng) repeatedly
     #[arg(long, value_name = "FILE", conflicts_with_all = ["length", "flows", "vary", "protocol", "vlan", "source_mac",
         "destination_mac", "source", "destination", "port"])]
     pub pcap: Option<PathBuf>,
-    /// For so long, up to an hour
+    /// Duration of sending in seconds, up to 3600
     #[arg(long, default_value_t = 1.0, value_parser = super::measured)]
     pub seconds: f64,
-    /// So many frames instead
+    /// Number of frames to send, in place of a duration
     #[arg(short, long, value_name = "N", conflicts_with = "seconds")]
     pub packets: Option<u64>,
-    /// Frames per second; as many as possible if absent
+    /// Frames per second. No limit if absent
     #[arg(long, value_name = "PPS")]
     pub rate: Option<u64>,
-    /// Bytes of a frame, 60 to 1514. Several lengths take turns, as often as their weights say: `60,594,1514` or `60x7,594x4,1514x1`;
-    /// `imix` is 7 of the shortest, 4 of 590 and 1 of 1514 bytes (64, 594 and 1518 with the check sequence)
+    /// Length of the frames in bytes, 60 to 1514. Several lengths take turns by their weights: `60,594,1514`
+    /// or `60x7,594x4,1514x1`; `imix` is 7 of the shortest, 4 of 590 and 1 of 1514 bytes (64, 594 and 1518
+    /// with the check sequence)
     #[arg(long, default_value = "shortest", value_name = "BYTES", value_parser = lengths)]
     pub length: Lengths,
-    /// Number of flows: a power of two
+    /// Number of flows, a power of two
     #[arg(long, default_value_t = 1)]
     pub flows: u32,
-    /// Where flows differ; in their ports unless told
+    /// Fields in which flows differ. Ports if absent
     #[arg(long, value_enum, value_delimiter = ',')]
     pub vary: Vec<Varied>,
-    /// How flows (or frames of the file, or of several lengths) follow each other
+    /// Order of flows (or of the file's frames, or of several lengths)
     #[arg(long, value_enum, default_value_t = FrameOrder::Turn)]
     pub order: FrameOrder,
-    /// Of the random order
+    /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     pub seed: u32,
-    /// Of the frames
+    /// Transport protocol of the frames
     #[arg(long, value_enum, default_value_t = FrameProtocol::Udp)]
     pub protocol: FrameProtocol,
-    /// Tag of the frames
+    /// VLAN id of the frames. Untagged if absent
     #[arg(long)]
     pub vlan: Option<u16>,
-    /// Of the first flow
+    /// Source MAC address of the first flow
     #[arg(long, default_value = "02:00:00:00:00:01", value_name = "ADDRESS", value_parser = mac)]
     pub source_mac: MacAddr,
-    /// Of the first flow
+    /// Destination MAC address of the first flow
     #[arg(long, default_value = "02:00:00:00:00:02", value_name = "ADDRESS", value_parser = mac)]
     pub destination_mac: MacAddr,
-    /// IPv4 or IPv6 source; if absent 10.0.1.2, or 2001:db8:1::2 where the destination is IPv6
+    /// Source address (IPv4 or IPv6) of the first flow. If absent, 10.0.1.2, or 2001:db8:1::2 if the
+    /// destination is IPv6
     #[arg(long, value_name = "ADDRESS")]
     pub source: Option<IpAddr>,
-    /// Destination of the first flow; if absent 10.0.2.2, or 2001:db8:2::2 where the source is IPv6
+    /// Destination address of the first flow. If absent, 10.0.2.2, or 2001:db8:2::2 if the source is IPv6
     #[arg(long, value_name = "ADDRESS")]
     pub destination: Option<IpAddr>,
-    /// Destination port
+    /// Destination port of the first flow
     #[arg(long, default_value_t = 9)]
     pub port: u16,
-    /// The core that sends; any if absent
+    /// CPU core that sends. Any core if absent
     #[arg(long)]
     pub core: Option<usize>,
     /// Print one JSON object
@@ -217,60 +224,60 @@ pub struct XdpGen {
     pub json: bool,
 }
 
-/// Where flows differ.
+/// Fields in which generated flows differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Varied {
     /// Source port, then destination port
     Ports,
-    /// Ethernet source
+    /// Source MAC address
     SourceMac,
-    /// Ethernet destination
+    /// Destination MAC address
     DestinationMac,
     /// Destination address
     Destination,
-    /// Source address: anywhere, over IPv6 within its first 32 bits
+    /// Source address: any address for IPv4, within the first 32 bits for IPv6
     Source,
 }
 
-/// How frames follow each other.
+/// Order in which generated frames follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FrameOrder {
-    /// One after the other
+    /// In turn
     Turn,
-    /// Pseudo-random, the same with the same seed
+    /// Pseudo-random, reproducible with the same seed
     Random,
 }
 
-/// Transport of frames.
+/// Transport protocol of generated frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FrameProtocol {
-    /// Of one length over IPv4 without checksum, which is valid
+    /// UDP. Over IPv4, frames of one length have no checksum, which is valid
     Udp,
-    /// ACK segments; of one length over IPv4 with a checksum that is not valid
+    /// TCP ACK segments. Over IPv4, frames of one length have an invalid checksum
     Tcp,
 }
 
-/// How long frames are.
+/// Lengths of generated frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lengths {
-    /// As short as Ethernet and their headers allow.
+    /// Shortest length that Ethernet and the headers allow.
     Shortest,
-    /// The simple mixture that is common in tests of the Internet's traffic.
+    /// Simple IMIX, the mixture of three lengths that is common in tests of Internet traffic.
     Imix,
-    /// Lengths in bytes, at least one, each with its weight, which is not 0.
+    /// Lengths in bytes, each with its weight. The list has at least one entry, and no weight is 0.
     Listed(Vec<(u16, u32)>),
 }
 
-/// `trivium xdp bench`
+/// Arguments of `trivium xdp bench`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct XdpBench {
-    /// What is measured
+    /// Scenario to measure
     #[arg(value_enum)]
     pub scenario: XdpScenario,
-    /// Length of each measurement
+    /// Duration of each measurement in seconds
     #[arg(long, default_value_t = 1.0, value_parser = super::measured)]
     pub seconds: f64,
-    /// How often each is measured, in turn
+    /// Number of measurements of each variant. Variants take turns
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// Print one JSON object
@@ -278,18 +285,21 @@ pub struct XdpBench {
     pub json: bool,
 }
 
-/// What `trivium xdp bench` measures.
+/// Scenarios of `trivium xdp bench`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum XdpScenario {
-    /// A bare drop, without and with a look at the frame; the port's program without a socket; its filter with one rule
+    /// Drop: a minimal program, a program that reads the frame, the port's program without a socket, and its
+    /// filter with one rule
     Drop,
-    /// A million prefixes in the filter's block list, random sources, half of them listed
+    /// Block list: a million prefixes in the filter, random sources, half of them listed
     Block,
-    /// Addresses swapped and sent back: by a program alone, and as a user's program in front of the port's
+    /// Transmit: addresses swapped and frames sent back, by a program alone and as a custom program in front
+    /// of the port's program
     Tx,
-    /// Redirected to another device: by a device map, and by the bridge stage between known stations
+    /// Redirect to another device: by a device map, and by the bridge stage between known addresses
     Redirect,
-    /// By the kernel's routes: the least program that asks for them, the stage of the port's program, and the kernel itself
+    /// Route: the smallest program that looks up the kernel's routes, the stage of the port's program, and
+    /// the kernel itself
     Route,
 }
 
@@ -305,154 +315,158 @@ impl fmt::Display for XdpScenario {
     }
 }
 
-/// `trivium xdp filter`
+/// Subcommands of `trivium xdp filter`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FilterCommand {
-    /// Packets of each rule, as `trivium show filters`
+    /// Show packets of each rule, like `trivium show filters`
     Show {
-        /// Only this filter
+        /// Show only this filter
         name: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Add a rule to a filter that the API owns: fields as those of `[[filter.NAME.rule]]` in the configuration, lists with commas
+    /// Add a rule to a filter that the API owns. Fields are named as in `[[filter.NAME.rule]]` in the
+    /// configuration, and lists are separated by commas
     Add(Box<RuleAdd>),
     /// Remove a rule of a filter that the API owns
     Remove(RuleRemove),
-    /// Put source prefixes into a block list until the daemon ends; the list's file stays as it is
+    /// Add source prefixes to a block list until the daemon ends. The list's file is not changed
     Block(Block),
-    /// Take source prefixes out of a block list
+    /// Remove source prefixes from a block list
     Unblock(Unblock),
-    /// Read a block list's file anew
+    /// Read the file of a block list again
     Reload {
-        /// The filter; may be left out where only one has a block list
+        /// Name of the filter. Optional if only one filter has a block list
         filter: Option<String>,
     },
-    /// Frames that rules with `action = "sample"` choose from now on, as they come
+    /// Capture frames that rules with `action = "sample"` choose, as received
     Samples(FilterSamples),
 }
 
-/// `trivium xdp filter samples`
+/// Arguments of `trivium xdp filter samples`.
 #[derive(Clone, Debug, Args)]
 pub struct FilterSamples {
-    /// The filter, or a port that has one: then only that port's frames
+    /// Name of a filter, or of a port with a filter. With a port, only its frames are captured
     pub name: String,
-    /// Write pcapng to this file ("-": standard output)
+    /// Write pcapng to this file ("-" for standard output)
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Stop after so many
+    /// Number of frames after which to stop
     #[arg(short, long, value_name = "N")]
     pub number: Option<u64>,
-    /// Stop after so many seconds
+    /// Number of seconds after which to stop
     #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
     pub seconds: Option<u64>,
-    /// Only frames that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
+    /// Capture only frames that match all of these fields, such as
+    /// `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
 }
 
-/// `trivium xdp filter block` and `unblock`
+/// Arguments of `trivium xdp filter block`.
 #[derive(Clone, Debug, Args)]
 pub struct Block {
     /// Addresses or prefixes, such as `192.0.2.0/24`
     #[arg(required = true, value_name = "PREFIX", value_parser = prefix)]
     pub prefixes: Vec<model::Prefix>,
-    /// The filter; may be left out where only one has a block list
+    /// Name of the filter. Optional if only one filter has a block list
     #[arg(long)]
     pub filter: Option<String>,
-    /// Take them out again after so many seconds ("60" or "60s")
+    /// Remove the prefixes again after this time ("60" or "60s")
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub expires: Option<u64>,
 }
 
-/// `trivium xdp filter unblock`
+/// Arguments of `trivium xdp filter unblock`.
 #[derive(Clone, Debug, Args)]
 pub struct Unblock {
     /// Addresses or prefixes, such as `192.0.2.0/24`
     #[arg(required = true, value_name = "PREFIX", value_parser = prefix)]
     pub prefixes: Vec<model::Prefix>,
-    /// The filter; may be left out where only one has a block list
+    /// Name of the filter. Optional if only one filter has a block list
     #[arg(long)]
     pub filter: Option<String>,
 }
 
-/// `trivium xdp steer`
+/// Subcommands of `trivium xdp steer`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SteerCommand {
-    /// What each steering has sent where, as `trivium show steers`
+    /// Show packets of each steering by target, like `trivium show steers`
     Show {
-        /// Only this steering
+        /// Show only this steering
         name: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Its exact flows with their packets
+    /// Show the exact flows of a steering with their packets
     Flows {
-        /// The steering; may be left out where there is only one
+        /// Name of the steering. Optional if there is only one
         #[arg(long)]
         steer: Option<String>,
-        /// So many at most
+        /// Maximum number of flows to show
         #[arg(short, long, default_value_t = 1000)]
         number: usize,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Say where an exact flow goes, until its hooks or the daemon's successor forget it; the configuration stays as it is
+    /// Add an exact flow with its target. The flow lasts until its hooks end or a successor replaces the
+    /// daemon. The configuration is not changed
     Add {
-        /// The flow
+        /// Flow to add
         #[command(flatten)]
         flow: FlowArgs,
-        /// `worker`, `kernel` or `cpu N`
+        /// Target: `worker`, `kernel` or `cpu N`
         #[arg(long, value_name = "TARGET", value_parser = target)]
         to: model::SteerTarget,
-        /// Handed on with its packets (decimal, or hexadecimal as 0x10)
+        /// Mark that is passed on with the flow's packets (decimal, or hexadecimal as 0x10)
         #[arg(long, value_parser = mark)]
         mark: Option<u32>,
-        /// Take it out again after so many seconds ("60" or "60s")
+        /// Remove the flow again after this time ("60" or "60s")
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         expires: Option<u64>,
     },
-    /// Take an exact flow out that was added
+    /// Remove an exact flow that was added
     Remove {
-        /// The flow
+        /// Flow to remove
         #[command(flatten)]
         flow: FlowArgs,
     },
-    /// Where each bucket of the flows' hash goes; with targets: set that until the configuration's table changes
+    /// Show the target of each bucket of the flow hash. With targets, set them until the configuration's
+    /// table changes
     Table {
-        /// The steering
+        /// Name of the steering
         steer: String,
-        /// `worker`, `kernel` or `cpu N`, as many as a power of two up to 256
+        /// List of targets (`worker`, `kernel` or `cpu N`), a power of two in number, at most 256
         #[arg(value_name = "TARGET", value_parser = target)]
         targets: Vec<model::SteerTarget>,
     },
 }
 
-/// An exact flow.
+/// Exact flow of a steering command.
 #[derive(Clone, Debug, Args)]
 pub struct FlowArgs {
-    /// The steering; may be left out where there is only one
+    /// Name of the steering. Optional if there is only one
     #[arg(long)]
     pub steer: Option<String>,
-    /// From this address
+    /// Source address of the flow
     #[arg(long, value_name = "ADDRESS")]
     pub source: IpAddr,
-    /// To this address
+    /// Destination address of the flow
     #[arg(long, value_name = "ADDRESS")]
     pub destination: IpAddr,
-    /// A word such as tcp, or a number
+    /// IP protocol: a word such as tcp, or a number
     #[arg(long, value_parser = protocol)]
     pub protocol: u8,
-    /// From this port; TCP, UDP and SCTP have one
+    /// Source port, for TCP, UDP and SCTP
     #[arg(long, value_name = "PORT")]
     pub source_port: Option<u16>,
-    /// To this port; TCP, UDP and SCTP have one
+    /// Destination port, for TCP, UDP and SCTP
     #[arg(long, value_name = "PORT")]
     pub destination_port: Option<u16>,
-    /// Its tag; untagged if absent
+    /// VLAN id of the flow. Untagged if absent
     #[arg(long)]
     pub vlan: Option<u16>,
 }
@@ -498,7 +512,7 @@ fn mac(text: &str) -> Result<MacAddr, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-/// A length of time for which runs are counted.
+/// Parses the duration for which program runs are counted, 0 to 60 seconds.
 fn counted(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.0..=60.0).contains(&seconds) => Ok(seconds),
