@@ -11,13 +11,13 @@ use crate::cmd::check;
 use crate::failure::{Failure, Kind};
 use crate::table::counted;
 
-/// Applies a file: shows the difference, and what an operator should know.
+/// Applies a file and prints the difference with its notices.
 ///
 /// # Errors
-/// If the file is refused; nothing has changed then.
+/// The file is refused. Nothing has changed in that case.
 pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     let text = check::read(&args.file)?;
-    // The daemon would close the connection instead of reading it.
+    // The daemon would close the connection without reading a longer body.
     if text.len() > model::LIMIT_BYTES {
         let cause = format!("the file has {} bytes, and at most {} are read", text.len(), model::LIMIT_BYTES);
         let fix =
@@ -44,7 +44,7 @@ pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what a change has done, or would do.
+/// Prints the result of a change or of a dry run.
 pub fn tell(outcome: &Outcome) {
     for warning in &outcome.warnings {
         eprintln!("{warning}");
@@ -71,10 +71,10 @@ fn print(outcome: &Outcome, dry_run: bool) {
     }
 }
 
-/// Keeps the change that waits for its confirmation.
+/// Confirms the change that is on trial.
 ///
 /// # Errors
-/// If none waits.
+/// No change is on trial.
 pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
     let report: PendingReport = client.send(Method::POST, "/v1/config/confirm", &()).await?;
     match args.json {
@@ -84,10 +84,10 @@ pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Undoes the change that waits for its confirmation.
+/// Undoes the change that is on trial.
 ///
 /// # Errors
-/// If none waits, or the data plane cannot go back.
+/// No change is on trial, or the data plane cannot go back.
 pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
     let outcome: Outcome = client.send(Method::DELETE, "/v1/config/pending", &()).await?;
     if args.json {
@@ -99,7 +99,7 @@ pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A text as part of a query.
+/// Percent-encodes a text for a query.
 pub fn quoted(text: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/' | b':');

@@ -1,4 +1,5 @@
-//! `trivium bench`: the real engine over in-memory ports, without privileges. The last line is one JSON object.
+//! `trivium bench`: measures the engine over in-memory ports, without privileges. The last line of output is
+//! one JSON object.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,10 +12,10 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use sync::heap;
 
-/// Runs a scenario.
+/// Runs a scenario and prints the result.
 ///
 /// # Errors
-/// If there is no such scenario, or nothing came through.
+/// The scenario does not exist, or no packet came through.
 pub fn run(args: &Bench) -> Result<(), Failure> {
     let of_tables = Decision::ALL.into_iter().map(Decision::name);
     let names: Vec<&str> =
@@ -58,7 +59,7 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Scenarios of tables, which are no packets a second.
+/// Scenarios that measure tables and not packets per second.
 const LOAD: &str = "fib-load";
 const CHURN: &str = "route-churn";
 
@@ -111,7 +112,8 @@ fn churn(churn: &Churn) -> (String, Value) {
     (text, value)
 }
 
-/// Figures by name: of the only row in the object itself, of several in `rows`.
+/// Formats figures by name, as text and JSON. Several rows are listed in `rows`, and a single row without a
+/// name is the object itself.
 fn figures(figures: &Figures) -> (String, Value) {
     let mut text = format!("{}:\n", figures.scenario);
     let mut rows = Vec::new();
@@ -137,7 +139,7 @@ fn figures(figures: &Figures) -> (String, Value) {
     (text, value)
 }
 
-/// The prefixes of a file, one a line, packed by gzip or not.
+/// Reads a file of prefixes, one a line, plain or gzip.
 fn table(file: &Path) -> Result<Vec<Route>, Failure> {
     let object = || format!("table {}", file.display());
     let unreadable = |error: std::io::Error| {

@@ -1,7 +1,8 @@
-//! `trivium capture PORT`: packets as they pass or are dropped, to a pcapng file or as lines.
+//! `trivium capture PORT`: captures packets or dropped packets, to a pcapng file or as lines.
 //!
-//! The daemon filters and sends pcapng; an event loop on a thread of its own feeds it to a reader here, which counts, and
-//! prints or writes again: each port an interface, with directions, drop reasons and what was lost.
+//! The daemon filters the packets and sends pcapng. An event loop passes the stream to a reader on another
+//! thread, which counts the packets and prints or rewrites them. In a file, each port is an interface, and
+//! packets have directions, drop reasons and numbers of lost packets.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,25 +24,28 @@ use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 use crate::filter::describe;
 
-/// Chunks that wait for the reader.
+/// Maximum number of chunks that are queued for the reader.
 const QUEUE: usize = 256;
 
-/// Captures until there were enough, the time is over, or SIGINT or SIGTERM arrives.
+/// Captures until a limit is reached, or SIGINT or SIGTERM arrives.
 ///
 /// # Errors
-/// If the port does not exist, the filter is not understood, the file cannot be written, or the daemon ends the stream.
+/// The port does not exist, the filter expression is invalid, the file cannot be written, or the daemon ends
+/// the stream.
 pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
     let filter = args.filter.join(",");
-    // Read here too: no daemon is needed to be told what is wrong.
+    // The expression is also parsed here, so that errors are reported without a daemon.
     Filter::parse(&filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let path = format!("/v1/capture/{}?drops={}&filter={}", quoted(&args.port), args.drops, quoted(&filter));
     receive(client, &path, args, "narrow the filter to lose none").await
 }
 
-/// Prints or writes the pcapng stream that the API has at `path`; `remedy` is what helps when it has lost some.
+/// Prints or writes the pcapng stream of the API resource at `path`. `remedy` is printed as advice if packets
+/// were lost.
 ///
 /// # Errors
-/// If the daemon refuses the capture or ends its stream, or the file cannot be written. A file holds whole packets in each case.
+/// The daemon refuses the capture or ends the stream, or the file cannot be written. A file always ends with
+/// a complete packet.
 pub async fn receive(
     client: &Client,
     path: &str,
@@ -70,19 +74,20 @@ pub async fn receive(
     }
 }
 
-/// Why a stream is read no further.
+/// Reason why reading of a stream ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
-    /// There were enough packets, the time is over, or a signal arrived.
+    /// A limit was reached or a signal arrived.
     AsAsked,
     /// The daemon closed the stream.
     ByDaemon,
 }
 
-/// Passes the stream on until the stream ends, the reader has enough, the time is over, or SIGINT or SIGTERM arrives.
+/// Passes the stream to the reader until the stream ends, the reader stops, the time is over, or SIGINT or
+/// SIGTERM arrives.
 ///
 /// # Errors
-/// If signals cannot be received.
+/// Signal handlers cannot be installed.
 async fn feed(
     mut stream: Stream,
     to: SyncSender<Bytes>,
@@ -110,7 +115,8 @@ async fn feed(
             () = &mut over => return Ok(Ended::AsAsked),
         };
         let Some(chunk) = chunk else { return Ok(Ended::ByDaemon) };
-        // An empty chunk only asks whether the reader still listens. Sending may wait: then the daemon drops, not we.
+        // An empty chunk only checks whether the reader still runs. Sending may block. The daemon then drops
+        // packets, and not this process.
         let sent = to.send(chunk);
         if sent.is_err() {
             return Ok(Ended::AsAsked);
@@ -118,7 +124,7 @@ async fn feed(
     }
 }
 
-/// Chunks as one input.
+/// A queue of chunks as one input.
 struct Chunks {
     from: Receiver<Bytes>,
     rest: Bytes,
@@ -138,10 +144,10 @@ impl Read for Chunks {
     }
 }
 
-/// Where captured packets go.
+/// Destination of captured packets.
 enum Sink {
     Lines,
-    /// A file and its interfaces by the stream's numbers.
+    /// A file, and its interfaces by their number in the stream.
     File(Box<Writer<Box<dyn Write + Send>>>, BTreeMap<u32, Interface>),
 }
 
@@ -149,12 +155,12 @@ fn read(from: Receiver<Bytes>, args: &Capture, remedy: &str) -> Result<(), Failu
     let mut sink = open(args)?;
     let mut reader = match Reader::new(Chunks { from, rest: Bytes::new() }) {
         Ok(reader) => reader,
-        // Ended before the first byte.
+        // The stream ended before the first byte.
         Err(_) => return Ok(()),
     };
     let (mut seen, mut missed) = (0, 0_u64);
     while args.number.is_none_or(|number| seen < number) {
-        // The end of the stream may come in the middle of a block.
+        // The stream may end in the middle of a block.
         let Ok(Some(record)) = reader.next_record() else { break };
         seen += 1;
         missed = missed.saturating_add(record.missed);
@@ -217,14 +223,14 @@ impl Sink {
     }
 }
 
-/// The time of day (UTC) of so many nanoseconds since 1970.
+/// Formats a number of nanoseconds since 1970 as time of day (UTC).
 pub fn clock(at_ns: u64) -> String {
     let time = at_ns % 86_400_000_000_000;
     let (seconds, micros) = (time / 1_000_000_000, time / 1_000 % 1_000_000);
     format!("{:02}:{:02}:{:02}.{micros:06}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// A packet as one line: time, port, direction, what it is, and why it was dropped.
+/// Formats a packet as one line: time, port, direction, description, and reason of the drop.
 fn line(record: &Record, port: &str) -> String {
     let clock = clock(record.timestamp);
     let way = if record.received == Some(false) { "out" } else { "in " };
@@ -247,7 +253,7 @@ mod tests {
     #[test]
     fn lines_say_port_direction_and_reason() {
         let mut data = spec::parse("vlan=10,ip_dst=10.0.0.2,udp,dst_port=53,len=1000").unwrap();
-        // Cut by a snap length: still the packet that it was.
+        // A packet that is truncated by a snap length is still described correctly.
         data.truncate(64);
         let mut record = Record {
             timestamp: 3_661_000_002_000,

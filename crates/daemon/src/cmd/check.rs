@@ -1,5 +1,5 @@
-//! `trivium check FILE`: every mistake of a configuration at once, as `file:line:column: object: cause; fix`. Needs neither
-//! a daemon nor privileges.
+//! `trivium check FILE`: reports all mistakes of a configuration as `file:line:column: object: cause; fix`.
+//! Needs neither a daemon nor privileges.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::failure::{Failure, Kind};
 use crate::plane::filters;
 use crate::table::counted;
 
-/// Checks the file and prints what is wrong with it.
+/// Checks the file and prints its mistakes.
 ///
 /// # Errors
-/// If it cannot be read or is refused.
+/// The file cannot be read or is refused.
 pub fn run(args: &Check) -> Result<(), Failure> {
     let text = read(&args.file)?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -61,7 +61,7 @@ pub fn print(problems: &[Problem]) {
 /// Reads a configuration file.
 ///
 /// # Errors
-/// If it is not there or is no text.
+/// The file does not exist, cannot be read, or is not UTF-8.
 pub fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         let fix = match error.kind() {

@@ -1,13 +1,13 @@
-//! `trivium demo`, and the process that cleans up after it should it be killed.
+//! `trivium demo`, and the process that cleans up if the demo is killed.
 
 use crate::cli::Demo;
 use crate::demo::{self, reaper};
 use crate::failure::Failure;
 
-/// Runs the demo.
+/// Runs the demo, or the clean-up process if `--reap` is given.
 ///
 /// # Errors
-/// If something is missing, or traffic did not cross.
+/// A requirement is missing, or traffic did not cross the lab.
 pub fn run(args: &Demo) -> Result<(), Failure> {
     match &args.reap {
         Some(prefix) => {

@@ -1,4 +1,4 @@
-//! `trivium doctor`: what stands in the way, the worst first, each with its fix.
+//! `trivium doctor`: problems of the daemon and the machine, most severe first, each with its fix.
 
 use model::{DoctorFinding, Finding};
 
@@ -7,10 +7,10 @@ use crate::client::Client;
 use crate::failure::{Failure, Kind};
 use crate::plane::doctor::preflight;
 
-/// Prints the daemon's findings; where no daemon answers, what can be found about the machine without one.
+/// Prints the findings of the daemon. Without a daemon, prints the findings about the machine.
 ///
 /// # Errors
-/// If the daemon does not answer, or something does not work.
+/// The daemon does not answer, or a finding is an error.
 pub async fn doctor(client: &Client, args: &Json) -> Result<(), Failure> {
     let findings: Vec<DoctorFinding> = match client.get("/v1/doctor").await {
         Err(failure) if failure.kind == Kind::Unreachable => {

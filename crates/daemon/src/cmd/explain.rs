@@ -1,5 +1,7 @@
-//! `trivium explain`: what would happen to a packet. The packet comes in words (`eth_src=...,ip_dst=...,udp`), in
-//! hexadecimal digits (`hex:0200...`), or as the first packet of a capture file (`@FILE`).
+//! `trivium explain`: reports what the data plane would do with a packet.
+//!
+//! The packet is given as fields (`eth_src=...,ip_dst=...,udp`), as hexadecimal digits (`hex:0200...`), or as
+//! the first packet of a capture file (`@FILE`).
 
 use std::path::Path;
 
@@ -13,10 +15,10 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::pcap;
 
-/// Asks, and prints the story.
+/// Sends the packet to the daemon for explanation and prints the report.
 ///
 /// # Errors
-/// If the packet is not understood or the port does not exist.
+/// The packet is invalid, or the port does not exist.
 pub async fn explain(client: &Client, args: &Explain) -> Result<(), Failure> {
     let text = args.packet.join(",");
     let mut frame = frame(&text)?;
@@ -46,13 +48,14 @@ pub async fn explain(client: &Client, args: &Explain) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a packet in words leaves open whose Ethernet address it is for.
+/// Returns whether a packet is given as fields without a destination MAC address.
 fn names_no_station(text: &str) -> bool {
     let given = text.starts_with('@') || text.trim_start().starts_with("hex:");
     !given && !["eth_dst", "dl_dst"].iter().any(|field| text.contains(field))
 }
 
-/// The address of the router's interface at which a frame comes in: what is said of nobody in particular is for it.
+/// Returns the MAC address of the router interface that receives the frame on this port and these VLANs. A
+/// packet without a destination address takes this address.
 fn station(routers: &[RouterState], port: &str, frame: &[u8]) -> Option<MacAddr> {
     let tag = |at: usize| match frame.get(at..at + 4)? {
         [0x81, 0x00, high, low] | [0x88, 0xa8, high, low] => Some(u16::from_be_bytes([high & 0xf, *low])),

@@ -1,4 +1,4 @@
-//! `trivium flush`: bridges forget addresses that they have learned. Configured ones stay.
+//! `trivium flush`: removes learned addresses from bridges. Static entries remain.
 
 use control::Flushed;
 use hyper::Method;
@@ -8,10 +8,10 @@ use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 
-/// Forgets, and says how much.
+/// Removes the addresses and prints their number.
 ///
 /// # Errors
-/// If the bridge or port does not exist.
+/// The bridge or the port does not exist.
 pub async fn flush(client: &Client, args: &Flush) -> Result<(), Failure> {
     let vlan = args.vlan.map(|vlan| vlan.to_string());
     let query: Vec<String> =

@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! Implementation of the commands, one file for each command.
 
 mod apply;
 mod bench;
@@ -25,10 +25,10 @@ use crate::cli::{Cli, Command, SOCKET};
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Does what the command line says.
+/// Executes the command of a command line.
 ///
 /// # Errors
-/// What the process ends with.
+/// The failure of the command.
 pub fn execute(cli: Cli) -> Result<(), Failure> {
     let given = cli.socket;
     let socket = given.clone().unwrap_or_else(|| SOCKET.into());

@@ -1,13 +1,13 @@
-//! `trivium release`: takes hooks off devices that a daemon has left on them when it ended.
+//! `trivium release`: removes hooks that a daemon left on devices when it ended.
 
 use crate::cli::Release;
 use crate::failure::{Failure, Kind};
 use crate::plane::pins;
 
-/// Releases one device, or all.
+/// Releases the hook of one device, or all hooks.
 ///
 /// # Errors
-/// If a hook is in use or cannot be taken off, or there is none of this name.
+/// A hook is in use or cannot be removed, or no hook has this name.
 pub fn run(args: &Release) -> Result<(), Failure> {
     let released = pins::release(args.device.as_deref());
     if let (Some(device), true) = (&args.device, released.is_empty()) {

@@ -1,7 +1,10 @@
-//! `trivium run`: the daemon. Configuration, data plane, control plane, and then waiting for signals.
+//! `trivium run`: the daemon. The command loads the configuration, starts the data plane and the control
+//! plane, and waits for signals.
 //!
-//! SIGTERM and SIGINT end it: hooks are taken off unless they are persistent, devices of our making stay. SIGHUP reads the
-//! file again and applies it; a file with mistakes changes nothing. systemd is told READY, RELOADING and WATCHDOG.
+//! - SIGTERM and SIGINT end the daemon. Hooks are removed unless they are persistent, and created devices
+//!   remain.
+//! - SIGHUP reads and applies the configuration file again. A file with mistakes changes nothing.
+//! - systemd receives READY, RELOADING and WATCHDOG notifications.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,15 +29,16 @@ use crate::plane::{DataPlane, GivenSockets, Prepared, Surroundings, machine};
 use crate::table::counted;
 use crate::unixctl::{self, commands};
 
-/// Threads of the control plane's event loop.
+/// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
-/// Threads on which the daemon's own work may block (rules of controllers, databases, `ovs-appctl`, changes), beside the API's clients'.
+/// Number of threads for the daemon's own blocking work (rules of controllers, databases, `ovs-appctl`,
+/// changes), in addition to the threads for clients of the API.
 const OWN_BLOCKING_WORK: usize = 16;
 
-/// Runs until told to stop.
+/// Runs the daemon until it is stopped.
 ///
 /// # Errors
-/// If it cannot start.
+/// The daemon cannot start.
 pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
     log::start(args.log_level.as_deref()).map_err(|cause| {
         Failure::new("--log-level", cause, "write off, error, warn, info, debug or trace, or info,audit=warn")
@@ -51,20 +55,21 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
     let pid_file = Arc::clone(&service.pid_file);
     let served = runtime.block_on(service.serve());
     if let Ok(End::HandedOver) = served {
-        // Everything is the successor's now, the socket's name included.
+        // The successor owns all resources now, including the socket file.
         leave(&pid_file);
         return Ok(());
     }
     plane.shut_down();
     if let Some(successor) = plane.left_to() {
-        // It had taken over before it could be ended: the order to end is its own now.
+        // A successor took over while this process was ending, so the request to end is passed on to the
+        // successor.
         leave(&pid_file);
         let successor = i32::try_from(successor).ok().and_then(rustix::process::Pid::from_raw);
         let told = successor.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
         tracing::info!(?told, "the successor was told to end");
         return served.map(drop);
     }
-    // A name that nobody listens behind would keep clients waiting.
+    // A socket file without a listener would delay clients.
     for socket in sockets.into_iter().flatten() {
         let _ = std::fs::remove_file(&socket);
     }
@@ -72,40 +77,41 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
     served.map(drop)
 }
 
-/// The file that names this process, once it is this one's.
+/// PID file of this process, once it is locked.
 type Pid = Arc<Mutex<Option<PidFile>>>;
 
 fn held(pid: &Pid) -> MutexGuard<'_, Option<PidFile>> {
     pid.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leaves the file that names this process to a successor.
+/// Leaves the PID file to a successor.
 fn leave(pid: &Pid) {
     if let Some(own) = held(pid).take() {
         own.leave();
     }
 }
 
-/// How a daemon's life ended.
+/// Reason why the daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// A signal.
+    /// A signal or a stop request.
     Told,
-    /// Another process has taken over.
+    /// A successor has taken over.
     HandedOver,
 }
 
-/// A data plane with everything that is needed to serve it.
+/// A data plane with all parts that serve it.
 struct Service {
     file: PathBuf,
-    /// The API's socket where the command line names it.
+    /// Path of the API socket if the command line sets it.
     socket: Option<PathBuf>,
     config: Config,
-    /// The objects of others than the file that a predecessor gave, and the settings that its frame memory was made by.
+    /// State from a predecessor: configuration objects of owners other than the file, and the settings of the
+    /// frame memory.
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
-    /// Other unix sockets, which a successor gets, too.
+    /// Other unix sockets, which are handed over to a successor.
     sockets: Arc<Sockets>,
     pid_file: Pid,
 }
@@ -117,7 +123,7 @@ impl Service {
             config.daemon.api = absolute(socket)?;
         }
         configure_log(&config)?;
-        // Before anything of another daemon's is touched.
+        // The PID file is locked before anything of another daemon is touched.
         let pid_file = pid_file(&config)?;
         let listeners = Listeners::bind(&config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
         let (file, sockets) = (args.config.clone(), Arc::default());
@@ -129,7 +135,7 @@ impl Service {
             Ok(plane)
         });
         let plane = plane.inspect_err(|_| {
-            // A name that nobody listens behind would keep clients waiting.
+            // A socket file without a listener would delay clients.
             let _ = std::fs::remove_file(&config.daemon.api);
         })?;
         plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
@@ -140,20 +146,21 @@ impl Service {
     fn take_over(args: &Run, socket: Option<&Path>) -> Result<Service, Failure> {
         let (mut prepared, given) = Prepared::from_stdin().map_err(|error| failure(&error, "hand-over"))?;
         let file = args.config.clone();
-        // The predecessor's configuration has it already.
+        // The predecessor's configuration contains the path.
         let socket = socket.map(|_| prepared.file.daemon.api.clone());
-        // While the predecessor can go on: without one, what fails would end everything.
+        // Everything that can fail happens here, while the predecessor can still continue. A later failure
+        // would end the service.
         let (listeners, sockets, around) = adopt(&file, socket.clone(), given, &prepared.file)
             .inspect_err(|failure| prepared.refuse(&failure.to_string()))?;
         let plane = DataPlane::take_over(&mut prepared).map_err(|error| failure(&error, "hand-over"))?;
         plane.surround(around);
-        // From here on nothing fails.
+        // From here on no error ends the process.
         if let Err(error) = prepared.running() {
             tracing::warn!(%error, "the predecessor has gone early");
         }
         let daemon = &prepared.file.daemon;
         if let Err(error) = log::configure(&daemon.log_levels, daemon.log_file.as_deref()) {
-            // Everything is this process' by now: it goes on without.
+            // The process owns all resources by now and continues without a log file.
             tracing::error!("daemon.log_file: {error}; messages are on standard error alone");
         }
         let Prepared { file: config, others, made_by, .. } = prepared;
@@ -169,13 +176,14 @@ impl Service {
         let notifier = Arc::new(Notifier::from_environment());
         let taken_over = given.is_some();
         if taken_over {
-            // The predecessor feeds the watchdog until it leaves: what comes before the signals' loop has the whole time.
+            // The predecessor feeds the watchdog until it ends. This notification starts a full period for
+            // the steps up to the signal loop.
             notifier.alive();
         }
         let api_path = config.daemon.api.clone();
         let (given, made_by) =
             given.map_or((None, config.memory.clone()), |(given, made_by)| (Some(given), made_by));
-        // What differs from what runs waits for a restart.
+        // Settings that differ from the running ones wait for a restart.
         let store = Store::at(plane.clone(), &Config { memory: made_by, ..config.settings() }, socket);
         let (followed, unixctl) = (config.ovsdb.clone(), config.daemon.unixctl.clone());
         let outcome = store.start(config, given).await.map_err(|error| change_failure(&error))?;
@@ -183,7 +191,8 @@ impl Service {
             tracing::info!("{}: {}", note.object, note.finding);
         }
         let mut database = Database::follow(&store, &plane, &followed);
-        // Hooks that wait for ports of the database would be taken off. A successor has its ports already.
+        // Hooks that wait for ports of the database would otherwise be removed. A successor already has its
+        // ports.
         let settled = match database.as_mut().filter(|_| !taken_over) {
             Some(database) => database.settled().await,
             None => true,
@@ -191,7 +200,7 @@ impl Service {
         match database.clone().filter(|_| !settled) {
             None => plane.forget_given(),
             Some(mut database) => {
-                // Its bridges' rules wait for them.
+                // Rules of the database's bridges wait until the database was read.
                 let plane = Arc::clone(&plane);
                 tokio::spawn(async move {
                     database.read().await;
@@ -215,7 +224,7 @@ impl Service {
         let sessions =
             crate::controllers::run(Arc::clone(&plane), api_path, sockets, database, reconnects, open);
         let sessions = tokio::spawn(sessions);
-        // Whoever waits for us speaks to bridges next.
+        // Clients that wait for readiness connect to bridges next.
         let _ = opened.await;
         let status = status(&plane);
         tracing::info!("ready: {status}");
@@ -237,7 +246,8 @@ impl Service {
     }
 }
 
-/// What has failed, if there is no predecessor any more: traffic goes on, and `doctor` says what is missing.
+/// Turns a failure after a take-over into a finding of `doctor`, because no predecessor can continue and
+/// traffic flows.
 async fn go_on<T: Default>(
     outcome: Result<T, Failure>,
     taken_over: bool,
@@ -254,7 +264,7 @@ async fn go_on<T: Default>(
     }
 }
 
-/// The sockets that a predecessor gave, ready to be served, and what a successor will get.
+/// Takes over the sockets of a predecessor, and collects what is handed over to the next successor.
 fn adopt(
     file: &Path,
     socket: Option<PathBuf>,
@@ -269,12 +279,12 @@ fn adopt(
     Ok((listeners, sockets, around))
 }
 
-/// The path as seen from the root: a successor may run elsewhere.
+/// Returns the absolute path, because a successor may have another working directory.
 fn absolute(socket: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(socket).map_err(|error| failure_at("--socket", &error, socket))
 }
 
-/// Logs where the configuration says, and what it says.
+/// Applies log levels and log file of the configuration.
 fn configure_log(config: &Config) -> Result<(), Failure> {
     let daemon = &config.daemon;
     log::configure(&daemon.log_levels, daemon.log_file.as_deref()).map_err(|cause| {
@@ -282,7 +292,7 @@ fn configure_log(config: &Config) -> Result<(), Failure> {
     })
 }
 
-/// The file that names this process, if there is to be one.
+/// Locks the PID file, if the configuration names one.
 fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     let Some(path) = &config.daemon.pidfile else { return Ok(None) };
     let taken = PidFile::take(path, config.daemon.unixctl.as_deref());
@@ -295,7 +305,7 @@ fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     })
 }
 
-/// As [`pid_file`], when the predecessor has ended, which still has it.
+/// Like [`pid_file`], but waits in a thread until the predecessor, which holds the lock, has ended.
 fn inherit(config: &Config) -> Pid {
     let pid = Pid::default();
     let Some(path) = config.daemon.pidfile.clone() else { return pid };
@@ -313,12 +323,12 @@ fn inherit(config: &Config) -> Pid {
     pid
 }
 
-/// Where rules of bridges are kept.
+/// Returns the directory in which rules of bridges are stored.
 fn rules_of(config: &Config) -> PathBuf {
     config.daemon.state_dir.join("rules")
 }
 
-/// Answers `ovs-appctl` at a socket.
+/// Serves `ovs-appctl` at a socket.
 fn answer(
     path: &Path,
     sockets: &Arc<Sockets>,
@@ -332,7 +342,7 @@ fn failure_at(object: &str, error: &std::io::Error, path: &Path) -> Failure {
     Failure::new(object, format!("{}: {error}", path.display()), "make its directory, or choose another path")
 }
 
-/// What a successor will get besides the data plane.
+/// Collects the resources outside of the data plane that are handed over to a successor.
 fn surroundings(
     file: &Path,
     socket: Option<PathBuf>,
@@ -345,10 +355,10 @@ fn surroundings(
     Ok(Surroundings { file: file.to_owned(), socket, unix, tcp, sockets: Arc::clone(sockets) })
 }
 
-/// The event loop of the control plane.
+/// Creates the event loop of the control plane.
 ///
 /// # Errors
-/// If threads cannot be had.
+/// Threads cannot be created.
 pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
@@ -359,7 +369,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::new("control", error, "raise the limit of tasks (TasksMax=)"))
 }
 
-/// Reads and checks the file; prints everything that is wrong with it.
+/// Reads and checks the configuration file, and prints all mistakes.
 pub fn load(path: &Path) -> Result<Config, Failure> {
     let text = check::read(path)?;
     match model::load_on(&text, &path.display().to_string(), Format::Toml, Some(&machine())) {
@@ -379,7 +389,7 @@ fn status(plane: &DataPlane) -> String {
     format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
-/// Waits for signals and for a successor; returns when it is time to end.
+/// Waits for signals and for a successor until the daemon has to end.
 async fn watch_signals(
     file: &Path,
     store: &Arc<Store>,
@@ -415,7 +425,7 @@ async fn watch_signals(
             }
             _ = hang_up.recv() => reloads.order(),
             _ = watchdog.tick() => {
-                // Only a control plane that still gets answers from the data plane is alive.
+                // The watchdog is fed only while the data plane answers the control plane.
                 if notifier.watchdog().is_some() && plane.is_alive() {
                     notifier.alive();
                 }
@@ -426,17 +436,18 @@ async fn watch_signals(
     Ok(End::Told)
 }
 
-/// Applies the file when that is asked for, in a task of its own: a change may have to wait, and signals and the watchdog must not.
+/// Task that applies the configuration file on request. A change may have to wait, and must not delay signals
+/// and the watchdog.
 struct Reloads {
     orders: tokio::sync::mpsc::Sender<()>,
-    /// Orders that are not carried out yet.
+    /// Number of requests that are not completed yet.
     left: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Reloads {
     fn start(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Arc<Notifier>) -> Reloads {
-        // One more than the one that is being carried out stands for all that come meanwhile.
+        // One queued request beside the running one stands for all requests that arrive meanwhile.
         let (orders, mut ordered) = tokio::sync::mpsc::channel(1);
         let left = Arc::new(AtomicUsize::new(0));
         let (file, store, plane) = (file.to_owned(), Arc::clone(store), Arc::clone(plane));
@@ -468,7 +479,7 @@ impl Drop for Reloads {
     }
 }
 
-/// Applies the file as it is now. A file that is refused changes nothing.
+/// Applies the configuration file. A refused file changes nothing.
 async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Notifier) {
     notifier.reloading();
     match load(file) {
@@ -485,14 +496,14 @@ async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifie
             }
         },
     }
-    // It waits for whoever changes what runs.
+    // The call waits for running changes.
     let plane = Arc::clone(plane);
     if let Ok(status) = tokio::task::spawn_blocking(move || status(&plane)).await {
         notifier.ready(&status);
     }
 }
 
-/// What an error with its sources means for the process.
+/// Converts an error with its sources into a failure of the process.
 pub fn failure(error: &dyn std::error::Error, object: &str) -> Failure {
     plane_failure(PlaneError::failed(object, error, ""))
 }
@@ -512,10 +523,10 @@ fn change_failure(error: &ChangeError) -> Failure {
     }
 }
 
-/// Runs a client command to its end on an event loop of its own.
+/// Runs a client command on a new event loop until it completes.
 ///
 /// # Errors
-/// What the command ends with.
+/// The failure of the command.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! `trivium show`: how things are, as tables or JSON.
+//! `trivium show`: state of the daemon as tables or JSON.
 
 mod flows;
 mod router;
@@ -19,10 +19,10 @@ use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 use crate::table::{Table, by_number, folded, short};
 
-/// Shows what is asked for.
+/// Prints the requested state.
 ///
 /// # Errors
-/// If the daemon does not answer or the object does not exist.
+/// The daemon does not answer, or the object does not exist.
 pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
     let json = args.json;
     match &args.what {
@@ -101,7 +101,7 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
     }
 }
 
-/// Prints the stations of all bridges, or those that the arguments leave, by bridge, VLAN and address.
+/// Prints the MAC table entries that match the arguments, sorted by bridge, VLAN and address.
 async fn show_fdb(client: &Client, args: &Fdb, json: bool) -> Result<(), Failure> {
     if let Some(bridge) = &args.bridge {
         exists(client, "/v1/bridges", bridge, |bridge: &BridgeState| bridge.name.as_str()).await?;
@@ -122,7 +122,7 @@ async fn show_fdb(client: &Client, args: &Fdb, json: bool) -> Result<(), Failure
     Ok(())
 }
 
-/// Refuses a name that no object of the kind at `path` has.
+/// Returns an error if no object of the kind at `path` has this name.
 async fn exists<T: DeserializeOwned>(
     client: &Client,
     path: &str,
@@ -137,7 +137,7 @@ fn absent(name: &str) -> Failure {
     Failure::new(name, "there is no such object", "leave the name out to see all")
 }
 
-/// All objects of a kind, or the one of this name.
+/// Prints all objects of a kind, or the object with this name.
 async fn named<T: DeserializeOwned + Serialize>(
     client: &Client,
     path: &str,
@@ -165,15 +165,16 @@ fn print<T: Serialize>(json: bool, all: &[T], table: impl Fn(&[T]) -> String) {
     }
 }
 
-/// The beginning of a sentence that says why a better choice was not possible: up to what the kernel said of it.
+/// Returns the beginning of a reason, up to the details from the kernel.
 fn beginning(reason: &str) -> &str {
-    /// Characters at most.
+    /// Maximum number of characters.
     const LENGTH: usize = 40;
     let reason = reason.split([':', '(', ',', ';']).next().unwrap_or_default().trim_end();
     reason.char_indices().nth(LENGTH).map_or(reason, |(end, _)| reason[..end].trim_end())
 }
 
-/// What is wrong with a port, and the beginnings of the reasons why a better choice was not possible; the whole of one port that is shown alone.
+/// Returns the trouble of a port and the reasons for its mode. Reasons are shortened unless `whole` is set,
+/// which is the case for a single port.
 fn note(port: &PortState, whole: bool) -> String {
     let mut notes: Vec<String> = port.trouble.iter().cloned().collect();
     for reason in &port.reasons {
@@ -295,7 +296,7 @@ fn filters(filters: &[FilterState]) -> String {
     text
 }
 
-/// What became of SYNs to services.
+/// Formats the SYN cookie counters of a filter's rules.
 fn services(filter: &FilterState) -> String {
     let mut table =
         Table::new(&["  SYN COOKIES", ">ANSWERED", ">VALID", ">INVALID", ">REFUSED", ">THROUGH", "NOW"]);

@@ -1,4 +1,5 @@
-//! `trivium stop`: ends the daemon behind the socket, whichever process that is after hand-overs. It ends as at SIGTERM.
+//! `trivium stop`: stops the daemon behind the socket, which after an upgrade is a successor. The daemon ends
+//! as at SIGTERM.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,10 +11,11 @@ use crate::cli::Json;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// How long an end may take: workers finish what they hold.
+/// Maximum time for the daemon to end. Workers finish their packets first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The process that the answer names, if it still lives and is of this process' PID namespace.
+/// Returns a descriptor of the process that the answer names, if that process is alive and in this PID
+/// namespace.
 fn process(answer: &[u8]) -> Option<OwnedFd> {
     let text = std::str::from_utf8(answer).ok()?;
     let number: i32 = text.split_whitespace().next_back()?.parse().ok()?;
@@ -28,15 +30,15 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Asks the daemon to end and waits until it has.
+/// Stops the daemon and waits until it has ended.
 ///
 /// # Errors
-/// If none answers, or it does not end.
+/// No daemon answers, or the daemon does not end in time.
 pub async fn stop(client: &Client, args: Json) -> Result<(), Failure> {
     let answer = client.request(Method::POST, "/v1/stop", "", Bytes::new()).await?.success()?;
     let process = process(&answer.body);
     let begin = Instant::now();
-    // The name of the socket goes before the process, and with the process go its hooks and claims.
+    // The socket file is removed before the process ends, and hooks and claims are released with the process.
     while client.socket().exists() || process.as_ref().is_some_and(|process| !has_ended(process)) {
         if begin.elapsed() > PATIENCE {
             let cause = format!("it has not ended after {} s", PATIENCE.as_secs());

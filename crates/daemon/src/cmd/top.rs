@@ -1,5 +1,5 @@
-//! `trivium top`: a live view of ports, workers and drops, from the daemon's stream of counters. On a terminal full screen
-//! until `q`; otherwise one table a second.
+//! `trivium top`: live view of ports, workers and drops, from the daemon's stream of counters. On a terminal
+//! it fills the screen until `q` is pressed. Otherwise it prints one table a second.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::client::{Client, Stream};
 use crate::failure::Failure;
 use crate::live::{self, Rates};
 
-/// Shows counters until told to stop.
+/// Shows counters until the time is over or the user quits.
 ///
 /// # Errors
-/// If the daemon does not answer.
+/// The daemon does not answer.
 pub async fn top(client: &Client, args: &Top) -> Result<(), Failure> {
     let mut stream = client.stream("/v1/events?interval_ms=1000").await?;
     let deadline = args.seconds.map(|seconds| tokio::time::Instant::now() + Duration::from_secs(seconds));
@@ -30,9 +30,9 @@ pub async fn top(client: &Client, args: &Top) -> Result<(), Failure> {
     }
 }
 
-/// The next counters of the stream; `None` when the daemon has ended it.
+/// Returns the next counters of the stream, or `None` when the daemon has ended the stream.
 pub async fn next(stream: &mut Stream) -> Option<Counters> {
-    // Events of other names are for others.
+    // Events with other names are skipped.
     let mut counters = false;
     loop {
         let line = stream.line().await?;
@@ -71,7 +71,7 @@ async fn full_screen(
     }
 }
 
-/// Whether `q` or Ctrl-C is among the keys that wait.
+/// Returns whether `q`, Esc or Ctrl-C is among the pending keys.
 pub fn quit_pressed() -> bool {
     while event::poll(Duration::ZERO).unwrap_or(false) {
         if let Ok(Event::Key(key)) = event::read() {

@@ -1,4 +1,4 @@
-//! `trivium trace`: the next packets that match, stage by stage.
+//! `trivium trace`: traces the next packets that match a filter through all stages.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 
-/// What a filter looks like.
+/// Hint with an example of a filter expression.
 pub const FILTER_EXAMPLE: &str = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
 
-/// Prints packets until there were enough, or none came for too long.
+/// Prints packets until the requested number is reached or none matches for the given time.
 ///
 /// # Errors
-/// If the filter is not understood, or nothing matched in time.
+/// The filter expression is invalid, or no packet matched in time.
 pub async fn trace(client: &Client, args: &Trace) -> Result<(), Failure> {
     let query = query(&args.filter.join(","), args.port.as_deref())?;
     let mut stream = client.stream(&format!("/v1/trace?count={}{query}", args.number)).await?;
@@ -49,7 +49,8 @@ fn print(event: &TraceEvent) {
     println!("  => {}", event.verdict);
 }
 
-/// The filter and the port as parts of a query. The filter is read here too: no daemon is needed to be told what is wrong.
+/// Returns filter and port as parts of a query. The expression is also parsed here, so that errors are
+/// reported without a daemon.
 fn query(filter: &str, port: Option<&str>) -> Result<String, Failure> {
     Filter::parse(filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let port = port.map(|port| format!("&port={}", quoted(port)));

@@ -1,4 +1,4 @@
-//! `trivium upgrade`: another binary takes over from the running daemon, with nothing lost.
+//! `trivium upgrade`: replaces the running daemon by another binary without packet loss.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crate::cli::Upgrade;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Asks the daemon to hand over.
+/// Requests the hand-over from the daemon.
 ///
 /// # Errors
-/// If the successor does not take over; the running daemon then goes on.
+/// The successor does not take over. The running daemon then continues.
 pub async fn upgrade(client: &Client, args: &Upgrade) -> Result<(), Failure> {
     let whole = |binary: &PathBuf| {
         let failed = |error| Failure::new(binary.display().to_string(), error, "check the path");

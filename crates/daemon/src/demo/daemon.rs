@@ -1,4 +1,4 @@
-//! The daemon of the demo: this binary as a child, in the hub's namespace, its log in a file.
+//! Daemon of the demo: this binary as a child process in the hub's namespace, with its log in a file.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal};
 use crate::demo::lab::Lab;
 use crate::failure::Failure;
 
-/// How long it may take to start and to end.
+/// Maximum time for the daemon to start and to end.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The running child.
+/// The running daemon process.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -22,10 +22,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and waits until it answers.
+    /// Starts the daemon and waits until it is ready.
     ///
     /// # Errors
-    /// With the end of its log, if it does not start.
+    /// The daemon does not start. The failure contains the end of its log.
     pub fn start(lab: &Lab) -> Result<Daemon, Failure> {
         let (file, log) = (lab.directory().join("trivium.toml"), lab.directory().join("log"));
         let failed = |path: &Path| {
@@ -50,12 +50,12 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Its socket.
+    /// Returns the path of the daemon's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Waits until it is ready: it says so in its log, after everything is up.
+    /// Waits until the daemon reports in its log that it is ready.
     fn wait(&mut self, log: &Path) -> Result<(), Failure> {
         let begin = Instant::now();
         loop {

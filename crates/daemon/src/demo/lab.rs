@@ -1,4 +1,4 @@
-//! The demo's namespaces, and their removal. Devices come and go with them: the daemon makes the veth pairs.
+//! Network namespaces of the demo. Devices are removed with them, because the daemon creates the veth pairs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,42 +9,42 @@ use rustix::process::{Pid, Signal};
 use crate::demo::reaper::Reaper;
 use crate::failure::Failure;
 
-/// The host whose flood its port's filter drops.
+/// Number of the host whose flood its port's filter drops.
 pub const FLOODER: u8 = 3;
-/// The host that is meant.
+/// Number of the host that is the target of the flood.
 pub const FLOODED: u8 = 4;
-/// The UDP port of the flood ("discard", RFC 863).
+/// Destination UDP port of the flood ("discard", RFC 863).
 pub const FLOOD_PORT: u16 = 9;
 
-/// Hosts in the lab: two in VLAN 10, two in VLAN 20, two behind a bridge that goes by OpenFlow's rules.
+/// Number of hosts in the lab: two in VLAN 10, two in VLAN 20, and two behind the OpenFlow bridge.
 pub const HOSTS: u8 = 6;
-/// The first behind that bridge, which is pinged by the last all the time.
+/// Number of the first host behind the OpenFlow bridge. The last host pings it continuously.
 pub const RULED: u8 = 5;
-/// That bridge.
+/// Name of the OpenFlow bridge.
 pub const RULES: &str = "of0";
-/// The router's neighbours.
+/// Name of the router's neighbour that runs BGP.
 pub const WEST: &str = "west";
-/// See [`WEST`].
+/// Name of the router's neighbour that runs OSPF.
 pub const EAST: &str = "east";
 const PREFIX: &str = "trivium-demo-";
 const COMMANDS: [(&str, &str); 4] =
     [("ip", "iproute2"), ("nsenter", "util-linux"), ("ping", "iputils-ping"), ("iperf3", "iperf3")];
 
-/// The namespaces of one demo; they go away with it.
+/// The namespaces of one demo, which are removed on drop.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
     directory: PathBuf,
     /// Whether there is a router beside the bridge.
     routed: bool,
-    // Dropped after the namespaces are gone.
+    // The field is dropped after the namespaces are removed.
     _reaper: Reaper,
 }
 
-/// Whether everything is there that the demo needs.
+/// Checks the requirements of the demo.
 ///
 /// # Errors
-/// With what is missing.
+/// A requirement is missing. The failure names it.
 pub fn check() -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         let cause = "network namespaces and AF_XDP need root";
@@ -62,7 +62,7 @@ pub fn check() -> Result<(), Failure> {
     }
 }
 
-/// Removes what demos that were killed have left.
+/// Removes the remains of killed demos.
 pub fn sweep() {
     for place in ["/run/netns", "/run"] {
         let Ok(entries) = fs::read_dir(place) else { continue };
@@ -77,17 +77,17 @@ pub fn sweep() {
     }
 }
 
-/// Whether this is the prefix of a demo's lab, and nothing else.
+/// Returns whether the text is the prefix of a demo's lab.
 pub fn is_prefix(text: &str) -> bool {
     text.strip_prefix(PREFIX)
         .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Removes the namespaces with this prefix, what runs in them, and the directory.
+/// Removes the namespaces with this prefix, kills the processes in them, and removes the directory.
 pub fn remove_all(prefix: &str) {
     for name in names(prefix) {
         for pid in processes(&name) {
-            // Our own children, or those of a demo that was killed.
+            // The processes are children of this demo or of a killed one.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
         let _ = ip(&["netns", "del", &name]);
@@ -119,7 +119,7 @@ fn processes(namespace: &str) -> Vec<Pid> {
 /// Runs `ip`.
 ///
 /// # Errors
-/// With what it says.
+/// The error output of `ip`.
 pub fn ip(arguments: &[&str]) -> Result<(), Failure> {
     let line = format!("ip {}", arguments.join(" "));
     let output = Command::new("ip")
@@ -135,10 +135,10 @@ pub fn ip(arguments: &[&str]) -> Result<(), Failure> {
 }
 
 impl Lab {
-    /// Makes the namespaces, and starts who removes them should this process be killed.
+    /// Creates the namespaces, and starts the clean-up process for the case that this process is killed.
     ///
     /// # Errors
-    /// If a step fails; what was made is removed.
+    /// A step fails. Everything created so far is removed.
     pub fn build(routed: bool) -> Result<Lab, Failure> {
         let prefix = format!("{PREFIX}{}", std::process::id());
         let directory = Path::new("/run").join(&prefix);
@@ -154,27 +154,27 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The namespace in which the daemon runs.
+    /// Returns the namespace in which the daemon runs.
     pub fn hub(&self) -> String {
         format!("{}-hub", self.prefix)
     }
 
-    /// The namespace of this name in the lab.
+    /// Returns the namespace with this short name.
     pub fn named(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
 
-    /// The namespace of a host, from 1.
+    /// Returns the namespace of a host, numbered from 1.
     pub fn namespace(&self, host: u8) -> String {
         format!("{}-h{host}", self.prefix)
     }
 
-    /// A host's address.
+    /// Returns the IPv4 address of a host.
     pub fn address(host: u8) -> String {
         format!("10.99.0.{host}")
     }
 
-    /// The VLAN of a host.
+    /// Returns the VLAN of a host.
     pub fn vlan(host: u8) -> u16 {
         match host {
             ..=2 => 10,
@@ -183,27 +183,27 @@ impl Lab {
         }
     }
 
-    /// The bridge of a host.
+    /// Returns the bridge of a host.
     fn bridge(host: u8) -> &'static str {
         if host < RULED { "br0" } else { RULES }
     }
 
-    /// What `ovs-ofctl` calls the bridge that goes by rules.
+    /// Returns the name of the OpenFlow bridge for `ovs-ofctl`.
     pub fn rules(&self) -> String {
         format!("unix:{}/{RULES}.mgmt", self.directory.display())
     }
 
-    /// Whether there is a router beside the bridge.
+    /// Returns whether there is a router beside the bridge.
     pub fn is_routed(&self) -> bool {
         self.routed
     }
 
-    /// Where socket, configuration and log are.
+    /// Returns the directory of socket, configuration and log.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// A command line inside a namespace, not yet started.
+    /// Returns a command that runs in a namespace and is not yet started.
     pub fn command(namespace: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{namespace}")).arg("--").arg(program);
@@ -211,12 +211,12 @@ impl Lab {
         command
     }
 
-    /// Client's namespace, server's namespace, server's address of the TCP traffic.
+    /// Returns the client's namespace, the server's namespace and the server's address of the TCP traffic.
     pub fn tcp_ends(&self) -> (String, String, String) {
         (self.namespace(1), self.namespace(2), Self::address(2))
     }
 
-    /// The daemon's configuration.
+    /// Returns the daemon's configuration.
     pub fn configuration(&self) -> String {
         let directory = self.directory.display();
         let mut text = format!(
@@ -258,7 +258,7 @@ impl Lab {
         text
     }
 
-    /// The lab for people.
+    /// Returns a drawing of the lab.
     pub fn picture(&self) -> String {
         let bridge = "\n  h1 10.99.0.1 --veth--+                          +--veth-- h3 10.99.0.3\n\
                       \x20                      |  br0: VLAN 10 | VLAN 20  |\n\

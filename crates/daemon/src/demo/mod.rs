@@ -1,4 +1,5 @@
-//! `trivium demo`: a lab of network namespaces, a VLAN-aware bridge between them over AF_XDP, a router beside it, and real traffic.
+//! `trivium demo`: a lab of network namespaces with a VLAN-aware bridge over AF_XDP, an OpenFlow bridge, a
+//! router, and real traffic.
 //!
 //! ```text
 //!   h1 10.99.0.1 ──veth── h1 ┐                    ┌ h3 ──veth── h3 10.99.0.3
@@ -8,8 +9,9 @@
 //!   h5 10.99.0.5 ──veth── h5 ─ of0: OpenFlow's rules ─ h6 ──veth── h6 10.99.0.6  driven live with ovs-ofctl
 //! ```
 //!
-//! The router, with FRR, is [`routing`]'s. Whatever the end is (time, Ctrl-C, an error, a kill), nothing stays: this process cleans up, or the [`reaper`] does,
-//! or the next demo.
+//! The router with FRR is described in [`routing`]. Nothing of the lab remains after the end, whatever ends
+//! the demo (time, Ctrl-C, an error, a kill). This process cleans up, or else the [`reaper`], or else the
+//! next demo.
 
 mod daemon;
 mod lab;
@@ -34,13 +36,13 @@ use lab::Lab;
 use routing::{Frr, Routed};
 use traffic::{Echoes, Flood, Pings, Tcp};
 
-/// Seconds of TCP before it is started again, when there is no end in sight.
+/// Duration of one TCP run in seconds if the demo has no time limit.
 const SLICE: u64 = 10;
 
-/// Least time for TCP, when there is an end.
+/// Minimum time for TCP if the demo has a time limit.
 const LEAST: Duration = Duration::from_secs(4);
 
-/// What to look at while it runs.
+/// Commands that the demo suggests to the user.
 pub const HINTS: [&str; 6] = [
     "show ports        # or bridges, fdb, filters, routers, workers, drops, stages, config",
     "xdp status h3     # the driver hook: its program, its filter, what it answers by itself",
@@ -50,28 +52,28 @@ pub const HINTS: [&str; 6] = [
     "capture all -n 10 # --drops: what is dropped, and why",
 ];
 
-/// What the demo has found out.
+/// Results of the demo.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Findings {
     pings: Pings,
     flood: Flood,
-    /// None where FRR is not installed.
+    /// Results of the router. `None` if FRR is not installed.
     routed: Option<Routed>,
     tcp_gbps: f64,
 }
 
 impl Findings {
-    /// Whether real traffic crossed, and only where it should.
+    /// Returns whether traffic crossed the lab, and only where it may.
     fn ok(&self) -> bool {
         let crossed = self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0;
         crossed && self.flood.ok() && self.routed.is_none_or(|routed| routed.ok()) && self.tcp_gbps > 0.01
     }
 }
 
-/// Builds the lab, runs the bridge, drives traffic, shows it, cleans up.
+/// Builds the lab, runs the daemon, generates and shows traffic, and cleans up.
 ///
 /// # Errors
-/// If something is missing, or traffic did not cross.
+/// A requirement is missing, or traffic did not cross the lab.
 pub fn run(args: &Demo) -> Result<(), Failure> {
     let outcome = attempt(args);
     let found = *outcome.as_ref().unwrap_or(&Findings::default());
@@ -86,7 +88,7 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
             json!({ "sent": routed.sent, "received": routed.received, "by_kernel": routed.by_kernel });
     }
     if let Err(failure) = &outcome {
-        // The object is the last line in any case.
+        // The JSON object is the last line in any case.
         failure.print();
         line["error"] = failure.to_string().into();
     }
@@ -102,7 +104,8 @@ fn attempt(args: &Demo) -> Result<Findings, Failure> {
     lab::check()?;
     lab::sweep();
     let runtime = crate::cmd::run::runtime()?;
-    // From here on, so that whoever asks to stop early is heard even where interrupts are ignored by inheritance.
+    // Signals are handled from here on, so that an early request to stop works even if the process inherited
+    // an ignored SIGINT.
     let mut stop = {
         let _inside = runtime.enter();
         Stop::listen()?
@@ -113,7 +116,7 @@ fn attempt(args: &Demo) -> Result<Findings, Failure> {
     let daemon = Daemon::start(&lab)?;
     let frr = if routing::is_available() { Some(Frr::start(&lab)?) } else { None };
     let outcome = runtime.block_on(show(&lab, &daemon, frr.as_ref(), args, deadline, &mut stop));
-    // Traffic that still runs ends with its namespaces, not with the event loop.
+    // Running traffic is ended by the removal of its namespaces, and not by the event loop.
     drop(frr);
     drop(daemon);
     drop(lab);
@@ -121,7 +124,7 @@ fn attempt(args: &Demo) -> Result<Findings, Failure> {
     outcome
 }
 
-/// Ctrl-C, or a polite request to end.
+/// Signals that end the demo: SIGINT (Ctrl-C) and SIGTERM.
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
@@ -182,7 +185,7 @@ async fn show(
             routed.bgp, routed.ospf, routed.received, routed.sent, routed.by_kernel
         ),
     }
-    // However long the routing daemons took: TCP gets its turn.
+    // TCP has its minimum time, however long the routing daemons took.
     let deadline = deadline.map(|deadline| deadline.max(Instant::now() + LEAST));
     let notes = hints(lab, daemon);
     println!("{}\n", notes.join("\n"));
@@ -204,7 +207,7 @@ async fn show(
     Ok(Findings { pings, flood, routed, tcp_gbps: tcp.gbps() })
 }
 
-/// How to look further, while it runs.
+/// Returns commands with which the user can examine the running demo.
 fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
     let trivium =
         std::env::current_exe().map_or_else(|_| "trivium".to_owned(), |path| path.display().to_string());
@@ -230,7 +233,7 @@ fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
     lines
 }
 
-/// Shows counters until the time is over, the traffic is over, or somebody asks to stop.
+/// Shows counters until the time is over, the traffic has ended, or the user quits.
 async fn watch(
     stream: &mut Stream,
     traffic: (&Tcp, &Echoes),

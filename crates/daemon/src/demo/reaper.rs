@@ -1,5 +1,5 @@
-//! Who cleans up when the demo is killed: a small process that waits for the end of its standard input, which the demo
-//! holds open for as long as it lives.
+//! Clean-up after a killed demo: a process that waits for the end of its standard input, which the demo keeps
+//! open while it runs.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::demo::lab;
 use crate::failure::Failure;
 
-/// The waiting process, and the pipe that tells it of our end.
+/// The clean-up process, and the pipe whose end signals the end of the demo.
 #[derive(Debug)]
 pub struct Reaper {
     child: Child,
@@ -16,10 +16,10 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Starts it for the lab with this prefix.
+    /// Starts the clean-up process for the lab with this prefix.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// The process cannot be started.
     pub fn start(prefix: &str) -> Result<Reaper, Failure> {
         let failed = |error| Failure::new("demo", error, "raise the limit of processes");
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
@@ -27,7 +27,8 @@ impl Reaper {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C is for the demo, which ends in order and takes its reaper along.
+            // Ctrl-C is delivered to the demo only, which ends the clean-up process after an orderly
+            // clean-up.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -38,13 +39,13 @@ impl Reaper {
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        // It finds nothing left, because the lab has removed everything before, and ends.
+        // The lab has already removed everything, so the process finds nothing and ends.
         self.pipe.take();
         let _ = self.child.wait();
     }
 }
 
-/// What the waiting process does.
+/// Main function of the clean-up process.
 pub fn run(prefix: &str) {
     let mut nothing = [0];
     while matches!(std::io::stdin().read(&mut nothing), Ok(read) if read > 0) {}

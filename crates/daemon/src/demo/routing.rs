@@ -1,5 +1,6 @@
-//! The demo's router: FRR above it and at two neighbours, one that speaks BGP and one that speaks OSPF, from the files of
-//! `examples/frr`. Left out, with a word, where FRR is not installed.
+//! Router of the demo: FRR above Trivium's router and at two neighbours, one with BGP and one with OSPF,
+//! configured from the files of `examples/frr`. The router is left out with a message if FRR is not
+//! installed.
 //!
 //! ```text
 //!   10.50.0.0/24 ... ── west 10.98.1.2 ──BGP── 10.98.1.1 edge 10.98.2.1 ──OSPF── 10.98.2.2 east ── 10.60.0.1
@@ -18,20 +19,20 @@ use crate::demo::lab::{self, Lab};
 use crate::demo::traffic::answered;
 use crate::failure::Failure;
 
-/// Where Debian's package has FRR's daemons.
+/// Directory of FRR's daemons in the Debian package.
 const FRR: &str = "/usr/lib/frr";
-/// How long sessions may take: OSPF waits for some of its timers.
+/// Maximum time to wait for the routing sessions. OSPF waits for several of its timers.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Echo requests from behind west to behind east.
+/// Number of echo requests from behind west to behind east.
 const PINGS: u64 = 50;
-/// Behind west, by BGP.
+/// Address behind west, announced by BGP.
 const FROM: &str = "10.50.7.1";
-/// Behind east, by OSPF.
+/// Address behind east, announced by OSPF.
 pub const TO: &str = "10.60.0.1";
-/// Prefixes that west announces.
+/// Number of prefixes that west announces.
 const ANNOUNCED: usize = 100;
 
-/// A daemon of FRR: in whose namespace, which one, with which configuration.
+/// Daemons of FRR: namespace, program, and configuration.
 const DAEMONS: [(&str, &str, &str); 7] = [
     ("hub", "zebra", ""),
     (lab::WEST, "zebra", ""),
@@ -42,43 +43,43 @@ const DAEMONS: [(&str, &str, &str); 7] = [
     (lab::EAST, "ospfd", include_str!("../../../../examples/frr/east-ospfd.conf")),
 ];
 
-/// What the router has shown.
+/// Result of the router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Routed {
-    /// Routes that it has by BGP.
+    /// Number of routes from BGP.
     pub bgp: usize,
-    /// Routes that it has by OSPF.
+    /// Number of routes from OSPF.
     pub ospf: usize,
-    /// Echo requests through it.
+    /// Number of echo requests through the router.
     pub sent: u64,
-    /// Those that were answered.
+    /// Number of these requests that were answered.
     pub received: u64,
-    /// Packets that the kernel forwarded instead.
+    /// Number of packets that the kernel forwarded.
     pub by_kernel: u64,
 }
 
 impl Routed {
-    /// Whether both protocols have told what they know, and traffic follows it past the kernel.
+    /// Returns whether both protocols delivered their routes, and Trivium forwarded the traffic.
     pub fn ok(&self) -> bool {
         self.bgp >= ANNOUNCED && self.ospf > 0 && self.received == self.sent && self.by_kernel < self.sent
     }
 }
 
-/// Whether FRR is installed.
+/// Returns whether FRR is installed.
 pub fn is_available() -> bool {
     DAEMONS.iter().all(|(_, daemon, _)| Path::new(FRR).join(daemon).is_file())
 }
 
-/// FRR's daemons while they run.
+/// The running daemons of FRR.
 pub struct Frr {
     daemons: Vec<(&'static str, Child)>,
 }
 
 impl Frr {
-    /// Gives the router and what is behind its neighbours their addresses, and starts all daemons.
+    /// Sets the addresses of the router and behind its neighbours, and starts all daemons.
     ///
     /// # Errors
-    /// If one cannot be started.
+    /// A daemon cannot be started.
     pub fn start(lab: &Lab) -> Result<Frr, Failure> {
         for (name, address, device) in [
             ("hub", "10.98.1.1/24", "west"),
@@ -103,10 +104,10 @@ impl Frr {
         Ok(frr)
     }
 
-    /// Waits until the router knows what its neighbours announce, and pings through it.
+    /// Waits until the router has the routes of its neighbours, and pings through it.
     ///
     /// # Errors
-    /// If ping or the daemon does not answer.
+    /// The program ping or the daemon does not answer.
     pub async fn show(&self, lab: &Lab, client: &Client) -> Result<Routed, Failure> {
         let begin = Instant::now();
         let mut routed = Routed::default();
@@ -117,7 +118,7 @@ impl Frr {
                 |protocol: &str| routes.iter().filter(|route| route.protocol.to_string() == protocol).count();
             (routed.bgp, routed.ospf) = (by("bgp"), by("ospf"));
         }
-        // East has heard of what is behind west a moment later.
+        // East learns the prefixes behind west a moment later.
         while begin.elapsed() < PATIENCE && ping(lab, 1).await? == 0 {}
         let before = forwarded_by_kernel(lab)?;
         routed.sent = PINGS;
@@ -129,18 +130,18 @@ impl Frr {
 
 impl Drop for Frr {
     fn drop(&mut self) {
-        // A killed daemon of FRR says nothing more to its neighbours, and here nobody has to hear it.
+        // A killed FRR daemon does not notify its neighbours, which does not matter here.
         for (daemon, child) in &mut self.daemons {
             let pid = child.id();
             let _ = child.kill();
             let _ = child.wait();
-            // Kept for its last words.
+            // FRR keeps this directory for crash logs.
             let _ = fs::remove_dir_all(Path::new("/var/tmp/frr").join(format!("{daemon}.{pid}")));
         }
     }
 }
 
-/// The directory of a namespace's daemons.
+/// Returns the directory of a namespace's daemons.
 pub fn directory(lab: &Lab, name: &str) -> PathBuf {
     lab.directory().join(format!("frr-{name}"))
 }
@@ -148,7 +149,7 @@ pub fn directory(lab: &Lab, name: &str) -> PathBuf {
 fn run(lab: &Lab, name: &str, daemon: &str, configuration: &str) -> Result<Child, Failure> {
     let directory = directory(lab, name);
     let failed = |error: std::io::Error| Failure::new(format!("FRR's {daemon}"), error, "run `make setup`");
-    // They run as the user that their package makes.
+    // FRR's daemons run as the user that the package creates.
     let made = Command::new("install")
         .args(["-d", "-m", "755", "-o", "frr", "-g", "frr"])
         .arg(&directory)
@@ -172,11 +173,11 @@ fn run(lab: &Lab, name: &str, daemon: &str, configuration: &str) -> Result<Child
         .arg(directory.join("zserv.api"))
         .arg("--vty_socket")
         .arg(&directory)
-        // No telnet.
+        // Telnet is disabled.
         .args(["-P", "0", "--log", "stdout"])
         .stdout(Stdio::from(log))
         .stderr(Stdio::from(errors))
-        // Ctrl-C is for the demo, which ends them in order.
+        // Ctrl-C is delivered to the demo only, which ends the daemons in order.
         .process_group(0)
         .spawn()
         .map_err(failed)
@@ -203,7 +204,8 @@ async fn ping(lab: &Lab, count: u64) -> Result<u64, Failure> {
     Ok(answered(&String::from_utf8_lossy(&output.map_err(|error| missing(&error))?.stdout)))
 }
 
-/// IPv4 packets that the kernel has forwarded in the router's namespace (RFC 4293, ipForwDatagrams).
+/// Returns the number of IPv4 packets that the kernel has forwarded in the router's namespace (RFC 4293,
+/// ipForwDatagrams).
 fn forwarded_by_kernel(lab: &Lab) -> Result<u64, Failure> {
     let failed = |error: std::io::Error| Failure::new("the demo's router", error, "");
     let output = Lab::command(&lab.hub(), "cat").arg("/proc/self/net/snmp").output().map_err(failed)?;

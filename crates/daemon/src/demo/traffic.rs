@@ -1,4 +1,4 @@
-//! The demo's traffic: ping between all pairs of hosts, and TCP from the first to the second.
+//! Traffic of the demo: ping between all pairs of hosts, a flood, and TCP from the first host to the second.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,36 +13,36 @@ use crate::client::Client;
 use crate::demo::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab, RULED};
 use crate::failure::Failure;
 
-/// Echo requests from each host to each other.
+/// Number of echo requests from each host to each other host of its VLAN.
 const PINGS: u64 = 5;
-/// Frames a second of the flood, which lasts for a second and a half.
+/// Rate of the flood in frames per second. The flood lasts 1.5 seconds.
 const FLOOD_RATE: u64 = 100_000;
-/// Echo requests while it lasts.
+/// Number of echo requests during the flood.
 const FLOOD_PINGS: u64 = 10;
 
-/// What pinging all pairs has shown.
+/// Result of the pings between all pairs of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pings {
-    /// Requests between hosts of one VLAN.
+    /// Number of requests between hosts of one VLAN.
     pub sent: u64,
-    /// Those that were answered.
+    /// Number of these requests that were answered.
     pub received: u64,
-    /// Requests between VLANs that were answered: there must be none.
+    /// Number of answered requests between VLANs, which must be 0.
     pub leaked: u64,
 }
 
 impl Pings {
-    /// Part of the requests between hosts of one VLAN that was not answered, 0..=1.
+    /// Returns the share of the requests between hosts of one VLAN that was not answered, 0..=1.
     #[allow(clippy::cast_precision_loss, reason = "a handful of packets")]
     pub fn loss(&self) -> f64 {
         if self.sent == 0 { 1.0 } else { 1.0 - self.received as f64 / self.sent as f64 }
     }
 }
 
-/// Pings from each host to each other, all at once.
+/// Pings from each host to each other host, all at once.
 ///
 /// # Errors
-/// If ping cannot be started.
+/// The program ping cannot be started.
 pub async fn ping_all(lab: &Lab) -> Result<Pings, Failure> {
     let mut tasks = Vec::new();
     for (from, to) in
@@ -69,36 +69,37 @@ pub async fn ping_all(lab: &Lab) -> Result<Pings, Failure> {
     Ok(pings)
 }
 
-/// Replies in ping's summary: "5 packets transmitted, 5 received, ...".
+/// Returns the number of replies in ping's summary: "5 packets transmitted, 5 received, ...".
 pub fn answered(text: &str) -> u64 {
     let line = text.lines().find(|line| line.contains("packets transmitted"));
     line.and_then(|line| line.split(", ").nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// A flood that the driver hook filters, and a neighbour that is pinged meanwhile by the host that it comes from.
+/// Result of a flood that the driver hook filters, and of pings from the flooding host to its neighbour
+/// during the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flood {
-    /// Frames sent.
+    /// Number of frames sent.
     pub sent: u64,
-    /// Frames that the filter dropped.
+    /// Number of frames that the filter dropped.
     pub dropped: u64,
-    /// Echo requests sent meanwhile.
+    /// Number of echo requests sent during the flood.
     pub pings: u64,
-    /// Those that were answered.
+    /// Number of these requests that were answered.
     pub answered: u64,
 }
 
 impl Flood {
-    /// Whether the flood was filtered, and the service lived.
+    /// Returns whether the flood was filtered and all pings were answered.
     pub fn ok(&self) -> bool {
         self.dropped > 0 && self.pings > 0 && self.answered == self.pings
     }
 }
 
-/// Floods the fourth host with UDP from the third, and pings it from there.
+/// Floods the fourth host with UDP from the third host, and pings it from there.
 ///
 /// # Errors
-/// If the kernel makes no frames, or the daemon does not tell of its filter.
+/// The kernel generates no frames, or the daemon does not report its filter.
 pub async fn flood(lab: &Lab, client: &Client) -> Result<Flood, Failure> {
     let before = dropped(client).await?;
     let (namespace, from, to) = (lab.namespace(FLOODER), Lab::address(FLOODER), Lab::address(FLOODED));
@@ -116,7 +117,7 @@ pub async fn flood(lab: &Lab, client: &Client) -> Result<Flood, Failure> {
     Ok(Flood { sent, dropped: dropped(client).await? - before, pings: FLOOD_PINGS, answered })
 }
 
-/// Frames out of the host's device, made by the kernel.
+/// Sends kernel-generated frames from the host's device and returns their number.
 fn send(from: &str, to: &str) -> Result<u64, String> {
     let device = port::link::find("eth0").map_err(|error| error.to_string())?;
     let address = |text: &str| text.parse().map_err(|error| format!("{text}: {error}"));
@@ -133,26 +134,26 @@ fn send(from: &str, to: &str) -> Result<u64, String> {
     generator.send(FLOOD_RATE * 3 / 2).map(|offered| offered.packets).map_err(|error| error.to_string())
 }
 
-/// What the filter has dropped so far.
+/// Returns the number of frames that the filter has dropped so far.
 async fn dropped(client: &Client) -> Result<u64, Failure> {
     let filters: Vec<FilterState> = client.get("/v1/filters").await?;
     Ok(filters.iter().flat_map(|filter| &filter.rules).map(|rule| rule.acted_packets).sum())
 }
 
-/// A ping across the bridge that goes by rules, for as long as the demo lasts: whoever changes rules sees what becomes of it.
+/// A continuous ping across the OpenFlow bridge, which shows the effect of rule changes during the demo.
 #[derive(Debug)]
 pub struct Echoes {
     child: Child,
     answers: Arc<AtomicU64>,
-    /// How many of them had been there when they were last told of.
+    /// Number of answers at the time of the last output.
     told: AtomicU64,
 }
 
 impl Echoes {
-    /// Starts it.
+    /// Starts the ping.
     ///
     /// # Errors
-    /// If ping cannot be started.
+    /// The program ping cannot be started.
     pub fn start(lab: &Lab) -> Result<Echoes, Failure> {
         let mut command = Lab::command(&lab.namespace(HOSTS), "ping");
         command.args(["-n", "-i", "0.2", &Lab::address(RULED)]).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -188,21 +189,21 @@ impl Drop for Echoes {
     }
 }
 
-/// One TCP stream, for as long as the demo lasts.
+/// TCP traffic for the duration of the demo.
 #[derive(Debug, Default)]
 pub struct Tcp {
     stop: AtomicBool,
     over: AtomicBool,
-    /// Rate in kbit/s: the last interval while it runs, the whole run at its end.
+    /// Rate in kbit/s: of the last interval during a run, and of the whole run at its end.
     rate: AtomicU64,
     client: Mutex<Option<Child>>,
 }
 
 impl Tcp {
-    /// Runs iperf3 until `deadline`, or in slices of so many seconds until told to stop.
+    /// Runs iperf3 until `deadline`, or in slices of `slice` seconds until [`Tcp::stop`] is called.
     ///
     /// # Errors
-    /// If iperf3 cannot be started, or nothing came through.
+    /// The program iperf3 cannot be started, or no data came through.
     pub fn run(
         &self,
         ends: &(String, String, String),
@@ -222,7 +223,7 @@ impl Tcp {
     ) -> Result<(), Failure> {
         while !self.stop.load(Ordering::Relaxed) {
             let seconds = match deadline {
-                // The last second is for the report and the clean-up.
+                // The last second is left for the report and the clean-up.
                 Some(deadline) => {
                     deadline.saturating_duration_since(Instant::now()).as_secs().saturating_sub(1).max(1)
                 }
@@ -255,7 +256,7 @@ impl Tcp {
         finished
     }
 
-    /// Reads the client's lines as they come.
+    /// Reads the rates from the client's output while it runs.
     fn follow(&self, mut child: Child) -> Result<(), Failure> {
         let output = child.stdout.take();
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
@@ -276,22 +277,22 @@ impl Tcp {
         Err(Failure::new("iperf3", said, "look at `trivium show drops` and the daemon's log"))
     }
 
-    /// Gbit/s, as far as it is known.
+    /// Returns the last known rate in Gbit/s.
     #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     pub fn gbps(&self) -> f64 {
         self.rate.load(Ordering::Relaxed) as f64 / 1e6
     }
 
-    /// Whether it has ended.
+    /// Returns whether the traffic has ended.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Ends it.
+    /// Stops the traffic.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(child) = self.client.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            // nsenter has replaced itself: this is iperf3.
+            // nsenter has replaced itself, so this process is iperf3.
             let _ = child.kill();
         }
     }
@@ -305,7 +306,7 @@ fn not_listening() -> Failure {
     Failure::new("iperf3", "its server does not listen", "run `make setup`")
 }
 
-/// Waits until the server listens on its port, as /proc/net/tcp of its namespace says (state 0A, port 5201).
+/// Waits until the server listens according to /proc/net/tcp of its namespace (state 0A, port 5201).
 fn wait_listening(namespace: &str) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
@@ -324,8 +325,8 @@ fn wait_listening(namespace: &str) -> bool {
     false
 }
 
-/// kbit/s in a line of iperf3, such as `[  5]   0.00-1.00   sec   300 MBytes  2516582 Kbits/sec    0   1.2 MBytes`. The
-/// sender's summary is passed over: what counts is what arrived.
+/// Returns the rate in kbit/s from a line of iperf3, such as `[  5]   0.00-1.00   sec   300 MBytes  2516582
+/// Kbits/sec    0   1.2 MBytes`. Ignores the sender's summary, because only received data counts.
 fn rate(line: &str) -> Option<u64> {
     if line.contains("sender") {
         return None;

@@ -1,4 +1,4 @@
-//! What `trivium show` tells of virtual routers.
+//! `trivium show` for virtual routers.
 
 use model::{
     DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, PuntState,
@@ -76,7 +76,7 @@ pub async fn show_punts(client: &Client, router: Option<&str>, json: bool) -> Re
     Ok(())
 }
 
-/// What is a router's, with its name.
+/// A part of a router's state, with the router's name.
 #[derive(Serialize)]
 struct Part<'a, T> {
     router: &'a str,
@@ -94,7 +94,7 @@ fn parts<'a, T: 'a>(
     routers.iter().flat_map(of_one)
 }
 
-/// All routers, or the one that is named.
+/// Reads the state of all routers, or of the named one.
 async fn some_routers(client: &Client, router: Option<&str>) -> Result<Vec<RouterState>, Failure> {
     match router {
         None => client.get("/v1/routers").await,
@@ -102,7 +102,7 @@ async fn some_routers(client: &Client, router: Option<&str>) -> Result<Vec<Route
     }
 }
 
-/// Where to ask this of the router that is named, or of the only one.
+/// Returns the API path of a resource of the named router, or of the only router.
 async fn path(client: &Client, args: &OfRouter, asked: &str) -> Result<String, Failure> {
     if let Some(name) = &args.router {
         return Ok(format!("/v1/routers/{}/{asked}", quoted(name)));
@@ -119,7 +119,7 @@ async fn path(client: &Client, args: &OfRouter, asked: &str) -> Result<String, F
     }
 }
 
-/// An answer as long as it may be is hardly all.
+/// Prints a note if the answer has reached the limit and may be incomplete.
 fn tell_more(count: usize, limit: u64, json: bool) {
     if !json && u64::try_from(count).is_ok_and(|count| count >= limit) {
         println!("these are the first {limit}; --limit asks for more");
@@ -316,7 +316,7 @@ fn interfaces(interfaces: &[Part<'_, InterfaceState>]) -> String {
     table.render() + &relays.collect::<String>()
 }
 
-/// A line about an interface's relay.
+/// Formats the DHCP relay of an interface as one line.
 fn dhcp_relay(what: &str, family: &str, device: &str, relay: &DhcpRelayState) -> String {
     let missing = format!(" (without a device or an {family} address now)");
     let listens = if relay.listens { "" } else { &missing };
@@ -525,7 +525,8 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
         assert_eq!(told.lines().nth(1), Some("edge    arp      100    1.50k               2"));
     }
 
-    /// A daemon that has these routers and nothing in them, for as many questions as are asked; it notes them.
+    /// A fake daemon that answers requests with these routers and no entries, and records the requested
+    /// paths.
     struct Daemon {
         client: Client,
         socket: std::path::PathBuf,
@@ -621,7 +622,7 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
                 panic!("{line}")
             };
             block_on(super::super::show(&daemon.client, &args)).unwrap();
-            // A router that is not named is looked for first.
+            // An unnamed router is looked up by an earlier request.
             let asked: Vec<String> = daemon.asked.try_iter().collect();
             assert_eq!(asked.last().map(String::as_str), Some(path), "{line}");
         }

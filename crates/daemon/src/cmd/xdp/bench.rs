@@ -1,5 +1,6 @@
-//! `trivium xdp bench`: what the hook carries between veth pairs of its own making, beside the barest program that does the
-//! same. The generator has one core; the receiving device, its NAPI in a thread, has another.
+//! `trivium xdp bench`: measures the hook between temporary veth pairs, and compares it with a minimal
+//! program of the same function. The generator runs on one core. The NAPI of the receiving device runs in a
+//! thread on another core.
 
 mod lab;
 mod plane;
@@ -15,10 +16,10 @@ use crate::cli::XdpBench;
 use crate::failure::Failure;
 use crate::table::Table;
 
-/// Measures one scenario.
+/// Measures one scenario and prints the result.
 ///
 /// # Errors
-/// Without privilege, or where the kernel refuses a device or a program.
+/// The process lacks privilege, or the kernel refuses a device or a program.
 pub fn run(args: &XdpBench) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::new("bench", "namespaces and BPF need root", "run it with sudo"));
@@ -32,7 +33,7 @@ pub fn run(args: &XdpBench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A plane and its rates in the rounds, in frames per second.
+/// A plane and its rate in each round, in frames per second.
 struct Measured {
     plane: Plane,
     rates: Vec<f64>,
@@ -56,14 +57,14 @@ impl Measured {
     }
 }
 
-/// In a namespace of its own, which goes with this thread.
+/// Measures the scenario. Runs in a new network namespace that ends with this thread.
 fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     let lab = Lab::new(args.scenario)?;
     let planes = Plane::of(args.scenario);
     let mut measured: Vec<Measured> =
         planes.iter().map(|plane| Measured { plane: *plane, rates: Vec::new() }).collect();
     for round in 0..args.rounds {
-        // What drifts over the run favours none of them.
+        // The order of planes is reversed every other round, so that drift over the run favours none of them.
         let turn: Vec<usize> = match round % 2 {
             0 => (0..planes.len()).collect(),
             _ => (0..planes.len()).rev().collect(),
@@ -77,7 +78,7 @@ fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     Ok(measured)
 }
 
-/// The figure of the bare plane, which the others are compared with.
+/// Returns a figure of the bare plane, with which the others are compared.
 fn bare(measured: &[Measured], of: fn(&Measured) -> f64) -> f64 {
     measured.iter().find(|one| one.plane.is_bare()).map_or(0.0, of)
 }

@@ -1,4 +1,5 @@
-//! `trivium xdp dump`: what a port's hook receives, what it makes of it, and its verdict; to a pcapng file or as lines.
+//! `trivium xdp dump`: captures frames before and after a port's hook with the verdict, to a pcapng file or
+//! as lines.
 
 use packet::filter::Filter;
 
@@ -9,13 +10,13 @@ use crate::cmd::capture;
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 
-/// Captures until there were enough, or Ctrl-C.
+/// Captures until a limit is reached or Ctrl-C is pressed.
 ///
 /// # Errors
-/// If the port has no hook, the filter is not understood, or the file cannot be written.
+/// The port has no hook, the filter expression is invalid, or the file cannot be written.
 pub async fn dump(client: &Client, args: &XdpDump) -> Result<(), Failure> {
     let filter = args.filter.join(",");
-    // Read here too: no daemon is needed to be told what is wrong.
+    // The expression is also parsed here, so that errors are reported without a daemon.
     Filter::parse(&filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let verdicts: Vec<String> = args.verdict.iter().map(ToString::to_string).collect();
     let path = format!(

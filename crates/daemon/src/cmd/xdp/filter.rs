@@ -1,4 +1,4 @@
-//! `trivium xdp filter`: the filters of ports' hooks, their rules and block lists, and what they sample.
+//! `trivium xdp filter`: filters of ports' hooks with their rules, block lists and samples.
 
 use control::Outcome;
 use hyper::Method;
@@ -13,10 +13,11 @@ use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::cmd::{capture, show};
 use crate::failure::Failure;
 
-/// Does what is asked for.
+/// Executes a subcommand of `trivium xdp filter`.
 ///
 /// # Errors
-/// If the daemon does not answer, the filter does not exist or has no block list, or its rules are not changed.
+/// The daemon does not answer, the filter does not exist or has no block list, or the daemon refuses the
+/// change.
 pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Failure> {
     match command {
         FilterCommand::Show { name, json } => {
@@ -44,7 +45,7 @@ pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Fail
     }
 }
 
-/// Adds a rule, and tells what has changed.
+/// Adds a rule and prints the changes.
 async fn add(client: &Client, args: &RuleAdd) -> Result<(), Failure> {
     let beside =
         |key: &str, rule: &Option<RuleName>| Some(format!("{key}={}", quoted(rule.as_ref()?.as_str())));
@@ -61,7 +62,7 @@ async fn add(client: &Client, args: &RuleAdd) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes a rule, and tells what has changed.
+/// Removes a rule and prints the changes.
 async fn remove(client: &Client, args: &RuleRemove) -> Result<(), Failure> {
     let path = format!("/v1/filters/{}/rules/{}", quoted(&args.filter), quoted(args.rule.as_str()));
     let answer = client.request(Method::DELETE, &path, "", Vec::new().into()).await?.success()?;
@@ -69,10 +70,10 @@ async fn remove(client: &Client, args: &RuleRemove) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Follows what a filter samples until there were enough, or Ctrl-C.
+/// Receives the samples of a filter until a limit is reached or Ctrl-C is pressed.
 async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
     let packets = args.filter.join(",");
-    // Read here too: no daemon is needed to be told what is wrong.
+    // The expression is also parsed here, so that errors are reported without a daemon.
     Filter::parse(&packets).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let filters: Vec<FilterState> = client.get("/v1/filters").await?;
     let (filter, port) = followed(&filters, &args.name)?;
@@ -89,7 +90,7 @@ async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
     capture::receive(client, &path, &output, "raise `one_in` of the rule to lose none").await
 }
 
-/// The filter of this name, or that of the port of this name.
+/// Returns the filter with this name, or the filter of the port with this name and that port.
 fn followed<'f>(filters: &'f [FilterState], name: &'f str) -> Result<(&'f str, Option<&'f str>), Failure> {
     if let Some(filter) = filters.iter().find(|filter| filter.name == name) {
         return Ok((&filter.name, None));
@@ -111,7 +112,7 @@ async fn block(client: &Client, filter: Option<&String>, request: &BlockRequest)
     Ok(())
 }
 
-/// The filter that is named, or the only one with a block list.
+/// Returns the given filter name, or the name of the only filter with a block list.
 async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());

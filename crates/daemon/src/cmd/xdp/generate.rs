@@ -1,5 +1,5 @@
-//! `trivium xdp gen`: frames that the kernel makes, out of a device, as fast as it goes or at a rate; or frames that were built
-//! before ([`mixture`]), or come out of a capture file. It needs no daemon.
+//! `trivium xdp gen`: sends frames from a device at a given rate or as fast as possible. The kernel generates
+//! the frames, or they are built beforehand ([`mixture`]) or read from a capture file. No daemon is needed.
 
 mod mixture;
 
@@ -20,15 +20,15 @@ use self::mixture::{Ends, Mixture};
 use crate::cli::{FrameOrder, FrameProtocol, Varied, XdpGen};
 use crate::failure::Failure;
 
-/// Frames that are kept to be sent again: those of a capture file, or of several lengths.
+/// Maximum number of stored frames (of a capture file, or of several lengths) that are sent repeatedly.
 const FRAMES_MAX: u32 = 1 << 16;
-/// Kernel-made frames seem to come from the loopback device.
+/// Interface index of the loopback device, which is the receiving device of kernel-generated frames.
 const LOOPBACK: u32 = 1;
 
-/// Sends what is asked for, and reports.
+/// Sends the requested frames and prints a report.
 ///
 /// # Errors
-/// Without privilege, for a device that is not there, for what is out of range.
+/// The process lacks privilege, the device does not exist, or a value is out of range.
 pub fn run(args: &XdpGen) -> Result<(), Failure> {
     if let Some(core) = args.core {
         let fix = "name a core that this process may run on";
@@ -43,13 +43,13 @@ pub fn run(args: &XdpGen) -> Result<(), Failure> {
     netns::within_optional(place.as_ref(), work).map_err(|error| Failure::new(&args.device, error, ""))?
 }
 
-/// Frames of a capture file, and those that could not be taken.
+/// Usable frames of a capture file, and the number of frames that were left out.
 struct Recorded {
     frames: Vec<Vec<u8>>,
     left_out: usize,
 }
 
-/// In the device's namespace.
+/// Sends the frames. Runs in the network namespace of the device.
 fn send(args: &XdpGen) -> Result<(), Failure> {
     let failed = |error: xdp::Error| Failure::new(&args.device, error, "");
     let index =
@@ -59,7 +59,7 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
     let mut traffic = traffic(args, index);
     let built = match (&recorded, ends, args.length.one()) {
         (Some(_), ..) => None,
-        // Those the kernel's side makes by itself.
+        // The BPF generator makes IPv4 frames of one length by itself.
         (None, Ends::V4(source, destination), Some(length)) => {
             traffic = Traffic { length, source, destination, ..traffic };
             None
@@ -78,7 +78,7 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
         }),
     }
     .map_err(failed)?;
-    // Losses are counted for the whole machine: only the difference is ours.
+    // Losses are counted for the whole machine, so the difference over the run is reported.
     let losses = Losses::watch().ok();
     let before = losses.as_ref().map(lost).transpose().map_err(failed)?;
     let offered = offer(args, &mut generator).map_err(failed)?;
@@ -88,14 +88,14 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends so many frames, or for so long, or until Ctrl-C.
+/// Sends the given number of frames, or for the given duration or until Ctrl-C is pressed.
 fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error> {
     if let Some(packets) = args.packets {
         return generator.send(packets);
     }
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    // It ends with the process, or when the runtime does.
+    // The task ends with the process or with the runtime.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().ok();
     if let Some(runtime) = &runtime {
         runtime.spawn(async move {
@@ -111,7 +111,7 @@ fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error
     offered
 }
 
-/// What devices did not take of the frames that this namespace's generators made.
+/// Returns the number of generated frames in this namespace that devices did not accept.
 fn lost(losses: &Losses) -> Result<u64, xdp::Error> {
     use std::os::linux::fs::MetadataExt;
     let inode = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
@@ -129,10 +129,10 @@ fn order(args: &XdpGen) -> Order {
     }
 }
 
-/// All but length and addresses.
+/// Returns the traffic of the arguments without length and addresses.
 fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     let varies = |what: Varied| args.vary.contains(&what);
-    // Flows that are asked for differ somewhere.
+    // Several flows differ in their ports by default.
     let ports = varies(Varied::Ports) || (args.flows > 1 && args.vary.is_empty());
     Traffic {
         ifindex,
@@ -158,7 +158,7 @@ fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     }
 }
 
-/// The frames of a capture file that can be sent as they were.
+/// Reads the frames of a capture file that can be sent unchanged.
 fn recorded(path: &Path) -> Result<Recorded, Failure> {
     let object = path.display().to_string();
     let fix = "name a pcap or pcapng file of Ethernet frames";

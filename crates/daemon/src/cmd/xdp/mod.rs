@@ -1,4 +1,4 @@
-//! `trivium xdp`: the driver hook of ports, one file for each command.
+//! `trivium xdp`: the driver hooks of ports, with one file for each command.
 
 mod bench;
 mod dump;
@@ -14,10 +14,10 @@ use crate::client::Client;
 use crate::cmd::run::block_on;
 use crate::failure::Failure;
 
-/// Does what is asked for.
+/// Executes a subcommand of `trivium xdp`.
 ///
 /// # Errors
-/// What the command ends with.
+/// The failure of the subcommand.
 pub fn run(client: &Client, command: &Xdp) -> Result<(), Failure> {
     match command {
         Xdp::Status(args) => block_on(status::status(client, args)),

@@ -1,5 +1,5 @@
-//! `trivium xdp monitor`: frames of each port's hook by their way out, second by second, and what the kernel lost of them
-//! after the program's verdict; or each of these losses by itself.
+//! `trivium xdp monitor`: frames of each port's hook by verdict once a second, with the frames that the
+//! kernel lost after the verdict. With `--each`, every lost frame is reported individually.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,26 +16,26 @@ use crate::failure::Failure;
 use crate::table::{Table, short};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How often the ring of losses is emptied.
+/// Interval at which the ring of losses is read.
 const PERIOD: Duration = Duration::from_millis(50);
-/// Room for 6,000 losses until then: bursts, not floods.
+/// Size of the ring of losses in bytes. The ring holds a burst of 6,000 losses during one [`PERIOD`].
 const RING_BYTES: u32 = 256 << 10;
 
-/// Frames within one interval.
+/// Frames of all hooks within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Interval {
     elapsed_ns: u64,
     ports: BTreeMap<String, Flow>,
 }
 
-/// Frames of one port's hook.
+/// Frames of one port's hook within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Flow {
-    /// That met the program.
+    /// Number of frames that the program received.
     seen: u64,
-    /// By their way out of it.
+    /// Number of frames by verdict.
     ways: BTreeMap<String, u64>,
-    /// Of these, what the kernel lost afterwards.
+    /// Frames that the kernel lost after the verdict.
     lost: Vec<Lost>,
 }
 
@@ -55,17 +55,17 @@ struct Each {
     lost: Lost,
 }
 
-/// What is counted, at one moment.
+/// Counters of the hooks and losses at one moment.
 struct Moment {
     at: Instant,
     hooks: Vec<HookState>,
     losses: Vec<Loss>,
 }
 
-/// Prints until there were enough seconds, or Ctrl-C.
+/// Prints the frames once a second, for the given number of seconds or until Ctrl-C is pressed.
 ///
 /// # Errors
-/// If the daemon does not answer, or the port has no hook.
+/// The daemon does not answer, or the port has no hook.
 pub async fn monitor(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     if args.each {
         return each(client, args).await;
@@ -92,7 +92,7 @@ pub async fn monitor(client: &Client, args: &XdpMonitor) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Prints each loss until there were enough seconds, or Ctrl-C.
+/// Prints each loss, for the given number of seconds or until Ctrl-C is pressed.
 async fn each(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     let failed = |error| Failure::new("monitor", error, "it needs root, and a kernel with BTF");
     let Some(losses) = watched(Losses::watch_each(RING_BYTES)) else {
@@ -129,7 +129,7 @@ async fn each(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A loss with the ports whose hook it may be of; `None` if it is nobody's.
+/// Returns a loss with the ports whose hook may have caused it, or `None` if there is no such port.
 fn told(loss: &LossAt, hooks: &[HookState]) -> Option<Each> {
     let LossAt { at_ns, loss } = *loss;
     let ports: Vec<String> =
@@ -144,7 +144,7 @@ fn line(each: &Each) -> String {
     format!("{clock} {ports} lost {what}: {} ({})", each.lost.reason, each.lost.tracepoint)
 }
 
-/// The kernel's own losses; what it cannot tell is said once.
+/// Returns the kernel's loss counters if they are available. Prints the unavailable tracepoints once.
 fn watched(watched: Result<Losses, xdp::Error>) -> Option<Losses> {
     match &watched {
         Ok(losses) => {
@@ -175,7 +175,7 @@ fn between(before: &Moment, now: &Moment) -> Interval {
     let ports = now.hooks.iter().map(|hook| {
         let then = before.hooks.iter().find(|other| other.port == hook.port);
         let since = |way: &String| then.and_then(|then| then.counters.get(way)).copied().unwrap_or(0);
-        // A hook that was made anew counts from 0.
+        // A hook that was replaced counts from 0.
         let passed =
             |(way, frames): (&String, &u64)| (way.clone(), frames.checked_sub(since(way)).unwrap_or(*frames));
         let ways: BTreeMap<String, u64> =
@@ -192,7 +192,8 @@ fn between(before: &Moment, now: &Moment) -> Interval {
     Interval { elapsed_ns, ports: ports.collect() }
 }
 
-/// Of frames for CPUs the kernel tells only by which map they went: ports of one steering share it, and the loss.
+/// Returns whether a loss may belong to a hook. For frames to CPUs the kernel reports only the map, which all
+/// ports of one steering share.
 fn is_of(loss: &Loss, hook: &HookState) -> bool {
     if loss.event == LossEvent::Cpu {
         return hook.maps.iter().any(|map| map.id == loss.ifindex);
@@ -200,7 +201,7 @@ fn is_of(loss: &Loss, hook: &HookState) -> bool {
     u64::from(loss.netns) == hook.netns && loss.ifindex == hook.ifindex
 }
 
-/// One line for each way and each loss, in frames per second.
+/// Formats an interval with one line for each verdict and each loss, in frames per second.
 fn text(interval: &Interval) -> String {
     let rate = |frames: u64| {
         let rate = u128::from(frames) * 1_000_000_000 / u128::from(interval.elapsed_ns.max(1));
@@ -261,7 +262,7 @@ mod tests {
             told(&LossAt { loss: Loss { ifindex: 9, ..loss.loss }, ..loss }, &moment(start, 0, 0).hooks),
             None
         );
-        // Made anew meanwhile.
+        // The hook was replaced between the two moments.
         let interval = between(&moment(start, 100, 5), &moment(start + SECOND, 40, 5));
         assert_eq!((interval.ports["web1"].seen, interval.ports["web1"].lost.len()), (40, 0));
     }

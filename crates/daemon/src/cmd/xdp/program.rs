@@ -1,4 +1,4 @@
-//! `trivium xdp load` and `unload`: programs of users' own in front of ports' hooks.
+//! `trivium xdp load` and `unload`: custom programs in front of ports' hooks.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,10 +13,10 @@ use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 
-/// Reads the object here and has the daemon put its program in front of the port's.
+/// Reads the object file and loads its program in front of the port's program.
 ///
 /// # Errors
-/// If the file cannot be read or is too long, the daemon does not answer, or the program is refused.
+/// The file cannot be read or is too long, the daemon does not answer, or the program is refused.
 pub async fn load(client: &Client, args: &XdpLoad) -> Result<(), Failure> {
     let object = read(&args.file)?;
     let program = args.program.as_ref().map(|name| format!("?program={}", quoted(name))).unwrap_or_default();
@@ -27,10 +27,10 @@ pub async fn load(client: &Client, args: &XdpLoad) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the daemon take it away.
+/// Removes the custom program in front of the port's program.
 ///
 /// # Errors
-/// If the daemon does not answer, or no such program stands there.
+/// The daemon does not answer, or the port has no custom program.
 pub async fn unload(client: &Client, args: &XdpUnload) -> Result<(), Failure> {
     let path = format!("/v1/hooks/{}/program", quoted(&args.port));
     let answer = client.request(Method::DELETE, &path, "", Vec::new().into()).await?;
@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(object)
 }
 
-/// What has changed, in words.
+/// Formats the result of a change.
 fn told(change: &ProgramChange) -> String {
     let before = |word: &str| change.before.as_ref().map_or_else(String::new, |name| format!("{word}{name}"));
     let Some(now) = &change.now else {

@@ -1,4 +1,4 @@
-//! `trivium xdp status`: what stands on each port's device.
+//! `trivium xdp status`: state of each port's hook.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 use crate::table::{Table, short};
 
-/// Shows the hooks of all ports, or of one.
+/// Prints the hooks of all ports, or of one port.
 ///
 /// # Errors
-/// If the daemon does not answer, or the port has no hook.
+/// The daemon does not answer, or the port has no hook.
 pub async fn status(client: &Client, args: &XdpStatus) -> Result<(), Failure> {
     let milliseconds = Duration::from_secs_f64(args.seconds).as_millis();
     let query = if milliseconds == 0 { String::new() } else { format!("?measure_ms={milliseconds}") };
@@ -30,7 +30,7 @@ pub async fn status(client: &Client, args: &XdpStatus) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One hook in words and a table of its maps.
+/// Formats one hook with a table of its maps.
 fn text(hook: &HookState) -> String {
     let place = hook.namespace.as_ref().map_or_else(String::new, |namespace| format!("@{namespace}"));
     let driver = hook.driver.as_deref().unwrap_or("driver unknown");
@@ -74,7 +74,7 @@ fn text(hook: &HookState) -> String {
     text
 }
 
-/// A user's program in front, and where its maps are.
+/// Formats the custom program in front of the hook, and the location of its maps.
 fn in_front(user: &UserProgram, link: u32) -> String {
     let mut text = of_program("in front", &user.program, Some(link));
     let goes_on = match user.goes_on {
@@ -99,7 +99,7 @@ fn of_program(what: &str, program: &HookProgram, link: Option<u32>) -> String {
     )
 }
 
-/// Runs per second, time of one, and the share of one core.
+/// Formats runs per second, time of one run, and load in percent of one core.
 #[allow(clippy::cast_precision_loss, reason = "a share for people to read")]
 fn runs(measured: &HookRuns) -> String {
     let Some(each) = measured.ns_per_run() else { return "0/s".to_owned() };

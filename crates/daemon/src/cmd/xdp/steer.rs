@@ -1,4 +1,4 @@
-//! `trivium xdp steer`: exact flows and tables of ports' steerings.
+//! `trivium xdp steer`: exact flows and bucket tables of flow steering.
 
 use hyper::Method;
 use model::{SteerDone, SteerEntry, SteerKey, SteerRequest, SteerState, SteerTable, SteerTarget};
@@ -10,10 +10,10 @@ use crate::cmd::show;
 use crate::failure::Failure;
 use crate::table::{Table, short};
 
-/// Does what is asked for.
+/// Executes a subcommand of `trivium xdp steer`.
 ///
 /// # Errors
-/// If the daemon does not answer, the steering does not exist, or it does not take the flow or the table.
+/// The daemon does not answer, the steering does not exist, or the daemon refuses the flow or the table.
 pub async fn steer(client: &Client, command: &SteerCommand) -> Result<(), Failure> {
     match command {
         SteerCommand::Show { name, json } => {
@@ -97,13 +97,14 @@ async fn table(client: &Client, steer: &str, targets: &[SteerTarget]) -> Result<
         let _: SteerTable =
             client.send(Method::PUT, &path, &SteerTable { buckets: targets.to_vec() }).await?;
     }
-    // Repeated as often as the table has buckets, and not as it was given.
+    // The table is read back, because the targets are repeated for all buckets.
     let table: SteerTable = client.get(&path).await?;
     folded(&table.buckets).iter().for_each(|line| println!("{line}"));
     Ok(())
 }
 
-/// The buckets of a table as lines: one for each place of a pattern that is repeated, or for each range that has one target.
+/// Formats the buckets of a table: one line for each position of a repeated pattern, or one for each range
+/// with one target.
 fn folded(buckets: &[SteerTarget]) -> Vec<String> {
     let count = buckets.len();
     let repeats = |period: &usize| {
@@ -128,7 +129,7 @@ fn folded(buckets: &[SteerTarget]) -> Vec<String> {
         .collect()
 }
 
-/// The steering that is named, or the only one.
+/// Returns the given steering name, or the name of the only steering.
 async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());

@@ -1,4 +1,4 @@
-//! The devices between which `trivium xdp bench` measures, and what stands on them.
+//! Devices and programs of `trivium xdp bench`.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -20,29 +20,34 @@ use super::plane::{LISTED, Plane, traffic};
 use crate::cli::XdpScenario;
 use crate::failure::Failure;
 
-/// How long traffic flows before it is measured.
+/// Time for which traffic flows before the measurement.
 const WARM: Duration = Duration::from_millis(200);
-/// How long the kernel may take to start a thread.
+/// Maximum time to wait until the kernel starts the NAPI thread.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The bridge's numbers of its two ports, and its VLAN.
+/// Port numbers and VLAN of the bridge.
 const DEVICE_PORT: u16 = 1;
 const OUTPUT_PORT: u16 = 2;
 const VLAN: u16 = 10;
-/// Stations that its table has room for.
+/// Capacity of the bridge's MAC table.
 const STATIONS: usize = 4096;
-/// Bytes of the longest frame that the output takes.
+/// Length in bytes of the longest frame that the output accepts.
 const LONGEST_FRAME: u32 = 1514;
-/// Addresses of the device and of the output where the kernel routes; the generator's are 10.0.1.2 and 10.0.2.2.
+/// Addresses of the device and of the output in the routed scenario. The generator's are 10.0.1.2 and
+/// 10.0.2.2.
 const OWN: [[u8; 4]; 2] = [[10, 0, 1, 1], [10, 0, 3, 1]];
 
-/// The cores of the generator and of the device; one and the same where there is only one.
+/// Returns the cores of the generator and of the device. The two are equal if only one core is allowed.
 pub fn cores() -> (usize, usize) {
     let allowed = sync::cpu::allowed_cores().unwrap_or_default();
     let first = allowed.first().copied().unwrap_or(0);
     (first, allowed.last().copied().unwrap_or(first))
 }
 
-/// Three veth pairs: g to d, where frames come in; o to s, where redirected ones go; and one for the generator to stand on.
+/// Three veth pairs:
+///
+/// - from generator (g) to device (d), which receives the frames.
+/// - from output (o) to sink (s), which carries redirected frames.
+/// - a pair on which the generator's program is parked.
 pub struct Lab {
     scenario: XdpScenario,
     names: Names,
@@ -55,24 +60,25 @@ pub struct Lab {
     listed: Option<Blocklist>,
 }
 
-/// The kernel's thread of a device bears the device's name: that of no other bench.
+/// Device names. The names are unique, because the kernel names a NAPI thread after its device.
 struct Names {
     device: String,
     sink: String,
 }
 
 impl Lab {
-    /// In the namespace of this thread, with which it goes.
+    /// Creates the devices in the network namespace of this thread. The devices are removed with the
+    /// namespace.
     ///
     /// # Errors
-    /// Where a device cannot be made.
+    /// A device cannot be created.
     pub fn new(scenario: XdpScenario) -> Result<Lab, Failure> {
         let number = std::process::id() % 1_000_000;
         let names = Names { device: format!("xd{number}"), sink: format!("xs{number}") };
         for (one, other) in [("xgen", names.device.as_str()), ("xout", &names.sink), ("xidle", "xidle2")] {
             command("ip", &["link", "add", one, "type", "veth", "peer", "name", other])?;
             for device in [one, other] {
-                // Nothing but ours is to be counted.
+                // IPv6 would add frames of its own to the counters.
                 let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
                 command("ip", &["link", "set", device, "up"])?;
             }
@@ -98,7 +104,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Lets the kernel route what comes to the device: by one route, to a neighbour that it knows.
+    /// Configures the kernel to route the device's frames by one route to a permanent neighbour.
     fn route(&self) -> Result<(), Failure> {
         let (device, sink) = (self.names.device.as_str(), self.names.sink.as_str());
         let [own, other] = OWN.map(|address| format!("{}/24", Ipv4Addr::from(address)));
@@ -114,7 +120,7 @@ impl Lab {
         ] {
             command("ip", line)?;
         }
-        // Without a program the device has its NAPI with GRO alone.
+        // Without an XDP program, veth uses NAPI only with GRO enabled.
         command("ethtool", &["-K", device, "gro", "on"])?;
         for (file, value) in [
             ("ip_forward".to_owned(), "1"),
@@ -127,21 +133,21 @@ impl Lab {
         Ok(())
     }
 
-    /// Frames per second that a plane takes.
+    /// Measures the frames per second that a plane processes.
     ///
     /// # Errors
-    /// Where the kernel refuses a program, or its counts.
+    /// The kernel refuses a program or its counters.
     pub fn rate(&self, plane: Plane, time: Duration) -> Result<f64, Failure> {
         let failed = |error: xdp::Error| Failure::new(plane.name(), error, "");
         let running = self.start(plane).map_err(failed)?;
-        // A device has its NAPI only while it has a program.
+        // A device has NAPI only while a program is attached.
         self.pin(&self.names.device)?;
         let traffic = Traffic { park_on: Some(self.idle), ..traffic(self.scenario, self.generator) };
         let mut generator = Generator::new(&traffic).map_err(failed)?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let sending = scope.spawn(|| {
-                // Anywhere, where it is not allowed.
+                // The generator runs on any core if pinning is not allowed.
                 let _ = sync::cpu::pin_current_thread(self.cores.0);
                 generator.run_until(&stop, time + 10 * WARM)
             });
@@ -195,7 +201,7 @@ impl Lab {
         })
     }
 
-    /// The port's program with a rule that drops, and no socket behind it: nothing goes on.
+    /// Attaches the port's program with one drop rule and without a socket.
     fn filtered(&self, matches: Match, listed: Option<&Blocklist>) -> Result<Running, xdp::Error> {
         let rule = Rule {
             name: "drop".to_owned(),
@@ -211,7 +217,7 @@ impl Lab {
         Ok(Running::Port(Box::new(loaded.attach(self.device, AttachMode::Native, None)?)))
     }
 
-    /// The port's program where the kernel's routes send frames to the output.
+    /// Attaches the port's program with the stage that forwards by the kernel's routes to the output.
     fn routing(&self) -> Result<Attached, xdp::Error> {
         let locals = LocalAddresses { v4: OWN.map(Ipv4Addr::from).into(), ..LocalAddresses::default() };
         let config = ProgramConfig { owner: Owner::Routed, when_down: WhenDown::Pass, queues: 1, locals };
@@ -224,7 +230,8 @@ impl Lab {
         Ok(port)
     }
 
-    /// A bridge that knows the generator's stations: it is behind the device, whom it sends to behind the output.
+    /// Creates a bridge stage whose MAC table has the generator's source address on the device and its
+    /// destination address on the output.
     fn bridge(&self, port: &Attached) -> Result<BridgeStage, xdp::Error> {
         let traffic = Traffic::to(self.generator);
         let (table, devices) = (StationTable::new(STATIONS, 1)?, BridgeDevices::new()?);
@@ -253,10 +260,10 @@ impl Lab {
         BridgeStage::new(&member, port, &table, &devices)
     }
 
-    /// Receives in a thread of the kernel's on the device's core.
+    /// Moves reception of a device into a kernel thread on the device's core.
     fn pin(&self, device: &str) -> Result<(), Failure> {
         let file = format!("/sys/class/net/{device}/threaded");
-        // /sys shows the namespace in which it was mounted.
+        // /sys shows the network namespace in which it was mounted, so a new mount is needed.
         let script = format!("mount -t sysfs sysfs /sys && echo 0 > {file} && echo 1 > {file}");
         command("unshare", &["-m", "sh", "-c", &script])?;
         let start = Instant::now();
@@ -276,7 +283,7 @@ impl Lab {
     }
 }
 
-/// The kernel's thread that receives for a device.
+/// Returns the kernel thread that receives for a device.
 fn napi_thread(device: &str) -> Option<Pid> {
     let wanted = format!("napi/{device}-");
     std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
@@ -286,7 +293,7 @@ fn napi_thread(device: &str) -> Option<Pid> {
     })
 }
 
-/// What stands on the devices, and where frames are counted.
+/// Attached programs of a plane, and the place where frames are counted.
 enum Running {
     Sink(Sink),
     Port(Box<Attached>),
@@ -323,7 +330,7 @@ fn port() -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: WhenDown::Drop, queues: 1, locals }
 }
 
-/// The first half of the sources of [`XdpScenario::Block`].
+/// Returns the block list with the first half of the sources of [`XdpScenario::Block`].
 fn million() -> Result<Blocklist, xdp::Error> {
     let prefixes: Result<Vec<Prefix>, _> =
         (0..LISTED).map(|number| Prefix::new(scattered(number).into(), 32)).collect();

@@ -1,45 +1,45 @@
-//! What `trivium xdp bench` measures, and beside what.
+//! Programs and configurations that `trivium xdp bench` measures and compares.
 
 use xdp::live::{Order, Traffic, Vary};
 
 use crate::cli::XdpScenario;
 
-/// Prefixes of the block list, and twice as many sources in random order.
+/// Number of prefixes in the block list. Traffic has twice as many sources in random order.
 pub const LISTED: u32 = 1 << 20;
-/// Flows where sources do not matter.
+/// Number of flows in scenarios without varying sources.
 const FLOWS: u32 = 64;
 
-/// A program, or the kernel itself, that frames come to.
+/// A program, or the kernel itself, that processes the frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plane {
-    /// A program that drops without a look at the frame.
+    /// Program that drops without reading the frame.
     BareDrop,
-    /// The same with a look.
+    /// Program that reads the frame and drops.
     ReadingDrop,
-    /// The port's program without a socket.
+    /// Port's program without a socket.
     PortDrop,
-    /// The port's program with a filter of one rule.
+    /// Port's program with a filter of one rule.
     FilterDrop,
-    /// The port's program with a filter whose rule asks for the block list.
+    /// Port's program with a filter whose rule matches the block list.
     BlockDrop,
-    /// A program that swaps the addresses and sends back.
+    /// Program that swaps the MAC addresses and transmits.
     BareTransmit,
-    /// The same as a user's program in front of the port's.
+    /// Like [`Plane::BareTransmit`], as a custom program in front of the port's program.
     UserTransmit,
-    /// A program that redirects by a device map.
+    /// Program that redirects by a device map.
     BareRedirect,
-    /// The port's program with a bridge that knows both stations.
+    /// Port's program with the bridge stage, whose MAC table has both addresses.
     BridgeRedirect,
-    /// The least program that forwards by the kernel's routes.
+    /// Minimal program that forwards by the kernel's routes.
     LeastRoute,
-    /// The port's program with the stage of the kernel's routing.
+    /// Port's program with the stage that forwards by the kernel's routes.
     PortRoute,
-    /// The kernel's own forwarding.
+    /// Kernel forwarding without a program.
     KernelRoute,
 }
 
 impl Plane {
-    /// The planes of a scenario in the order in which they are shown.
+    /// Returns the planes of a scenario in the order of the report.
     pub const fn of(scenario: XdpScenario) -> &'static [Plane] {
         match scenario {
             XdpScenario::Drop => &[Plane::BareDrop, Plane::ReadingDrop, Plane::PortDrop, Plane::FilterDrop],
@@ -50,7 +50,7 @@ impl Plane {
         }
     }
 
-    /// In words.
+    /// Returns the description of the plane.
     pub const fn name(self) -> &'static str {
         match self {
             Plane::BareDrop => "bare drop",
@@ -68,13 +68,13 @@ impl Plane {
         }
     }
 
-    /// Whether the others of its scenario are compared with it.
+    /// Returns whether the other planes of the scenario are compared with this one.
     pub const fn is_bare(self) -> bool {
         matches!(self, Plane::BareDrop | Plane::BareTransmit | Plane::BareRedirect | Plane::LeastRoute)
     }
 }
 
-/// The frames of a scenario, out of a device.
+/// Returns the traffic of a scenario, sent from a device.
 pub fn traffic(scenario: XdpScenario, ifindex: u32) -> Traffic {
     let of = Traffic::to(ifindex);
     match scenario {

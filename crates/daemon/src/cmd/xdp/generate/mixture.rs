@@ -1,8 +1,9 @@
-//! Frames of several lengths, or over IPv6, which the kernel's side of the generator does not make by itself: they are built
-//! here, and sent again and again in this order.
+//! Frames of several lengths or over IPv6, which the BPF generator cannot make. The frames are built here and
+//! sent repeatedly in order.
 //!
-//! One round has each length as often as its weight says. Rounds follow each other until every flow has had every place of
-//! the round once, so that each flow has the same mixture: weights times flows frames.
+//! One round contains each length as often as its weight states. Rounds are repeated until every flow has had
+//! each position of the round once. Each flow then has the same mixture, and the number of frames is the sum
+//! of the weights times the number of flows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,12 +16,12 @@ use super::FRAMES_MAX;
 use crate::cli::Lengths;
 use crate::failure::Failure;
 
-/// Ethernet's shortest frame without its check sequence.
+/// Minimum Ethernet frame length in bytes without the check sequence.
 const SHORTEST: u16 = 60;
 const LONGEST: u16 = 1514;
 
 impl Lengths {
-    /// The only length of frames over IPv4, if it is one.
+    /// Returns the length of IPv4 frames if there is only one.
     pub fn one(&self) -> Option<u16> {
         match self {
             Lengths::Shortest => Some(SHORTEST),
@@ -33,20 +34,21 @@ impl Lengths {
     }
 }
 
-/// Both addresses of a packet.
+/// Source and destination address of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// Source and destination.
+    /// IPv4 source and destination.
     V4(Ipv4Addr, Ipv4Addr),
-    /// Source and destination.
+    /// IPv6 source and destination.
     V6(Ipv6Addr, Ipv6Addr),
 }
 
 impl Ends {
-    /// Those that are asked for; one that is not is of the other's family, and both are IPv4's if nothing is said.
+    /// Returns the given addresses. An absent address takes the default of the other one's family, which is
+    /// IPv4 if both are absent.
     ///
     /// # Errors
-    /// If they are of different families.
+    /// The addresses belong to different families.
     pub fn new(source: Option<IpAddr>, destination: Option<IpAddr>) -> Result<Ends, Failure> {
         let (source4, destination4) = (Ipv4Addr::new(10, 0, 1, 2), Ipv4Addr::new(10, 0, 2, 2));
         let host6 = |network| Ipv6Addr::new(0x2001, 0xdb8, network, 0, 0, 0, 0, 2);
@@ -67,22 +69,22 @@ impl Ends {
     }
 }
 
-/// What is sent.
+/// Description of the frames to build.
 #[derive(Debug)]
 pub struct Mixture<'a> {
-    /// All but length and addresses, at which nobody looks here.
+    /// Settings of the traffic. Length and addresses in it are ignored here.
     pub traffic: &'a Traffic,
-    /// In the order in which they are told.
+    /// Lengths in the order in which they are given.
     pub lengths: &'a Lengths,
-    /// Of the first flow.
+    /// Addresses of the first flow.
     pub ends: Ends,
 }
 
 impl Mixture<'_> {
-    /// The frames, in the order in which they are sent.
+    /// Builds the frames in the order in which they are sent.
     ///
     /// # Errors
-    /// [`Error::Generator`] for what is out of range.
+    /// [`Error::Generator`] if a value is out of range.
     pub fn frames(&self) -> Result<Vec<Vec<u8>>, Error> {
         let shares = self.shares()?;
         let frames = shares.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>();
@@ -94,7 +96,8 @@ impl Mixture<'_> {
         };
         let count = u32::try_from(frames).ok().filter(|count| *count <= FRAMES_MAX).ok_or(wrong)?;
         let round = round(&shares);
-        // Where both begin anew; from there on each place of the round is the next flow's.
+        // After this many frames, round and flows both start from the beginning. The flow is then shifted by
+        // one, so that each position of the round belongs to the next flow.
         let places = u32::try_from(round.len()).unwrap_or(u32::MAX);
         let together = count / common(places, self.traffic.flows);
         let flow = |number: u32| (number + number / together) % self.traffic.flows;
@@ -102,7 +105,7 @@ impl Mixture<'_> {
         Ok((0..count).zip(lengths).map(|(number, length)| self.frame(*length, flow(number))).collect())
     }
 
-    /// Bytes of all headers.
+    /// Returns the length of all headers in bytes.
     fn headers(&self) -> u16 {
         let tag = if self.traffic.vlan.is_some() { 4 } else { 0 };
         let network = if matches!(self.ends, Ends::V4(..)) { 20 } else { 40 };
@@ -110,7 +113,7 @@ impl Mixture<'_> {
         14 + tag + network + transport
     }
 
-    /// The lengths with their weights in lowest terms, all in range.
+    /// Returns the lengths with their weights in lowest terms. All lengths are checked.
     fn shares(&self) -> Result<Vec<(u16, u32)>, Error> {
         let shortest = self.headers().max(SHORTEST);
         let mut shares = match self.lengths {
@@ -133,7 +136,7 @@ impl Mixture<'_> {
         Ok(shares)
     }
 
-    /// As the kernel's side would make it, but for checksums: all are there, and valid.
+    /// Builds a frame like the BPF generator's, but with all checksums valid.
     fn frame(&self, length: u16, flow: u32) -> Vec<u8> {
         let traffic = self.traffic;
         let mac = |[a, b, rest @ ..]: [u8; 6], varies| {
@@ -155,14 +158,15 @@ impl Mixture<'_> {
         }
     }
 
-    /// As in `bpf/livegen.bpf.c`.
+    /// Returns source and destination port of a flow, as in `bpf/livegen.bpf.c`.
     fn ports(&self, flow: u32) -> (u16, u16) {
         let flow = if self.traffic.vary.ports { flow } else { 0 };
         let (low, high) = (u16::try_from(flow & 0x3fff), u16::try_from(flow >> 14));
         (1024 + low.unwrap_or(0), self.traffic.destination_port.wrapping_add(high.unwrap_or(0)))
     }
 
-    /// As in `bpf/livegen.bpf.c`. An IPv6 source that varies keeps its first 32 bits, and the next 32 lie anywhere.
+    /// Returns the addresses of a flow, as in `bpf/livegen.bpf.c`. A varying IPv6 source keeps its first 32
+    /// bits, and the next 32 bits are pseudo-random.
     fn ends_of(&self, flow: u32) -> Ends {
         let vary = self.traffic.vary;
         let further = if vary.destination { flow } else { 0 };
@@ -181,7 +185,8 @@ impl Mixture<'_> {
     }
 }
 
-/// Each length as often as its weight says, as evenly as that goes: always the one that is furthest behind its share.
+/// Returns one round: each length as often as its weight states, evenly distributed. The length that is
+/// furthest behind its share comes next.
 fn round(shares: &[(u16, u32)]) -> Vec<u16> {
     let places: i64 = shares.iter().map(|(_, weight)| i64::from(*weight)).sum();
     let mut behind = vec![0; shares.len()];
@@ -189,7 +194,7 @@ fn round(shares: &[(u16, u32)]) -> Vec<u16> {
         for (behind, (_, weight)) in behind.iter_mut().zip(shares) {
             *behind += i64::from(*weight);
         }
-        // Of equals the first.
+        // The first of equals is chosen.
         let (behind, (length, _)) = behind.iter_mut().zip(shares).min_by_key(|(behind, _)| -**behind)?;
         *behind -= places;
         Some(*length)
@@ -197,7 +202,7 @@ fn round(shares: &[(u16, u32)]) -> Vec<u16> {
     (0..places).map_while(next).collect()
 }
 
-/// The greatest common divisor (Euclid).
+/// Returns the greatest common divisor (Euclid).
 fn common(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common(b, a % b) }
 }
@@ -259,7 +264,7 @@ mod tests {
                 lengths.sort_unstable();
                 assert_eq!(lengths, expected, "flow {flow}");
             }
-            // Whatever the flows are, lengths go round and round.
+            // The lengths repeat every round, whatever the flows are.
             let places = expected.len();
             assert!((places..frames.len()).all(|at| frames[at].len() == frames[at - places].len()));
         }
@@ -304,14 +309,14 @@ mod tests {
             for (frame, key) in frames.iter().zip(&keys) {
                 assert_eq!(l4_sum(&frame[at..], key), 0xffff, "{frame:02x?}");
             }
-            // Without anything that varies all frames of one length are alike.
+            // Without varying fields, all frames of one length are equal.
             let alike = Traffic { vary: Vary::default(), ..traffic };
             let frames = built(&alike, &Lengths::Listed(vec![(100, 1)]), ends).unwrap();
             assert_eq!(frames.iter().collect::<BTreeSet<_>>().len(), 1);
         }
     }
 
-    /// The sum over pseudo-header, header and payload: 0xffff when the checksum is right.
+    /// Returns the checksum over pseudo-header, header and payload, which is 0xffff for a valid packet.
     fn l4_sum(packet: &[u8], key: &FlowKey) -> u16 {
         let (header, pseudo): (usize, _) = if packet[0] >> 4 == 4 {
             let length = u16::try_from(packet.len() - 20).unwrap();
@@ -348,7 +353,7 @@ mod tests {
             refused(&many, vec![(60, 7), (590, 4), (1514, 1)], V4).contains("is 98304; give smaller weights")
         );
         assert!(refused(&good, vec![(60, u32::MAX), (61, 1)], V4).contains("is 4294967296"));
-        // Not more than is asked for, in lowest terms.
+        // The number of frames is limited after the weights are in lowest terms.
         assert_eq!(built(&good, &Lengths::Listed(vec![(60, 1 << 20), (61, 1 << 20)]), V4).unwrap().len(), 2);
         for traffic in [
             Traffic { flows: 3, ..good.clone() },
