@@ -1,4 +1,5 @@
-//! The daemon's API as the command line uses it: HTTP over the unix socket, one connection per request.
+//! Client of the daemon's API for the command line: HTTP over the unix socket, one connection for each
+//! request.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,60 +14,60 @@ use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
 
-/// Longest answer that is taken whole, in bytes; streams have no limit.
+/// Maximum length in bytes of an answer that is read completely. Streams have no limit.
 const ANSWER_LIMIT: usize = 256 << 20;
 
-/// How long the daemon may give no sign of life, unless the command line says.
+/// Default time without a sign of life from the daemon after which a request fails.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time for an answer before the daemon is asked whether it is alive.
+/// Time to wait for an answer before the client checks `/healthz`.
 const CHECK: Duration = Duration::from_secs(3);
 
-/// A daemon, known by its socket.
+/// Client of the daemon behind one socket.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
-    /// How long the daemon may give no sign of life.
+    /// Time without a sign of life from the daemon after which a request fails.
     patience: Duration,
 }
 
-/// An answer that was taken whole.
+/// An HTTP answer that was read completely.
 #[derive(Debug)]
 pub struct Answer {
-    /// HTTP status.
+    /// HTTP status of the answer.
     pub status: StatusCode,
-    /// Body.
+    /// Body of the answer.
     pub body: Bytes,
 }
 
 impl Client {
-    /// The daemon behind this socket.
+    /// Returns a client of the daemon behind this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Client { socket: socket.into(), patience: PATIENCE }
     }
 
-    /// The same, which gives up when the daemon has given no sign of life for so long.
+    /// Sets the time without a sign of life from the daemon after which a request fails.
     pub fn patient(self, patience: Duration) -> Self {
         Client { patience, ..self }
     }
 
-    /// Where the daemon listens.
+    /// Returns the path of the daemon's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Reads a resource.
+    /// Reads the JSON resource at `path`.
     ///
     /// # Errors
-    /// If the daemon does not answer, refuses, or answers what is not understood.
+    /// The daemon does not answer or refuses the request, or the answer is not the expected JSON.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         let answer = self.request(Method::GET, path, "", Bytes::new()).await?.success()?;
         self.read(&answer)
     }
 
-    /// Sends a JSON body and reads the answer.
+    /// Sends a JSON body and reads the JSON answer.
     ///
     /// # Errors
-    /// If the daemon does not answer, refuses, or answers what is not understood.
+    /// The daemon does not answer or refuses the request, or the answer is not the expected JSON.
     pub async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -78,10 +79,10 @@ impl Client {
         self.read(&answer)
     }
 
-    /// Reads an answer's body.
+    /// Parses the JSON body of an answer.
     ///
     /// # Errors
-    /// If it is not what is expected.
+    /// The body is not the expected JSON.
     pub fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
         serde_json::from_slice(&answer.body).map_err(|error| {
             let object = format!("daemon at {}", self.socket.display());
@@ -90,10 +91,10 @@ impl Client {
         })
     }
 
-    /// Sends a request with a body and takes the answer whole, whatever its status.
+    /// Sends a request with a body and reads the complete answer, whatever its status.
     ///
     /// # Errors
-    /// If the daemon does not answer.
+    /// The daemon does not answer.
     pub async fn request(
         &self,
         method: Method,
@@ -114,7 +115,7 @@ impl Client {
     /// Opens a stream (live counters, a capture, a trace).
     ///
     /// # Errors
-    /// If the daemon does not answer or refuses.
+    /// The daemon does not answer or refuses the request.
     pub async fn stream(&self, path: &str) -> Result<Stream, Failure> {
         let response = self.exchange(Method::GET, path, "", Bytes::new()).await?;
         let status = response.status();
@@ -125,7 +126,8 @@ impl Client {
         Err(Answer { status, body }.failure())
     }
 
-    /// Sends a request and waits for the head of the answer. A request may take as long as it likes while the daemon answers others.
+    /// Sends a request and waits for the head of the answer. A request has no time limit while the daemon
+    /// answers `/healthz`.
     async fn exchange(
         &self,
         method: Method,
@@ -150,7 +152,7 @@ impl Client {
                 answer = answer.as_mut() => return answer,
                 sign = tokio::time::timeout(left, asked) => match sign {
                     Ok(Ok(_)) => alive = Instant::now(),
-                    // It does not come back at once: what it was asked says more.
+                    // The health check failed at once. The answer to the request itself explains more.
                     Ok(Err(_)) => tokio::time::sleep(CHECK.min(left)).await,
                     Err(_) => return Err(self.silent()),
                 },
@@ -178,7 +180,7 @@ impl Client {
         sender.send_request(request).await.map_err(|error| self.broken(&error))
     }
 
-    /// Connects. A socket whose queue is full, because the daemon takes no clients, is tried again until the caller gives up.
+    /// Connects to the daemon. A full queue of the socket (`EAGAIN`) is retried until the caller gives up.
     async fn connect(&self) -> Result<UnixStream, Failure> {
         loop {
             match UnixStream::connect(&self.socket).await {
@@ -190,7 +192,7 @@ impl Client {
         }
     }
 
-    /// The daemon is there and does not answer.
+    /// Returns the failure for a daemon that exists but does not answer.
     fn silent(&self) -> Failure {
         let object = format!("daemon at {}", self.socket.display());
         let cause = format!("it gives no answer, and no sign of life for {} s", self.patience.as_secs());
@@ -224,15 +226,15 @@ impl Client {
 }
 
 impl Answer {
-    /// The answer, if it is not a refusal.
+    /// Returns the answer if its status reports success.
     ///
     /// # Errors
-    /// The refusal as the daemon told it.
+    /// The refusal as the daemon reported it.
     pub fn success(self) -> Result<Answer, Failure> {
         if self.status.is_success() { Ok(self) } else { Err(self.failure()) }
     }
 
-    /// The refusal that this answer is. The problems of a configuration are printed at once, one a line.
+    /// Converts a refusal into a failure. Problems of a configuration are printed here, one a line.
     pub fn failure(&self) -> Failure {
         match serde_json::from_slice::<ErrorBody>(&self.body) {
             Ok(body) if !body.problems.is_empty() => {
@@ -250,7 +252,7 @@ impl Answer {
     }
 }
 
-/// A body that comes bit by bit.
+/// A response body that arrives in parts.
 #[derive(Debug)]
 pub struct Stream {
     body: Incoming,
@@ -258,7 +260,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The next bytes; `None` at the end. A daemon that stops ends its streams.
+    /// Returns the next bytes, or `None` at the end. A daemon that stops ends its streams.
     pub async fn chunk(&mut self) -> Option<Bytes> {
         loop {
             let frame = self.body.frame().await?.ok()?;
@@ -268,7 +270,7 @@ impl Stream {
         }
     }
 
-    /// The next line without its end; `None` at the end.
+    /// Returns the next line without its line end, or `None` at the end.
     pub async fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

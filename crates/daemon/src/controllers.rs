@@ -1,7 +1,9 @@
-//! Sessions with OpenFlow controllers: one set for each bridge that has rules, followed as bridges come, change and go.
+//! OpenFlow controller sessions: one set for each bridge with rules, updated as bridges are added, changed
+//! and removed.
 //!
-//! Each bridge listens at `BRIDGE.mgmt` beside the API's socket, as `ovs-ofctl` expects it, and speaks with the controllers that its
-//! configuration names; who connects to `BRIDGE.snoop` hears that (`ovs-ofctl snoop`).
+//! Each bridge listens at `BRIDGE.mgmt` beside the API socket, as `ovs-ofctl` expects, and connects to the
+//! controllers of its configuration. Clients of `BRIDGE.snoop` receive a copy of the sessions' messages
+//! (`ovs-ofctl snoop`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,40 +21,45 @@ use crate::database::{Database, allows_remote};
 use crate::plane::{DataPlane, Leader};
 use crate::users::number_of;
 
-/// How often it is looked how controllers stand.
+/// Interval between polls of the controllers' status.
 const LOOK: Duration = Duration::from_secs(1);
-/// After how many looks the database is told since when.
+/// Number of polls between updates of the elapsed seconds in the database.
 const CLOCK: u32 = 5;
-/// How long bridges may take to listen.
+/// Maximum time to wait at the start until bridges listen.
 const OPEN: Duration = Duration::from_secs(1);
-/// How long a controller may be silent where nothing is said.
+/// Default time of silence before a controller is probed, in milliseconds.
 const USUAL_PROBE_MS: u32 = 5_000;
-/// How long a client of a bridge's own socket may be silent before it is asked whether it is there (as Open vSwitch).
+/// Time of silence before a client of a bridge's own socket is probed, as in Open vSwitch.
 const OWN_PROBE: Duration = Duration::from_secs(60);
-/// Least pause between attempts to connect, at their end.
+/// Lower limit of the maximum pause between connection attempts.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Sessions by bridge.
+/// OpenFlow sessions by bridge name.
 type Led = BTreeMap<BridgeName, Sessions>;
 
 struct Sessions {
     leader: Arc<Leader>,
-    /// What they were told that the bridge is.
+    /// Datapath id that the controllers were given.
     datapath_id: u64,
     controllers: Controllers,
-    /// How long all controllers may be away before it stands alone.
+    /// Time for which all active controllers may be away before the bridge becomes standalone.
     patience: Duration,
-    /// Since when they have been.
+    /// Time since which all active controllers have been away.
     away: Option<Instant>,
-    /// Whether it does so, as the log has it.
+    /// Whether the bridge is standalone, as last logged.
     alone: bool,
-    /// A thread waits for its rules, to make it stand alone or go by them.
+    /// Blocking task that switches the bridge between standalone and its rules. The task waits for the rules'
+    /// lock.
     change: Option<JoinHandle<()>>,
 }
 
-/// Follows the plane's bridges until it ends. `api` is the API's socket: bridges' sockets stand in its directory, and are among `sockets`, as a
-/// successor gets them. A database is told how its controllers stand. Sessions of each bridge that `reconnects` names (`None`: of all) end and begin
-/// anew. `ready` is told when the bridges that there are first can be spoken to.
+/// Maintains the OpenFlow sessions of the plane's bridges until the plane ends.
+///
+/// - `api`: path of the API socket. Sockets of bridges are created in its directory.
+/// - `sockets`: listening sockets, which a successor takes over.
+/// - `database`: receives the status of its controllers.
+/// - `reconnects`: name of the bridge whose sessions end and start again, or `None` for all bridges.
+/// - `ready`: signalled once the first bridges accept connections, or after [`OPEN`].
 pub async fn run(
     plane: Arc<DataPlane>,
     api: PathBuf,
@@ -73,10 +80,10 @@ pub async fn run(
             until_open(&socket(name, &directory)).await;
         }
     };
-    // One that cannot listen says so in the log, and holds nothing up.
+    // A bridge that cannot listen logs the error and delays nothing.
     let _ = tokio::time::timeout(OPEN, open).await;
     sockets.forget_given();
-    // Whoever waits for it may have lost patience.
+    // The receiver may have timed out.
     let _ = ready.send(());
     loop {
         tokio::select! {
@@ -105,19 +112,19 @@ pub async fn run(
     }
 }
 
-/// Where a bridge listens.
+/// Returns the path of a bridge's management socket.
 fn socket(name: &BridgeName, directory: &Path) -> PathBuf {
     directory.join(format!("{name}.mgmt"))
 }
 
-/// Waits until somebody listens there. A socket that the last daemon has left does not count.
+/// Waits until the socket accepts connections. A stale socket file of an earlier daemon refuses them.
 async fn until_open(path: &Path) {
     while tokio::net::UnixStream::connect(path).await.is_err() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Starts, keeps and ends sessions.
+/// Starts, updates and ends sessions so that they match the bridges.
 async fn follow(
     plane: &Arc<DataPlane>,
     leaders: &mut watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
@@ -125,7 +132,7 @@ async fn follow(
     (directory, sockets): (&Path, &Arc<Sockets>),
 ) {
     let wanted = leaders.borrow_and_update().clone();
-    // Another identifier is another bridge to controllers: they begin anew.
+    // A bridge with a changed datapath id is a new bridge for controllers, so its sessions start again.
     let stays = |name: &BridgeName, led: &Sessions| {
         let same = |own: &Arc<Leader>| Arc::ptr_eq(own, &led.leader) && own.datapath_id() == led.datapath_id;
         wanted.get(name).is_some_and(|(_, own)| same(own))
@@ -150,14 +157,15 @@ async fn follow(
     }
 }
 
-/// As Open vSwitch: three times as long as a controller may be silent before it is asked.
+/// Returns the standalone timeout: three times the longest inactivity probe, as in Open vSwitch.
 fn patience(settings: &OpenFlow) -> Duration {
     let probe = |controller: &Controller| controller.inactivity_probe_ms.filter(|probe| *probe > 0);
     let longest = settings.controllers.iter().map(|own| probe(own).unwrap_or(USUAL_PROBE_MS)).max();
     Duration::from_millis(u64::from(longest.unwrap_or_default()) * 3)
 }
 
-/// A bridge without any of its controllers stands alone after a while. Those that come to us by themselves do not count. Waits for nothing.
+/// Makes a bridge standalone when all of its active controllers have been away for the timeout. Passive
+/// controllers do not count. Does not block.
 fn watch_over(name: &BridgeName, led: &mut Sessions) {
     let status = led.controllers.status();
     let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();
@@ -166,7 +174,8 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
     } else {
         led.away.get_or_insert_with(Instant::now);
     }
-    // Who stands alone does so until one comes: that was a predecessor's patience, or another bridge's to controllers.
+    // A bridge that is already standalone stays so until a controller connects. A predecessor, or an earlier
+    // datapath id of the bridge, has waited for the timeout.
     let is_over = |since: Instant| led.alone || since.elapsed() >= led.patience;
     let alone = led.leader.may_be_alone(led.away.is_some_and(is_over));
     let (name, patience, is_new) = (name.clone(), led.patience, alone != led.alone);
@@ -186,13 +195,14 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
             tell();
         }));
     } else {
-        // The last change still waits for the rules: the next look goes on from there.
+        // The last change still waits for the rules' lock. The next poll tries again.
         return;
     }
     led.alone = alone;
 }
 
-/// Writes into the database's rows whether controllers are there. Seconds go on every [`CLOCK`] alone.
+/// Writes the status of controllers into the database's rows. Elapsed seconds are updated only if `clock` is
+/// set.
 fn tell(database: &Database, sessions: &Led, clock: bool) {
     let desired = Arc::clone(&database.layout.borrow().desired);
     let before = database.controllers.borrow().clone();
@@ -227,10 +237,10 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
     });
 }
 
-/// Keys of a status that change by themselves.
+/// Keys of the status that change with time alone.
 const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
 
-/// The column `status` (ovs-vswitchd.conf.db(5), table Controller).
+/// Returns the column `status` (ovs-vswitchd.conf.db(5), table Controller).
 fn says(status: &Status) -> BTreeMap<String, String> {
     let mut says = BTreeMap::new();
     let state = match (status.connected, status.address.is_passive()) {
@@ -283,7 +293,7 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
         .collect()
 }
 
-/// A controller with its settings, and those that it does not have.
+/// Returns the session target of a controller. Absent settings take their defaults.
 fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Target {
     let usual = Target::new(address);
     let time = |ms: u32| Duration::from_millis(ms.into());
@@ -306,7 +316,7 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
     }
 }
 
-/// The users whose processes may connect; `None`: all.
+/// Returns the ids of the users whose processes may connect. `None` means all users.
 fn users(named: &[String]) -> Option<Vec<u32>> {
     let all = named.iter().any(|user| user == Controller::ALL_USERS);
     (!all).then(|| named.iter().filter_map(|user| number_of(user)).collect())

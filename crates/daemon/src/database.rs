@@ -1,4 +1,5 @@
-//! The tables of an OVSDB server as the configuration of one owner: followed, applied whole, and told what became of them.
+//! Configuration from an OVSDB server, as one owner of the configuration. The tables are followed and applied
+//! as a whole, and the result is written back.
 //!
 //! ```text
 //!   ovsdb-server ──> ovsdb::Client ──Desired──> wanted (ports, bridges, what cannot be had) ──> Store::apply as Owner::Ovsdb
@@ -6,9 +7,10 @@
 //!        └────────────── Told: numbers, errors, states, statistics, cur_cfg <── told <── ports ──┘
 //! ```
 //!
-//! What cannot be had is left out, with the reason in its interface's `error`, and the rest is applied: a plan that the data
-//! plane refuses names its port, which is left out then. `cur_cfg` follows once a state of the tables runs. While the server
-//! is away, everything goes on as it was last wanted.
+//! Interfaces that cannot be configured are left out, with the reason in the column `error`, and the rest is
+//! applied. If the data plane refuses a plan, the port that the refusal names is left out of the next
+//! attempt. `cur_cfg` is updated once a state of the tables runs. While the server is away, the last desired
+//! configuration keeps running.
 
 mod numbers;
 mod openflow;
@@ -33,48 +35,48 @@ use crate::plane::DataPlane;
 pub use self::openflow::allows_remote;
 pub use wanted::UNTAGGED;
 
-/// How often states of links are compared, and devices looked for that were missing.
+/// Interval at which link states are compared and missing devices are searched.
 const TICK: Duration = Duration::from_secs(1);
-/// Between statistics, unless `other_config:stats-update-interval` says more.
+/// Default and smallest interval between statistics. `other_config:stats-update-interval` can lengthen it.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// After which something that the data plane refused is tried again.
+/// Delay before an object that the data plane refused is tried again.
 const RETRY: Duration = Duration::from_secs(10);
-/// How long the start waits for the tables.
+/// Maximum time for which the start waits for the tables.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// What runs of what the tables want, for those who serve more of it (OpenFlow, `ovs-appctl`).
+/// The applied state of the tables, for other consumers of the database (OpenFlow, `ovs-appctl`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
-    /// What is wanted, controllers, fail modes and flow tables among it.
+    /// Desired configuration of the tables, including controllers, fail modes and flow tables.
     pub desired: Arc<Desired>,
-    /// OpenFlow port numbers of the ports that run, by bridge and name.
+    /// OpenFlow port numbers of the running ports, by bridge and port name.
     pub numbers: BTreeMap<String, BTreeMap<String, u16>>,
 }
 
 impl Layout {
-    /// A port's OpenFlow number.
+    /// Returns the OpenFlow number of a port.
     pub fn number(&self, bridge: &str, port: &str) -> Option<u16> {
         self.numbers.get(bridge)?.get(port).copied()
     }
 }
 
-/// Static entries that are added beside the tables, by bridge, with their ports.
+/// Static MAC table entries that are added beside the tables, by bridge, with their ports.
 pub type Stations = BTreeMap<String, BTreeMap<StaticKey, String>>;
 
-/// The ends that others hold.
+/// Handle of the OVSDB follower for the rest of the daemon.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// What runs; changes after each state of the tables that was applied.
+    /// Applied layout. Changes after each state of the tables that was applied.
     pub layout: watch::Receiver<Layout>,
-    /// What is told of controllers, by row; whoever speaks OpenFlow sets it.
+    /// Status of controllers by row, which the OpenFlow sessions write.
     pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerTold>>>,
-    /// Static entries of the tables' bridges, which last until the process ends; `ovs-appctl fdb/add` sets them.
+    /// Static MAC table entries that last until the process ends. `ovs-appctl fdb/add` sets them.
     pub stations: Arc<watch::Sender<Stations>>,
     first: watch::Receiver<bool>,
 }
 
 impl Database {
-    /// Follows the server of these settings from now on, if they name one.
+    /// Starts to follow the server that the settings name. Returns `None` if the settings name no server.
     pub fn follow(store: &Arc<Store>, plane: &Arc<DataPlane>, settings: &model::Ovsdb) -> Option<Database> {
         let target = settings.database.clone()?;
         let (client, work) = ovsdb::client::run(Options::new(target));
@@ -105,7 +107,8 @@ impl Database {
         Some(Database { layout: laid_out, controllers, stations, first: first_done })
     }
 
-    /// Waits until the tables have been applied once, but not for long: a server may be away for days. Whether they have been.
+    /// Waits until the tables have been applied once, at most [`FIRST`], and returns whether they were. A
+    /// server may be away for days.
     pub async fn settled(&mut self) -> bool {
         let settled = timeout(FIRST, self.first.wait_for(|first| *first)).await.is_ok();
         if !settled {
@@ -114,9 +117,9 @@ impl Database {
         settled
     }
 
-    /// Waits until the tables have been applied once, however long that takes.
+    /// Waits until the tables have been applied once, without a time limit.
     pub async fn read(&mut self) {
-        // Whoever would read them has gone, else.
+        // An error means that the follower has ended.
         let _ = self.first.wait_for(|first| *first).await;
     }
 }
@@ -131,15 +134,15 @@ struct Follower {
     stations: watch::Receiver<Stations>,
     first: watch::Sender<bool>,
     numbers: Numbers,
-    /// What was made of the last state of the tables.
+    /// Configuration derived from the last state of the tables.
     wanted: Wanted,
-    /// That state, if it runs.
+    /// Applied state of the tables. `None` before the first one.
     applied: Option<Arc<Desired>>,
     told: Told,
     told_statistics: Option<Instant>,
-    /// The state of the tables that was tried last.
+    /// Last state of the tables that was tried.
     tried: Option<Arc<Desired>>,
-    /// When what was refused of it is tried again.
+    /// Time at which the refused parts of [`Self::tried`] are tried again.
     retry_at: Option<Instant>,
 }
 
@@ -154,7 +157,7 @@ impl Follower {
                 Ok(()) = self.stations.changed() => self.tried = None,
                 _ = tick.tick() => {}
             }
-            // While another daemon has the lock, nothing is ours to change or tell.
+            // While another daemon holds the lock, this daemon neither applies the tables nor writes to them.
             let Some(desired) = self.client.desired.borrow_and_update().clone() else { continue };
             if self.is_due(&desired).await {
                 self.apply(&desired).await;
@@ -164,7 +167,8 @@ impl Follower {
         }
     }
 
-    /// Whether something is to be done: the tables are others, or what was missing may be there.
+    /// Returns whether the tables must be applied: they changed, a retry is due, or a missing device may have
+    /// appeared.
     async fn is_due(&mut self, desired: &Arc<Desired>) -> bool {
         if self.tried.as_ref().is_none_or(|tried| !same(tried, desired)) {
             return true;
@@ -179,12 +183,12 @@ impl Follower {
         blocking(move || missing.iter().any(|device| port::link::find(device).is_ok())).await.unwrap_or(false)
     }
 
-    /// Makes it so, as far as it can be had.
+    /// Applies the tables as far as possible.
     async fn apply(&mut self, desired: &Arc<Desired>) {
         let mut left_out = LeftOut::default();
         self.tried = Some(Arc::clone(desired));
         self.retry_at = Some(Instant::now() + RETRY);
-        // Each round leaves something out.
+        // Each iteration leaves out at least one more interface.
         loop {
             let (of, out, ring_size) = (Arc::clone(desired), left_out.clone(), self.ring_size);
             let Some(mut wanted) = blocking(move || wanted::read(&of, ring_size, &out)).await else { return };
@@ -217,7 +221,8 @@ impl Follower {
         }
     }
 
-    /// The last interface that does not run yet: what no object is to blame for (frames that are too few) is for its sake.
+    /// Returns the last interface that does not run yet, as the one to leave out. Errors that name no object
+    /// (too few frames) are attributed to this interface.
     fn newest(&self, wanted: &Wanted, error: &ChangeError) -> LeftOut {
         let running = &self.store.merged().config.ports;
         let newest = wanted.rows.iter().rev().find(|(port, _)| !running.contains_key(*port));
@@ -250,7 +255,7 @@ impl Follower {
         });
     }
 
-    /// Says how everything stands, with statistics when their time has come.
+    /// Writes the state of all rows, including statistics when their interval has passed.
     async fn tell(&mut self, desired: &Arc<Desired>) {
         let plane = Arc::clone(&self.plane);
         let Some(states) = blocking(move || plane.ports()).await else { return };
@@ -265,7 +270,7 @@ impl Follower {
         }
         let before = (!counting).then_some(&self.told);
         let mut told = told::told(desired, &self.wanted, &self.numbers, &states, before);
-        // Rows are told of as they were applied, and only what runs is acknowledged.
+        // Rows are reported as applied, and only the running state is acknowledged.
         told.cur_cfg = self.applied.as_ref().map(|applied| applied.next_cfg);
         told.controllers = self.controllers.borrow().clone();
         if told != self.told {
@@ -275,7 +280,8 @@ impl Follower {
     }
 }
 
-/// Says which bridges and interfaces have come and gone, in Open vSwitch's words, which scripts look for.
+/// Logs the bridges and interfaces that were added and removed, in Open vSwitch's wording, because scripts
+/// search for it.
 fn log_changes(before: &Layout, after: &Layout, wanted: &Wanted) {
     for (name, bridge) in &after.desired.bridges {
         let is_new = !before.desired.bridges.contains_key(name);
@@ -296,7 +302,7 @@ fn log_changes(before: &Layout, after: &Layout, wanted: &Wanted) {
     differ(after, before, "added");
 }
 
-/// Adds static entries whose bridges and ports are there.
+/// Adds the static entries whose bridges and ports exist.
 fn add_stations(config: &mut Config, stations: &Stations) {
     for (name, bridge) in &mut config.bridges {
         for (key, port) in stations.get(name.as_str()).into_iter().flatten() {
@@ -307,7 +313,8 @@ fn add_stations(config: &mut Config, stations: &Stations) {
     }
 }
 
-/// Whether two states of the tables want the same; the numbers that we have told aside.
+/// Returns whether two states of the tables are equal. The OpenFlow numbers that this daemon wrote are
+/// ignored.
 fn same(one: &Desired, other: &Desired) -> bool {
     let numberless = |desired: &Desired| {
         let mut desired = desired.clone();
@@ -318,7 +325,7 @@ fn same(one: &Desired, other: &Desired) -> bool {
     numberless(one) == numberless(other)
 }
 
-/// Whether it is only not the moment for a change.
+/// Returns whether the error is temporary, so that the change is retried soon.
 fn is_passing(error: &ChangeError) -> bool {
     match error {
         ChangeError::Pending { .. } | ChangeError::Interrupted => true,
@@ -327,7 +334,7 @@ fn is_passing(error: &ChangeError) -> bool {
     }
 }
 
-/// The objects that an error names, with what is wrong.
+/// Returns the objects that an error names, each with the error text.
 fn named(error: &ChangeError) -> Vec<(String, String)> {
     match error {
         ChangeError::Problems(problems) => problems
@@ -347,7 +354,7 @@ fn named(error: &ChangeError) -> Vec<(String, String)> {
     }
 }
 
-/// Runs what may block on a thread of its own; `None` where that is lost.
+/// Runs blocking work on a separate thread. Returns `None` if the thread is lost.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }

@@ -1,59 +1,59 @@
-//! What a command ends with when it fails: the object, the cause, the next step, and the exit code.
+//! Failure of a command: the object, the cause, the next step, and the exit code.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// The end of a command that did not work.
+/// The failure of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What it is about, such as `port.web1` or a file's name.
+    /// Object of the failure, such as `port.web1` or a file name.
     pub object: String,
-    /// Why it did not work.
+    /// Cause of the failure.
     pub cause: String,
-    /// What to do next.
+    /// Next step for the user.
     pub fix: String,
-    /// How the process ends.
+    /// Kind of the failure, which determines the exit code.
     pub kind: Kind,
 }
 
-/// Exit codes, as the manual lists them.
+/// Kinds of failures, each with the exit code that the manual lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// 1: it did not work.
+    /// 1: the command failed.
     Failed,
-    /// 3: the configuration is refused; nothing was applied.
+    /// 3: the configuration is refused and nothing was applied.
     Refused,
     /// 4: the daemon does not answer.
     Unreachable,
-    /// 1, and everything has been said already.
+    /// 1: the command failed and has already printed the reason.
     Silent,
 }
 
 impl Failure {
-    /// An ordinary failure.
+    /// Returns a failure of kind [`Kind::Failed`].
     pub fn new(object: impl Into<String>, cause: impl fmt::Display, fix: impl Into<String>) -> Self {
         Failure { object: object.into(), cause: cause.to_string(), fix: fix.into(), kind: Kind::Failed }
     }
 
-    /// The same with another exit code.
+    /// Returns the failure with another kind.
     pub fn of_kind(self, kind: Kind) -> Self {
         Failure { kind, ..self }
     }
 
-    /// A failure whose explanation the command has printed itself.
+    /// Returns a failure whose explanation the command has already printed.
     pub fn told(kind: Kind) -> Self {
         let kind = if kind == Kind::Failed { Kind::Silent } else { kind };
         Failure { object: String::new(), cause: String::new(), fix: String::new(), kind }
     }
 
-    /// Prints it on standard error, unless that was done.
+    /// Prints the failure on standard error, unless the command has already printed it.
     pub fn print(&self) {
         if !self.cause.is_empty() {
             eprintln!("trivium: {self}");
         }
     }
 
-    /// How the process ends.
+    /// Returns the exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self.kind {
             Kind::Failed | Kind::Silent => 1,

@@ -1,8 +1,11 @@
-//! Opens files that the configuration names, so that no other user of the machine can lead the daemon elsewhere.
+//! Opening of files that the configuration names. Other users of the machine cannot redirect the daemon to
+//! other files.
 //!
-//! A path is walked name by name from the root. A link on the way is followed only where root (or the daemon's own user) made
-//! it, and the last name is never a link. Content is that of regular files alone, of a bounded length: a FIFO or a device
-//! would block or have no end. A file that is written is new, or a regular file of the daemon's own user with one name.
+//! A path is walked name by name from the root:
+//! - A symbolic link on the way is followed only if root or the daemon's own user owns it.
+//! - The last name is never followed as a link.
+//! - Only regular files of a limited length are read. A FIFO or a device would block or have no end.
+//! - A written file is either new, or a regular file of the daemon's own user with one hard link.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,15 +19,15 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Links that are followed on the way.
+/// Maximum number of symbolic links that are followed on a path.
 const LINKS: usize = 16;
-/// Mode of files that are made.
+/// Mode of created files.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Opens a regular file for reading, of `limit` bytes at most.
+/// Opens a regular file of at most `limit` bytes for reading.
 ///
 /// # Errors
-/// What the system says, or why the file is not opened.
+/// The error of the system, or the reason why the file is refused.
 pub fn read_from(path: &Path, limit: u64) -> io::Result<File> {
     let (directory, name) = walk(path)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -38,13 +41,13 @@ pub fn read_from(path: &Path, limit: u64) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Reads a text of `limit` bytes at most.
+/// Reads a text file of at most `limit` bytes.
 ///
 /// # Errors
-/// As [`read_from`]; and if it is no text.
+/// Like [`read_from`]. A file that is not UTF-8 is an error, too.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let mut text = String::new();
-    // It may grow meanwhile.
+    // The file may grow while it is read.
     let read = read_from(path, limit)?.take(limit + 1).read_to_string(&mut text)?;
     if read as u64 > limit {
         return Err(refused(format!("it has more than {limit} bytes")));
@@ -52,10 +55,10 @@ pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file for writing from its beginning. It is made if there is none.
+/// Opens a file for writing and truncates it. Creates the file if it does not exist.
 ///
 /// # Errors
-/// What the system says, or why the file is not opened.
+/// The error of the system, or the reason why the file is refused.
 pub fn write_to(path: &Path) -> io::Result<File> {
     let (directory, name) = walk(path)?;
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -64,7 +67,8 @@ pub fn write_to(path: &Path) -> io::Result<File> {
         Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Looked at before it is opened: a FIFO without a reader cannot be.
+    // The type is checked before the file is opened, because a FIFO without a reader cannot be opened for
+    // writing.
     regular(&statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?)?;
     let file = openat(&directory, &name, flags, Mode::empty()).map_err(link_or)?;
     let metadata = fstat(&file)?;
@@ -79,7 +83,7 @@ pub fn write_to(path: &Path) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Finds the directory of a file, and its name there.
+/// Returns the directory of a file and the file's name in it.
 fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let mut names: VecDeque<OsString> = VecDeque::new();
     for part in path.components() {
@@ -122,7 +126,8 @@ fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((at, last))
 }
 
-/// Returns where a link leads that root or the daemon's own user made; the error of opening it as a directory otherwise.
+/// Returns the target of a symbolic link that root or the daemon's own user owns. Returns `error`, from
+/// opening the name as a directory, if the name is no link.
 fn followed(at: impl AsFd, name: &OsStr, error: Errno) -> io::Result<std::path::PathBuf> {
     let metadata = statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(metadata.st_mode) != FileType::Symlink {
@@ -146,7 +151,7 @@ fn regular(metadata: &Stat) -> io::Result<()> {
     }
 }
 
-/// The kernel refuses the last link of a path as a loop.
+/// Converts `ELOOP`, which `O_NOFOLLOW` gives for a link as the last name.
 fn link_or(error: Errno) -> io::Error {
     if error == Errno::LOOP { refused("it is a link".to_owned()) } else { error.into() }
 }
@@ -162,7 +167,8 @@ mod tests {
 
     use super::*;
 
-    /// Links, FIFOs, devices, directories and files of others are refused without waiting, and nothing of theirs is changed.
+    /// Links, FIFOs, devices, directories and files of other users are refused without blocking, and are not
+    /// changed.
     #[test]
     fn only_regular_files_are_opened_and_links_of_others_are_not_followed() {
         let place = std::env::temp_dir().join(format!("trivium-file-{}", std::process::id()));
@@ -184,7 +190,7 @@ mod tests {
         assert_eq!(why(&place).0, "it is a directory");
         assert!(why(&place.join("real/../real/file")).0.contains("steps up"));
         assert!(read_text(&file, 3).unwrap_err().to_string().contains("at most 3"));
-        // A directory by another name, of the daemon's own making.
+        // A link to a directory that the daemon's own user owns is followed.
         let way = place.join("way");
         symlink("real", &way).unwrap();
         assert_eq!(read_text(&way.join("file"), 4).unwrap(), "text");

@@ -1,4 +1,5 @@
-//! Which packets are meant, and packets in words: over the flow key, as the data path reads it.
+//! Packet filters of the API, and one-line descriptions of packets. Both use the flow key as the data path
+//! extracts it.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use model::PacketFilter;
 use packet::filter::Filter;
 use packet::{FlowKey, L3Kind, PortId, ip_proto};
 
-/// A packet in one line, from its flow key.
+/// Returns a one-line description of a packet from its flow key.
 pub fn describe(key: &FlowKey, length: u32) -> String {
     let mut text = String::new();
     for vid in [key.outer_vid(), key.inner_vid()].into_iter().flatten() {
@@ -60,7 +61,8 @@ fn protocol(number: u8) -> String {
     }
 }
 
-/// The filters of which one must hold for what `wanted` asks: "from or to" is one filter for each direction.
+/// Compiles an API filter into flow-key filters. A packet matches if any of them matches. Each field that
+/// means "source or destination" doubles the number of filters.
 pub fn compile(wanted: &PacketFilter, port: Option<PortId>) -> Vec<Filter> {
     let mut texts = vec![Vec::new()];
     let mut both = |one: Vec<String>, other: Vec<String>| {
@@ -70,7 +72,7 @@ pub fn compile(wanted: &PacketFilter, port: Option<PortId>) -> Vec<Filter> {
     if let Some(mac) = wanted.mac {
         both(vec![format!("eth_src={mac}")], vec![format!("eth_dst={mac}")]);
     }
-    // Addresses and ports of one end belong together: "10.0.0.1 and port 80" is one side of a connection or the other.
+    // Address and port of one endpoint belong together: "10.0.0.1 and port 80" is one side of a connection.
     let end = |side: &str| {
         let ip = wanted.ip.map(|ip| format!("ip_{side}={ip}"));
         let port = wanted.l4_port.map(|port| format!("{side}_port={port}"));
@@ -83,7 +85,7 @@ pub fn compile(wanted: &PacketFilter, port: Option<PortId>) -> Vec<Filter> {
     common.extend(wanted.vlan.map(|vlan| format!("vlan={vlan}")));
     common.extend(wanted.ether_type.map(|kind| format!("eth_type=0x{kind:04x}")));
     common.extend(wanted.protocol.map(|protocol| format!("proto={protocol}")));
-    // A combination that contradicts itself (an IPv6 address in an IPv4 packet) matches nothing and is left out.
+    // A contradictory combination (an IPv6 address in an IPv4 packet) matches nothing and is left out.
     texts
         .iter()
         .filter_map(|text| Filter::parse(&[text.clone(), common.clone()].concat().join(",")).ok())

@@ -1,4 +1,4 @@
-//! Live views: rates from two sets of counters, as widgets or as text. `top` and `demo` share them.
+//! Live views of rates from two sets of counters, as widgets or as text, for `top` and `demo`.
 
 use model::{Counters, PortCounters, WorkerState};
 use ratatui::Frame;
@@ -9,30 +9,30 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table as Grid};
 
 use crate::table::{Table, by_number, folded, short};
 
-/// The counters of this moment and of the one before.
+/// The current counters and the previous ones, from which rates are calculated.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     before: Counters,
     now: Counters,
 }
 
-/// A port's traffic per second.
+/// Rates of one port, per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct PortRate {
-    /// Packets received.
+    /// Packets received per second.
     pub rx_packets: f64,
-    /// Bits received.
+    /// Bits received per second.
     pub rx_bits: f64,
-    /// Packets sent.
+    /// Packets sent per second.
     pub tx_packets: f64,
-    /// Bits sent.
+    /// Bits sent per second.
     pub tx_bits: f64,
-    /// Packets dropped or missed.
+    /// Packets dropped or missed per second.
     pub drops: f64,
 }
 
 impl Rates {
-    /// Takes the next counters.
+    /// Stores the next counters. The current ones become the previous ones.
     pub fn update(&mut self, counters: Counters) {
         self.before = std::mem::replace(&mut self.now, counters);
     }
@@ -42,7 +42,8 @@ impl Rates {
         number(self.now.at_ns.saturating_sub(before)) / 1e9
     }
 
-    /// Each port's rates, by name and the numbers in it; nothing before the second set of counters.
+    /// Returns the rates of each port, sorted by name with numbers in numerical order. All rates are 0 before
+    /// the second set of counters.
     pub fn ports(&self) -> Vec<(String, PortRate)> {
         let seconds = self.seconds();
         let rate = |now: u64, before: u64| {
@@ -64,12 +65,12 @@ impl Rates {
         ports
     }
 
-    /// The workers now.
+    /// Returns the current state of the workers.
     pub fn workers(&self) -> &[WorkerState] {
         &self.now.workers
     }
 
-    /// Dropped packets by reason since the start, the most first.
+    /// Returns the packets dropped since the start by reason, largest count first.
     pub fn drops(&self) -> Vec<(String, u64)> {
         let mut drops: Vec<(String, u64)> =
             self.now.drops.iter().map(|(reason, count)| (reason.clone(), *count)).collect();
@@ -99,7 +100,7 @@ fn cells(name: &str, rate: &PortRate) -> [String; 6] {
     ]
 }
 
-/// The view as text: a table of ports, a line of workers, a line of drops.
+/// Returns the view as text: a table of ports, a line of workers, and a line of drops.
 pub fn text(rates: &Rates) -> String {
     let mut table = Table::new(&["PORT", ">RX p/s", ">RX bit/s", ">TX p/s", ">TX bit/s", ">DROPS/s"]);
     for (name, rate) in rates.ports() {
@@ -116,7 +117,7 @@ pub fn text(rates: &Rates) -> String {
     format!("{}{}; drops: {drops}\n\n", table.render(), workers.join(", "))
 }
 
-/// The view as widgets, with notes below.
+/// Draws the view as widgets, with notes below.
 pub fn draw(frame: &mut Frame<'_>, rates: &Rates, notes: &[&str]) {
     let ports = rates.ports();
     let height = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3);

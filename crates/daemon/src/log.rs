@@ -1,12 +1,14 @@
-//! The daemon's log: standard error, and a file in Open vSwitch's format, each with a level by module that `ovs-appctl vlog/set` changes.
+//! Log of the daemon: standard error, and a file in Open vSwitch's format. Both have a level for each module,
+//! which `ovs-appctl vlog/set` changes.
 //!
 //! ```text
 //!   tracing events ──┬── filter of CONSOLE ── standard error, in tracing's own format
 //!                    └── filter of FILE ───── daemon.log_file, lines as ovs-vswitchd writes them
 //! ```
 //!
-//! Filters are made of [`Levels`]: each module of Open vSwitch stands for the targets whose messages are of its kind. The environment's `RUST_LOG`
-//! is the console's filter until its levels change. Nothing is written to the system's log: under systemd the journal has standard error.
+//! Filters are built from [`Levels`]. Each module of Open vSwitch stands for the tracing targets with
+//! messages of its kind. `RUST_LOG` is the console's filter until the console's levels change. Nothing is
+//! written to syslog. Under systemd the journal receives standard error.
 
 mod file;
 mod levels;
@@ -25,23 +27,23 @@ use tracing_subscriber::{EnvFilter, Layer};
 use file::{FileLines, LogFile, PlainFields};
 use levels::Levels;
 
-/// Replaces a destination's filter by one of these directives.
+/// Function that replaces the filter of a destination by the given directives.
 type SetFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 struct Log {
     levels: Mutex<Levels>,
     console: SetFilter,
-    /// The file's filter.
+    /// Function that replaces the filter of the file.
     filter: SetFilter,
     file: Arc<LogFile>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log on standard error. `level` or else the environment's `RUST_LOG` chooses other levels than `info`.
+/// Starts the log on standard error. The level is `level`, or `RUST_LOG` if absent, or else `info`.
 ///
 /// # Errors
-/// If `level` is none that is known.
+/// `level` is not a valid filter, or a log has already been set up.
 pub fn start(level: Option<&str>) -> Result<(), String> {
     let chosen = match level {
         Some(level) => EnvFilter::try_new(level).map_err(|error| error.to_string())?,
@@ -51,10 +53,10 @@ pub fn start(level: Option<&str>) -> Result<(), String> {
     let (filter, filter_handle) = reload::Layer::new(EnvFilter::new("off"));
     let errors = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        // Files are for reading, and for scripts.
+        // Colours would disturb readers of files and scripts.
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
-    // Under systemd the journal has the time already.
+    // Under systemd the journal adds the time.
     let errors = if std::env::var_os("JOURNAL_STREAM").is_some() {
         errors.without_time().with_filter(console).boxed()
     } else {
@@ -85,10 +87,10 @@ fn log() -> Result<&'static Log, String> {
     LOG.get().ok_or_else(|| "there is no log".to_owned())
 }
 
-/// Applies the configuration's levels, and opens its file.
+/// Applies the levels of the configuration and opens the configured log file.
 ///
 /// # Errors
-/// If a specification is none, or the file cannot be opened.
+/// A specification is invalid, or the file cannot be opened.
 pub fn configure(specifications: &[String], file: Option<&Path>) -> Result<(), String> {
     specifications.iter().try_for_each(|text| set(text))?;
     match file {
@@ -97,38 +99,38 @@ pub fn configure(specifications: &[String], file: Option<&Path>) -> Result<(), S
     }
 }
 
-/// Changes levels or a pattern as a specification of `vlog/set` says.
+/// Changes levels or a pattern by a specification of `vlog/set`.
 ///
 /// # Errors
-/// If it is none, in Open vSwitch's words.
+/// The specification is invalid. The message has Open vSwitch's wording.
 pub fn set(text: &str) -> Result<(), String> {
     log()?.set(text.parse()?)
 }
 
-/// Returns the levels of all modules, as `vlog/list` prints them.
+/// Returns the levels of all modules in the format of `vlog/list`.
 pub fn list() -> Result<String, String> {
     Ok(log()?.levels().list())
 }
 
-/// Returns the patterns of all destinations, as `vlog/list-pattern` prints them.
+/// Returns the patterns of all destinations in the format of `vlog/list-pattern`.
 pub fn list_patterns() -> Result<String, String> {
     Ok(log()?.file.patterns())
 }
 
-/// Opens the log file anew, after it was moved away.
+/// Opens the log file again, after it was moved away.
 ///
 /// # Errors
-/// If there is none, or it cannot be opened.
+/// No file is configured, or the file cannot be opened.
 pub fn reopen() -> Result<(), String> {
     let log = log()?;
     let path = log.file.path().ok_or("Logging to file not configured")?;
     log.open(&path).map_err(|error| error.to_string())
 }
 
-/// Closes the log file until it is opened anew.
+/// Closes the log file until it is opened again.
 ///
 /// # Errors
-/// If there is no log.
+/// The log has not been started.
 pub fn close() -> Result<(), String> {
     let log = log()?;
     log.file.close();
@@ -141,7 +143,7 @@ impl Log {
     }
 
     fn open(&self, path: &Path) -> std::io::Result<()> {
-        // Lines about the change go into both files.
+        // Both files receive a message about the change.
         if self.file.is_open() && !self.file.is_same(path) {
             tracing::info!(target: "vlog", "closing log file");
         }
@@ -163,12 +165,12 @@ impl Log {
                 self.file.set_pattern(destination, &pattern);
                 Ok(())
             }
-            // Nothing is written to the system's log.
+            // Nothing is written to syslog, so a facility has no effect.
             VlogSpec::Facility => Ok(()),
         }
     }
 
-    /// Makes a destination's filter what its levels say.
+    /// Updates the filter of a destination from the levels.
     fn apply(&self, destination: VlogDestination) -> Result<(), String> {
         let directives = self.levels().directives(destination);
         match destination {

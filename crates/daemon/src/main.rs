@@ -1,11 +1,17 @@
-//! The `trivium` binary: the daemon and its command line. Everything else is wired here and nowhere below.
+//! The `trivium` binary: the daemon and the command line. All crates are connected here and in no crate
+//! below.
 //!
 //! ```text
 //!   trivium run ──> cmd/run ──> plane/ (engine + port + xdp + switch)  <── control (API, diff, apply)
 //!   trivium show|top|capture|... ──> cmd/* ──> client ──HTTP over the unix socket──> control
 //! ```
 //!
-//! Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 the configuration is refused; 4 the daemon does not answer.
+//! Exit codes:
+//! - 0: success.
+//! - 1: failure.
+//! - 2: wrong arguments.
+//! - 3: the configuration is refused.
+//! - 4: the daemon does not answer.
 
 mod cli;
 mod client;
@@ -28,7 +34,7 @@ mod users;
 
 use std::process::ExitCode;
 
-/// Counts, so that `trivium bench` can show that the data path allocates nothing.
+/// Counting allocator. `trivium bench` uses the counts to show that the data path allocates nothing.
 #[global_allocator]
 static HEAP: sync::heap::CountingHeap = sync::heap::CountingHeap;
 
@@ -43,13 +49,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// `trivium show fdb | head` ends like any other program when `head` has enough, not with a panic.
+/// Installs a panic hook that ends the process silently when standard output is a closed pipe, for example in
+/// `trivium show fdb | head`.
 fn quiet_at_closed_pipes() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let text = info.payload().downcast_ref::<String>();
         if text.is_some_and(|text| text.starts_with("failed printing to stdout")) {
-            // What a shell reports for SIGPIPE.
+            // Exit status that a shell reports for SIGPIPE.
             std::process::exit(141);
         }
         usual(info);

@@ -1,5 +1,5 @@
-//! Telling systemd how the daemon is (sd_notify(3)): one datagram of `KEY=value` lines to the socket in
-//! `NOTIFY_SOCKET`. Without that variable nobody listens and nothing is sent.
+//! Status notifications for systemd (sd_notify(3)): one datagram of `KEY=value` lines to the socket in
+//! `NOTIFY_SOCKET`. Nothing is sent without that variable.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,14 +13,15 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
 
-/// The variable that says whose watchdog it is. A successor is spawned without it: it feeds the watchdog that its
-/// predecessor fed, and systemd cannot have known its number.
+/// Environment variable that holds the process id of the process to which the watchdog applies. A successor
+/// is spawned without the variable. The successor continues the predecessor's watchdog, and systemd could not
+/// know its process id.
 pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// How long to wait for a manager that does not read.
+/// Maximum time to wait for a service manager that does not read.
 const BARRIER: Duration = Duration::from_secs(2);
 
-/// The service manager's ear, if there is one.
+/// Connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Notifier {
     target: Option<(UnixDatagram, SocketAddr)>,
@@ -28,49 +29,52 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// As the environment says.
+    /// Creates a notifier from the environment variables.
     pub fn from_environment() -> Self {
         let target = std::env::var_os("NOTIFY_SOCKET").and_then(|name| target(&name).ok());
         Notifier { target, watchdog: watchdog(|key| std::env::var(key).ok(), std::process::id()) }
     }
 
-    /// How often to call [`Notifier::alive`]: half of what systemd waits; `None`: never.
+    /// Returns the interval at which to call [`Notifier::alive`], half of systemd's timeout. `None` means
+    /// that no watchdog is set.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// Traffic flows.
+    /// Reports that the daemon forwards traffic.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// The configuration is being read again; [`Notifier::ready`] ends it.
+    /// Reports that the configuration is read again. [`Notifier::ready`] ends this state.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
-    /// Still alive.
+    /// Reports that the daemon is alive (watchdog).
     pub fn alive(&self) {
         self.send("WATCHDOG=1");
     }
 
-    /// About to end.
+    /// Reports that the daemon is about to end.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
-    /// From now on `pid` is the service's main process. A predecessor says it of its successor before it leaves: were the
-    /// main process to end first, systemd would end the whole service. The successor repeats it of itself.
+    /// Reports `pid` as the service's main process. A predecessor reports its successor before the
+    /// predecessor ends, because systemd stops the whole service when the main process ends. The successor
+    /// repeats the report.
     pub fn main_pid(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}"));
     }
 
-    /// Waits until the manager has read everything sent so far (`BARRIER=1` of sd_notify(3)), or [`BARRIER`] has passed.
+    /// Waits until the manager has read all earlier messages (`BARRIER=1` of sd_notify(3)), at most
+    /// [`BARRIER`].
     pub fn settle(&self) {
         if let Some((socket, address)) = &self.target {
-            // A manager that is gone or does not know barriers must not keep us.
+            // A manager that is gone or does not support barriers must not delay the daemon.
             let _ = barrier(socket, address);
         }
     }
@@ -83,7 +87,8 @@ impl Notifier {
     }
 }
 
-/// The manager closes its copy of the pipe's end when it comes to this message: then ours hangs up.
+/// Sends a barrier and waits for it. The manager closes its end of the pipe when it reads the message, which
+/// hangs up the other end.
 fn barrier(socket: &UnixDatagram, address: &SocketAddr) -> io::Result<()> {
     let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let descriptors = [theirs.as_fd()];
@@ -151,7 +156,8 @@ mod tests {
         assert!(deaf.elapsed() >= BARRIER, "nobody has read it");
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 256];
-            // The one from before, and this one; what is not asked for (the descriptor) is closed.
+            // The earlier message and this one. The kernel closes the descriptor, because the receiver does
+            // not take it.
             [(); 2].map(|()| manager.recv(&mut buffer).unwrap())
         });
         let heard = std::time::Instant::now();
@@ -172,7 +178,7 @@ mod tests {
         assert_eq!(watchdog(environment("7"), 7), Some(Duration::from_secs(5)));
         assert_eq!(watchdog(environment("8"), 7), None);
         assert_eq!(watchdog(|_| None, 7), None);
-        // A successor.
+        // A successor has no `WATCHDOG_PID`.
         let anyone = |key: &str| (key == "WATCHDOG_USEC").then(|| "10000000".to_owned());
         assert_eq!(watchdog(anyone, 7), Some(Duration::from_secs(5)));
     }

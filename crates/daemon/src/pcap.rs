@@ -1,4 +1,4 @@
-//! Capture files as the command line reads them.
+//! Reading of capture files for the command line.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -8,10 +8,10 @@ use port::pcap::Reader;
 
 use crate::failure::Failure;
 
-/// The first packet of a capture file (pcap or pcapng).
+/// Reads the first packet of a capture file (pcap or pcapng).
 ///
 /// # Errors
-/// If the file cannot be read or has no packet.
+/// The file cannot be read or has no packet.
 pub fn first_packet(path: &Path) -> Result<Vec<u8>, Failure> {
     let object = path.display().to_string();
     let fix = "name a pcap or pcapng file of Ethernet frames";

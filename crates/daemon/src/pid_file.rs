@@ -1,6 +1,8 @@
-//! The file that tells the daemon's process: locked as long as it runs, as Open vSwitch's programs do it (fcntl(2), F_SETLK). Scripts read it, and
-//! `ovs-appctl` believes it when it is locked by whom it names, and speaks to the socket `NAME.PID.ctl` beside it. The process takes the file's name: by that
-//! `ovs-ctl` tells it from others of its number.
+//! PID file of the daemon, locked while the daemon runs, as Open vSwitch's programs do (fcntl(2), F_SETLK).
+//!
+//! Scripts read the file. `ovs-appctl` accepts it if the process that the file names holds the lock, and
+//! connects to the socket `NAME.PID.ctl` beside the file. The process takes the file's name as its command
+//! name, by which `ovs-ctl` recognizes the daemon if the process id was reused.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,27 +11,28 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 
-/// See the module documentation. The lock goes with the process, or when any descriptor of the file is closed: it is opened once.
+/// A locked PID file of this process. The file is opened once, because the lock ends when any descriptor of
+/// the file is closed.
 pub struct PidFile {
     path: PathBuf,
-    /// The name under which `ovs-appctl` looks for the socket, where that has another.
+    /// Symbolic link to the socket under the name that `ovs-appctl` expects, if the socket has another name.
     link: Option<PathBuf>,
     _locked: File,
 }
 
 impl PidFile {
-    /// Takes the file for this process. `socket` is that of `ovs-appctl`.
+    /// Takes the file for this process. `socket` is the socket of `ovs-appctl`.
     ///
     /// # Errors
-    /// If another process holds it ([`io::ErrorKind::WouldBlock`]), or it cannot be written.
+    /// Another process holds the file ([`io::ErrorKind::WouldBlock`]), or the file cannot be written.
     pub fn take(path: &Path, socket: Option<&Path>) -> io::Result<PidFile> {
         PidFile::lock(path, socket, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Takes the file when the process that holds it has ended: a predecessor, which is about to.
+    /// Takes the file after its current owner, a predecessor that is about to end, has ended.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The file cannot be written.
     pub fn inherit(path: &Path, socket: Option<&Path>) -> io::Result<PidFile> {
         PidFile::lock(path, socket, FlockOperation::LockExclusive)
     }
@@ -37,7 +40,8 @@ impl PidFile {
     fn lock(path: &Path, socket: Option<&Path>, how: FlockOperation) -> io::Result<PidFile> {
         let file = loop {
             let file = PidFile::open(path, how)?;
-            // Whoever had it may have removed it meanwhile: then it is nobody's any more.
+            // The previous owner may have removed the file meanwhile. The lock is then useless and the file
+            // is opened again.
             let (own, named) = (file.metadata()?, std::fs::metadata(path));
             if named.is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
                 break file;
@@ -47,7 +51,7 @@ impl PidFile {
         file.write_all_at(text.as_bytes(), 0)?;
         file.set_len(text.len() as u64)?;
         if let Some(name) = path.file_stem() {
-            // Only scripts would look for it.
+            // An error is ignored, because only scripts use the command name.
             let _ = std::fs::write("/proc/self/comm", name.as_encoded_bytes());
         }
         let link = socket.and_then(|socket| link(path, socket)).transpose()?;
@@ -58,7 +62,7 @@ impl PidFile {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(path)?;
         fcntl_lock(&file, how).map_err(|error| match io::Error::from(error) {
-            // Which of the two it is that says so depends on the system (POSIX.1).
+            // POSIX.1 allows `EACCES` and `EAGAIN` for a lock that another process holds.
             error if error.kind() == io::ErrorKind::PermissionDenied => io::ErrorKind::WouldBlock.into(),
             error => error,
         })?;
@@ -87,14 +91,14 @@ impl Drop for PidFile {
     }
 }
 
-/// Makes the name that belongs to the file, unless the socket has it.
+/// Creates the symbolic link `NAME.PID.ctl` to the socket, unless the socket itself has this name.
 fn link(path: &Path, socket: &Path) -> Option<io::Result<PathBuf>> {
     let name = format!("{}.{}.ctl", path.file_stem()?.to_str()?, std::process::id());
     let link = path.with_file_name(name);
     if link == socket {
         return None;
     }
-    // What a process of the same number has left.
+    // Removes the link of an earlier process with the same process id.
     let _ = std::fs::remove_file(&link);
     Some(std::os::unix::fs::symlink(socket, &link).map(|()| link))
 }
@@ -109,14 +113,14 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let (path, socket) = (directory.join("x.pid"), directory.join("socket"));
         let link = directory.join(format!("x.{}.ctl", std::process::id()));
-        // A longer number that a process has left.
+        // A stale file with a longer process id.
         std::fs::write(&path, "4194304000\n").unwrap();
         let held = PidFile::take(&path, Some(&socket)).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
         assert_eq!(std::fs::read_link(&link).unwrap(), socket);
         held.leave();
         assert!(path.exists() && std::fs::symlink_metadata(&link).is_err());
-        // A socket of that name needs no other.
+        // A socket of this name needs no link.
         drop(PidFile::take(&path, Some(&link)).unwrap());
         assert!(!path.exists() && std::fs::symlink_metadata(&link).is_err());
         assert!(PidFile::take(&directory.join("none").join("x.pid"), None).is_err());

@@ -1,14 +1,14 @@
-//! Aligned tables for people; `--json` is for programs.
+//! Aligned text tables for people. Programs use `--json`.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
-/// How a column is aligned.
+/// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
-    /// Text.
+    /// Left-aligned, for text.
     Left,
-    /// Numbers.
+    /// Right-aligned, for numbers.
     Right,
 }
 
@@ -20,7 +20,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns; a heading that begins with `>` is a column of numbers.
+    /// Creates a table with these headings. A heading that begins with `>` marks a column of numbers.
     pub fn new(headings: &[&'static str]) -> Self {
         let column = |heading: &&'static str| match heading.strip_prefix('>') {
             Some(rest) => (rest, Align::Right),
@@ -34,7 +34,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The text, one line per row and one for the headings.
+    /// Returns the text of the table: one line for the headings and one for each row.
     pub fn render(&self) -> String {
         let headings: Vec<String> = self.columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
         let width = |at: usize| {
@@ -64,12 +64,12 @@ pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Compares names as people count them: digits by their number, so that `v2` stands before `v10`.
+/// Compares names with their numbers in numerical order, so that `v2` comes before `v10`.
 pub fn by_number(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one, other);
     loop {
         let (Some(a), Some(b)) = (left.chars().next(), right.chars().next()) else {
-            // One is the other's beginning, or they differ in zeros before digits.
+            // One name is a prefix of the other, or the names differ in leading zeros.
             return left.len().cmp(&right.len()).then_with(|| one.cmp(other));
         };
         if a.is_ascii_digit() && b.is_ascii_digit() {
@@ -88,14 +88,15 @@ pub fn by_number(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// The digits that a text begins with.
+/// Returns the digits at the beginning of a text.
 fn digits(text: &str) -> &str {
     &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
 }
 
-/// Returns the queues of a worker, such as `a/0 a/1`, or where there are many the ports and their number: `v1..v200: 200 queues`.
+/// Returns a list of a worker's queues, such as `a/0 a/1`. A long list is shortened to its ports and the
+/// number of queues, such as `v1..v200: 200 queues`.
 pub fn folded(queues: &[String]) -> String {
-    /// Queues that are named one by one.
+    /// Maximum number of queues that are listed individually.
     const NAMED: usize = 8;
     if queues.len() <= NAMED {
         return queues.join(" ");
@@ -111,7 +112,7 @@ pub fn folded(queues: &[String]) -> String {
     format!("{ports}: {} queues", queues.len())
 }
 
-/// A count with a unit prefix, four digits at most: `950`, `12.3k`, `1.25M`.
+/// Returns a count with a unit prefix and at most four digits: `950`, `12.3k`, `1.25M`.
 #[allow(clippy::cast_precision_loss, reason = "a rounded figure for people")]
 pub fn short(count: u64) -> String {
     let mut value = count as f64;

@@ -1,7 +1,9 @@
-//! The socket of `ovs-appctl`: JSON-RPC over a unix socket, one method per command, with texts in and a text out.
+//! Server for `ovs-appctl`: JSON-RPC over a unix socket, one method for each command, with strings as
+//! arguments and as result.
 //!
-//! What there is stands in a registry ([`Commands`]), to which each part of the daemon adds its own: the general ones are
-//! here in `unixctl/commands.rs`. Clients are served one request after the other, each on a thread that may block.
+//! The registry ([`Commands`]) holds all commands. Each part of the daemon adds its own, and the general ones
+//! are in `unixctl/commands.rs`. The requests of a client are served one after the other, on threads that may
+//! block.
 
 mod absent;
 mod bridge;
@@ -31,12 +33,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-/// Longest request.
+/// Maximum length of a request in bytes.
 const REQUEST_LIMIT: usize = 1 << 20;
-/// Clients that are served at the same time; others wait.
+/// Maximum number of clients that are served at a time. Further clients wait.
 const CLIENT_LIMIT: usize = 32;
 
-/// What a command answers: a text, or what is wrong.
+/// Result of a command: its output or an error message.
 pub type Answer = Result<String, String>;
 
 type Run = Box<dyn Fn(&[String]) -> Answer + Send + Sync>;
@@ -47,14 +49,14 @@ struct Command {
     run: Run,
 }
 
-/// Commands by name.
+/// Registry of commands by name.
 #[derive(Default)]
 pub struct Commands {
     commands: BTreeMap<&'static str, Command>,
 }
 
 impl Commands {
-    /// Adds a command with so many arguments; `run` may block.
+    /// Adds a command with the range of its number of arguments. `run` may block.
     pub fn add(
         &mut self,
         name: &'static str,
@@ -80,7 +82,7 @@ impl Commands {
     /// Runs a command.
     ///
     /// # Errors
-    /// If there is none of the name, it takes another number of arguments, or what it says itself.
+    /// The command does not exist, the number of arguments is wrong, or the command itself fails.
     pub fn run(&self, name: &str, arguments: &[String]) -> Answer {
         if name == "list-commands" {
             return Ok(self.list());
@@ -101,7 +103,7 @@ impl Commands {
     }
 }
 
-/// Refuses the name of a bridge that does not run, in these words.
+/// Returns an error with the text `unknown` if no running bridge has this name.
 fn known_bridge(plane: &dyn Plane, bridge: &str, unknown: &str) -> Result<(), String> {
     let runs = plane.bridges().iter().any(|state| state.name == bridge);
     if runs { Ok(()) } else { Err(unknown.to_owned()) }
@@ -115,11 +117,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`: at the socket that a predecessor has given, or in the place of one that a process before has left there. Root alone
-    /// may use it.
+    /// Listens at `path`. Takes the socket that a predecessor handed over, or replaces a stale socket file.
+    /// Only root may connect.
     ///
     /// # Errors
-    /// If it cannot, or something else than a socket is there.
+    /// The socket cannot be bound, or the file at `path` is no socket.
     pub fn bind(path: &Path, sockets: &Arc<Sockets>) -> io::Result<Server> {
         let listener = match sockets.take(path) {
             Some(given) => given,
@@ -133,7 +135,7 @@ impl Server {
     /// Serves clients until the task is dropped.
     ///
     /// # Errors
-    /// If the event loop does not take the socket.
+    /// The event loop does not accept the socket.
     pub fn serve(self, commands: Commands) -> io::Result<tokio::task::JoinHandle<()>> {
         let listener = UnixListener::from_std(self.listener)?;
         let (commands, path, sockets) = (Arc::new(commands), self.path, self.sockets);
@@ -170,7 +172,7 @@ impl Server {
     }
 }
 
-/// Binds in the place of a socket that a process before has left, and of nothing else.
+/// Binds a socket at `path`. Replaces a stale socket file, and no other file.
 fn bind(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
@@ -203,7 +205,7 @@ fn answer(commands: &Commands, method: &str, params: &[Value]) -> Result<Value, 
     let Some(texts) = texts else {
         return Err(json!(format!("\"{method}\" command has non-string argument")));
     };
-    // `ovs-appctl` prints its own lines behind them.
+    // `ovs-appctl` prints its own lines after the text, which therefore ends with a newline.
     let whole =
         |text: String| Value::from(if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" });
     commands.run(method, &texts).map(whole).map_err(whole)
@@ -256,7 +258,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         drop(Server::bind(&path, &Arc::default()).unwrap());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        // What a killed process left is no hindrance.
+        // The socket file of a killed process does not prevent binding.
         drop(Server::bind(&path, &Arc::default()).unwrap());
         std::fs::remove_file(&path).unwrap();
     }

@@ -1,6 +1,7 @@
-//! Users of this machine.
+//! Lookup of users of this machine.
 
-/// Returns the number of a user of this machine's own file; `None` where there is no such user. A number is its own.
+/// Returns the id of a user from `/etc/passwd`, or `None` if there is no such user. A name that is a number
+/// is returned as the id.
 pub fn number_of(user: &str) -> Option<u32> {
     if let Ok(number) = user.parse() {
         return Some(number);

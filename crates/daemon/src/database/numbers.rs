@@ -1,31 +1,34 @@
-//! OpenFlow port numbers: 65534 is the bridge's own interface; others have what they ask for, else what they had, else the
-//! lowest that is free. A number stays with its interface as long as that is in the tables, across restarts too: the
-//! database tells it.
+//! OpenFlow port numbers. A bridge's own interface has 65534. Other interfaces have their requested number,
+//! or else their previous number, or else the lowest free number.
+//!
+//! An interface keeps its number while it is in the tables, also after a restart, because the number is
+//! stored in the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ovsdb::{Desired, Interface, Uuid};
 
-/// `OFPP_LOCAL`: the bridge's own interface.
+/// `OFPP_LOCAL`: number of the bridge's own interface.
 pub const LOCAL: u16 = 65_534;
-/// The highest number of a port, `OFPP_MAX` of OpenFlow 1.0 less one.
+/// Highest number of a port, `OFPP_MAX` of OpenFlow 1.0 less one.
 const HIGHEST: u16 = 65_279;
 
-/// See the module documentation.
+/// Assignment of OpenFlow port numbers to interfaces.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     held: BTreeMap<Uuid, u16>,
-    /// Interfaces that cannot be had: their numbers wait for them.
+    /// Interfaces that cannot be configured, whose numbers stay reserved.
     idle: BTreeSet<Uuid>,
 }
 
 impl Numbers {
-    /// The number of an interface that runs.
+    /// Returns the number of a running interface.
     pub fn of(&self, interface: Uuid) -> Option<u16> {
         self.held.get(&interface).copied().filter(|_| !self.idle.contains(&interface))
     }
 
-    /// Gives every interface that can be had a number; those that have gone lose theirs.
+    /// Assigns a number to every interface that is not refused. Interfaces that are no longer in the tables
+    /// lose their number.
     pub fn assign(&mut self, desired: &Desired, refused: &BTreeMap<Uuid, String>) {
         let mut all = BTreeMap::new();
         self.idle.clear();
@@ -33,7 +36,8 @@ impl Numbers {
             let mut interfaces: Vec<(&String, &Interface)> =
                 bridge.ports.values().flat_map(|port| &port.interfaces).collect();
             let told = |interface: &Interface| interface.ofport.and_then(|number| u16::try_from(number).ok());
-            // Who has what it asks for keeps it, though another asks for it, too.
+            // An interface that has its requested number keeps it, even if another interface requests the
+            // number.
             let lacks = |interface: &Interface| {
                 let has = self.held.get(&interface.uuid).copied().or_else(|| told(interface));
                 interface.ofport_request.is_none() || interface.ofport_request != has
@@ -98,7 +102,7 @@ mod tests {
         ]);
         numbers.assign(&first, &BTreeMap::new());
         assert_eq!(of(&numbers), [Some(LOCAL), Some(2), Some(1), Some(9), None]);
-        // `b` has gone: its number is the next newcomer's, and `a` keeps its own.
+        // `b` was removed. The next new interface takes its number, and `a` keeps its own.
         let second = desired(&[
             ("br0", 1, None, None),
             ("a", 2, None, Some(2)),
@@ -107,7 +111,7 @@ mod tests {
         ]);
         numbers.assign(&second, &BTreeMap::new());
         assert_eq!(of(&numbers), [Some(LOCAL), Some(2), None, Some(9), Some(1)]);
-        // What cannot be had has none, and comes back with its own.
+        // A refused interface has no number, and gets its own back later.
         numbers.assign(&second, &[(Uuid(2), "gone".to_owned())].into());
         assert_eq!(numbers.of(Uuid(2)), None);
         numbers.assign(&second, &BTreeMap::new());
@@ -119,14 +123,15 @@ mod tests {
         let mut numbers = Numbers::default();
         numbers.assign(&desired(&[("a", 2, Some(7), None), ("b", 3, Some(7), None)]), &BTreeMap::new());
         assert_eq!((numbers.of(Uuid(2)), numbers.of(Uuid(3))), (Some(7), Some(1)));
-        // Whoever asks for what another has and asks for gets something else, whatever its name, after a restart, too.
+        // A request for a number that another interface requests and has is not granted, whatever the names,
+        // also after a restart.
         let asked = desired(&[("a", 2, Some(1), Some(7)), ("b", 3, Some(1), Some(1))]);
         numbers.assign(&asked, &BTreeMap::new());
         assert_eq!((numbers.of(Uuid(2)), numbers.of(Uuid(3))), (Some(7), Some(1)));
         let mut restarted = Numbers::default();
         restarted.assign(&asked, &BTreeMap::new());
         assert_eq!(restarted, numbers);
-        // Two that change places.
+        // Two interfaces swap their numbers.
         numbers.assign(&desired(&[("a", 2, Some(1), None), ("b", 3, Some(7), None)]), &BTreeMap::new());
         assert_eq!((numbers.of(Uuid(2)), numbers.of(Uuid(3))), (Some(1), Some(7)));
     }

@@ -1,4 +1,5 @@
-//! What the tables say of a bridge's controllers, as settings of ours.
+//! Conversion of a bridge's OpenFlow columns in the tables (controllers, fail mode, flow tables) into
+//! settings.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +7,18 @@ use model::{Controller, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, Pr
 use ovsdb::{Bridge, Desired, FailMode};
 use switch::flow::text::sub_field;
 
-/// A bridge goes by rules, as every one of Open vSwitch does, unless it is said that nobody is to lead it: then it is a learning bridge, for
-/// which hooks can answer without the daemon.
+/// Returns the OpenFlow settings of a bridge. Returns `None` for a learning bridge, which hooks can serve
+/// without the daemon.
+///
+/// A bridge forwards by rules, like every bridge of Open vSwitch, unless `other_config:openflow=false` is
+/// set, the fail mode is not `secure`, and no controller is configured.
 pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) -> Option<model::OpenFlow> {
     let plain = bridge.other_config.get("openflow").is_some_and(|text| text == "false");
     let secure = bridge.fail_mode == FailMode::Secure;
     if plain && !secure && bridge.controllers.is_empty() {
         return None;
     }
-    // Until its rules are back, nobody but who brings them is to say what it does.
+    // Until the rules are restored, no controller is connected, and the bridge does not become standalone.
     let waits = desired.waits_for_rules();
     let allow_remote = allows_remote(bridge);
     let passive_users = passive_users(bridge);
@@ -50,21 +54,24 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
     })
 }
 
-/// VLAN tags that rules see at most (`other_config:vlan-limit` of Open_vSwitch): one unless it says otherwise, as with Open vSwitch, and as
-/// many as can be seen where it is 0 or more than these.
+/// Returns the maximum number of VLAN tags that rules see (`other_config:vlan-limit` of Open_vSwitch), or
+/// `None` for all tags that the flow key holds. The default is one tag, as in Open vSwitch. 0 and values
+/// above 1 mean all tags.
 fn vlan_limit(desired: &Desired) -> Option<u8> {
     let limit = desired.other_config.get("vlan-limit").map(|text| text.trim().parse::<i64>());
-    // What is no number is as if it were not there.
+    // An invalid number counts as absent.
     let limit = limit.and_then(Result::ok).unwrap_or(1);
     (limit == 1).then_some(1)
 }
 
-/// The column `prefixes`: empty for what is usual, `none` for nothing.
+/// Returns the fields of the column `prefixes`. An empty column (`None`) means the default, and the value
+/// `none` no fields.
 fn prefixes(column: &BTreeSet<String>) -> Option<BTreeSet<PrefixField>> {
     (!column.is_empty()).then(|| column.iter().filter_map(|name| tracked(name)).collect())
 }
 
-/// The addresses of a field of that column, whatever protocol it names.
+/// Returns the tracked address that a field name of the column `prefixes` stands for. IPv4, IPv6 and ARP
+/// fields share it.
 fn tracked(name: &str) -> Option<PrefixField> {
     match name {
         "ip_src" | "nw_src" | "ipv6_src" => Some(PrefixField::Source),
@@ -73,12 +80,14 @@ fn tracked(name: &str) -> Option<PrefixField> {
     }
 }
 
-/// Whether `ptcp:` listeners of the bridge may be at addresses that other machines can reach (`other_config:allow-remote=true`).
+/// Returns whether `ptcp:` listeners of the bridge may use addresses that other machines can reach
+/// (`other_config:allow-remote=true`).
 pub fn allows_remote(bridge: &Bridge) -> bool {
     bridge.other_config.get("allow-remote").is_some_and(|text| text == "true")
 }
 
-/// Users whose processes may connect to the bridge's `ptcp:` listeners (`other_config:passive-users=USER,...`).
+/// Returns the users whose processes may connect to the bridge's `ptcp:` listeners
+/// (`other_config:passive-users=USER,...`).
 fn passive_users(bridge: &Bridge) -> Vec<String> {
     let named = bridge.other_config.get("passive-users").map(String::as_str).unwrap_or_default();
     named.split([',', ' ']).filter(|user| !user.is_empty()).map(str::to_owned).collect()
@@ -97,7 +106,7 @@ fn controller(row: &ovsdb::Controller, allow_remote: bool, passive_users: &[Stri
     }
 }
 
-/// What of it is not done.
+/// Returns remarks on the bridge's OpenFlow columns that have no effect.
 pub fn remarks(desired: &Desired, bridge: &Bridge) -> Vec<String> {
     let mut remarks = Vec::new();
     let strange: Vec<&str> = bridge

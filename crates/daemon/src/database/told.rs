@@ -1,4 +1,4 @@
-//! What the tables are told of ports that run and of those that do not.
+//! Status that is written to the tables for running ports and for refused interfaces.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use ovsdb::{BridgeTold, Desired, InterfaceTold, Told};
 use super::numbers::Numbers;
 use super::wanted::{TYPES, Wanted};
 
-/// How everything stands. Statistics are those of `before`, where that is given.
+/// Returns the status of all rows. If `before` is given, statistics are copied from it.
 pub fn told(
     desired: &Desired,
     wanted: &Wanted,
@@ -34,7 +34,7 @@ pub fn told(
         let mut one = match (state, refused) {
             (Some(state), _) => interface_told(state),
             (None, Some(_)) => InterfaceTold::default(),
-            // Not applied yet: nothing is known of it.
+            // The row is not applied yet, so its status is unknown.
             (None, None) => continue,
         };
         one.ofport = Some(number.map_or(-1, i64::from));

@@ -1,8 +1,9 @@
-//! From what the tables want to objects of the configuration, and to a reason for everything that cannot be had.
+//! Conversion of the tables into objects of the configuration, with a reason for each part that cannot be
+//! configured.
 //!
-//! Untagged frames are of VLAN 0 in Open vSwitch, which is none here: VLAN 4094 stands for it ([`UNTAGGED`]), and is refused
-//! where the tables name it. Frames that come tagged with it are dropped, also by a trunk of all VLANs: they are not to be among
-//! those that have no tag.
+//! Untagged frames belong to VLAN 0 in Open vSwitch. Trivium has no VLAN 0, so VLAN 4094 ([`UNTAGGED`])
+//! replaces it, and the tables may not name VLAN 4094. Frames that arrive with the tag 4094 are dropped, also
+//! on a trunk of all VLANs, so that they do not mix with untagged frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,58 +18,58 @@ use packet::{MacAddr, VlanId};
 use super::numbers::{LOCAL, Numbers};
 use super::openflow;
 
-/// The VLAN of frames that have none.
+/// VLAN of untagged frames.
 pub const UNTAGGED: VlanId = VlanId::MAX;
-/// Types of interfaces that can be had.
+/// Supported types of interfaces.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 
-/// What is not to be had whatever the tables say, with the reason.
+/// Interfaces and bridges to leave out of the configuration, with the reason of each.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeftOut {
-    /// Interfaces, by their rows.
+    /// Left-out interfaces, by row.
     pub interfaces: BTreeMap<Uuid, String>,
-    /// Bridges with all that is theirs, by their rows.
+    /// Left-out bridges with all of their ports, by row.
     pub bridges: BTreeMap<Uuid, String>,
 }
 
 impl LeftOut {
-    /// Whether all is to be had.
+    /// Returns whether nothing is left out.
     pub fn is_empty(&self) -> bool {
         self.interfaces.is_empty() && self.bridges.is_empty()
     }
 
-    /// Leaves out these, too.
+    /// Adds further interfaces and bridges to leave out.
     pub fn extend(&mut self, more: LeftOut) {
         self.interfaces.extend(more.interfaces);
         self.bridges.extend(more.bridges);
     }
 }
 
-/// What is made of the tables.
+/// Configuration that was derived from the tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Ports, bridges and filters.
+    /// Ports, bridges and filters of the configuration.
     pub config: Config,
-    /// Interfaces that cannot be had, and why.
+    /// Interfaces that cannot be configured, with the reason.
     pub refused: BTreeMap<Uuid, String>,
-    /// Interfaces that run and do not do all that they are asked to, and what.
+    /// Interfaces that run without some of their requested settings, with a description of these.
     pub lacks: BTreeMap<Uuid, String>,
-    /// What of bridges is not done.
+    /// Settings of bridges that have no effect, by name.
     remarks: BTreeMap<String, String>,
-    /// The interface of each port.
+    /// Interface row of each port.
     pub rows: BTreeMap<PortName, Uuid>,
-    /// The row of each bridge of the configuration.
+    /// Row of each bridge of the configuration.
     bridge_rows: BTreeMap<BridgeName, Uuid>,
-    /// Names of interfaces.
+    /// Names of the interfaces, by row.
     names: BTreeMap<Uuid, String>,
-    /// The data-path identifier of each bridge, sixteen digits.
+    /// Datapath id of each bridge, sixteen hexadecimal digits.
     pub ids: BTreeMap<Uuid, String>,
-    /// Devices that are not there.
+    /// Devices that do not exist.
     pub missing: BTreeSet<String>,
 }
 
 impl Wanted {
-    /// Everything that is not as the tables want it, by name.
+    /// Returns the names of all objects that differ from the tables, with the reason.
     pub fn problems(&self) -> impl Iterator<Item = (&str, &str)> {
         let interfaces = self.refused.iter().chain(&self.lacks);
         let interfaces =
@@ -76,7 +77,8 @@ impl Wanted {
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
     }
 
-    /// The interfaces and bridges that objects of the configuration with problems stand for.
+    /// Returns the interfaces and bridges from which the given objects of the configuration were made, with
+    /// their problems.
     pub fn blame(&self, problems: &[(String, String)]) -> LeftOut {
         let mut blamed = LeftOut::default();
         for (object, why) in problems {
@@ -92,13 +94,15 @@ impl Wanted {
                     || is_part(&format!("filter.{}", policing_name(port.as_str())))
                     || is_part(&format!("{}.port.{port}", bridge_of(port)))
             };
-            // Names may hold dots: `port.eth1.5` is the port `eth1.5` where there is one.
+            // Names may contain dots, so the longest match wins: `port.eth1.5` is the port `eth1.5` if it
+            // exists.
             let longest = self.rows.keys().filter(|port| named(port)).max_by_key(|port| port.as_str().len());
             if let Some(row) = longest.and_then(|port| self.rows.get(port)) {
                 blamed.interfaces.insert(*row, why.clone());
                 continue;
             }
-            // Static entries are not of the tables: no bridge has to go for them.
+            // Static entries do not come from the tables. A problem of a static entry does not remove a
+            // bridge.
             let whole = |bridge: &&BridgeName| {
                 is_part(&format!("bridge.{bridge}")) && !is_part(&format!("bridge.{bridge}.static"))
             };
@@ -111,7 +115,8 @@ impl Wanted {
     }
 }
 
-/// What is to be made of the tables, with AF_XDP rings of so many entries. Looks for devices, so it may block.
+/// Converts the tables into configuration. AF_XDP rings have `ring_size` entries. Looks for devices and may
+/// block.
 pub fn read(desired: &Desired, ring_size: u32, left_out: &LeftOut) -> Wanted {
     let is_there = |device: &str| port::link::find(device).is_ok();
     read_with(desired, ring_size, left_out, &is_there)
@@ -189,7 +194,7 @@ fn read_with(
 }
 
 impl Wanted {
-    /// Gives ports of bridges with rules their OpenFlow numbers.
+    /// Sets the OpenFlow numbers of the ports of bridges with rules.
     pub fn number(&mut self, numbers: &Numbers) {
         for bridge in self.config.bridges.values_mut().filter(|bridge| bridge.settings.openflow.is_some()) {
             for (port, member) in &mut bridge.ports {
@@ -200,7 +205,7 @@ impl Wanted {
     }
 }
 
-/// Why an interface cannot be had.
+/// Reason why an interface cannot be configured.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 enum Refused {
     #[error("there is no device {0}; it is taken as soon as there is")]
@@ -215,7 +220,7 @@ impl From<String> for Refused {
     }
 }
 
-/// An interface as objects.
+/// Objects of the configuration for one interface.
 struct One {
     name: PortName,
     port: Port,
@@ -322,7 +327,7 @@ fn kind(
     }
 }
 
-/// `options:xdp-mode` and `options:n_rxq`, as for OVS's own type `afxdp`.
+/// Returns the XDP options from `options:xdp-mode` and `options:n_rxq`, as for Open vSwitch's type `afxdp`.
 fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, String> {
     let mut xdp = XdpOptions { ring_size, ..XdpOptions::default() };
     (xdp.mode, xdp.zero_copy) = match interface.options.get("xdp-mode").map(String::as_str) {
@@ -344,7 +349,7 @@ fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, Stri
     Ok(xdp)
 }
 
-/// The members' VLANs as ours.
+/// Converts the VLANs of a port.
 fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
     let vlan = |number: u16| match VlanId::new(number) {
         _ if number == 0 => Ok(UNTAGGED),
@@ -352,7 +357,7 @@ fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
         _ => Err(format!("VLAN {number} cannot be had: 4094 stands for untagged frames here; use 1 to 4093")),
     };
     let mut allowed = VlanSet::new();
-    // Beside a native VLAN no frame can come or leave as one of VLAN 0.
+    // With a native VLAN, no frame can enter or leave as one of VLAN 0.
     let has_native = matches!(wanted.effective(), Mode::NativeTagged | Mode::NativeUntagged);
     let beside_native = has_native && wanted.tag.unwrap_or_default() != 0;
     for number in wanted.trunks.iter().filter(|number| !(beside_native && **number == 0)) {
@@ -373,7 +378,7 @@ fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
         Mode::NativeTagged | Mode::NativeUntagged => vlan(wanted.tag.unwrap_or_default())?,
     };
     if everything {
-        // What has no tag elsewhere would leave with one here.
+        // Without this, frames of VLAN 0 on other ports would leave here with a tag.
         VlanId::new(UNTAGGED.get() - 1).into_iter().for_each(|last| allowed.insert(VlanId::MIN, last));
     }
     allowed.insert(native, native);
@@ -385,7 +390,8 @@ fn policing_name(interface: &str) -> String {
     format!("policing.{interface}")
 }
 
-/// Limits as rules of a filter in the interface's hook. Bursts that are not given are those of `ovs-vswitchd`.
+/// Converts ingress policing into rules of a filter in the interface's hook. Absent bursts have the defaults
+/// of `ovs-vswitchd`.
 fn policing(wanted: Policing) -> Result<Filter, String> {
     const MOST: u64 = 1_000_000_000_000;
     let limit = |name: &str, unit, rate: Option<u64>, burst: Option<u64>| {
@@ -426,7 +432,7 @@ fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSe
         number.map_or(usual, |number: u32| number.clamp(least, most))
     };
     let hook = bridge.other_config.get("hook").is_none_or(|text| text != "false");
-    // The bounds and defaults of ovs-vswitchd.conf.db(5).
+    // Bounds and defaults of ovs-vswitchd.conf.db(5).
     BridgeSettings {
         ageing: number("mac-aging-time", 15, 3600, 300),
         mac_limit: number("mac-table-size", 10, 1_000_000, 8192),
@@ -440,13 +446,14 @@ fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSe
     }
 }
 
-/// An address of the bridge's own that is the same whenever its interface is made: locally administered, by its row.
+/// Returns a locally administered MAC address for the bridge's interface, derived from the row so that it is
+/// stable.
 fn own_mac(row: Uuid) -> MacAddr {
     let bytes = row.0.to_be_bytes();
     MacAddr([0x02, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
 }
 
-/// `other_config:datapath-id`, else zeros and the address.
+/// Returns `other_config:datapath-id` if it is valid, or else the MAC address with leading zeros.
 fn datapath_id(bridge: &ovsdb::Bridge, mac: MacAddr) -> String {
     let digits = |text: &String| {
         let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -498,7 +505,7 @@ mod tests {
         assert!(why(6).contains("70000"));
         assert_eq!(wanted.missing.iter().collect::<Vec<_>>(), ["gone"]);
         assert_eq!(wanted.ids[&Uuid(0xabcd)], "000002000000abcd");
-        // The configuration is one that can run, as far as it goes.
+        // The configuration is valid.
         assert!(model::validate(&wanted.config, None).is_empty());
         assert_eq!(wanted.config.filters["policing.t0"], wanted.config.filters["policing.eth1"]);
         assert!(wanted.lacks.is_empty());

@@ -1,4 +1,4 @@
-//! The log file, and its lines.
+//! Log file of the daemon and formatting of its lines.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -20,15 +20,15 @@ use tracing_subscriber::registry::LookupSpan;
 use super::levels;
 use super::pattern::{self, Parts};
 
-/// Open vSwitch's patterns.
+/// Default patterns of Open vSwitch for syslog, console and file.
 const SYSLOG: &str = "ovs|%05N|%c%T|%p|%m";
 const CONSOLE: &str = "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m";
 const FILE: &str = "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m";
 
-/// Threads that change and answer, which are one in Open vSwitch.
+/// Threads that appear as Open vSwitch's main thread, which has no thread name in log lines.
 const MAIN: [&str; 3] = ["main", "control", "ovs-vswitchd"];
 
-/// The file, which may be replaced while messages are written.
+/// Log file, which can be replaced while messages are written.
 pub struct LogFile {
     state: Mutex<State>,
     messages: AtomicU64,
@@ -38,7 +38,8 @@ pub struct LogFile {
 struct State {
     path: Option<PathBuf>,
     file: Option<File>,
-    /// By [`VlogDestination`], in the order of its values. Lines of the file alone follow theirs.
+    /// Pattern of each destination, in the order of [`VlogDestination`]. Only lines of the file use their
+    /// pattern.
     patterns: [String; 3],
 }
 
@@ -53,7 +54,7 @@ impl Default for LogFile {
     }
 }
 
-/// Opens a file for lines at its end. A link in its place is refused, and what is neither a file nor a character device.
+/// Opens a file for appending. Refuses symbolic links, and anything but regular files and character devices.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
@@ -71,7 +72,7 @@ impl LogFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes to this file from now on, and says whether it is another one than before.
+    /// Writes further lines to the file at `path`. Returns whether it is another file than before.
     pub fn open(&self, path: &Path) -> io::Result<bool> {
         let file = open(path)?;
         let mut state = self.state();
@@ -83,22 +84,22 @@ impl LogFile {
         Ok(!same)
     }
 
-    /// Writes to no file. The name stays, for [`LogFile::path`].
+    /// Closes the file. The path remains, for [`LogFile::path`].
     pub fn close(&self) {
         self.state().file = None;
     }
 
-    /// Returns where the file is, or was before it was closed.
+    /// Returns the path of the file, also after it was closed.
     pub fn path(&self) -> Option<PathBuf> {
         self.state().path.clone()
     }
 
-    /// Returns whether messages go to a file.
+    /// Returns whether messages are written to a file.
     pub fn is_open(&self) -> bool {
         self.state().file.is_some()
     }
 
-    /// Returns whether the open file is still the one of this name.
+    /// Returns whether the open file is still the file at `path`.
     pub fn is_same(&self, path: &Path) -> bool {
         let named = std::fs::symlink_metadata(path).ok();
         let open = self.state().file.as_ref().and_then(|file| file.metadata().ok());
@@ -106,7 +107,7 @@ impl LogFile {
         named.as_ref().map(place) == open.as_ref().map(place)
     }
 
-    /// Changes the pattern of a destination, or of all.
+    /// Sets the pattern of a destination, or of all destinations.
     pub fn set_pattern(&self, destination: Option<VlogDestination>, pattern: &str) {
         let mut state = self.state();
         for (known, own) in VlogDestination::ALL.into_iter().zip(&mut state.patterns) {
@@ -116,7 +117,7 @@ impl LogFile {
         }
     }
 
-    /// Returns the patterns, as `vlog/list-pattern` prints them.
+    /// Returns the patterns in the format of `vlog/list-pattern`.
     pub fn patterns(&self) -> String {
         let [syslog, console, file] = self.state().patterns.clone();
         format!(
@@ -133,7 +134,7 @@ fn is_one(one: &File, other: &File) -> bool {
     place(one).is_some() && place(one) == place(other)
 }
 
-/// The way of lines to the file.
+/// Output of the tracing layer into the log file.
 pub struct Output(pub Arc<LogFile>);
 
 impl<'a> MakeWriter<'a> for Output {
@@ -144,7 +145,7 @@ impl<'a> MakeWriter<'a> for Output {
     }
 }
 
-/// Writes whole lines.
+/// Writer of complete lines into the log file. Lines are discarded while the file is closed.
 pub struct Lines<'a>(&'a LogFile);
 
 impl Write for Lines<'_> {
@@ -160,7 +161,8 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Fields without colours, whatever the console has. A type of its own: spans keep what was formatted by type.
+/// Formatter of fields without colours. The type is separate because spans store formatted fields by
+/// formatter type.
 #[derive(Default)]
 pub struct PlainFields(DefaultFields);
 
@@ -170,11 +172,11 @@ impl<'writer> FormatFields<'writer> for PlainFields {
     }
 }
 
-/// Makes lines of the file's pattern.
+/// Formatter of log lines in the file's pattern.
 pub struct FileLines(Arc<LogFile>);
 
 impl FileLines {
-    /// Makes lines for this file.
+    /// Creates a formatter for this file.
     pub fn new(file: &Arc<LogFile>) -> FileLines {
         FileLines(Arc::clone(file))
     }

@@ -1,14 +1,15 @@
-//! Levels by module and destination, and the filters that they make.
+//! Log levels by module and destination, and their conversion into tracing filters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use model::{VLOG_MODULES, VlogDestination, VlogLevel};
 
-/// What is logged where nothing is said.
+/// Default log level.
 const DEFAULT: VlogLevel = VlogLevel::Info;
 
-/// The targets whose messages are a module's, by the longest prefix. A message whose target is a module's own name is that module's.
+/// Module for each tracing target. The longest prefix wins. A target that is itself a module name belongs to
+/// that module.
 const TARGETS: [(&str, &str); 18] = [
     ("control", "unixctl"),
     ("netlink", "route_table"),
@@ -30,7 +31,7 @@ const TARGETS: [(&str, &str); 18] = [
     ("xdp", "netdev_afxdp"),
 ];
 
-/// Returns the module of a message by its target.
+/// Returns the module of a message with this tracing target.
 pub fn module(target: &str) -> &'static str {
     if let Ok(at) = VLOG_MODULES.binary_search(&target) {
         return VLOG_MODULES.get(at).copied().unwrap_or("vswitchd");
@@ -39,7 +40,7 @@ pub fn module(target: &str) -> &'static str {
     of.max_by_key(|(prefix, _)| prefix.len()).map_or("vswitchd", |(_, module)| module)
 }
 
-/// Levels of modules, by destination: one for all modules, and others for some.
+/// Log levels for each destination: a level for all modules, and exceptions for single modules.
 #[derive(Clone, Debug)]
 pub struct Levels([Of; 3]);
 
@@ -64,7 +65,7 @@ fn index(destination: VlogDestination) -> usize {
 }
 
 impl Levels {
-    /// Changes the level of a module, or of all, at a destination, or at all.
+    /// Sets the level of a module (`None` for all) at a destination (`None` for all).
     pub fn set(
         &mut self,
         module: Option<&'static str>,
@@ -101,7 +102,7 @@ impl Levels {
         of.modules.get(module).copied().unwrap_or(of.all)
     }
 
-    /// Returns a destination's filter, in the syntax of `RUST_LOG`.
+    /// Returns the filter of a destination in the syntax of `RUST_LOG`.
     pub fn directives(&self, destination: VlogDestination) -> String {
         let word = |level| match level {
             VlogLevel::Off => "off",
@@ -115,7 +116,7 @@ impl Levels {
         if of.modules.is_empty() {
             return text;
         }
-        // A longer target may be of another module than its prefix, so that all are said.
+        // A longer target may belong to another module than its prefix, so every target is listed.
         let targets = TARGETS.iter().copied().chain(VLOG_MODULES.iter().map(|module| (*module, *module)));
         for (target, module) in targets {
             // Writing to a string cannot fail.
@@ -124,7 +125,7 @@ impl Levels {
         text
     }
 
-    /// Returns the levels as `vlog/list` prints them.
+    /// Returns the levels in the format of `vlog/list`.
     pub fn list(&self) -> String {
         let mut text = String::from(
             "                 console    syslog    file\n                 -------    ------    ------\n",

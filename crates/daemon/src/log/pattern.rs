@@ -1,28 +1,28 @@
-//! Patterns of log lines (ovs-appctl(8), `vlog/set PATTERN:`), and the date in them.
+//! Patterns of log lines (ovs-appctl(8), `vlog/set PATTERN:`), and dates in log lines.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a line is made of.
+/// Values that a pattern can insert into a log line.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    /// Which message of the process it is, from 1 on.
+    /// Sequence number of the message in this process, from 1.
     pub number: u64,
-    /// The module.
+    /// Name of the module.
     pub module: &'a str,
-    /// The level's name.
+    /// Name of the level.
     pub level: &'a str,
-    /// The thread's name; empty: the one that changes and answers.
+    /// Name of the thread, empty for the main thread.
     pub thread: &'a str,
-    /// The message.
+    /// Text of the message.
     pub message: &'a str,
-    /// When it was said.
+    /// Time of the message.
     pub time: SystemTime,
-    /// How long the process has run.
+    /// Time since the start of the process.
     pub uptime: Duration,
 }
 
-/// Returns a line of this pattern.
+/// Formats a log line by a pattern.
 pub fn line(pattern: &str, parts: &Parts<'_>) -> String {
     let mut line = String::new();
     let mut rest = pattern.chars().peekable();
@@ -80,7 +80,8 @@ fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim_end().to_owned()
 }
 
-/// Returns a date of strftime(3)'s format, in UTC. Each `#` is one digit of the second's fraction.
+/// Formats a date in UTC by a strftime(3) format. Each `#` stands for one digit of the fraction of the
+/// second.
 fn date(format: &str, time: SystemTime) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -123,9 +124,10 @@ fn date(format: &str, time: SystemTime) -> String {
     text
 }
 
-/// Returns year, month (from 1) and day (from 1) of a day since 1970-01-01 in the Gregorian calendar.
+/// Converts a number of days since 1970-01-01 into year, month (from 1) and day (from 1) of the Gregorian
+/// calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
-    // Years begin in March here, so that a leap day is a year's last; an era is 400 years.
+    // Years begin in March here, so that a leap day is the last day of its year. An era has 400 years.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

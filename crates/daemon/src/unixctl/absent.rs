@@ -1,5 +1,5 @@
-//! The commands of `ovs-appctl` about objects that Trivium has none of: bonds, LACP, BFD, CFM, spanning trees, QoS, auto-attach and tunnels. Each
-//! answers what `ovs-vswitchd` answers where none is configured.
+//! Commands of `ovs-appctl` for objects that Trivium does not have: bonds, LACP, BFD, CFM, spanning trees,
+//! QoS, auto-attach and tunnels. Each gives the answer of `ovs-vswitchd` without such objects.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use control::{Plane, Store};
 
 use super::{Answer, Commands};
 
-/// Objects of one kind: lists are empty, and no name is one's.
+/// Commands for one kind of objects. Lists are empty, and no object name exists.
 struct Kind {
-    /// Commands that show all objects, or the one that an argument names.
+    /// Commands that show all objects, or the object that an argument names.
     shows: &'static [(&'static str, &'static str)],
-    /// Commands that change an object: name, usage, least and most arguments, from which number of arguments on one names an object, and
-    /// the answer where none does.
+    /// Commands that change an object: name, usage, least and most arguments, the number of arguments from
+    /// which on one names an object, and the answer if none does.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
-    /// What is said of a name where it is shown, and where it is to be changed.
+    /// Error for an unknown name when it is shown, and when it is changed.
     unknown: [&'static str; 2],
 }
 
@@ -54,7 +54,7 @@ const KINDS: [Kind; 7] = [
         changes: &[("rstp/tcn", "[bridge]", 0, 1, 1, "OK")],
         unknown: ["No such RSTP object", "No such RSTP object"],
     },
-    // Here a name that is none's is no error.
+    // An unknown name is no error here.
     Kind {
         shows: &[
             ("autoattach/status", "[bridge]"),
@@ -66,7 +66,7 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-/// Answers that do not depend on anything.
+/// Commands with a constant answer: name, usage, most arguments, and answer.
 const FIXED: [(&str, &str, usize, &str); 6] = [
     ("bond/list", "", 0, "bond\ttype\trecircID\tmembers\n"),
     ("ofproto/list-tunnels", "", 0, ""),
@@ -79,7 +79,7 @@ const FIXED: [(&str, &str, usize, &str); 6] = [
 const NEIGHBOURS: &str = "IP                                            MAC                 Bridge\n\
      ==========================================================================\n";
 
-/// Adds them.
+/// Adds the commands.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     for Kind { shows, changes, unknown: [shown, changed] } in KINDS {
         for (name, usage) in shows {

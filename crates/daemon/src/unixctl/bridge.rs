@@ -1,4 +1,4 @@
-//! The commands of `ovs-appctl` about bridges: their rules, and their controllers.
+//! `ofproto/list` and `bridge/*` of `ovs-appctl`: rules and controllers of bridges.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Answer, Commands, known_bridge};
 
-/// Rules that are printed at most.
+/// Maximum number of rules that are printed.
 const RULES: usize = 1_000_000;
-/// The priority that is not printed (OFP_DEFAULT_PRIORITY).
+/// Default priority (OFP_DEFAULT_PRIORITY), which is not printed.
 const USUAL: u16 = 0x8000;
 
-/// Adds them. `reconnect` is told which bridge's controllers are to be connected to anew; `None`: all.
+/// Adds the `ofproto/list` and `bridge/*` commands. `reconnect` receives the name of the bridge whose
+/// controllers are to be reconnected, or `None` for all bridges.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSender<Option<String>>) {
     let plane = Arc::clone(store.plane());
     commands.add("ofproto/list", "", 0..=0, move |_| {
@@ -36,10 +37,11 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSend
     });
 }
 
-/// All rules. Open vSwitch has four more, in a table of its own that is not shown to `ovs-ofctl`.
+/// Returns all rules of a bridge. Open vSwitch prints four more, from an internal table that `ovs-ofctl` does
+/// not see.
 fn dump_flows(plane: &dyn Plane, bridge: &str, offload: bool) -> Answer {
     let query = FlowQuery { bridge: Some(bridge.to_owned()), limit: RULES, ..FlowQuery::default() };
-    // A bridge that learns alone has none.
+    // A learning bridge has no rules.
     let rules = plane.flow_rules(&query).unwrap_or_default();
     let mut text = String::new();
     for rule in rules {

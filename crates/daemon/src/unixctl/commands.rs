@@ -1,4 +1,4 @@
-//! The commands of `ovs-appctl` that concern the daemon as a whole, and the registry of all.
+//! General commands of `ovs-appctl` (`exit`, `version`), and the registry of all commands.
 
 use std::sync::Arc;
 
@@ -8,8 +8,11 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{Commands, absent, bridge, coverage, datapath, fdb, trace, upcall, vlog};
 use crate::database::Database;
 
-/// What every daemon answers. `database` numbers ports as OpenFlow does, where an OVSDB server is followed; `reconnect` is told which bridge's
-/// controllers are to be connected to anew.
+/// Returns the registry of all commands.
+///
+/// - `database`: supplies OpenFlow port numbers if an OVSDB server is followed.
+/// - `reconnect`: receives the name of the bridge whose controllers are to be reconnected, or `None` for all
+///   bridges.
 pub fn general(
     store: &Arc<Store>,
     database: Option<&Database>,

@@ -1,4 +1,4 @@
-//! The commands of `ovs-appctl` about counts and memory: `coverage/*` and `memory/show`.
+//! `coverage/*` and `memory/show` of `ovs-appctl`: event counters and memory usage.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -9,15 +9,16 @@ use control::{Plane, Store};
 
 use super::{Answer, Commands};
 
-/// How often counts are read for their rates.
+/// Interval between samples of the counters.
 const SAMPLE: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Counts by event.
+/// Counters by event.
 type Events = BTreeMap<String, u64>;
 
-/// Counts as they were: each five seconds of the last minute, and each minute of the last hour.
+/// Samples of the counters: one every five seconds for the last minute, and one every minute for the last
+/// hour.
 struct History {
     began: Instant,
     recent: VecDeque<(Instant, Events)>,
@@ -32,7 +33,7 @@ impl History {
             self.minutes.push_back((now, events.clone()));
         }
         self.recent.push_back((now, events));
-        // One sample as old as the time that is asked for stays.
+        // One sample that is as old as the period remains.
         while self.recent.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= MINUTE) {
             self.recent.pop_front();
         }
@@ -41,10 +42,10 @@ impl History {
         }
     }
 
-    /// Returns events per second over the last `time`, or since the start where that is less.
+    /// Returns events per second over the last `time`, or since the start if that is shorter.
     fn rate(&self, event: &str, count: u64, now: Instant, time: Duration) -> f64 {
         let all = if time > MINUTE { &self.minutes } else { &self.recent };
-        // The youngest that is old enough.
+        // The newest sample that is at least `time` old.
         let before = all.iter().rev().find(|(at, _)| now.duration_since(*at) >= time);
         let known = before.and_then(|(_, events)| events.get(event)).copied().unwrap_or_default();
         let passed = before.map_or(self.began, |(at, _)| *at);
@@ -54,7 +55,7 @@ impl History {
     }
 }
 
-/// Adds them.
+/// Adds the `coverage/*` and `memory/show` commands, and starts the thread that samples the counters.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let history = History { began: Instant::now(), recent: VecDeque::new(), minutes: VecDeque::new() };
     let history = Arc::new(Mutex::new(history));
@@ -89,7 +90,8 @@ fn read(events: &Events, arguments: &[String]) -> Answer {
     events.get(name).map(|count| format!("{count}\n")).ok_or_else(|| "No such counter".to_owned())
 }
 
-/// Events since the start: packets by port direction, drops by reason, look-ups by tier.
+/// Returns counters since the start: packets of ports by direction, drops by reason, and cache lookups by
+/// tier.
 fn events(plane: &dyn Plane) -> Events {
     let mut events = Events::new();
     let mut count = |name: &str, count: u64| *events.entry(name.to_owned()).or_default() += count;
@@ -119,11 +121,11 @@ fn events(plane: &dyn Plane) -> Events {
     events
 }
 
-/// Returns counts with their rates, as `ovs-vswitchd` prints them.
+/// Returns the counters with their rates in the format of `ovs-vswitchd`.
 fn show(events: &Events, history: &History, now: Instant) -> String {
     let hit: Vec<(&String, u64)> =
         events.iter().filter(|(_, count)| **count > 0).map(|(event, count)| (event, *count)).collect();
-    // Which events there are, so that scripts see when others come.
+    // Hash over the event names, from which scripts see whether other events appear.
     let hash = hit
         .iter()
         .flat_map(|(event, _)| event.bytes())
@@ -147,7 +149,7 @@ fn show(events: &Events, history: &History, now: Instant) -> String {
     text
 }
 
-/// What there is and what takes memory, on one line as `ovs-vswitchd` has it.
+/// Returns numbers of objects and memory usage on one line, in the format of `ovs-vswitchd`.
 fn memory(plane: &dyn Plane) -> String {
     let bridges = plane.bridges();
     let caches = plane.caches();
@@ -159,7 +161,7 @@ fn memory(plane: &dyn Plane) -> String {
     let resident = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok());
     for (name, value) in [
         ("bridges", count(bridges.len())),
-        // One thread looks packets of unknown flows up, and cached flows through.
+        // One slow-path thread handles upcalls and revalidates megaflows.
         ("handlers", deciders),
         ("macs", bridges.iter().map(|bridge| u64::from(bridge.macs)).sum()),
         ("ports", count(plane.ports().len())),
@@ -186,7 +188,7 @@ mod tests {
         let began = Instant::now();
         let mut history = History { began, recent: VecDeque::new(), minutes: VecDeque::new() };
         let counts = |count: u64| Events::from([("upcall".to_owned(), count), ("idle".to_owned(), 0)]);
-        // One a second for two hours, and ten a second at the end.
+        // One event a second for two hours, and ten a second in the last seconds.
         for second in (0..7200).step_by(5) {
             history.add(began + Duration::from_secs(second), counts(second));
         }

@@ -1,5 +1,5 @@
-//! The commands of `ovs-appctl` about the data path: its ports, its cached flows and what it can do (`dpctl/*`, `dpif/*`), printed as
-//! `ovs-vswitchd` prints them.
+//! `dpctl/*` and `dpif/*` of `ovs-appctl`: ports, cached flows and features of the datapath, in the format of
+//! `ovs-vswitchd`.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,15 +12,15 @@ use tokio::sync::watch;
 use super::{Answer, Commands, known_bridge};
 use crate::database::Layout;
 
-/// What the one data path is called.
+/// Name of the datapath. There is only one.
 pub const DATAPATH: &str = "netdev@trivium";
-/// Cached flows that are printed at most.
+/// Maximum number of cached flows that are printed.
 const FLOWS: usize = 100_000;
 
-/// The number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
+/// OpenFlow number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
 const LOCAL: u16 = 65_534;
 
-/// What rules can ask of this data path, in Open vSwitch's words and order (`dpif/show-dp-features`).
+/// Features of the datapath under Open vSwitch's names and in its order (`dpif/show-dp-features`).
 const FEATURES: [(&str, &str); 26] = [
     ("Masked set action", "Yes"),
     ("Tunnel push pop", "No"),
@@ -50,7 +50,7 @@ const FEATURES: [(&str, &str); 26] = [
     ("IPv6 ND Extension", "No"),
 ];
 
-/// The commands of `dpctl/`, as `dpctl/list-commands` has them.
+/// Commands of `dpctl/` with their usage, as `dpctl/list-commands` prints them.
 const DPCTL: [(&str, &str); 6] = [
     ("dpctl/dump-dps", ""),
     ("dpctl/show", "[-s] [dp...]"),
@@ -60,7 +60,7 @@ const DPCTL: [(&str, &str); 6] = [
     ("dpctl/list-commands", ""),
 ];
 
-/// Adds them.
+/// Adds the `dpctl/*` and `dpif/*` commands.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Receiver<Layout>>) {
     let plane = || Arc::clone(store.plane());
     for (name, usage) in DPCTL {
@@ -90,7 +90,7 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Re
         let names = wants_names(options);
         let query =
             FlowQuery { bridge: Some(bridge.clone()), limit: FLOWS, numbers: !names, ..FlowQuery::default() };
-        // A bridge that learns alone has none.
+        // A learning bridge has no megaflows.
         let flows = asked.megaflows(&query).unwrap_or_default();
         let identified = options.iter().any(|option| is_more(option));
         Ok(flows.iter().fold(String::new(), |text, flow| text + &line(flow, identified) + "\n"))
@@ -102,7 +102,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Re
     });
 }
 
-/// What an operator of `ovs-appctl` is told: the cause, which names the object where it is not the argument.
+/// Formats an error for a user of `ovs-appctl`: cause and fix. The cause names the object if it is not the
+/// argument.
 pub fn refused(error: PlaneError) -> String {
     format!("{}; {}", error.cause, error.fix)
 }
@@ -113,7 +114,7 @@ fn list() -> String {
     })
 }
 
-/// Refuses what is not the name of our data path, with or without its type.
+/// Accepts the name of the datapath with or without its type, and returns an error for other names.
 fn known_datapath(name: &str) -> Result<(), String> {
     let own = DATAPATH.split_once('@').map_or(DATAPATH, |(_, own)| own);
     if name == DATAPATH || name == own {
@@ -122,7 +123,7 @@ fn known_datapath(name: &str) -> Result<(), String> {
     Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
 }
 
-/// Packets that workers' caches answered, and that they did not.
+/// Returns the numbers of packets that the workers' caches answered and did not answer.
 fn lookups(caches: &[CacheState]) -> (u64, u64) {
     let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
     (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))
@@ -175,7 +176,7 @@ fn show(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Ok(text)
 }
 
-/// Bridges with their ports: name, number in OpenFlow and in the data path, kind.
+/// Returns the bridges with their ports: name, OpenFlow number, datapath number and kind.
 fn show_bridges(plane: &dyn Plane, layout: &Layout) -> String {
     let (hits, misses) = lookups(&plane.caches().workers);
     let ports = plane.ports();
@@ -201,7 +202,7 @@ fn is_more(option: &str) -> bool {
     matches!(option, "-m" | "--more")
 }
 
-/// Whether ports are to be named: if that is asked for, or with more details unless it is not.
+/// Returns whether ports are printed by name. The default is names with `--more`, and numbers without.
 fn wants_names(options: &[String]) -> bool {
     let asked = options.iter().rev().find_map(|option| match option.as_str() {
         "--names" => Some(true),
@@ -211,7 +212,7 @@ fn wants_names(options: &[String]) -> bool {
     asked.unwrap_or_else(|| options.iter().any(|option| is_more(option)))
 }
 
-/// An identifier of a cached flow, the same whenever it is asked for.
+/// Returns the identifier of a cached flow, which is stable over time.
 fn ufid(flow: &MegaflowState) -> String {
     let word = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -242,7 +243,7 @@ fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
             option if is_more(option) => identified = true,
             other => match other.split_once('=') {
                 Some(("filter", text)) => query.text = Some(text.to_owned()),
-                // What workers have cached; the driver hook's flows are among these.
+                // Both types mean the workers' cached flows, which include the flows of the driver hook.
                 Some(("type", "all" | "ovs")) => {}
                 Some(("type", kind)) => {
                     return Err(format!(
@@ -276,7 +277,8 @@ fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Ok(text)
 }
 
-/// The cached flow of an identifier that a dump with `-m` has shown, which names ports.
+/// Returns the cached flow with this identifier. A dump with `-m` prints identifiers, which depend on whether
+/// ports are named.
 fn get_flow(plane: &dyn Plane, arguments: &[String]) -> Answer {
     let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let (id, datapath) =
@@ -297,7 +299,7 @@ fn get_flow(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Err("ovs-vswitchd: getting flow (No such file or directory)".to_owned())
 }
 
-/// Throws all cached flows away. Those of a file cannot be told from others.
+/// Removes all cached flows. A file argument is not supported.
 fn del_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
     for name in arguments {
         known_datapath(name)?;

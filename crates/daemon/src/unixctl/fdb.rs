@@ -1,4 +1,4 @@
-//! The commands of `ovs-appctl` about stations: the forwarding database, and the multicast groups that snooping knows.
+//! `fdb/*` and `mdb/*` of `ovs-appctl`: the MAC table, and the multicast groups that snooping has learned.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,28 +13,29 @@ use tokio::sync::watch;
 use super::{Answer, Commands, known_bridge};
 use crate::database::{Layout, Stations, UNTAGGED};
 
-/// Addresses that are printed at most.
+/// Maximum number of addresses that are printed.
 const LIMIT: usize = 1_000_000;
-/// How long a static entry may take to be there.
+/// Maximum time to wait until a static entry is in the MAC table.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
 const NO_BRIDGE: &str = "no such bridge";
 const FLUSHED: &str = "table successfully flushed";
 
-/// What the database's side has: numbers of ports, and the static entries that are added here.
+/// Database handles: port numbers to read, and static entries to write. `None` if no OVSDB server is
+/// followed.
 pub type Sides = Option<(watch::Receiver<Layout>, Arc<watch::Sender<Stations>>)>;
 
 struct Fdb {
     plane: Arc<dyn Plane>,
     sides: Sides,
-    /// What `fdb/stats-clear` takes off, by bridge.
+    /// Counters at the last `fdb/stats-clear`, by bridge. The printed counters are the difference to these.
     cleared: Mutex<BTreeMap<String, BridgeCounts>>,
 }
 
 type Run = fn(&Fdb, &[String]) -> Answer;
 
-/// Adds them.
+/// Adds the `fdb/*` and `mdb/*` commands.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, sides: Sides) {
     let fdb = Arc::new(Fdb { plane: Arc::clone(store.plane()), sides, cleared: Mutex::default() });
     let all: [(&str, &str, usize, usize, Run); 8] = [
@@ -57,7 +58,7 @@ fn word(arguments: &[String], at: usize) -> &str {
     arguments.get(at).map_or("", String::as_str)
 }
 
-/// A VLAN as `fdb/add` takes it: 0, and whatever is no number, is none.
+/// Parses the VLAN of `fdb/add`. 0 and invalid numbers mean untagged.
 fn vlan(text: &str) -> Result<VlanId, String> {
     match text.parse::<u16>() {
         Err(_) | Ok(0) => Ok(UNTAGGED),
@@ -80,7 +81,7 @@ impl Fdb {
             .ok_or_else(|| NO_BRIDGE.to_owned())
     }
 
-    /// Returns what a port of a bridge is called here: `LOCAL`, or its number.
+    /// Returns a function that gives the printed number of a bridge's port: `LOCAL`, or its number.
     fn number(&self) -> impl Fn(&str, &str) -> String {
         let layout = self.layout();
         let ids: BTreeMap<String, u16> =
@@ -94,13 +95,14 @@ impl Fdb {
         }
     }
 
-    /// Returns what a VLAN is called here: 0 where it stands for frames without a tag.
+    /// Returns a function that gives the printed VLAN id: 0 for the VLAN that stands for untagged frames.
     fn shown_vlan(&self, bridge: &str) -> impl Fn(VlanId) -> u16 {
         let ours = self.layout().desired.bridges.contains_key(bridge);
         move |vlan| if ours && vlan == UNTAGGED { 0 } else { vlan.get() }
     }
 
-    /// `LOCAL` or the port's number, the VLAN with 0 for none, the address, seconds.
+    /// Returns the MAC table of a bridge: `LOCAL` or the port number, VLAN (0 for none), address, and age in
+    /// seconds.
     fn show(&self, bridge: &str) -> Answer {
         known_bridge(&*self.plane, bridge, NO_BRIDGE)?;
         let filter =
@@ -116,7 +118,8 @@ impl Fdb {
         Ok(text)
     }
 
-    /// The bridge, if the database has it, and the static entry that is meant.
+    /// Returns the key of a static entry, and the channel for static entries, if the bridge comes from the
+    /// database.
     fn entry(
         &self,
         bridge: &str,
@@ -134,7 +137,7 @@ impl Fdb {
         }
     }
 
-    /// Waits until the table has the entry at this port, or not at all.
+    /// Waits until the MAC table has the static entry at `port`, or has no such entry if `port` is `None`.
     fn until(&self, bridge: &str, key: StaticKey, port: Option<&str>) -> Answer {
         let filter = FdbFilter {
             bridge: Some(bridge.to_owned()),
@@ -225,7 +228,7 @@ impl Fdb {
         }
         let (number, vlan) = (self.number(), self.shown_vlan(bridge));
         let mut text = " port  VLAN  GROUP                Age\n".to_owned();
-        // For a moment after snooping is asked for, nothing is known.
+        // Directly after snooping was enabled, no state is available.
         let members = self.plane.multicast(bridge).unwrap_or_default();
         let (groups, routers): (Vec<_>, Vec<_>) =
             members.into_iter().partition(|member| member.group.is_some());
@@ -249,7 +252,7 @@ impl Fdb {
             if !bridge.snooping {
                 return Err("multicast snooping is disabled".to_owned());
             }
-            // A bridge that has not begun to snoop knows nothing.
+            // A bridge that has not started snooping has no groups.
             let _ = self.plane.flush_multicast(&bridge.name);
         }
         Ok(FLUSHED.to_owned())

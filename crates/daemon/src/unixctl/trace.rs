@@ -1,4 +1,5 @@
-//! `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`: a packet's way through the tables, in all forms that `ovs-vswitchd` takes.
+//! `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`: trace of a packet through the tables. All
+//! argument forms of `ovs-vswitchd` are accepted.
 
 use std::sync::Arc;
 
@@ -7,13 +8,13 @@ use model::{TracePacket, TraceRequest};
 
 use super::{Commands, known_bridge};
 
-/// Octets behind a generated packet's headers, at most.
+/// Maximum number of octets after the headers of a generated packet.
 const PAYLOAD: u32 = 64_000;
 
-/// Flags of connection tracking (ovs-fields(7), `ct_state`).
+/// Connection tracking flags (ovs-fields(7), `ct_state`).
 const CT_STATES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
 
-/// Adds them.
+/// Adds the `ofproto/trace*` commands.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let plane = Arc::clone(store.plane());
     let usage = "{[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet]";
@@ -25,7 +26,7 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let usage = "[-consistent] {[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet] actions";
     commands.add("ofproto/trace-packet-out", usage, 2..=64, move |arguments| {
         let (actions, arguments) = arguments.split_last().ok_or("Syntax error")?;
-        // What would be refused of one version alone is not told apart.
+        // The option has no effect: actions that only one OpenFlow version refuses are not distinguished.
         let is_consistent = |word: &&String| matches!(word.as_str(), "-consistent" | "--consistent");
         let arguments: Vec<String> = arguments.iter().filter(|word| !is_consistent(word)).cloned().collect();
         let request = TraceRequest { actions: Some(actions.clone()), ..read(&*plane, &arguments)? };
@@ -33,7 +34,7 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     });
 }
 
-/// Reads what is asked: options anywhere, and one to three words besides.
+/// Parses the arguments: options at any position, and one to three other words.
 fn read(plane: &dyn Plane, arguments: &[String]) -> Result<TraceRequest, String> {
     let mut request = TraceRequest::default();
     let mut words: Vec<&str> = Vec::new();
@@ -56,7 +57,7 @@ fn read(plane: &dyn Plane, arguments: &[String]) -> Result<TraceRequest, String>
                     return Err(format!("{length}: too much L7 data"));
                 }
             }
-            // No rule asks connections for their state; what would be next is not asked either.
+            // The value is checked and ignored, because no rule uses connection tracking.
             "--ct-next" => known_states(value()?)?,
             option if option.starts_with('-') => return Err(format!("{option}: unknown option")),
             word if words.len() < 3 => words.push(word),
@@ -81,7 +82,7 @@ fn read(plane: &dyn Plane, arguments: &[String]) -> Result<TraceRequest, String>
         _ => return Err("Syntax error".to_owned()),
     };
     request.flow = flow.to_owned();
-    // A flow of the data path stands alone, or behind the data path's name.
+    // A datapath flow is given alone or after the datapath's name.
     if flow.contains('(') {
         let is_ours = |name: &str| matches!(name, "netdev@trivium" | "trivium" | "ovs-netdev" | "netdev");
         return match place {

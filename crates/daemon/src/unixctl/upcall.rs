@@ -1,4 +1,4 @@
-//! The commands of `ovs-appctl` about packets of unknown flows and the flows that are cached for them: `upcall/*` and `revalidator/*`.
+//! `upcall/*` and `revalidator/*` of `ovs-appctl`: upcalls and cached flows.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use model::{CachesState, FlowTuning};
 use super::datapath::{DATAPATH, refused};
 use super::{Answer, Commands};
 
-/// Adds them.
+/// Adds the `upcall/*` and `revalidator/*` commands.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let plane = || Arc::clone(store.plane());
-    // Flows are always told by what they match; the word is kept for those that ask for it.
+    // The setting has no effect, because flows are always dumped with their match. The stored value is only
+    // printed by `upcall/show`.
     let ufid = Arc::new(AtomicBool::new(true));
     let (asked, known) = (plane(), Arc::clone(&ufid));
     commands.add("upcall/show", "", 0..=0, move |_| Ok(show(&asked.caches(), known.load(Ordering::Relaxed))));
@@ -45,7 +46,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     commands.add("revalidator/purge", "", 0..=0, move |_| settle(&*asked, true));
 }
 
-/// Changes how flows are cached; those that were cached otherwise go, as in Open vSwitch.
+/// Changes a setting of the flow caches. A change of the megaflow setting removes all cached flows, as in
+/// Open vSwitch.
 fn tune(plane: &dyn Plane, tuning: FlowTuning, done: &str) -> Answer {
     plane.tune_flows(tuning).map_err(refused)?;
     if let FlowTuning::Megaflows(_) = tuning {

@@ -1,14 +1,14 @@
-//! The commands of `ovs-appctl` about the log (ovs-appctl(8), "Logging commands").
+//! `vlog/*` commands of `ovs-appctl` (ovs-appctl(8), "Logging commands").
 
 use model::vlog_module;
 
 use super::{Answer, Commands};
 use crate::log;
 
-/// Arguments at most.
+/// Maximum number of arguments.
 const MOST: usize = 64;
 
-/// Adds them.
+/// Adds the `vlog/*` commands.
 pub fn add(commands: &mut Commands) {
     commands.add("vlog/set", "{spec | PATTERN:destination:pattern}", 0..=MOST, |arguments| {
         if arguments.is_empty() {
@@ -25,7 +25,8 @@ pub fn add(commands: &mut Commands) {
     commands.add("vlog/disable-rate-limit", "[module]...", 0..=MOST, rate_limit);
 }
 
-/// Checks the modules. What peers can cause is limited where it is counted, and not by module.
+/// Checks the module names and has no other effect. Messages that peers can cause are limited at their
+/// source, and not by module.
 fn rate_limit(modules: &[String]) -> Answer {
     let known = |name: &String| name.eq_ignore_ascii_case("ANY") || vlog_module(name).is_some();
     if modules.iter().all(known) { Ok(String::new()) } else { Err("unknown module".to_owned()) }
