@@ -1,4 +1,5 @@
-//! Changes of the configuration on the real binary: whole or not at all, and each field does what it says.
+//! Changes of the configuration on the real binary. A change is applied completely or not at all, and each
+//! field takes effect.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +8,7 @@ mod rig;
 use rig::{PATIENCE, Rig};
 use testbed::{UdpFlow, require};
 
-/// Applies a text that must be refused, and gives what was said.
+/// Applies a configuration that must be refused, and returns standard error.
 fn refused(rig: &Rig, text: &str) -> String {
     let file = rig.write("refused.toml", text);
     let output = rig.trivium(&["apply", file.to_str().unwrap()]);
@@ -15,13 +16,13 @@ fn refused(rig: &Rig, text: &str) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Applies a text that must be taken, and gives what was said.
+/// Applies a configuration that must be accepted, and returns standard output.
 fn applied(rig: &Rig, text: &str) -> String {
     let file = rig.write("applied.toml", text);
     rig.ok(&["apply", file.to_str().unwrap()])
 }
 
-/// The flags and settings of a device in the hub that a port may change.
+/// Returns the flags and settings of a device in the hub that a port may change.
 fn device(rig: &Rig, name: &str) -> String {
     let link = rig.lab.hub().run(["ip", "-o", "link", "show", "dev", name]).unwrap();
     let path = format!("net.ipv6.conf.{name}.disable_ipv6");
@@ -45,7 +46,8 @@ fn a_change_that_fails_leaves_nothing_behind() {
     let shown = rig.ok(&["show", "config", "--json"]);
     let ports = rig.ok(&["show", "ports"]).lines().count();
     let (free, pins) = (device(&rig, "h3"), rig.pins());
-    // A pair of our making, a foreign device, and a port that cannot be: found before anything is taken out, and after.
+    // A veth pair that the daemon creates, an existing device, and an invalid port. The mistake is found
+    // before anything is changed.
     let good = format!(
         "[port.a]\nkind = \"veth\"\ndevice = \"made\"\npeer = {{ name = \"eth0\", namespace = \"{}\" }}\n\
          [port.b]\nkind = \"af_xdp\"\ndevice = \"h3\"\nmtu = 1400\n[bridge.br0.port.a]\n[bridge.br0.port.b]\n",
@@ -72,7 +74,7 @@ fn a_change_that_fails_leaves_nothing_behind() {
     assert_eq!(rig.pins(), pins);
     assert_eq!(rig.ok(&["show", "config", "--json"]), shown);
     assert_eq!(rig.ok(&["show", "ports"]).lines().count(), ports);
-    // And what was refused can be had without what was wrong with it, and given back.
+    // The refused configuration is accepted without its mistake, and its devices are restored afterwards.
     applied(&rig, &format!("{before}{good}"));
     assert_ne!(device(&rig, "h3"), free);
     applied(&rig, &before);
@@ -86,7 +88,7 @@ fn a_port_without_a_room_leaves_the_kernel_everything() {
     let mut rig = Rig::new(3);
     let hub = rig.lab.hub().clone();
     hub.run(["ip", "address", "add", "10.8.0.100/24", "dev", "h3"]).unwrap();
-    // h3 belongs to no bridge; the other two do.
+    // h3 belongs to no bridge. The other two devices do.
     let alone = format!(
         "{}[port.h3]\nkind = \"af_xdp\"\ndevice = \"h3\"\npersist = false\n",
         rig.configuration_with("persist = false", &[10, 10, 0])
@@ -94,13 +96,14 @@ fn a_port_without_a_room_leaves_the_kernel_everything() {
     rig.start(&alone);
     rig.until_reachable(1, 2);
     assert!(rig.hosts[2].ping("10.8.0.100", 5).is_ok(), "{}", rig.ok(&["show", "drops"]));
-    // An address that the host gets later, and one that is another device's.
+    // An address that the host gets later, and an address of another device.
     hub.run(["ip", "address", "add", "10.8.0.101/24", "dev", "h3"]).unwrap();
     hub.run(["ip", "address", "add", "10.99.0.1/32", "dev", "lo"]).unwrap();
     assert!(rig.hosts[2].ping("10.8.0.101", 5).is_ok());
     rig.hosts[2].run(["ip", "route", "add", "10.99.0.0/16", "via", "10.8.0.100"]).unwrap();
     assert!(rig.hosts[2].ping("10.99.0.1", 5).is_ok());
-    // In a bridge the kernel gets nothing of it, and has it back when it leaves.
+    // In a bridge the kernel receives nothing from the device. When the device leaves the bridge, the kernel
+    // receives frames again.
     let together = rig.configuration("persist = false");
     applied(&rig, &together);
     rig.until_reachable(1, 3);
@@ -110,13 +113,13 @@ fn a_port_without_a_room_leaves_the_kernel_everything() {
     assert!(!rig.hosts[0].reaches(&rig.hosts[2]), "it is the kernel's");
 }
 
-/// What a host's interface says about itself.
+/// Returns the addresses and the link state of a host's interface.
 fn interface(host: &testbed::Namespace, name: &str) -> String {
     host.run(["ip", "-o", "address", "show", "dev", name]).unwrap()
         + &host.run(["ip", "-o", "link", "show", "dev", name]).unwrap()
 }
 
-/// Each field that a plan calls live is live, and can be taken back.
+/// Each field that a plan reports as live changes without a restart, and can be reverted.
 #[test]
 fn fields_of_devices_of_our_making_change_while_they_run() {
     require!("ip", "ping", "ethtool");
@@ -134,7 +137,8 @@ fn fields_of_devices_of_our_making_change_while_they_run() {
     };
     let plain = with("", ", address = [\"10.8.0.9/24\"]", "address = [\"10.8.0.50/24\"]");
     let steps = [
-        // The first address of a network is replaced: the kernel would take the second along.
+        // The first address of a network is replaced. The kernel removes secondary addresses together with
+        // the first one.
         (
             with("", ", address = [\"10.8.0.10/24\", \"10.8.0.11/24\"]", ""),
             "eth0 inet 10.8.0.10/24",
@@ -178,7 +182,7 @@ fn fields_of_devices_of_our_making_change_while_they_run() {
         let shown = interface(&hub, "host");
         assert!(shown.contains(has) && !shown.contains(has_not), "{said}{has}, not {has_not}: {shown}");
     }
-    // The far end has been made anew since the first ping, with another Ethernet address.
+    // The peer device was created again after the first ping, with another MAC address.
     rig.hosts[0].run(["ip", "neighbour", "flush", "all"]).unwrap();
     for address in ["10.8.0.9", "10.8.0.50"] {
         assert!(rig.hosts[0].ping(address, 5).is_ok(), "{address}: {}", rig.ok(&["show", "drops"]));
@@ -205,7 +209,7 @@ fn fields_of_ports_change_while_they_run() {
         ("complete_checksums = \"off\"", "complete_checksums"),
         ("workers = [0]", "workers"),
         ("spread = true", "spread"),
-        // Needs its socket anew.
+        // The socket must be opened again for this field.
         ("busy_poll = 20", "busy_poll"),
         ("ring_size = 512", "ring_size"),
     ];
@@ -234,7 +238,8 @@ fn fields_of_ports_change_while_they_run() {
     }
 }
 
-/// What a foreign device was like travels with a hand-over, and survives a restart that adopts its hook as far as it can.
+/// The original settings of an existing device are handed over, and survive a restart that adopts its hook as
+/// far as possible.
 #[test]
 fn a_successor_gives_a_device_back_as_it_was() {
     require!("ip", "ping", "ethtool", "sysctl");
@@ -268,7 +273,7 @@ fn ports_share_the_memory_that_runs_and_not_more() {
         }
         text
     };
-    // With full rings of 2,048 frames two ports would take all of them.
+    // With full rings of 2,048 frames, two ports would take all frames.
     let (first, fits, beyond, waits) = (pairs(4096, 0), pairs(4096, 20), pairs(4096, 40), pairs(262_144, 40));
     rig.start(&first);
     rig.pin_neighbours();
@@ -283,7 +288,7 @@ fn ports_share_the_memory_that_runs_and_not_more() {
     };
     let said = wrong(&beyond);
     assert!(said.contains("4096 frames are too few for 42 AF_XDP queues"), "{said}");
-    // What waits for a restart is not there yet.
+    // Settings that wait for a restart are not active yet.
     let said = wrong(&waits);
     assert!(said.contains("the daemon runs with 4096") && said.contains("restart the daemon"), "{said}");
     applied(&rig, &fits);

@@ -1,4 +1,4 @@
-//! `trivium bench`: every scenario that it lists runs and ends with the line that others read.
+//! `trivium bench`: every listed scenario runs and ends with a line of JSON for programs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,10 +10,10 @@ fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trivium")).arg("bench").args(arguments).output().unwrap()
 }
 
-/// The real one, seen from wherever the test runs.
+/// Path of the real prefix table, independent of the working directory.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/data/rib-prefixes.txt.gz");
 
-/// Scenarios whose figures are others than a packet's.
+/// Scenarios that do not measure packets.
 const OF_TABLES: [&str; 14] = [
     "fib-load",
     "route-churn",
@@ -41,20 +41,21 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
     assert!(OF_TABLES.iter().all(|scenario| scenarios.contains(scenario)), "{listed}");
     let of_packets = |scenario: &&str| !OF_TABLES.contains(scenario);
     for scenario in scenarios.into_iter().filter(of_packets) {
-        // The rate has the source in it, so a packet takes longer than its cost and no longer than both and a little: if nothing
-        // else has run meanwhile.
+        // The rate includes the source. A packet takes longer than its cost alone, and about as long as cost
+        // and source together, unless another process ran meanwhile.
         let mut tried = Vec::new();
         let agrees = (0..5).any(|_| {
             let (whole, cost, best, source) = reported(scenario);
             tried.push((whole, cost, best, source));
-            // A quick slice beside a slow moment of the source's own measurement seems to cost nothing.
+            // If the measurement of the source was disturbed, the best slice seems to cost nothing.
             best > 0.0 && whole > cost && (whole / (cost + source) - 1.0).abs() < 0.5
         });
         assert!(agrees, "{scenario}: ns in all, ns in parts: {tried:?}");
     }
 }
 
-/// Nanoseconds of a packet by the rate, those of its parts, and the best slice's between them. What must always hold is held.
+/// Returns nanoseconds per packet: in all by the rate, cost, best slice and source. Asserts the invariants of
+/// the report.
 fn reported(scenario: &str) -> (f64, f64, f64, f64) {
     let output = bench(&[scenario, "--seconds", "0.3", "--table", TABLE]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -65,7 +66,7 @@ fn reported(scenario: &str) -> (f64, f64, f64, f64) {
     for name in ["mpps", "ns_per_packet", "source_ns_per_packet", "tsc_cycles_per_packet"] {
         assert!(figure(name).is_some(), "{scenario}: {name} in {last}");
     }
-    // People read the same figures, the source's own cost beside what it is not part of.
+    // The text for people contains the figures of the JSON, including the cost of the source.
     let (cost, source) = (figure("ns_per_packet").unwrap(), figure("source_ns_per_packet").unwrap());
     let line = format!("  {cost:.2} ns a packet (the source's own {source:.2} ns aside)");
     assert!(text.lines().any(|other| other == line), "{scenario}: no '{line}' in {text}");
@@ -93,7 +94,7 @@ fn a_whole_table_is_loaded_and_weighed() {
     );
     let figure = |name: &str| load[name].as_f64().unwrap();
     let tries = figure("trie_megabytes4") + figure("trie_megabytes6");
-    // The tries alone are some 12 MB; prefixes are kept besides.
+    // The tries alone take about 12 MB. The prefixes need further memory.
     assert!((5.0..15.0).contains(&tries) && figure("megabytes") > tries, "{load}");
     assert!(figure("megabytes") < 30.0 && figure("seconds") > 0.0, "{load}");
 }
@@ -103,14 +104,14 @@ fn no_packet_is_lost_while_routes_change() {
     let churn = last(&["route-churn", "--seconds", "1", "--table", TABLE]);
     assert_eq!((churn["loss"].as_u64(), churn["refused"].as_u64()), (Some(0), Some(0)), "{churn}");
     let figure = |name: &str| churn[name].as_f64().unwrap();
-    // How long a round takes at worst depends on who else is on the machine: here it only has to be told.
+    // The longest round depends on the load of the machine, so only its presence is checked.
     assert!(figure("quiet_p99_us") >= figure("quiet_p50_us") && figure("quiet_p50_us") > 0.0, "{churn}");
     assert!(figure("changes") > 1_000.0 && figure("p99_ratio") > 0.0, "{churn}");
     let output = bench(&["route-churn", "--workers", "2", "--table", TABLE]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("one worker only"));
 }
 
-/// A figure; of a row, if there are several.
+/// Returns a figure of a report, from the named row if there are several.
 fn figure(report: &Value, row: &str, name: &str) -> f64 {
     let rows = report["rows"].as_array();
     let own = rows.map_or(Some(report), |rows| rows.iter().find(|own| own["row"] == row));
@@ -124,7 +125,7 @@ fn the_classifier_is_asked_among_half_a_million_rules() {
     for row in rows.into_iter().flat_map(|row| [row.to_owned(), format!("{row}, one by one")]) {
         let row = row.as_str();
         assert_eq!(figure(&report, row, "masks"), 10.0, "{report}");
-        // Two of the same value and priority are one.
+        // Two rules with equal match and priority count as one.
         assert!((499_000.0..=500_000.0).contains(&figure(&report, row, "rules")), "{report}");
         assert!(figure(&report, row, "lookups") > 1000.0 && figure(&report, row, "ns_per_lookup") > 0.0);
     }
@@ -158,7 +159,7 @@ fn all_cached_flows_follow_a_change() {
 fn the_papers_connections_leave_as_few_flows_as_the_paper_says() {
     let report = last(&["paper-table1", "--seconds", "0.1"]);
     let flows = |row: &str| figure(&report, row, "flows");
-    // Each connection two flows, less what is open at the end.
+    // Each connection has two flows, except for connections that are open at the end.
     for row in ["megaflows off", "no optimisation", "priority sorting"] {
         assert!(flows(row) > 1.9 * figure(&report, row, "connections"), "{row}: {report}");
     }
@@ -193,7 +194,7 @@ fn a_rule_for_nobody_and_changes_of_many_rules_are_measured() {
 #[test]
 fn caches_answer_most_packets_of_many_tenants() {
     let report = last(&["production", "--seconds", "1"]);
-    // In the first second all flows are new; what is left of it in five is measured, not asserted.
+    // In the first second all flows are new, so the steady hit rate is measured and not asserted.
     assert!(figure(&report, "", "hit_rate") > 0.8 && figure(&report, "", "masks") > 4.0, "{report}");
     assert!(figure(&report, "", "exact_hit_rate") > 0.1, "{report}");
 }

@@ -1,9 +1,10 @@
-//! What the real binary may cost: time until it carries again after a restart, processor and memory while it is idle.
+//! Costs of the real binary: time until traffic flows after a restart, and CPU time and memory while idle.
 //!
-//! A machine that does other work makes each figure worse, never better. Of the restarts the median of three counts, so that two slow ones in
-//! three fail; of the idle times, which are long, the best of three. How often an idle daemon wakes is the same on every machine. What each
-//! time costs is not: on a virtual machine whose host is busy a thread that sleeps most of the time pays ten times as much processor time for
-//! the same work, so a yardstick beside the daemon does that work, too.
+//! Load on the machine makes each figure worse and never better. Restarts are judged by the median of three,
+//! so that one slow restart of three is accepted. Idle times, which are long, are judged by the best of
+//! three. The number of wake-ups of an idle daemon does not depend on the machine, but their cost does. On a
+//! virtual machine with a busy host, a thread that sleeps most of the time takes ten times as much CPU time.
+//! The daemon is therefore compared with a thread that does equal work.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,11 +18,12 @@ use rustix::process::Signal;
 use testbed::{UdpFlow, eventually, require};
 
 const TRIES: usize = 3;
-/// Times a second that all threads of an idle daemon wake together, at most.
+/// Maximum number of wake-ups per second of all threads of an idle daemon.
 const WAKE_UPS: f64 = 40.0;
-/// The part of a core that an idle daemon takes at most.
+/// Maximum share of a core that an idle daemon takes.
 const IDLE: f64 = 0.01;
-/// What it takes at most in multiples of the yardstick, which takes a thousandth of a core on a quiet machine.
+/// Maximum CPU time of an idle daemon in multiples of the yardstick's, which takes a thousandth of a core on
+/// a quiet machine.
 const YARDSTICKS: f64 = 5.0;
 
 #[test]
@@ -46,10 +48,10 @@ fn it_carries_within_a_second_of_a_restart() {
     }
 }
 
-/// The time from the process's start to the first packet of the flow that comes through it.
+/// Returns the time from the start of the process to the first packet of the flow that passes.
 fn restart(rig: &mut Rig, configuration: &str, flow: &UdpFlow, end: Signal) -> Duration {
     rig.daemon.take().unwrap().stop(end, PATIENCE).unwrap();
-    // What was under way arrives; then nothing does.
+    // Packets in flight arrive before the flow stops.
     let mut before = flow.received();
     eventually("silence", PATIENCE, || {
         std::thread::sleep(Duration::from_millis(100));
@@ -69,11 +71,11 @@ fn restart(rig: &mut Rig, configuration: &str, flow: &UdpFlow, end: Signal) -> D
     taken
 }
 
-/// What each of a process's threads has done: nanoseconds on a processor, and times that it went to sleep.
+/// Returns CPU time in nanoseconds and number of voluntary context switches for each thread of a process.
 fn done(pid: u32) -> BTreeMap<String, (u64, u64)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let of_one = |task: std::fs::DirEntry| {
-        // A thread may end between the list and the look.
+        // A thread may end after the directory was read.
         let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
         let spent = text.split_whitespace().next()?.parse().ok()?;
         let status = std::fs::read_to_string(task.path().join("status")).ok()?;
@@ -83,19 +85,19 @@ fn done(pid: u32) -> BTreeMap<String, (u64, u64)> {
     tasks.filter_map(of_one).collect()
 }
 
-/// What a process does in this time.
+/// Resource usage of a process within a period.
 #[derive(Debug)]
 struct Share {
-    /// The part of a core that it takes.
+    /// Share of a core that the process takes.
     core: f64,
-    /// Times a second that its threads wake.
+    /// Wake-ups of its threads per second.
     wake_ups: f64,
-    /// The part of a core that the yardstick takes meanwhile.
+    /// Share of a core that the yardstick takes in the period.
     yardstick: f64,
 }
 
 impl Share {
-    /// Looks at a process for ten seconds, often enough to lose nothing of threads that end.
+    /// Measures a process for ten seconds. Samples are frequent, so that threads that end are counted.
     fn of(pid: u32) -> Share {
         let time = Duration::from_secs(10);
         let yardstick = std::thread::spawn(move || yardstick(time));
@@ -123,7 +125,8 @@ impl Share {
     }
 }
 
-/// The part of a core that a thread takes which wakes about as often as an idle daemon, and makes about as many system calls.
+/// Returns the share of a core that a thread takes with about the wake-ups and system calls of an idle
+/// daemon.
 fn yardstick(time: Duration) -> f64 {
     let spent = || -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -162,7 +165,7 @@ fn an_idle_daemon_is_small_and_quiet() {
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     };
-    // Frame memory is shared memory; everything else is not.
+    // Frame memory is shared memory, and all other memory is private.
     let own = kilobytes("VmRSS:") - kilobytes("RssShmem:");
     assert!(own < 64 << 10, "{own} KiB resident besides frame memory");
 }

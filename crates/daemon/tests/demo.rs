@@ -1,4 +1,5 @@
-//! `trivium demo` to its end: traffic crosses, the last line says so, and nothing is left, after a kill neither.
+//! A complete run of `trivium demo`. Traffic crosses the lab, the last line reports it, and nothing remains,
+//! also after a kill.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +21,8 @@ fn namespaces(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the demo has its routed half, which takes FRR. If not, the skip of that half is recorded; in CI that is a failure.
+/// Returns whether the demo runs its routed part, which needs FRR. Otherwise the skip is recorded, which
+/// fails in CI.
 fn routed() -> bool {
     let installed = Path::new("/usr/lib/frr/zebra").exists();
     if !installed {
@@ -70,7 +72,7 @@ fn it_is_driven_live_by_the_stock_client() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(ofctl(&["dump-flows"]).contains("actions=NORMAL"));
-    // Lines from now on.
+    // Only lines from now on are searched.
     let until = |what: &str| {
         let before = process.output().len();
         eventually(what, patience, || {
@@ -110,13 +112,14 @@ fn an_interrupt_and_a_kill_leave_nothing() {
     }
 }
 
-/// A directory that is a PATH: all commands of the usual one, except that `name` is `instead` or missing.
+/// Creates a directory for PATH with all commands of the usual PATH, except that `name` is replaced by
+/// `instead` or missing.
 fn commands_without(directory: &Path, name: &str, instead: Option<&str>) {
     std::fs::create_dir_all(directory).unwrap();
     let path = std::env::var_os("PATH").unwrap();
     for from in std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]) {
         for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
-            // The first of a name is the one that counts.
+            // The first command of a name has precedence.
             let _ = std::os::unix::fs::symlink(entry.path(), directory.join(entry.file_name()));
         }
     }

@@ -1,5 +1,5 @@
-//! What happens to the devices of a running daemon, while traffic flows: deleted, renamed, set down and up, resized, gone
-//! with their namespace.
+//! Changes of the devices of a running daemon under traffic: devices are deleted, renamed, set down and up,
+//! resized, or removed with their namespace.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -45,7 +45,7 @@ fn devices_are_deleted_renamed_and_set_down_under_traffic() {
     let doctor = rig.trivium(&["doctor"]);
     assert_eq!(doctor.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&doctor.stdout).contains("error    port.h3"));
-    // Back again under its name: the port is opened by itself.
+    // The device returns under its name, and the daemon opens the port again.
     rig.hosts[2].plug_again(&hub, &mac, &[]).unwrap();
     rig.pin_neighbours();
     rig.until_reachable(1, 3);
@@ -56,10 +56,11 @@ fn devices_are_deleted_renamed_and_set_down_under_traffic() {
     assert!(rig.daemon().is_running());
 }
 
-/// What two flows, one into h2 and one out of it, suffered from a change of its device. Both went on afterwards.
+/// Returns the reports of two flows, into h2 and out of h2, across a change of its device. Both continue
+/// after the change.
 fn through_the_port(rig: &mut Rig, change: impl FnOnce(&Rig, &[UdpFlow; 2])) -> [FlowReport; 2] {
     let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
-    // Another UDP port each time: what a flow before has left under way is not this one's.
+    // Each run has another UDP port, so that packets in flight of an earlier flow are not counted.
     static PORT: AtomicU16 = AtomicU16::new(7100);
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let start = |from, to| UdpFlow::start_on(from, to, 2_000, port).unwrap();
@@ -80,7 +81,7 @@ fn through_the_port(rig: &mut Rig, change: impl FnOnce(&Rig, &[UdpFlow; 2])) -> 
     reports
 }
 
-/// A change that costs no packet.
+/// Asserts that a change costs no packet.
 fn loses_nothing(rig: &mut Rig, what: &str, change: impl FnOnce(&Rig)) {
     let reports = through_the_port(rig, |rig, _| change(rig));
     let lost = reports.iter().map(FlowReport::lost).sum::<u64>();
@@ -96,7 +97,7 @@ fn flows_through_a_port_go_on_after_what_happens_to_its_device() {
     rig.until_reachable(1, 2);
     let (hub, mac) = (rig.lab.hub().clone(), rig.hosts[1].mac().unwrap());
 
-    // A name is nothing that a packet needs, and all of these fit.
+    // Packets do not need the device's name, and all packets of the flows fit these MTUs.
     loses_nothing(&mut rig, "renamed", |rig| {
         hub.run(["ip", "link", "set", "dev", "h2", "name", "other"]).unwrap();
         rig.port_until("h2", "renamed", |port| port["device"] == "other");
@@ -134,7 +135,7 @@ fn flows_through_a_port_go_on_after_what_happens_to_its_device() {
     assert!(rig.daemon().is_running());
 }
 
-/// Nothing arrives any more.
+/// Waits until no packet of the flows arrives any more.
 fn stands_still(flows: &[UdpFlow; 2]) {
     let received = || flows.each_ref().map(UdpFlow::received);
     let mut before = received();
@@ -163,7 +164,7 @@ fn a_namespace_vanishes_under_its_port() {
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
     assert!(rig.hosts[0].ping("10.8.0.9", 5).is_ok(), "{}", rig.ok(&["show", "ports"]));
-    // One flow that the namespace takes along, and one that it is nothing to.
+    // One flow ends with the namespace, and another one is not affected.
     let _through = rig.hosts[0].spawn(["ping", "-n", "-i", "0.002", "10.8.0.9"]).unwrap();
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     flow.wait_for(300, PATIENCE).unwrap();
@@ -176,7 +177,8 @@ fn a_namespace_vanishes_under_its_port() {
     rig.until_reachable(1, 2);
 }
 
-/// A container that is made anew under its name between two looks: its namespace's device has the name, the number and the address of the old one.
+/// A container is replaced under its name between two polls. The device in the new namespace has the name,
+/// the index and the address of the old one.
 #[test]
 fn a_namespace_that_is_made_anew_has_its_port_opened_anew() {
     require!("ip", "ping", "ethtool");
@@ -210,7 +212,7 @@ fn a_namespace_that_is_made_anew_has_its_port_opened_anew() {
     };
     reaches(&rig);
     rig.daemon().signal(Signal::STOP).unwrap();
-    // The old devices live on: the daemon's sockets hold their namespace.
+    // The old devices continue to exist, because the daemon's sockets hold their namespace.
     let aside = "ip -n FAR link set eth0 down && ip -n FAR address flush dev eth0 && ip -n FAR link set eth0 name old && \
                  ip -n FAR link set old address 02:00:00:00:07:09";
     lines(&[aside, "ip netns del YARD && ip netns add YARD", pair]);
@@ -255,7 +257,7 @@ fn stations_of_a_port_without_a_link_are_forgotten() {
     let home =
         |rig: &Rig| rig.stations().into_iter().find(|station| station.0 == mac).map(|station| station.2);
     assert_eq!(home(&rig).as_deref(), Some("h2"));
-    // The third host has the second one's addresses, and says nothing: only a flooded frame reaches it.
+    // The third host has the addresses of the second one and is silent, so only a flooded frame reaches it.
     let third = &rig.hosts[2];
     third.run(["ip", "link", "set", "dev", "eth0", "address", &mac]).unwrap();
     third.run(["ip", "address", "add", &format!("{}/32", rig.hosts[1].ip()), "dev", "eth0"]).unwrap();
@@ -264,7 +266,7 @@ fn stations_of_a_port_without_a_link_are_forgotten() {
     rig.port_until("h2", "down", |port| port["link_up"] == false);
     rig.until_reachable(1, 2);
     assert_eq!(home(&rig).as_deref(), Some("h3"));
-    // A device that is deleted has no stations either.
+    // The MAC table has no entries of a deleted device.
     rig.lab.hub().run(["ip", "link", "del", "dev", "h3"]).unwrap();
     rig.port_until("h3", "gone", |port| port["trouble"].is_string());
     eventually("no station at h3", PATIENCE, || match home(&rig) {
@@ -274,7 +276,8 @@ fn stations_of_a_port_without_a_link_are_forgotten() {
     .unwrap();
 }
 
-/// An attempt to open a port changes its device, and changes it back when it fails: that must not cause the next attempt.
+/// An attempt to open a port changes its device, and reverts the change when it fails. The change must not
+/// cause the next attempt.
 #[test]
 fn a_port_that_cannot_be_opened_is_tried_a_few_times_a_second() {
     require!("ip", "ping", "ethtool");
@@ -318,7 +321,7 @@ fn a_device_that_claims_many_queues_takes_no_frames_of_other_ports() {
     rig.until_reachable(1, 3);
 }
 
-/// A container's first packets come right behind the change of its link.
+/// The first packets of a container follow directly after the change of its link.
 #[test]
 fn no_packet_is_lost_when_a_link_comes_up() {
     require!("ip", "ping", "ethtool");
@@ -347,7 +350,8 @@ fn no_packet_is_lost_when_a_link_comes_up() {
     }
 }
 
-/// Neighbours need not learn a pair anew that was deleted, at either end, or with the namespace of its far end.
+/// Neighbours of a deleted veth pair keep their ARP entries, whichever end was deleted or if the far end's
+/// namespace was.
 #[test]
 fn a_pair_that_is_made_again_keeps_its_ethernet_addresses() {
     require!("ip", "ping", "ethtool");
@@ -394,7 +398,8 @@ fn a_pair_that_is_made_again_keeps_its_ethernet_addresses() {
     .unwrap();
 }
 
-/// Two ports that are joined behind the bridge: every frame comes back, and its sender seems to move between them.
+/// Two ports are connected behind the bridge. Every frame comes back, and its source address moves between
+/// the ports.
 #[test]
 fn a_loop_is_told_by_the_stations_that_move() {
     require!("ip", "ping", "ethtool");
@@ -408,7 +413,7 @@ fn a_loop_is_told_by_the_stations_that_move() {
         ));
     }
     rig.start(&configuration);
-    // An unknown neighbour is asked for by broadcasts.
+    // Broadcasts for an unknown neighbour circulate in the loop.
     let _asking = rig.hosts[0].spawn(["ping", "-n", "-i", "0.2", "10.8.0.77"]).unwrap();
     let doctor = |rig: &Rig| String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
     let is_told = |text: &str| {
@@ -436,7 +441,8 @@ fn a_loop_is_told_by_the_stations_that_move() {
     rig.until_reachable(1, 2);
 }
 
-/// What the owner of a far end's namespace does keeps no other port from starting, and takes no hook off that a killed daemon has left.
+/// A far end that its owner has changed prevents no other port from starting, and no hook of a killed daemon
+/// is removed.
 #[test]
 fn a_far_end_that_its_owner_renamed_keeps_no_other_port_from_starting() {
     require!("ip", "ping", "ethtool");
@@ -460,12 +466,12 @@ fn a_far_end_that_its_owner_renamed_keeps_no_other_port_from_starting() {
     let doctor = rig.trivium(&["doctor"]);
     assert_eq!(doctor.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&doctor.stdout).contains("error    port.t1"));
-    // It is opened when the owner has put the far end back.
+    // The port is opened when the owner has renamed the far end back.
     tenant.run(["ip", "link", "set", "dev", "x", "name", "eth0"]).unwrap();
     rig.port_until("t1", "open", |port| port["trouble"].is_null() && port["link_up"] == true);
 }
 
-/// A start that fails takes off no hook that a killed daemon has left.
+/// A failed start removes no hook that a killed daemon has left.
 #[test]
 fn a_start_that_fails_leaves_the_hooks_that_it_has_found() {
     require!("ip", "ping", "ethtool");
@@ -475,7 +481,7 @@ fn a_start_that_fails_leaves_the_hooks_that_it_has_found() {
     rig.until_reachable(1, 2);
     let pins = rig.pins();
     rig.daemon.take().unwrap().stop(rustix::process::Signal::KILL, PATIENCE).unwrap();
-    // A device of this name that is not ours: the start is refused.
+    // A foreign device has the name of a port, so the start is refused.
     rig.lab.hub().run(["ip", "link", "add", "zz", "type", "veth", "peer", "name", "zz-far"]).unwrap();
     let wrong = format!(
         "{text}[port.zz]\nkind = \"veth\"\n[port.zz.peer]\nname = \"zz-far\"\n[bridge.br0.port.zz]\n"

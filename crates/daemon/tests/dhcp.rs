@@ -1,4 +1,5 @@
-//! The DHCP relay of a router's interface, by the real binary: clients behind one port, dnsmasq behind another.
+//! DHCP relay of a router's interface on the real binary, with clients behind one port and dnsmasq behind
+//! another.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testbed::{LabError, Process, eventually, require};
 
-/// A device, and what is relayed there.
+/// A device and the key of its relay.
 type Which = (&'static str, &'static str);
 
 const FOUR: Which = ("h1", "dhcp_relay");
@@ -25,7 +26,7 @@ fn configuration(rig: &Rig, relay: &str) -> String {
     format!("{ports}[router.edge.port.h1]\n{relay}\n[router.edge.port.h2]\n")
 }
 
-/// What the interface's relay has done; `Null` where there is none.
+/// Returns the state of the interface's relay, or `Null` if there is none.
 fn relayed(rig: &Rig, which: Which) -> Value {
     let routers: Value = serde_json::from_str(&rig.ok(&["show", "routers", "--json"])).unwrap();
     let interfaces = routers[0]["interfaces"].as_array().unwrap();
@@ -40,7 +41,7 @@ fn until(rig: &Rig, which: Which, what: &str, is_so: impl Fn(&Value) -> bool) {
     .unwrap();
 }
 
-/// dnsmasq as a DHCP server, behind the other port.
+/// Starts dnsmasq as a DHCP server behind the other port.
 fn server(rig: &Rig, more: &[&str]) -> Process {
     let leases = format!("--dhcp-leasefile={}", rig.path("leases").display());
     let line = [
@@ -60,7 +61,7 @@ fn server(rig: &Rig, more: &[&str]) -> Process {
     server
 }
 
-/// A client that keeps its address; it ends after so many tries without an answer.
+/// Starts a client that keeps its address. The client ends after `tries` attempts without an answer.
 fn client(rig: &Rig, device: &str, tries: &str) -> Process {
     let script = rig.write(
         "lease",
@@ -76,20 +77,20 @@ fn client(rig: &Rig, device: &str, tries: &str) -> Process {
     rig.hosts[0].spawn(line.into_iter().chain([script.to_str().unwrap()])).unwrap()
 }
 
-/// What the client has got: its address and its router's.
+/// Returns the addresses of the client and of its router.
 fn lease(client: &mut Process) -> String {
     client.wait_for_line("bound ", PATIENCE).unwrap().replace("bound ", "")
 }
 
-/// As [`lease`], and the client ends.
+/// Like [`lease`], and ends the client.
 fn lease_of(mut client: Process) -> String {
     let lease = lease(&mut client);
     client.stop(Signal::TERM, PATIENCE).unwrap();
     lease
 }
 
-/// Makes the client renew its address, until it has done so by a message to the server itself. It misses an answer that is there before it
-/// listens, as may be with one so near, and asks all after a second.
+/// Makes the client renew its address by a unicast message to the server. The client misses an answer that
+/// arrives before it listens, which may happen with a server this near, and then broadcasts after a second.
 fn renew(rig: &Rig, which: Which, client: &Process) {
     let renewed = || client.output().lines().filter(|line| line.starts_with("renew ")).count();
     eventually("a renewal without the relay", PATIENCE, || {
@@ -125,11 +126,11 @@ fn a_client_gets_its_address_from_a_server_behind_the_router() {
     let shown = rig.ok(&["show", "interfaces"]);
     assert!(shown.contains("DHCP relay of h1: "), "{shown}");
 
-    // Who has an address and a route needs no relay.
+    // A client with an address and a route needs no relay.
     renew(&rig, FOUR, &held);
     let replies = relayed(&rig, FOUR)["replies"].clone();
 
-    // What is no message, and a reply of somebody who is no server, go nowhere.
+    // An invalid message and a reply from a host that is no server are not forwarded.
     let mut forged = [0; 300];
     forged[..3].copy_from_slice(&[2, 1, 6]);
     forged[24..28].copy_from_slice(&[10, 8, 1, 1]);
@@ -149,13 +150,14 @@ fn a_client_gets_its_address_from_a_server_behind_the_router() {
     until(&rig, FOUR, "both are counted", |relay| relay["malformed"] == 1 && relay["strangers"] == 1);
     assert_eq!(relayed(&rig, FOUR)["replies"], replies);
 
-    // A successor relays on, for who holds an address and for who has forgotten it.
+    // A successor continues to relay, for a client with an address and for a client that has forgotten its
+    // address.
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     until(&rig, FOUR, "the successor listens", |relay| relay["listens"] == true);
     renew(&rig, FOUR, &held);
     held.stop(Signal::TERM, PATIENCE).unwrap();
     assert_eq!(lease_of(client(&rig, "eth0", "5")), first);
-    // Without the key nobody relays, and with it again somebody does.
+    // Without the key the relay is off, and with the key it is on again.
     let file = rig.write("without.toml", &configuration(&rig, ""));
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert_eq!(relayed(&rig, FOUR), Value::Null);
@@ -167,14 +169,14 @@ fn a_client_gets_its_address_from_a_server_behind_the_router() {
     assert_eq!(lease_of(client(&rig, "eth0", "5")), first);
 }
 
-/// The DHCPv6 address that the client gets; it is the same client every time.
+/// Returns the DHCPv6 address of the client, which always has one DUID.
 fn lease6(rig: &Rig) -> String {
     let script = rig.write("lease6", "#!/bin/sh\necho \"$reason $new_ip6_address\"\n");
     rig.hosts[0].run(["chmod", "755", script.to_str().unwrap()]).unwrap();
     let (leases, pid) = (rig.path("leases6"), rig.path("pid6"));
     let files =
         ["-lf", leases.to_str().unwrap(), "-pf", pid.to_str().unwrap(), "-sf", script.to_str().unwrap()];
-    // Without its memory it asks anew, by the same name.
+    // Without its lease file the client starts from the beginning with an unchanged DUID.
     let _ = std::fs::remove_file(&leases);
     let line = ["dhclient", "-6", "-1", "-d", "-D", "LL"];
     let mut client = rig.hosts[0].spawn(line.into_iter().chain(files).chain(["eth0"])).unwrap();
@@ -200,7 +202,8 @@ fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
     let shown = rig.ok(&["show", "interfaces"]);
     assert!(shown.contains("DHCPv6 relay of h1: "), "{shown}");
 
-    // What is no message, a client's that did not ask the group, and the envelope of somebody who is no server go nowhere.
+    // An invalid message, a client's unicast message and a relay reply from a host that is no server are not
+    // forwarded.
     let mut forged = vec![13, 0];
     forged.extend("fd00:8:1::1".parse::<Ipv6Addr>().unwrap().octets());
     forged.extend("fd00:8:1::2".parse::<Ipv6Addr>().unwrap().octets());
@@ -220,8 +223,8 @@ fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
     until(&rig, SIX, "all are counted", |relay| relay["malformed"] == 1 && relay["strangers"] == 2);
     assert_eq!(relayed(&rig, SIX)["replies"], replies);
 
-    // An envelope with the server's address that comes from the clients' link, where the server is not routed; and one of another relay, which
-    // is not wanted there.
+    // A relay reply with the server's address from the clients' link, and a message of another relay, which
+    // is not accepted there.
     rig.hosts[0].run(["sysctl", "-qw", "net.ipv6.conf.lo.disable_ipv6=0"]).unwrap();
     rig.hosts[0].run(["ip", "address", "add", "fd00:8:2::2/128", "dev", "lo", "nodad"]).unwrap();
     let mut relayed_before = forged.clone();
@@ -241,13 +244,14 @@ fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
     until(&rig, SIX, "both are counted", |relay| relay["strangers"] == 4);
     assert_eq!(relayed(&rig, SIX)["replies"], replies);
 
-    // A successor relays on.
+    // A successor continues to relay.
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     until(&rig, SIX, "the successor listens", |relay| relay["listens"] == true);
     assert_eq!(lease6(&rig), first);
 }
 
-/// The client's host has the VLAN by a router of its own, since this kernel may have no VLAN devices.
+/// The client's host has the VLAN through another Trivium router, because the kernel may not support VLAN
+/// devices.
 #[test]
 fn a_client_in_a_vlan_gets_its_address() {
     require!("ip", "ethtool", "dnsmasq", "udhcpc");

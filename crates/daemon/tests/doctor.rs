@@ -1,4 +1,4 @@
-//! `trivium doctor` against real devices: each disturbance is found, named, and mended by the fix that it is given.
+//! `trivium doctor` with real devices: each disturbance is found, named, and repaired by the suggested fix.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,18 +8,18 @@ use rig::{PATIENCE, Rig};
 use serde_json::Value;
 use testbed::{Namespace, eventually, require};
 
-/// A disturbance, and what is to be found then.
+/// A disturbance and the expected finding.
 struct Case<'a> {
-    /// Where the disturbance and its end are typed.
+    /// Namespace in which the commands run.
     place: &'a Namespace,
     disturb: &'a str,
     mend: &'a str,
-    /// Object, severity, part of the finding, part of the fix.
+    /// Object, severity, part of the finding, and part of the fix.
     found: (&'a str, &'a str, &'a str, String),
 }
 
 fn examine(rig: &Rig) -> Vec<Value> {
-    // An error among the findings is an exit code of 1.
+    // The exit code is 1 if a finding is an error.
     serde_json::from_slice(&rig.trivium(&["doctor", "--json"]).stdout).unwrap()
 }
 
@@ -49,7 +49,8 @@ fn type_there(place: &Namespace, command: &str) {
     place.run(["sh", "-c", command]).unwrap();
 }
 
-/// h1 native, h2 generic (both foreign veths in the hub); t of our making in a namespace of its own; q with a queue too many.
+/// Starts the daemon with h1 in native mode, h2 in generic mode (both veth devices of the lab), t as a veth
+/// pair of the daemon in another namespace, and q with one queue too many.
 fn start(rig: &mut Rig, far: &Namespace, tenant: &Namespace) {
     let configuration =
         rig.configuration("persist = false").replace("[port.h2]\n", "[port.h2]\nmode = \"generic\"\n");
@@ -94,7 +95,7 @@ fn every_disturbance_is_found_and_mended() {
     let in_far = |command: &str| format!("ip netns exec {} {command}", far.name());
     let in_tenant = |command: &str| format!("ip netns exec {} {command}", tenant.name());
 
-    // What is so from the beginning.
+    // Findings without a disturbance.
     let findings = examine(&rig);
     let standing = [
         ("port.h1", "ok", "driver veth: native XDP", String::new()),
@@ -184,14 +185,14 @@ fn every_disturbance_is_found_and_mended() {
             mend: "ethtool -K t rxvlan off",
             found: ("port.t", "warning", "t takes VLAN tags out", in_far("ethtool -K t rxvlan off")),
         },
-        // Our own pair's far end takes what hooks redirect to it, until somebody changes that.
+        // The far end of the daemon's own pair accepts redirected frames until another process changes that.
         Case {
             place: &tenant,
             disturb: "ethtool -K eth0 gro off",
             mend: "ethtool -K eth0 gro on",
             found: ("port.t", "advice", "t takes no redirected frames", in_tenant("ethtool -K eth0 gro on")),
         },
-        // It is on, but the kernel has not told the port's end.
+        // The setting is on, but the kernel has not applied it to the port's end.
         Case {
             place: &tenant,
             disturb: "ethtool -K eth0 gro off; ip link set eth0 down; ethtool -K eth0 gro on; ip link set eth0 up",
@@ -209,7 +210,7 @@ fn every_disturbance_is_found_and_mended() {
         },
     ];
     for case in &cases {
-        // A carrier takes a moment to come back from the case before.
+        // A carrier needs time to return after the preceding case.
         until(&rig, "absent", case, false);
         type_there(case.place, case.disturb);
         until(&rig, "found", case, true);
@@ -218,7 +219,7 @@ fn every_disturbance_is_found_and_mended() {
     }
 }
 
-/// A program on the far end meets our frames before anybody else there.
+/// An XDP program on the far end receives the port's frames first.
 #[test]
 fn the_program_of_a_peer_is_named() {
     require!("ip", "ethtool");
@@ -227,7 +228,7 @@ fn the_program_of_a_peer_is_named() {
     start(&mut rig, &far, &tenant);
     let name = format!("its peer eth0@{} runs no XDP program", tenant.name());
     assert!(is_found(&examine(&rig), &("port.t", "ok", name.as_str(), String::new())));
-    // Any program will do: a second daemon's.
+    // The hook of a second daemon serves as an example.
     let file = rig.write(
         "second.toml",
         &format!(

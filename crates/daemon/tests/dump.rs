@@ -1,4 +1,4 @@
-//! `trivium xdp dump` of the real binary: frames at the hook, before and after it, with their verdicts.
+//! `trivium xdp dump` on the real binary: frames before and after the hook, with their verdicts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use port::pcap::{Reader, Record};
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// The packets of a file.
+/// Reads the packets of a capture file.
 fn read(path: &Path) -> Vec<Record> {
     let mut reader = Reader::new(File::open(path).unwrap()).unwrap();
     let mut all = Vec::new();
@@ -23,7 +23,7 @@ fn read(path: &Path) -> Vec<Record> {
     all
 }
 
-/// Name and tag of the program on h1.
+/// Returns name and tag of the program on h1.
 fn program(rig: &Rig) -> (String, String) {
     let text = rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"]);
     let hooks: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -39,14 +39,14 @@ fn program_until(rig: &Rig, name: &str) -> String {
     wanted.unwrap()
 }
 
-/// A dump in the background.
+/// Starts a dump in the background.
 fn dumping(rig: &Rig, arguments: &[&str]) -> Process {
     let mut command = Command::new(TRIVIUM);
     command.env("TRIVIUM_SOCKET", rig.socket()).args(["xdp", "dump", "h1"]).args(arguments);
     Process::start(command).unwrap()
 }
 
-/// One host, whose UDP the hook drops and whose other frames it gives to the worker.
+/// Starts a daemon whose hook on h1 drops UDP and steers other frames to the worker.
 fn started() -> Rig {
     let mut rig = Rig::new(2);
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
@@ -75,7 +75,7 @@ fn frames_are_shown_before_and_after_the_hook_with_verdicts() {
         let told = pair[0].comment.as_deref().unwrap();
         assert!(["verdict: redirect, bridged", "verdict: redirect, steered"].contains(&told), "{told}");
         assert_eq!(pair[1].comment.as_deref(), Some(told));
-        // Echo requests: ICMP over IPv4.
+        // The frames are ICMP echo requests over IPv4.
         assert_eq!((&pair[0].data[12..14], pair[0].data[23], pair[0].data[34]), (&[8, 0][..], 1, 8));
     }
     assert_eq!(seen.len(), 6);
@@ -87,7 +87,7 @@ fn frames_are_shown_before_and_after_the_hook_with_verdicts() {
         line.contains(" h1 in  ") && line.contains(":7, ") && line.ends_with(why)
     };
     assert!(lines.iter().all(told), "{text}");
-    // Cut, and only as they leave.
+    // Truncated frames, captured only after the hook.
     let file = rig.path("cut.pcapng");
     let path = file.to_str().unwrap();
     rig.ok(&[
@@ -109,11 +109,11 @@ fn frames_are_shown_before_and_after_the_hook_with_verdicts() {
         assert_eq!((record.received, record.data.len()), (Some(false), 40));
         assert!(record.original_len > 40);
     }
-    // Then it is the program that it was.
+    // After the dump the hook runs its original program.
     assert_eq!(program_until(&rig, "trivium_port"), tag);
 }
 
-/// Captures come and go under traffic; not a packet is lost or out of order. A second one at once is refused.
+/// Captures start and end under traffic without loss or reordering. A second capture at a time is refused.
 #[test]
 fn a_dump_costs_no_packet() {
     require!("ip", "ping", "ethtool");
@@ -124,7 +124,7 @@ fn a_dump_costs_no_packet() {
         rig.ok(&["xdp", "dump", "h1", "--verdict", "redirect", "-n", "20"]);
         program_until(&rig, "trivium_port");
     }
-    // The next capture need not wait until the daemon has noticed the end of the one before.
+    // The next capture does not have to wait until the daemon notices the end of the preceding one.
     for _ in 0..3 {
         rig.ok(&["xdp", "dump", "h1", "--verdict", "redirect", "-n", "1"]);
     }
@@ -150,7 +150,8 @@ fn a_dump_costs_no_packet() {
     }
 }
 
-/// A successor, by upgrade or after a kill, finds the capture's program and puts the plain one back; rules hold throughout.
+/// A successor (upgrade or restart after a kill) replaces the capture's program by the plain one. Rules stay
+/// in force throughout.
 #[test]
 fn a_successor_takes_the_capture_away() {
     require!("ip", "ping", "ethtool");

@@ -1,4 +1,4 @@
-//! The real binary between real hosts, when things go wrong: kills, full rings, refusals, full disks.
+//! Failures on the real binary between real hosts: kills, full rings, refused starts, full disks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn a_kill_leaves_what_persists_and_a_restart_adopts_it() {
     flow.wait_for(200, PATIENCE).unwrap();
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
     assert_eq!(rig.pins().len(), 2, "bridged ports persist");
-    // `when_down = drop`: the hub's kernel, which would forward between its devices, must see nothing.
+    // With `when_down = drop` the hub's kernel, which would forward between its devices, receives nothing.
     let device = |name| rig.lab.hub().run(["ip", "-s", "-j", "link", "show", name]).unwrap();
     let program = device("h1");
     assert!(program.contains("\"xdp\"") || program.contains("prog"), "the hook still stands: {program}");
@@ -65,7 +65,7 @@ fn full_rings_are_survived_and_counted() {
     rig.start(&configuration);
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
-    // Before it was ours (the kernel's rings), and after that.
+    // Lost packets are counted in the kernel's rings and in the daemon.
     let counted = |rig: &Rig| {
         let counters = &rig.port("h1")["counters"];
         counters["rx_missed"].as_u64().unwrap() + counters["drops"].as_u64().unwrap()
@@ -81,7 +81,7 @@ fn full_rings_are_survived_and_counted() {
     let report = flow.stop().unwrap();
     assert!(report.lost() > 0, "64 entries cannot hold two seconds of traffic: {report:?}");
     assert_eq!(report.overtaken, 0, "{report:?}");
-    // Whatever was lost was counted, to the last packet.
+    // Every lost packet was counted.
     eventually("sent = received + counted", PATIENCE, || {
         let counted = counted(&rig) - before;
         if report.sent == report.received + counted {
@@ -109,11 +109,11 @@ fn a_worker_that_panics_ends_the_process() {
     let (status, output) = process.finish(PATIENCE).unwrap();
     assert!(!status.success(), "{output}");
     assert!(output.contains("a fault that was asked for"), "{output}");
-    // What systemd does next.
+    // systemd would restart the daemon.
     rig.start(&configuration);
 }
 
-/// Runs a command that must fail, and gives its exit code and standard error.
+/// Runs a command that must fail, and returns its exit code and standard error.
 fn fails(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     assert!(!output.status.success());
@@ -126,7 +126,7 @@ fn a_device_that_another_holds_is_named() {
     let mut rig = Rig::new(2);
     let configuration = rig.configuration("persist = false");
     rig.start(&configuration);
-    // Another daemon, with other files, over the same devices.
+    // Another daemon with other files uses the first one's devices.
     let second = configuration
         .replace("api.sock", "second.sock")
         .replace("[port.h", "[port.x")
@@ -135,7 +135,7 @@ fn a_device_that_another_holds_is_named() {
     let (code, text) = fails(&mut rig.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("port.x1") && text.contains("h1"), "{text}");
-    // The same socket.
+    // Another daemon uses the first one's socket.
     let file = rig.path("trivium.toml");
     let (code, text) = fails(&mut rig.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]));
     assert_eq!(code, Some(1));
@@ -150,7 +150,7 @@ fn a_missing_privilege_is_named() {
     let file = rig.write("trivium.toml", &rig.configuration(""));
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&rig.directory, open).unwrap();
-    // Root without capabilities: what a container without them is.
+    // Root without capabilities, as in an unprivileged container.
     let line =
         ["setpriv", "--bounding-set=-all", "--inh-caps=-all", TRIVIUM, "run", "-c", file.to_str().unwrap()];
     let (code, text) = fails(&mut rig.lab.hub().command(line));

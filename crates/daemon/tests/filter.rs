@@ -1,4 +1,5 @@
-//! Filters of the real binary between real hosts: what they drop and let pass, changed under traffic, and through a kill.
+//! Filters on the real binary between real hosts: dropped and passed packets, changes under traffic, and
+//! restarts after a kill.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +13,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// A rig's usual configuration with a filter of these rules on h1.
+/// Returns a rig's usual configuration with a filter of these rules on h1.
 fn with_filter(rig: &Rig, rules: &str) -> String {
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
     format!("{ports}[filter.edge]\n{rules}")
@@ -28,7 +29,7 @@ fn applied(rig: &Rig, text: &str) -> String {
     rig.ok(&["apply", file.to_str().unwrap()])
 }
 
-/// Packets that a rule has matched.
+/// Returns the number of packets that a rule has matched.
 fn packets(rig: &Rig, rule: &str) -> u64 {
     let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
     let rules = shown[0]["rules"].as_array().unwrap();
@@ -44,7 +45,7 @@ fn packets_until(rig: &Rig, rule: &str, least: u64) -> u64 {
     .unwrap()
 }
 
-/// The port's sockets are bound, and take frames, before its hook has the filter.
+/// The sockets of a port are bound and receive frames before the hook has the filter.
 #[test]
 fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
     require!("ip", "ping", "ethtool", "bpftool");
@@ -61,7 +62,7 @@ fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
         rig.until_reachable(1, 2);
         applied(&rig, &without);
     }
-    // The same holds when another program detaches the hook and the daemon attaches it again.
+    // The filter also holds when another program detaches the hook and the daemon attaches it again.
     applied(&rig, &with);
     packets_until(&rig, "flood", 50);
     for _ in 0..3 {
@@ -102,7 +103,8 @@ fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     assert!(said.contains("rule ping") && said.contains("up, to the worker"), "{said}");
     assert_eq!(packets(&rig, "ping"), counted, "nothing was counted");
 
-    // Another rule of the same name: the flood passes, and counters of both rules go on.
+    // A rule is replaced by another one with its name. The flood passes, and the counters of both rules
+    // continue.
     let (pings, flood) = (packets(&rig, "ping"), packets(&rig, "flood"));
     assert!(pings >= 3);
     let other = with_filter(&rig, &format!("{FLOOD}destination_port = 9\n{PING}"));
@@ -112,7 +114,7 @@ fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     flow.wait_for(300, PATIENCE).unwrap();
     assert!(packets(&rig, "ping") >= pings && packets(&rig, "flood") >= flood);
 
-    // Rules that are not possible together are refused, and nothing has changed.
+    // Rules that exceed a limit together are refused, and nothing changes.
     let places: String = (0..9)
         .map(|place| {
             let pattern =
@@ -129,7 +131,7 @@ fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     );
     flow.wait_for(300, PATIENCE).unwrap();
 
-    // A change that fails later takes the rules back, too.
+    // A change that fails later reverts the rules, too.
     let late = format!("{both}[port.z]\nkind = \"af_xdp\"\ndevice = \"nodev\"\n");
     let file = rig.write("late.toml", &late);
     assert!(!rig.trivium(&["apply", file.to_str().unwrap()]).status.success());
@@ -138,7 +140,7 @@ fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     applied(&rig, &both);
     let flood = packets(&rig, "flood");
     packets_until(&rig, "flood", flood + 300);
-    // And without a filter everything passes.
+    // Without a filter everything passes.
     applied(&rig, &rig.configuration(""));
     flow.wait_for(300, PATIENCE).unwrap();
     assert!(rig.ok(&["show", "filters"]).contains("no filter"));
@@ -155,7 +157,7 @@ fn a_filter_goes_on_through_a_kill_and_is_adopted() {
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     let before = packets_until(&rig, "flood", 300);
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
-    // So long nobody is there, and a thousand packets come.
+    // About a thousand packets arrive while no daemon runs.
     std::thread::sleep(Duration::from_millis(500));
     rig.start(&configuration);
     let after = packets(&rig, "flood");
@@ -163,7 +165,7 @@ fn a_filter_goes_on_through_a_kill_and_is_adopted() {
     rig.until_reachable(1, 2);
     packets_until(&rig, "flood", after + 300);
     assert_eq!(flow.received(), 0);
-    // The rules and the list of before are this daemon's now.
+    // The new daemon has taken over the rules and the block list.
     rig.ok(&["xdp", "filter", "block", "10.8.0.1"]);
     assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
     rig.ok(&["xdp", "filter", "unblock", "10.8.0.1"]);
@@ -194,7 +196,7 @@ fn prefixes_are_blocked_for_a_time_and_through_an_upgrade() {
     let said = rig.ok(&["xdp", "filter", "unblock", "10.8.0.0/29"]);
     assert!(said.contains("1 of 1 taken out, 1 in its block list"), "{said}");
     rig.until_reachable(1, 2);
-    // What the file says is read when asked for.
+    // The file of the block list is read on request.
     std::fs::write(&list, "192.0.2.0/24\n10.8.0.1\n").unwrap();
     rig.ok(&["xdp", "filter", "reload"]);
     assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
@@ -242,7 +244,7 @@ fn rules_that_changed_while_nobody_was_there_reach_every_port() {
     rig.start(&after);
     for from in [0, 1] {
         assert!(!rig.hosts[from].reaches(&rig.hosts[2]), "h{}: {}", from + 1, rig.ok(&["show", "filters"]));
-        // What the old rule dropped passes.
+        // The old rule's packets pass now.
         let flow = UdpFlow::start(&rig.hosts[from], &rig.hosts[2], 1_000).unwrap();
         flow.wait_for(100, PATIENCE).unwrap();
         flow.stop().unwrap();
@@ -266,7 +268,7 @@ fn an_upgrade_without_its_block_list_is_refused_and_traffic_goes_on() {
     flow.wait_for(300, PATIENCE).unwrap();
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken), (0, 0), "{report:?}");
-    // With the file it works, and the file is asked for once.
+    // With the file the upgrade succeeds, and the file is read once.
     std::fs::write(&list, "192.0.2.0/24\n").unwrap();
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     rig.until_reachable(1, 2);
@@ -293,7 +295,8 @@ fn what_the_hook_cannot_have_is_found_by_check() {
 const SAMPLED: &str =
     "[[filter.edge.rule]]\nname = \"some\"\naction = \"sample\"\none_in = 1\nprotocol = \"udp\"\n";
 
-/// What rules sample is told as it comes, by filter or by port, to the terminal or a file; after a kill, too.
+/// Samples of rules are delivered as they arrive, by filter or by port, to the terminal or to a file, also
+/// after a kill.
 #[test]
 fn samples_are_followed() {
     require!("ip", "ping", "ethtool");
@@ -314,7 +317,7 @@ fn samples_are_followed() {
     assert!(lines.iter().all(told), "{text}");
     let file = rig.path("samples.pcapng");
     let path = file.to_str().unwrap();
-    // The one before lets go within a moment.
+    // The preceding client releases the samples after a short time.
     let patient = |rig: &Rig, arguments: &[&str]| {
         eventually("nobody else follows", PATIENCE, || {
             let output = rig.trivium(&[&["xdp", "filter", "samples"], arguments].concat());
@@ -345,7 +348,7 @@ fn samples_are_followed() {
         assert!(pair[0].timestamp <= pair[1].timestamp);
     }
 
-    // A port whose own frames are none of them waits; meanwhile nobody else can follow.
+    // A client that follows a port without samples waits, and blocks other clients meanwhile.
     let follow = || {
         let mut command = Command::new(TRIVIUM);
         command.env("TRIVIUM_SOCKET", rig.socket()).args(["xdp", "filter", "samples", "h3"]);
@@ -353,7 +356,7 @@ fn samples_are_followed() {
     };
     let mut other = follow();
     eventually("a second one is refused", PATIENCE, || {
-        // It was itself the second where the one before had not yet let go.
+        // The client itself was refused if the preceding one had not released the samples yet.
         if !other.is_running() {
             other = follow();
         }
@@ -370,7 +373,7 @@ fn samples_are_followed() {
         assert!(!output.status.success() && said.contains(word), "{name}: {said}");
     }
 
-    // More than anybody reads: what is left out is counted, and said.
+    // More samples arrive than the client reads. Lost samples are counted and reported.
     let mut command =
         rig.hosts[0].command([TRIVIUM, "xdp", "gen", "eth0", "--seconds", "4", "--rate", "300000"]);
     command.args(["--source", "10.8.0.1", "--destination", "10.8.0.2"]);
@@ -386,14 +389,14 @@ fn samples_are_followed() {
     followed(&rig);
     assert_eq!(read().len(), 3);
 
-    // Without such a rule there is nothing to follow.
+    // Without a sampling rule the command is refused.
     applied(&rig, &with_filter(&rig, PING));
     let output = rig.trivium(&["xdp", "filter", "samples", "edge"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("none of its rules samples"), "{said}");
 }
 
-/// h1 as a port of the API that names the API's filter `edge`; both survive a restart.
+/// Adds h1 as a port of the API with the API's filter `edge`. Both persist over a restart.
 fn with_api_port(rig: &Rig) {
     let port = r#"{"kind":"af_xdp","device":"h1","filter":"edge"}"#;
     for (path, body) in [("/v1/ports/h1", port), ("/v1/bridges/br0/ports/h1", r#"{"access":10}"#)] {
@@ -402,19 +405,19 @@ fn with_api_port(rig: &Rig) {
     }
 }
 
-/// Adds a rule to `edge`.
+/// Adds a rule to the filter `edge`.
 fn add(rig: &Rig, rule: &[&str]) -> String {
     rig.ok(&[&["xdp", "filter", "add", "edge", "--name"], rule].concat())
 }
 
-/// What a refused command says; it ends as one whose configuration is refused.
+/// Returns the error of a refused command, whose exit code is that of a refused configuration.
 fn refused(rig: &Rig, arguments: &[&str]) -> String {
     let output = rig.trivium(&[&["xdp", "filter"], arguments].concat());
     assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The names of `edge`'s rules as they are asked, without the one behind them that no configuration has.
+/// Returns the names of the rules of `edge` in order, without the implicit last rule.
 fn names(rig: &Rig) -> Vec<String> {
     let shown: serde_json::Value =
         serde_json::from_str(&rig.ok(&["xdp", "filter", "show", "edge", "--json"])).unwrap();
@@ -430,7 +433,7 @@ fn rules_come_and_go_by_command_under_traffic() {
     let own = "[filter.own]\n[[filter.own.rule]]\nname = \"a\"\naction = \"drop\"\n";
     let configuration = format!("{}{own}", rig.configuration_with("", &[0, 10]));
     rig.start(&configuration);
-    // The first rule brings its filter.
+    // The first rule creates its filter.
     let said = add(&rig, &["ping", "--action", "count", "--protocol", "icmp", "--persist"]);
     assert_eq!(said, "+ filter.edge: 1 rules\n");
     with_api_port(&rig);
@@ -441,7 +444,7 @@ fn rules_come_and_go_by_command_under_traffic() {
     let pings = packets(&rig, "ping");
     assert!(pings > 0);
 
-    // What the rule drops does not arrive from then on, and the other one counts on.
+    // Packets that the rule drops no longer arrive, and the other rule continues to count.
     let drops = |rig: &Rig| {
         let flood = packets(rig, "flood");
         packets_until(rig, "flood", flood + 100);
@@ -456,7 +459,7 @@ fn rules_come_and_go_by_command_under_traffic() {
     assert!(packets(&rig, "ping") >= pings + 3);
     let (pings, flood) = (packets(&rig, "ping"), packets(&rig, "flood"));
 
-    // Behind it a rule is never asked about the flood, in front of it it lets it pass.
+    // A rule after `flood` sees no packet of the flood, and a rule before `flood` lets the flood pass.
     add(&rig, &["behind", "--action", "pass", "--protocol", "udp", "--after", "flood"]);
     drops(&rig);
     add(&rig, &["exempt", "--action", "pass", "--protocol", "udp", "--before", "flood"]);
@@ -466,7 +469,7 @@ fn rules_come_and_go_by_command_under_traffic() {
     assert_eq!(packets(&rig, "behind"), 0);
     assert!(packets(&rig, "ping") >= pings && packets(&rig, "flood") >= flood);
 
-    // Nothing of what is refused is done.
+    // A refused change has no effect.
     let nine: Vec<String> = (0..9)
         .flat_map(|at| ["--pattern".into(), format!("at=payload,offset={},bytes=00", at * 16)])
         .collect();
@@ -494,7 +497,7 @@ fn rules_come_and_go_by_command_under_traffic() {
     assert_eq!(said, "~ filter.edge: rule.exempt pass -> removed\n");
     drops(&rig);
 
-    // They are the API's, whatever file is applied, and kept over a restart; the hook goes on meanwhile.
+    // The rules belong to the API, so they survive applied files and a restart. The hook works meanwhile.
     applied(&rig, &configuration);
     let flood = packets(&rig, "flood");
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
@@ -542,7 +545,7 @@ fn rules_that_are_added_at_once_all_stand_and_one_ends() {
     rig.until_reachable(1, 2);
 }
 
-/// What is listed is asked about through real hosts.
+/// Lookups in the block list are tested with real hosts.
 #[test]
 fn a_million_prefixes_are_read_from_a_file_within_seconds() {
     require!("ip", "ping", "ethtool");
@@ -551,7 +554,7 @@ fn a_million_prefixes_are_read_from_a_file_within_seconds() {
     rig.start(&with_filter(&rig, &format!("blocklist = {list:?}\n{BLOCKED}")));
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
-    // Everywhere but in the hosts' own network, which the last line but one names.
+    // No prefix is in the hosts' network, except for the last line but one.
     let mut text = String::with_capacity(20 << 20);
     for number in 0..1_000_000_u32 {
         let [a, b, c, d] = (0x1400_0000 + number.wrapping_mul(0x9e37_79b1) % 0x9000_0000).to_be_bytes();
@@ -563,7 +566,7 @@ fn a_million_prefixes_are_read_from_a_file_within_seconds() {
     rig.ok(&["xdp", "filter", "reload", "edge"]);
     let took = start.elapsed();
     assert!(!rig.hosts[0].reaches(&rig.hosts[1]), "{}", rig.ok(&["show", "filters"]));
-    // An optimised build takes one; a machine that is busy takes more.
+    // An optimised build needs one second, and a busy machine needs more.
     assert!(took < Duration::from_secs(15), "{took:?}");
     let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
     let listed = shown[0]["listed"].as_u64().unwrap();
@@ -604,7 +607,7 @@ fn rates_hold_live_for_all_and_for_each_source_and_a_dry_run_drops_nothing() {
         let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[2], 1_000).unwrap();
         let start = Instant::now();
         flow.wait_for(150, PATIENCE).unwrap();
-        // A hundred a second and ten at once, of a thousand a second.
+        // The limits are 100 per second with a burst of 10. The flow sends 1,000 per second.
         let most = 10.0 + 100.0 * (start.elapsed().as_secs_f64() + 0.5);
         let report = flow.stop().unwrap();
         let received = report.received;
@@ -613,7 +616,7 @@ fn rates_hold_live_for_all_and_for_each_source_and_a_dry_run_drops_nothing() {
         let limited = rig.ok(&["show", "drops", "h1"]);
         assert!(limited.contains("filter-limited"), "{limited}");
     }
-    // Another source has a bucket of its own, and the rule is h1's alone.
+    // Another source has another bucket, and the rule applies to h1 only.
     let other = UdpFlow::start(&rig.hosts[1], &rig.hosts[2], 1_000).unwrap();
     other.wait_for(500, PATIENCE).unwrap();
     assert_eq!(other.stop().unwrap().lost(), 0);
@@ -628,7 +631,7 @@ fn a_change_that_fails_keeps_the_counters_of_rules_that_it_took_out() {
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
     let counted = packets_until(&rig, "ping", 1);
-    // The filter changes before the port, whose device is not there, is opened.
+    // The filter is changed before the daemon opens the port, whose device does not exist.
     let without = with_filter(&rig, &PING.replace("\"ping\"", "\"other\""));
     let file =
         rig.write("fails.toml", &format!("{without}[port.none]\nkind = \"af_xdp\"\ndevice = \"nosuch\"\n"));

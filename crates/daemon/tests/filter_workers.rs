@@ -1,4 +1,5 @@
-//! Filters of ports that have no driver hook, by the real binary: a guest behind a TAP, whose frames a worker judges.
+//! Filters of ports without a driver hook on the real binary: frames of a guest behind a TAP, which a worker
+//! filters.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +20,7 @@ struct Guest {
     namespace: Namespace,
 }
 
-/// Ends what looks at it, whatever becomes of the test.
+/// Sets the flag on drop, so that threads which poll it end, whatever the result of the test is.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -31,12 +32,12 @@ impl Drop for Ends<'_> {
 const PORT: &str = "kind = \"tap\"\ndevice = \"vm0\"\nfilter = \"edge\"\n";
 const TELNET: &str = "[[filter.edge.rule]]\nname = \"telnet\"\naction = \"drop\"\nprotocol = \"udp\"\n\
                       destination_port = 23\n";
-/// Nothing comes back while a test runs.
+/// The bucket does not refill during a test.
 const EACH: &str = "[[filter.edge.rule]]\nname = \"each\"\naction = \"limit\"\nrate = 1\nunit = \"packets\"\n\
                     per = 3600\nburst = 2\nper_source = { ipv4 = 32, ipv6 = 64 }\nprotocol = \"udp\"\n\
                     destination_port = 53\n";
 const BLOCKED: &str = "[[filter.edge.rule]]\nname = \"blocked\"\naction = \"drop\"\nlisted = true\n";
-/// Behind all others.
+/// The last rule, which counts the remaining packets.
 const REST: &str =
     "[[filter.edge.rule]]\nname = \"rest\"\naction = \"count\"\nprotocol = \"udp\"\npriority = 0\n";
 
@@ -67,19 +68,19 @@ fn bridged(rig: &Rig, guest: &Namespace, rules: &str) -> String {
     )
 }
 
-/// UDP from 192.0.2.N to a port.
+/// Returns a UDP frame from 192.0.2.N to a port.
 fn udp(source: u8, port: u16) -> Vec<u8> {
     spec::parse(&format!("ip_src=192.0.2.{source},ip_dst=198.51.100.1,udp,dst_port={port}")).unwrap()
 }
 
-/// The same with a tag.
+/// Returns the frame with a VLAN tag.
 fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
     let (addresses, others) = frame.split_at(12);
     let [high, low] = vlan.to_be_bytes();
     [addresses, &[0x81, 0, high, low], others].concat()
 }
 
-/// What a rule has counted: packets, and those on which it acted.
+/// Returns the counters of a rule: matched packets and packets on which it acted.
 fn counted(rig: &Rig, rule: &str) -> (u64, u64) {
     let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
     let rules = shown[0]["rules"].as_array().unwrap();
@@ -108,7 +109,7 @@ fn a_guest_behind_a_tap_is_filtered_limited_and_counted() {
     until_counted(rig, "telnet", (5, 5));
     until_counted(rig, "rest", (5, 0));
     assert_eq!(rig.dropped("vm", "filter-dropped"), 5);
-    // Two of each source.
+    // Two packets of each source pass.
     for source in [1, 2, 3] {
         (0..5).for_each(|_| sender.send(&udp(source, 53)).unwrap());
     }
@@ -133,26 +134,28 @@ fn a_guest_behind_a_tap_is_filtered_limited_and_counted() {
     assert!(!said.contains("of the port's filter"), "{said}");
     assert_eq!((counted(rig, "telnet"), counted(rig, "each")), ((5, 5), (15, 9)), "nothing was counted");
 
-    // A successor goes on with the counters, and filters from its first packet on.
+    // A successor continues the counters, and filters from its first packet on.
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     assert_eq!((counted(rig, "telnet"), counted(rig, "each")), ((5, 5), (15, 9)));
     (0..5).for_each(|_| sender.send(&udp(1, 23)).unwrap());
     until_counted(rig, "telnet", (10, 10));
 }
 
-/// A frame with so many headers of destination options behind the IPv6 header, and so many tags of no VLAN.
+/// Returns the frame with this number of destination options headers after the IPv6 header, and of priority
+/// tags (VLAN id 0).
 fn hidden(frame: &[u8], headers: u8, tags: usize) -> Vec<u8> {
     let mut frame = frame.to_vec();
     for _ in 0..headers {
         let next = std::mem::replace(&mut frame[20], 60);
-        // Padding fills it.
+        // The header is filled with padding.
         frame.splice(54..54, [next, 0, 1, 4, 0, 0, 0, 0]);
         frame[19] += 8;
     }
     (0..tags).fold(frame, |frame, _| tagged(0, &frame))
 }
 
-/// What a rule drops does not reach the kernel of a host behind the bridge, whatever stands in front of it.
+/// A packet that a rule drops does not reach the kernel of a host behind the bridge, whatever headers and
+/// tags precede it.
 #[test]
 fn a_guest_cannot_hide_a_datagram_from_a_rule() {
     require!("ip", "ethtool");
@@ -174,7 +177,7 @@ fn a_guest_cannot_hide_a_datagram_from_a_rule() {
             if v6 { "ip_src=fd00:8::77,ip_dst=fd00:8::1" } else { "ip_src=10.8.0.77,ip_dst=10.8.0.1" };
         spec::parse(&format!("eth_dst={},{addresses},udp,dst_port={port}", host.mac().unwrap())).unwrap()
     };
-    // Tags, extension headers, and whether a filter reads what is behind them.
+    // Number of tags, number of extension headers, and whether a filter can read the headers after them.
     let stacks = [
         (0, 0, true),
         (1, 0, true),
@@ -210,7 +213,7 @@ fn a_guest_cannot_hide_a_datagram_from_a_rule() {
     let said = rig.ok(&["explain", "--in", "vm", &format!("hex:{frame}")]);
     assert!(said.contains("rule (unreadable) of the port's filter ends it"), "{said}");
 
-    // The kernel behind it takes them all: whoever turns the default off is told.
+    // The host's kernel accepts all of these packets, so `doctor` warns if `unreadable` is set to pass.
     let doctor = || String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
     assert!(!doctor().contains("filter.edge"), "{}", doctor());
     guest.apply(&format!("unreadable = \"pass\"\n{}", CLOSED.replace("\"pass\"", "\"count\"")));
@@ -228,18 +231,18 @@ fn rules_of_workers_change_under_traffic_without_a_gap() {
         let ends_with_it = Ends(&ends);
         scope.spawn(|| {
             while !ends.load(Ordering::Relaxed) {
-                // A queue that is full for a moment takes the next one.
+                // If the queue is full, the packet is lost and the next one follows.
                 let _ = sender.send(&udp(1, 23));
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
         for round in 0..20 {
-            // Each set drops everything, by one rule or the other.
+            // Each rule set drops everything, by one rule or the other.
             let first =
                 "[[filter.edge.rule]]\nname = \"comes\"\naction = \"drop\"\nsource = \"192.0.2.0/24\"\n";
             let first = if round % 2 == 0 { first } else { "" };
             guest.apply(&format!("{first}{TELNET}{REST}"));
-            // Each meets frames.
+            // Frames arrive under each rule set.
             let dropped = rig.dropped("vm", "filter-dropped");
             eventually("frames under the new rules", PATIENCE, || {
                 match rig.dropped("vm", "filter-dropped") {
@@ -251,7 +254,7 @@ fn rules_of_workers_change_under_traffic_without_a_gap() {
         }
         drop(ends_with_it);
     });
-    // What its queue had no room for is not among them.
+    // Frames that did not fit into the queue are not counted as received.
     let received = || rig.port("vm")["counters"]["rx_packets"].as_u64().unwrap();
     eventually("all frames dropped", PATIENCE, || match (rig.dropped("vm", "filter-dropped"), received()) {
         (dropped, all) if dropped == all => Ok(()),
@@ -283,7 +286,7 @@ fn sources_are_blocked_on_a_tap() {
     rig.ok(&["xdp", "filter", "block", "192.0.2.1", "198.51.100.0/24"]);
     sender.send(&udp(1, 9)).unwrap();
     until_counted(rig, "blocked", (1, 1));
-    // So many that the list gets another table.
+    // The entries exceed the size of the list's table, which is replaced.
     let many: Vec<String> = (0..2_000).map(|n| format!("10.{}.{}.1", n / 200, n % 200)).collect();
     let mut line = vec!["xdp", "filter", "block"];
     line.extend(many.iter().map(String::as_str));
@@ -297,7 +300,7 @@ fn sources_are_blocked_on_a_tap() {
     assert_eq!(counted(rig, "blocked"), (2, 2));
 }
 
-/// The list that a port finds is the file's of then, also where the filter had no port when it changed.
+/// A port uses the current content of the list's file, even if the filter had no port when the file changed.
 #[test]
 fn a_list_that_changed_without_a_port_is_the_new_one() {
     require!("ip", "ethtool");
@@ -330,7 +333,7 @@ fn a_list_that_changed_without_a_port_is_the_new_one() {
     }
     until_counted(rig, "blocked", (3, 3));
     until_counted(rig, "rest", (1, 0));
-    // A successor has it before it takes anything, with what was blocked since.
+    // A successor has the list, with the prefixes blocked later, before it receives any frame.
     rig.ok(&["xdp", "filter", "block", "192.0.2.3"]);
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     for source in [1, 2, 3] {
@@ -338,7 +341,7 @@ fn a_list_that_changed_without_a_port_is_the_new_one() {
     }
     until_counted(rig, "blocked", (5, 5));
     until_counted(rig, "rest", (2, 0));
-    // Counters are not those of the port, but the filter's.
+    // Counters belong to the filter and not to the port.
     rig.ok(&["apply", plain.to_str().unwrap()]);
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     assert_eq!(counted(rig, "blocked"), (5, 5));
@@ -362,7 +365,7 @@ fn what_needs_a_hook_is_refused_on_a_tap() {
     until_counted(rig, "rest", (1, 0));
 }
 
-/// A TAP as a router's port, with VLANs that are interfaces.
+/// A TAP as a router's port with VLAN interfaces.
 #[test]
 fn a_routers_tap_is_filtered_by_vlans() {
     require!("ip", "ethtool");
@@ -388,7 +391,7 @@ fn a_routers_tap_is_filtered_by_vlans() {
     assert_eq!(rig.dropped("vm", "filter-dropped"), 2);
 }
 
-/// What comes from a capture file, and what comes over a wire between two bridges.
+/// Filters on a capture file port, and on a patch between two bridges.
 #[test]
 fn capture_files_and_patch_ports_are_filtered() {
     require!("ip", "ethtool");

@@ -1,5 +1,5 @@
-//! What a bridge with rules tells of itself: `trivium show`, `trivium explain`, `/metrics`, and the stock `ovs-appctl`, beside what the stock
-//! `ovs-ofctl` says of the same tables.
+//! State of a bridge with rules in `trivium show`, `trivium explain`, `/metrics` and the stock `ovs-appctl`,
+//! compared with the output of the stock `ovs-ofctl`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -46,7 +46,7 @@ fn json(rig: &Rig, arguments: &[&str]) -> Value {
     serde_json::from_str(&rig.ok(arguments)).unwrap()
 }
 
-/// Each rule in `ovs-ofctl`'s syntax, as the stock client writes it.
+/// Rules in the syntax of `ovs-ofctl`, as the stock client prints them.
 const RULES: [&str; 34] = [
     "priority=1,actions=NORMAL",
     "actions=drop",
@@ -93,7 +93,7 @@ fn rules_are_shown_as_the_stock_client_shows_them() {
     ofctl(&rig, &["add-meter", "meter=3,pktps,burst,stats,band=type=drop,rate=100,burst_size=10"]);
     let file = rig.write("rules.txt", &RULES.join("\n"));
     ofctl(&rig, &["add-flows", file.to_str().unwrap()]);
-    // Without counts: what is left is rules alone, one a line.
+    // Without statistics, each line is a rule.
     let stock = ofctl(&rig, &["dump-flows", "--no-stats"]);
     let mut wanted: Vec<String> = stock.lines().map(|line| line.trim().to_owned()).collect();
     let shown = json(&rig, &["show", "flows", "br0", "--json"]);
@@ -124,7 +124,7 @@ fn rules_are_shown_as_the_stock_client_shows_them() {
     for (ours, wanted) in ours.iter().zip(&wanted) {
         assert_eq!(ours, wanted);
     }
-    // What was printed is read again, and is the same.
+    // The printed rules are parsed again and give equal rules.
     let again = rig.write("again.txt", &ours.join("\n"));
     ofctl(&rig, &["replace-flows", again.to_str().unwrap()]);
     let mut replaced: Vec<String> =
@@ -138,7 +138,7 @@ fn rules_are_shown_as_the_stock_client_shows_them() {
         assert!(groups.contains(group["text"].as_str().unwrap()), "{group}: {groups}");
     }
     let meters = ofctl(&rig, &["dump-meters"]);
-    // The client begins a line behind `bands=`.
+    // The client prints a line break after `bands=`.
     let words =
         |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace("bands= ", "bands=");
     for meter in json(&rig, &["show", "meters", "--json"]).as_array().unwrap() {
@@ -169,12 +169,12 @@ fn cached_flows_and_counts_are_told_to_the_stock_tools() {
     }
     let report = rig.hosts[0].ping(rig.hosts[1].ip(), 5).unwrap();
     assert_eq!(report.loss(), 0.0);
-    // Both ways, and each names its rules.
+    // There is a flow for each direction, and each names its rules.
     let flows = eventually("two cached flows of five packets", PATIENCE, || {
         let flows = json(&rig, &["show", "megaflows", "br0", "--json"]);
         let icmp = |flow: &&Value| flow["rules"].to_string().contains("in_port=");
         let found: Vec<Value> = flows.as_array().unwrap().iter().filter(icmp).cloned().collect();
-        // The first packet has gone by the decider.
+        // The first packet was handled by the slow path.
         let counted = |port: &str| {
             let own = found
                 .iter()
@@ -220,12 +220,12 @@ fn cached_flows_and_counts_are_told_to_the_stock_tools() {
     appctl(&rig, &["revalidator/purge"]).unwrap();
     eventually("an empty cache", PATIENCE, || {
         let flows = json(&rig, &["show", "megaflows", "--json"]);
-        // Hosts talk by themselves now and then.
+        // Hosts send packets by themselves from time to time.
         let left = flows.as_array().unwrap().iter().filter(|flow| flow["packets"].as_u64() > Some(2)).count();
         if left == 0 { Ok(()) } else { Err(flows.to_string()) }
     })
     .unwrap();
-    // What they had counted has gone to the rules.
+    // The counters of the removed flows were added to the rules.
     let rule = &json(&rig, &["show", "flows", "br0", "--table", "1", "--json"])[0];
     assert!(rule["packets"].as_u64().unwrap() >= 5, "{rule}");
     assert_eq!(rig.hosts[0].ping(rig.hosts[1].ip(), 2).unwrap().loss(), 0.0);
@@ -262,7 +262,7 @@ fn a_packets_way_and_the_reasons_of_its_megaflow_are_told() {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!told.contains("tp_dst"), "{told}");
-    // The same as `ovs-appctl` has it, port by number or name, with and without a packet.
+    // `ovs-appctl` gives an equal result, with the port as number or name, and with or without a packet.
     let flow = "in_port=h1,udp,nw_src=10.0.0.1,nw_dst=10.5.6.7,nw_ttl=64,tp_dst=53";
     let traced = appctl(&rig, &["ofproto/trace", "br0", flow, "--names"]).unwrap();
     for part in [
@@ -276,7 +276,7 @@ fn a_packets_way_and_the_reasons_of_its_megaflow_are_told() {
     }
     let again = ["ofproto/trace", "--names", "br0", &flow.replace("h1", "1")];
     assert_eq!(traced, appctl(&rig, &again).unwrap());
-    // The last line but one is the megaflow's; the reasons of its bits are told when they are asked for.
+    // The last line but one is the megaflow. Reasons for its bits are printed on request.
     let last: Vec<&str> = traced.lines().rev().take(2).collect();
     assert!(last[0].starts_with("Datapath actions: ") && last[1].starts_with("Megaflow: "), "{traced}");
     assert!(!traced.contains(" because of "));
@@ -301,6 +301,6 @@ fn a_packets_way_and_the_reasons_of_its_megaflow_are_told() {
         assert!(refused.contains(part), "{refused}");
     }
     assert!(appctl(&rig, &["ofproto/trace", "br0", "in_port=1", "zz"]).unwrap_err().contains("packet data"));
-    // Nothing of this was counted.
+    // Traces are not counted.
     assert!(ofctl(&rig, &["dump-flows", "table=1"]).contains("n_packets=0"));
 }

@@ -1,5 +1,5 @@
-//! A router whose routes come by FPM: from zebra with its module `dplane_fpm_nl`, and from a client of our own that does what zebra
-//! should not.
+//! A router with routes from FPM: from zebra with its module `dplane_fpm_nl`, and from a test client that
+//! sends what zebra should not send.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,14 +15,14 @@ use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{UdpFlow, eventually, require};
 
-/// How long sessions may take on a loaded machine: their timers are seconds.
+/// Maximum time for sessions, whose timers are seconds, on a loaded machine.
 const SESSION: Duration = Duration::from_secs(60);
-/// Prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24, ...
+/// Number of prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24 and so on.
 const PREFIXES: u64 = 100;
-/// Where zebra connects.
+/// Address to which zebra connects.
 const ADDRESS: &str = "127.0.0.1:2620";
 const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\nfpm use-next-hop-groups\n";
-/// At the router.
+/// Configuration of bgpd at the router.
 const HUB: &str = "\
 router bgp 65000
  bgp router-id 10.8.0.1
@@ -33,7 +33,7 @@ router bgp 65000
   redistribute connected
  exit-address-family
 ";
-/// At h1; prefixes follow.
+/// Configuration of bgpd at h1. Prefixes are appended.
 const ONE: &str = "\
 router bgp 65001
  bgp router-id 10.8.1.2
@@ -62,7 +62,7 @@ fn rig(settings: &str) -> Rig {
     rig
 }
 
-/// How the session stands.
+/// Returns the state of the FPM session.
 fn fpm(rig: &Rig) -> serde_json::Value {
     let routers: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "routers", "--json"])).unwrap();
     routers[0]["fpm"].clone()
@@ -80,7 +80,7 @@ fn until_routes(rig: &Rig, count: u64) -> serde_json::Value {
     until(rig, &format!("{count} routes by FPM"), |fpm| fpm["routes"] == count)
 }
 
-/// FRR at the router and at h1, which announces prefixes; h2 sends there.
+/// FRR at the router and at h1, which announces prefixes. h2 sends to these prefixes.
 struct Network {
     hub: Frr,
     one: Frr,
@@ -101,7 +101,7 @@ impl Network {
         Network { hub, one, rig }
     }
 
-    /// From what h1 announces to h2, and back.
+    /// Starts a flow from h2 to a prefix of h1 and one in the opposite direction.
     fn flows(&self) -> [UdpFlow; 2] {
         let (one, two) = ((&*self.rig.hosts[0], "10.50.7.1"), (&*self.rig.hosts[1], "10.8.2.2"));
         [UdpFlow::between(two, one, 1_000, 7_001).unwrap(), UdpFlow::between(one, two, 1_000, 7_002).unwrap()]
@@ -113,7 +113,7 @@ impl Network {
         why["route"]["protocol"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Packets that the kernel has forwarded.
+    /// Returns the number of packets that the kernel has forwarded.
     fn by_kernel(&self) -> u64 {
         let snmp = self.rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
         let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
@@ -141,7 +141,7 @@ fn what_bgp_learns_comes_by_fpm_and_outlives_zebra() {
     until(&network.rig, "a whole replay", |fpm| fpm["state"] == "connected");
     let shown = network.rig.ok(&["show", "routers"]);
     assert!(shown.contains("fpm         connected from 127.0.0.1:"), "{shown}");
-    // Withdrawn ones go.
+    // Withdrawn routes are removed.
     let head = ["configure terminal", "router bgp 65001", "address-family ipv4 unicast"];
     let change = |no: &str| -> Vec<String> {
         let prefixes = (PREFIXES / 2..PREFIXES).map(|number| format!("{no}network 10.50.{number}.0/24"));
@@ -152,9 +152,9 @@ fn what_bgp_learns_comes_by_fpm_and_outlives_zebra() {
     until_routes(&network.rig, PREFIXES / 2);
     network.one.tell("bgpd", &change("")).unwrap();
     until_routes(&network.rig, PREFIXES);
-    // zebra crashes, and what it has put into the kernel goes: workers go on by what it has said.
+    // zebra crashes and its kernel routes are removed. Workers continue with the announced routes.
     let before = network.by_kernel();
-    // bgpd too, as watchfrr sees to: it tells a zebra that was started anew nothing but what is new.
+    // bgpd is restarted too, as watchfrr does, because it announces only changes to a restarted zebra.
     network.hub.kill("zebra");
     network.hub.kill("bgpd");
     let fpm = until(&network.rig, "nobody", |fpm| fpm["state"] == "waiting");
@@ -171,13 +171,13 @@ fn what_bgp_learns_comes_by_fpm_and_outlives_zebra() {
     flows[0].wait_for(500, PATIENCE).unwrap();
     whole(flows);
     assert_eq!(network.by_kernel(), before, "workers have forwarded all of it");
-    // What zebra says now is obeyed.
+    // Later announcements of zebra take effect.
     network.one.tell("bgpd", &change("no ")).unwrap();
     until_routes(&network.rig, PREFIXES / 2);
     let drift: serde_json::Value =
         serde_json::from_str(&network.rig.ok(&["show", "drift", "--json"])).unwrap();
     assert_eq!(drift["drifted"], 0, "{drift}");
-    // A daemon that begins beside zebra has its routes from the kernel until zebra is back.
+    // A daemon that starts beside zebra has zebra's routes from the kernel until zebra connects.
     let text = configuration(&network.rig, "fpm_settle = 15\n");
     drop(network.rig.daemon.take());
     network.rig.start(&text);
@@ -190,12 +190,12 @@ fn prefix(text: &str) -> Prefix<IpAddr> {
     Prefix { address: address.parse().unwrap(), length: length.parse().unwrap() }
 }
 
-/// A client of our own in the router's namespace.
+/// Connects a test client from the router's namespace.
 fn connect(rig: &Rig) -> TcpStream {
     rig.lab.hub().inside(|| Ok(TcpStream::connect(ADDRESS).unwrap())).unwrap()
 }
 
-/// Where h1 is, as the kernel numbers it.
+/// Returns the next hop h1 with the kernel's index of the device.
 fn target(rig: &Rig) -> Target {
     let shown = rig.lab.hub().run(["ip", "-o", "link", "show", "h1"]).unwrap();
     let (index, _) = shown.split_once(':').unwrap();
@@ -218,11 +218,11 @@ fn a_session_that_is_reset_in_its_replay_loses_no_packet() {
     let (one, two) = ((&*rig.hosts[0], "10.50.7.1"), (&*rig.hosts[1], "10.8.2.2"));
     let flow = UdpFlow::between(two, one, 1_000, 7_003).unwrap();
     flow.wait_for(100, PATIENCE).unwrap();
-    // An open session is not displaced by another: the one before ends first.
+    // A connected session is not replaced by another one, and must end first.
     drop(first);
     until(&rig, "it is lost", |fpm| fpm["state"] == "waiting");
     for round in 0..3 {
-        // Others than the flow's first, and half a frame at the end.
+        // The session announces prefixes that the flow does not use, and ends with half a frame.
         let mut next = connect(&rig);
         let bytes = session([], all(50..50 + round), |_| target.clone());
         next.write_all(&bytes).unwrap();
@@ -235,21 +235,22 @@ fn a_session_that_is_reset_in_its_replay_loses_no_packet() {
     assert_eq!(fpm(&rig)["routes"], PREFIXES);
     let mut last = connect(&rig);
     last.write_all(&session([], all(5..10), |_| target.clone())).unwrap();
-    // The routes are counted a moment after the session has been asked how it is.
+    // The number of routes is updated shortly after the state of the session.
     until(&rig, "what was not announced again is swept", |fpm| {
         fpm["routes"] == 5 && fpm["swept"] == PREFIXES - 5
     });
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
-    // A message that cannot be is named with its place.
+    // The log names an invalid message with its position.
     last.write_all(&[9; 8]).unwrap();
     let fpm = until(&rig, "it is sent away", |fpm| fpm["state"] == "waiting");
     assert!(fpm["ended"].as_str().unwrap().contains("a frame of version 9"), "{fpm}");
     assert_eq!(fpm["routes"], 5);
 }
 
-/// Routes change by a session as fast as it is read, while packets go by another route: none is lost or overtaken, and the last word of each
-/// prefix holds. With `--nocapture` the test says how many changes a second there were, and the 99th percentile of forwarding.
+/// Routes change as fast as the session is read, while packets use another route. No packet is lost or
+/// reordered, and the last announcement of each prefix wins. With `--nocapture` the test prints changes per
+/// second and the 99th percentile of forwarding.
 #[test]
 fn packets_go_on_while_a_replayed_session_changes_routes() {
     require!("ip", "ping", "ethtool");
@@ -261,7 +262,7 @@ fn packets_go_on_while_a_replayed_session_changes_routes() {
     let mut client = connect(&rig);
     client.write_all(&frame([announce(prefix("10.50.7.0/24"), 186, &target)])).unwrap();
     until_routes(&rig, 1);
-    // The daemon answers; a client that reads no answers is not read any further.
+    // A client that does not read the daemon's answers is not read any further.
     let mut from = client.try_clone().unwrap();
     let reader = std::thread::spawn(move || std::io::copy(&mut from, &mut std::io::sink()).unwrap_or(0));
 
@@ -280,7 +281,8 @@ fn packets_go_on_while_a_replayed_session_changes_routes() {
         client.write_all(&session([], changed.iter().copied(), |_| way.clone())).unwrap();
     }
     let all = 1 + rounds * 1_000;
-    // Answers are as of when they are sent: changes of a prefix that follow each other closely share one.
+    // Answers reflect the state when they are sent, so changes of a prefix in quick succession share one
+    // answer.
     until(&rig, "all changes are read", |fpm| fpm["messages"] == all);
     let taken = begin.elapsed();
     let busy = flow.stop().unwrap();
@@ -314,7 +316,7 @@ fn a_table_that_is_full_and_an_address_that_is_taken_are_named() {
     let fpm = until(&rig, "all is read", |fpm| fpm["messages"] == PREFIXES && fpm["answers"] == PREFIXES);
     let (held, refused) = (fpm["routes"].as_u64().unwrap(), fpm["refused"].as_u64().unwrap());
     assert!(held > 10 && held < 60 && held + refused == PREFIXES, "{fpm}");
-    // Those that are there go on, and may change.
+    // Existing routes remain and may change.
     let via = Target::Nowhere(6);
     client.write_all(&frame([announce(prefix("10.50.0.0/24"), 186, &via)])).unwrap();
     eventually("the change counts", PATIENCE, || {
@@ -323,7 +325,7 @@ fn a_table_that_is_full_and_an_address_that_is_taken_are_named() {
     })
     .unwrap();
     rig.daemon().wait_for_line("announced routes find no room", PATIENCE).unwrap();
-    // Another address, which is taken: nothing changes.
+    // The new address is in use by another socket, so nothing changes.
     let taken = rig.lab.hub().inside(|| Ok(std::net::TcpListener::bind("127.0.0.1:2621").unwrap())).unwrap();
     let other = configuration(&rig, "routes = 60\n").replace(":2620", ":2621");
     let file = rig.write("other.toml", &other);
@@ -337,7 +339,7 @@ fn a_table_that_is_full_and_an_address_that_is_taken_are_named() {
     drop(taken);
     rig.ok(&["apply", file.to_str().unwrap()]);
     until(&rig, "the other address", |fpm| fpm["listen"] == "127.0.0.1:2621");
-    // More room on the same address: the socket is handed on.
+    // A higher limit on an unchanged address reuses the socket.
     let more = rig.write("more.toml", &other.replace("routes = 60", "routes = 90"));
     rig.ok(&["apply", more.to_str().unwrap()]);
     let connected = rig.lab.hub().inside(|| Ok(TcpStream::connect("127.0.0.1:2621").unwrap())).unwrap();

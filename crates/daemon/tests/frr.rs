@@ -1,5 +1,6 @@
-//! Real routing daemons above a virtual router: FRR in the router's own namespace, FRR and BIRD at its neighbours. Sessions go through the
-//! ports to the kernel, the kernel gets routes, and workers forward by them.
+//! Routing daemons above a virtual router: FRR in the router's namespace, and FRR and BIRD at its neighbours.
+//! Sessions pass through the ports to the kernel, the daemons install routes into the kernel, and workers
+//! forward by these routes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,13 +14,14 @@ use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{Namespace, Process, UdpFlow, eventually, require};
 
-/// How long sessions and adjacencies may take on a loaded machine: their timers are seconds.
+/// Maximum time for sessions and adjacencies, whose timers are seconds, on a loaded machine.
 const SESSION: Duration = Duration::from_secs(40);
 
-/// Prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24, ...
+/// Number of prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24 and so on.
 const PREFIXES: u8 = 100;
 
-/// In the router's namespace: BGP with h1, OSPF with h2, each told what the other learns.
+/// Configuration of bgpd in the router's namespace: BGP with h1, OSPF with h2, with redistribution in both
+/// directions.
 const HUB_BGP: &str = "\
 router bgp 65000
  bgp router-id 10.8.0.1
@@ -34,8 +36,9 @@ router bgp 65000
  exit-address-family
 ";
 
-/// Besides, with FRR at h1. Not where bgpd is killed: of sessions in two families FRR 8.4 takes the first that has told everything for
-/// both at times, and drops routes of the other for a moment.
+/// Additional configuration for IPv6 with FRR at h1, which tests that kill bgpd do not use. FRR 8.4 sometimes
+/// takes the end of the initial update of one family for that of both, and drops routes of the other family
+/// for a short time.
 const HUB_BGP6: &str = "
  neighbor fd00:8:1::2 remote-as 65001
  neighbor fd00:8:1::2 timers connect 1
@@ -59,7 +62,7 @@ router ospf
  redistribute bgp
 ";
 
-/// At h1; prefixes follow.
+/// Configuration of bgpd at h1. Prefixes are appended.
 const ONE_BGP: &str = "\
 router bgp 65001
  bgp router-id 10.8.1.2
@@ -77,7 +80,7 @@ router bgp 65001
   no neighbor fd00:8:1::1 activate
 ";
 
-/// BIRD in its place; prefixes follow.
+/// Configuration of BIRD at h1, in place of FRR. Prefixes are appended.
 const ONE_BIRD: &str = "\
 log stderr all;
 router id 10.8.1.2;
@@ -96,7 +99,7 @@ protocol bgp hub {
 }
 ";
 
-/// BIRD at h2: what is behind it, 10.60.0.0/16, by OSPF.
+/// Configuration of BIRD at h2, which announces 10.60.0.0/16 by OSPF.
 const TWO: &str = "\
 log stderr all;
 router id 10.8.2.2;
@@ -116,7 +119,7 @@ protocol ospf v2 {
 }
 ";
 
-/// Returns from the test (visibly) where one of them is not installed.
+/// Skips the test visibly if one of the programs is not installed.
 macro_rules! require_peers {
     () => {
         require!("ip", "ping", "ethtool", "/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/lib/frr/ospfd");
@@ -124,7 +127,7 @@ macro_rules! require_peers {
     };
 }
 
-/// BIRD in a namespace.
+/// A BIRD process in a namespace.
 struct Bird {
     socket: PathBuf,
     process: Process,
@@ -140,7 +143,7 @@ impl Bird {
         Bird { socket, process }
     }
 
-    /// Gives it a command.
+    /// Executes a command of birdc.
     fn tell(&self, command: &str) -> Result<String, String> {
         let output =
             Command::new("birdc").arg("-s").arg(&self.socket).args(command.split(' ')).output().unwrap();
@@ -157,13 +160,13 @@ impl Drop for Bird {
     }
 }
 
-/// Who speaks BGP at h1.
+/// BGP speaker at h1.
 enum Speaker {
     Frr(Frr),
     Bird(Bird),
 }
 
-/// A router with FRR, h1 with FRR or BIRD, and h2 with BIRD: each routes as it learns.
+/// A router with FRR, h1 with FRR or BIRD, and h2 with BIRD.
 struct Network {
     hub: Frr,
     one: Speaker,
@@ -172,7 +175,8 @@ struct Network {
 }
 
 impl Network {
-    /// With this configuration of the router's bgpd, and what `one` starts at h1.
+    /// Starts the network with this configuration of the router's bgpd, and the speaker that `one` starts at
+    /// h1.
     fn start(bgp: &str, one: impl FnOnce(&Rig) -> Speaker) -> Network {
         let mut rig = Rig::routed(2);
         let mut configuration: String = rig
@@ -187,7 +191,7 @@ impl Network {
             host.run(["ip", "route", "del", "default"]).unwrap();
         }
         rig.hosts[0].run(["ip", "-6", "route", "del", "default"]).unwrap();
-        // What is behind them.
+        // Addresses behind the hosts.
         for (host, addresses) in
             rig.hosts.iter().zip([&["10.50.7.1/24", "10.50.99.1/24", "fd00:50::1/64"][..], &["10.60.3.1/24"]])
         {
@@ -206,7 +210,7 @@ impl Network {
         network
     }
 
-    /// With FRR at h1.
+    /// Starts a network with FRR at h1.
     fn with_frr() -> Network {
         Network::start(&format!("{HUB_BGP}{HUB_BGP6}"), |rig| {
             let prefixes = (0..PREFIXES).map(|number| format!("  network 10.50.{number}.0/24\n"));
@@ -215,7 +219,7 @@ impl Network {
         })
     }
 
-    /// With BIRD at h1.
+    /// Starts a network with BIRD at h1.
     fn with_bird() -> Network {
         Network::start(HUB_BGP, |rig| {
             let mut configuration = ONE_BIRD.to_owned();
@@ -238,12 +242,12 @@ impl Network {
         .unwrap();
     }
 
-    /// Waits until h1 has answers from h2, from an address to an address.
+    /// Waits until h1 receives answers from h2, for this source and destination.
     fn until_ping(&self, from: &str, to: &str) {
         eventually(&format!("an answer from {to} to {from}"), SESSION, || self.ping(from, to)).unwrap();
     }
 
-    /// Three echo requests of h1, all of which are answered.
+    /// Sends three echo requests from h1, all of which must be answered.
     fn ping(&self, from: &str, to: &str) -> Result<(), String> {
         let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1", "-I", from, to];
         let output = self.rig.hosts[0].command(line).output().unwrap();
@@ -252,7 +256,7 @@ impl Network {
         if said.contains("3 received") { Ok(()) } else { Err(said) }
     }
 
-    /// h1 announces the upper half of its prefixes, or does not.
+    /// Announces or withdraws the upper half of h1's prefixes.
     fn announce(&self, whether: bool) {
         match &self.one {
             Speaker::Frr(frr) => {
@@ -269,7 +273,7 @@ impl Network {
         }
     }
 
-    /// Routes of h1's that the router knows by BGP.
+    /// Returns the number of h1's routes that the router has by BGP.
     fn by_bgp(&self) -> usize {
         let routes: serde_json::Value =
             serde_json::from_str(&self.rig.ok(&["show", "routes", "10.50.0.0/16", "--json"])).unwrap();
@@ -277,7 +281,7 @@ impl Network {
         routes.iter().filter(|route| route["protocol"] == "bgp").count()
     }
 
-    /// Waits until h1's session over IPv4 is there, or is not.
+    /// Waits until h1's session over IPv4 is established, or is not.
     fn until_session(&self, whether: bool) {
         eventually(&format!("h1 has its session: {whether}"), SESSION, || {
             let there = match &self.one {
@@ -299,13 +303,14 @@ impl Network {
         .unwrap();
     }
 
-    /// A flow from h2 to a prefix that h1 announces, and one from h1 to what h2 announces.
+    /// Starts a flow from h2 to a prefix of h1, and one from h1 to a prefix of h2.
     fn flows(&self) -> [UdpFlow; 2] {
         let (one, two) = ((&*self.rig.hosts[0], "10.50.7.1"), (&*self.rig.hosts[1], "10.60.3.1"));
         [UdpFlow::between(two, one, 1_000, 7_001).unwrap(), UdpFlow::between(one, two, 1_000, 7_002).unwrap()]
     }
 
-    /// Packets that workers have sent to h1 and h2, and those that the kernel has forwarded.
+    /// Returns the packets that workers have sent to h1 and to h2, and the packets that the kernel has
+    /// forwarded.
     fn counted(&self) -> [u64; 3] {
         let sent = |port: &str| self.rig.port(port)["counters"]["tx_packets"].as_u64().unwrap();
         let snmp = self.rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
@@ -315,7 +320,7 @@ impl Network {
         [sent("h1"), sent("h2"), kernel]
     }
 
-    /// What was counted while `work` was done.
+    /// Returns the packets that were counted during `work`.
     fn counted_by(&self, work: impl FnOnce()) -> [u64; 3] {
         let before = self.counted();
         work();
@@ -324,7 +329,7 @@ impl Network {
     }
 }
 
-/// Ends flows of which nothing may be missing.
+/// Ends flows that must not have lost any packet.
 fn whole(flows: [UdpFlow; 2]) {
     for (flow, to) in flows.into_iter().zip(["h1", "h2"]) {
         let report = flow.stop().unwrap();
@@ -341,7 +346,7 @@ fn what_bgp_and_ospf_learn_workers_forward() {
         to_one >= 3 && to_two >= 3 && kernel == 0,
         "{to_one} to h1, {to_two} to h2, {kernel} by the kernel"
     );
-    // IPv6, of which FRR knows the gateway by its link-local address.
+    // IPv6 routes. FRR uses the gateway's link-local address.
     network.until_routed("fd00:50::1", "bgp");
     let why = network.rig.ok(&["show", "why", "fd00:50::1"]);
     assert!(why.contains("protocol bgp") && why.contains("fe80::"), "{why}");
@@ -357,9 +362,9 @@ fn what_bgp_and_ospf_learn_workers_forward() {
 fn routes_are_withdrawn_and_come_again() {
     require_peers!();
     let network = Network::with_frr();
-    // It is to tell every time.
+    // The kernel must send every ICMP error.
     network.rig.lab.hub().run(["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0"]).unwrap();
-    // h2 goes on sending there, whatever it is told.
+    // h2 continues to send to these prefixes, whatever ICMP errors it receives.
     let two = &network.rig.hosts[1];
     two.run(["ip", "route", "add", "10.50.0.0/16", "via", "10.8.2.1"]).unwrap();
     let ping = || {
@@ -399,7 +404,7 @@ fn bgp_is_killed_and_started_again_and_no_packet_is_lost() {
     assert_eq!(network.by_bgp(), usize::from(PREFIXES), "zebra keeps what bgpd had");
     network.hub.run("bgpd");
     network.until_session(true);
-    // It is in charge again: what is withdrawn goes, and nothing else.
+    // The restarted daemon is in control: withdrawn routes are removed, and no others.
     network.announce(false);
     network.until_known(PREFIXES / 2);
     let [to_one, to_two, _] = network.counted_by(|| {

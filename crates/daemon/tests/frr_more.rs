@@ -1,5 +1,6 @@
-//! More real daemons above a virtual router: FRR's OSPFv3, IS-IS, RIP, RIPng and BFD, and keepalived's VRRP, each unmodified in the router's
-//! namespace and at a neighbour's. Their packets go through the ports' hooks to the kernel, and workers or hooks forward by what they learn.
+//! Further daemons above a virtual router: FRR's OSPFv3, IS-IS, RIP, RIPng and BFD, and keepalived's VRRP,
+//! unmodified in the router's namespace and at its neighbours. The daemons' packets pass through the ports'
+//! hooks to the kernel, and workers or hooks forward by the learned routes.
 //!
 //! ```text
 //!   h1 fd00:51::/64 ──OSPFv3──┐            ┌──IS-IS (point to point), BFD── h2 10.53.0.0/24
@@ -18,10 +19,10 @@ use rig::{PATIENCE, Rig};
 use rustix::process::Signal;
 use testbed::{Namespace, Process, eventually, require};
 
-/// How long adjacencies may take on a loaded machine: their timers are seconds.
+/// Maximum time for adjacencies, whose timers are seconds, on a loaded machine.
 const SESSION: Duration = Duration::from_secs(60);
 
-/// What the router's and h1's ospf6d have: `DEVICE` and `ID` stand for their own.
+/// Configuration of ospf6d at the router and at h1. `DEVICE` and `ID` are replaced.
 const OSPF6: &str = "\
 interface DEVICE
  ipv6 ospf6 area 0
@@ -44,7 +45,7 @@ router ripng
  redistribute connected
  timers basic 5 30 30
 ";
-/// Short times between a change and the routes by it.
+/// Configuration of isisd with short delays between a change and its routes.
 const ISIS: &str = "\
 router isis core
  net 49.0001.0000.0000.000ID.00
@@ -53,7 +54,7 @@ router isis core
  lsp-gen-interval 1
  spf-delay-ietf init-delay 20 short-delay 50 long-delay 200 holddown 500 time-to-learn 100
 ";
-/// A circuit of IS-IS. Without BFD a neighbour that falls silent is missed after 30 seconds.
+/// Configuration of an IS-IS circuit. Without BFD, a silent neighbour is detected after 30 seconds.
 const CIRCUIT: &str = "\
 interface DEVICE
  ip router isis core
@@ -64,7 +65,8 @@ interface DEVICE
  isis bfd
  isis bfd profile quick
 ";
-/// Found dead after 800 ms: a machine that is busy otherwise is no dead neighbour.
+/// Configuration of BFD. Failure is detected after 800 ms, so that a busy machine is not taken for a dead
+/// neighbour.
 const BFD: &str = "\
 bfd
  profile quick
@@ -81,7 +83,7 @@ fn circuit(device: &str, more: &str) -> String {
     CIRCUIT.replace("DEVICE", device) + more
 }
 
-/// A router with all hosts at its ports.
+/// Starts a router with all hosts at its ports.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::routed(hosts);
     let ports: String = rig
@@ -95,7 +97,7 @@ fn start(hosts: u8) -> Rig {
     rig
 }
 
-/// Addresses of a host that stand for the networks behind it.
+/// Adds addresses to a host that stand for the networks behind it.
 fn behind(namespace: &Namespace, addresses: &[&str]) {
     namespace.run(["sysctl", "-qw", "net.ipv6.conf.lo.disable_ipv6=0"]).unwrap();
     for address in addresses {
@@ -103,12 +105,13 @@ fn behind(namespace: &Namespace, addresses: &[&str]) {
     }
 }
 
-/// By which protocol and which gateways the router has a route to an address.
+/// Returns protocol and gateways of the router's route to an address.
 fn why(rig: &Rig, to: &str) -> serde_json::Value {
     serde_json::from_str(&rig.ok(&["show", "why", to, "--json"])).unwrap()
 }
 
-/// Waits until the router has a route to an address by this protocol, and by one gateway that begins so.
+/// Waits until the router has a route to an address by this protocol, with one gateway that begins with
+/// `gateway`.
 fn until_routed(rig: &Rig, to: &str, protocol: &str, gateway: &str) {
     eventually(&format!("{protocol} leads to {to} by {gateway}"), SESSION, || {
         let why = why(rig, to);
@@ -120,19 +123,19 @@ fn until_routed(rig: &Rig, to: &str, protocol: &str, gateway: &str) {
     .unwrap();
 }
 
-/// Three echo requests of a host, all of which are answered.
+/// Sends three echo requests from a host, all of which must be answered.
 fn ping(namespace: &Namespace, to: &str) -> Result<(), String> {
     let output = namespace.command(["ping", "-c", "3", "-i", "0.05", "-W", "1", to]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if said.contains("3 received") { Ok(()) } else { Err(said) }
 }
 
-/// Packets that have left by a port, sent by Trivium.
+/// Returns the number of packets that Trivium has sent on a port.
 fn sent(rig: &Rig, port: &str) -> u64 {
     rig.port(port)["counters"]["tx_packets"].as_u64().unwrap()
 }
 
-/// Packets of both families that the kernel of the router has forwarded.
+/// Returns the number of IPv4 and IPv6 packets that the router's kernel has forwarded.
 fn by_kernel(rig: &Rig) -> u64 {
     let read = |file: &str| rig.lab.hub().run(["cat", file]).unwrap();
     let snmp = read("/proc/net/snmp");
@@ -144,7 +147,8 @@ fn by_kernel(rig: &Rig) -> u64 {
     four + six.trim().parse::<u64>().unwrap()
 }
 
-/// Pings of `from` to an address behind the host at `port` are answered, and Trivium has sent them.
+/// Asserts that pings of `from` to an address behind the host at `port` are answered, and that Trivium has
+/// forwarded them.
 fn forwarded(rig: &Rig, from: &Namespace, to: &str, port: &str) {
     eventually(&format!("an answer from {to} by {port}"), SESSION, || {
         let before = (sent(rig, port), by_kernel(rig));
@@ -203,7 +207,7 @@ fn ospf3_isis_rip_ripng_and_bfd_run_above() {
         "three",
         &[("bfdd", BFD), ("isisd", &isis(3, &(circuit("eth0", far) + passive)))],
     );
-    // Each protocol's routes are known, and Trivium forwards by them.
+    // The routes of each protocol are known, and Trivium forwards by them.
     until_routed(&rig, "fd00:51::1", "ospf", "fe80::");
     until_routed(&rig, "10.52.0.1", "rip", "10.8.1.2");
     until_routed(&rig, "fd00:54::1", "ripng", "fe80::");
@@ -212,13 +216,13 @@ fn ospf3_isis_rip_ripng_and_bfd_run_above() {
     forwarded(&rig, two, "10.52.0.1", "h1");
     forwarded(&rig, one, "fd00:54::1", "h2");
     forwarded(&rig, one, "10.53.0.1", "h2");
-    // h2 falls silent while its link stays up: BFD says so, and IS-IS takes the way by h3.
+    // h2 becomes silent while its link stays up. BFD detects the failure, and IS-IS uses the path by h3.
     eventually("sessions of BFD with h2 and h3", SESSION, || {
         let said = at_hub.tell("bfdd", &["show bfd peers brief"])?;
         if said.matches(" up").count() == 2 && !said.contains(" down") { Ok(()) } else { Err(said) }
     })
     .unwrap();
-    // Frames of both directions, those of IS-IS among them.
+    // Frames of both directions are dropped, including those of IS-IS.
     let chain = |hook: &str| {
         format!("chain {hook} {{\ntype filter hook {hook} device \"eth0\" priority 0; policy drop;\n}}\n")
     };
@@ -231,7 +235,7 @@ fn ospf3_isis_rip_ripng_and_bfd_run_above() {
     eprintln!("a neighbour that fell silent was left after {gone:?}");
     assert!(gone < Duration::from_secs(15), "hellos alone would have missed it after 30 s: {gone:?}");
     forwarded(&rig, one, "10.53.0.1", "h3");
-    // It speaks again.
+    // h2 sends again.
     two.run(["nft", "delete", "table", "netdev", "mute"]).unwrap();
     until_routed(&rig, "10.53.0.1", "isis", "10.8.2.2");
     forwarded(&rig, one, "10.53.0.1", "h2");
@@ -239,7 +243,7 @@ fn ospf3_isis_rip_ripng_and_bfd_run_above() {
     assert_eq!(drift["drifted"], 0, "{drift}");
 }
 
-/// keepalived with an address for which it and another one stand in.
+/// Starts keepalived with a virtual address that two instances share.
 fn keepalived(rig: &Rig, namespace: &Namespace, name: &str, device: &str, priority: u8) -> Process {
     let file = rig.write(
         &format!("{name}.conf"),
@@ -255,7 +259,7 @@ fn keepalived(rig: &Rig, namespace: &Namespace, name: &str, device: &str, priori
     namespace.spawn(line.into_iter().chain(files).chain(more)).unwrap()
 }
 
-/// Whose the address is that they stand in for.
+/// Returns whether the namespace has the virtual address.
 fn has_address(namespace: &Namespace) -> bool {
     namespace.run(["ip", "-4", "address"]).unwrap().contains("10.8.1.9")
 }
@@ -272,12 +276,12 @@ fn vrrp_moves_an_address_to_the_router_and_back() {
         eventually(&format!("{what}: it answers"), PATIENCE, || ping(two, "10.8.1.9")).unwrap();
     };
     stands(one, "nobody else is there: h1 has it");
-    // The router's own, which comes first, hears h1's announcements and h1 hears it.
+    // The router's instance has a higher priority. The two instances receive each other's announcements.
     let master = keepalived(&rig, hub, "master", "h1", 200);
     stands(hub, "the router has it");
     eventually("h1 gives it up", SESSION, || if has_address(one) { Err(String::new()) } else { Ok(()) })
         .unwrap();
-    // It forwards for those who have it as their gateway.
+    // The router forwards for hosts that have the virtual address as their gateway.
     one.run(["ip", "route", "replace", "default", "via", "10.8.1.9"]).unwrap();
     forwarded(&rig, one, "10.8.2.2", "h2");
     master.stop(Signal::TERM, PATIENCE).unwrap();

@@ -1,5 +1,6 @@
-//! The real table, injected by exabgp into FRR above a router: all of it arrives at the workers, a part is withdrawn and comes again while
-//! packets go by the rest, and in the end the tables are the kernel's. `TRIVIUM_PREFIXES` says how many prefixes; `all` takes every one.
+//! The real routing table, injected by exabgp into FRR above a router. All routes arrive at the workers, and
+//! a part of them is withdrawn and announced again while packets use the others. At the end the tables match
+//! the kernel's. `TRIVIUM_PREFIXES` sets the number of prefixes (`all` for every prefix).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,9 +15,10 @@ use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{Process, UdpFlow, eventually, real_prefixes, require};
 
-/// Taken from all over the table unless more are asked for: exabgp and FRR need a minute and more for all of them.
+/// Default number of prefixes, taken evenly from the table. exabgp and FRR need more than a minute for the
+/// complete table.
 const PREFIXES: usize = 50_000;
-/// How long the table may take.
+/// Maximum time for the table to arrive.
 const PATIENT: Duration = Duration::from_secs(600);
 
 const HUB: &str = "\
@@ -30,7 +32,7 @@ router bgp 65000
  exit-address-family
 ";
 
-/// exabgp at h1, which is told what to announce by a pipe.
+/// exabgp at h1, which reads its commands from a pipe.
 struct Injector {
     pipe: PathBuf,
     process: Process,
@@ -64,7 +66,7 @@ impl Injector {
         Injector { pipe, process }
     }
 
-    /// Announces prefixes, or withdraws them, 100 in a line.
+    /// Announces or withdraws prefixes, 100 in a line.
     fn tell(&self, what: &str, prefixes: &[&str]) {
         let (six, four): (Vec<&str>, Vec<&str>) = prefixes.iter().partition(|prefix| prefix.contains(':'));
         let mut text = String::new();
@@ -90,7 +92,7 @@ fn router(rig: &Rig) -> serde_json::Value {
     all[0].clone()
 }
 
-/// Waits until the kernel has so many routes of BGP's and the router as many; tells how long that took.
+/// Waits until kernel and router have `count` BGP routes, and prints the time.
 fn until_routes(rig: &Rig, what: &str, count: usize) {
     let begin = Instant::now();
     let by_bgp =
@@ -98,7 +100,8 @@ fn until_routes(rig: &Rig, what: &str, count: usize) {
     eventually(&format!("{what}: {count} routes"), PATIENT, || {
         let router = router(rig);
         let known = router["routes4"].as_u64().unwrap() + router["routes6"].as_u64().unwrap();
-        // The kernel has some of its own, which come and go with addresses; to compare them one by one is the next step.
+        // The kernel has a few other routes, which change with addresses. The next step compares all routes
+        // individually.
         let known = usize::try_from(known).unwrap();
         if router["in_step"] != true || !(count..count + 64).contains(&known) {
             return Err(router.to_string());
@@ -115,7 +118,7 @@ fn assert_is_the_kernels(rig: &Rig) {
     assert_eq!((&drift["drifted"], &router(rig)["drifted"]), (&0.into(), &0.into()), "{drift}");
 }
 
-/// The second address of a prefix.
+/// Returns the second address of a prefix.
 fn inside(prefix: &str) -> String {
     let (address, _) = prefix.split_once('/').unwrap();
     match address.parse::<Ipv4Addr>() {
@@ -154,12 +157,12 @@ fn the_real_table_comes_by_bgp_and_changes_under_traffic() {
     injector.tell("announce", &some);
     until_routes(&rig, "announced", some.len());
     assert_is_the_kernels(&rig);
-    // One of each family that stays, and every tenth, which goes and comes.
+    // One prefix of each family stays, and every tenth prefix is withdrawn and announced again.
     let (changing, staying): (Vec<_>, Vec<_>) =
         some.iter().enumerate().partition(|(place, _)| place % 10 == 0);
     let changing: Vec<&str> = changing.into_iter().map(|(_, prefix)| *prefix).collect();
     let mut stays = staying.into_iter().map(|(_, prefix)| *prefix);
-    // So long that no other lies within it.
+    // The prefixes are long, so that no other prefix lies within them.
     let four = inside(stays.find(|prefix| prefix.ends_with("/24")).unwrap());
     let six = inside(stays.find(|prefix| prefix.ends_with("/48")).unwrap());
     let (one, two) = (&*rig.hosts[0], &*rig.hosts[1]);

@@ -1,4 +1,5 @@
-//! Every case of `tests/golden/`: a configuration and packets in, packets and counted drops out. Needs no privilege.
+//! Cases of `tests/golden/`: a configuration and input packets, with the expected output packets and drops.
+//! Needs no privilege.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +29,7 @@ fn every_case_comes_out_as_written() {
             continue;
         }
         let expected = case.expected().unwrap();
-        // The order between ports is one of time: a machine that stalls for longer than a step loses it.
+        // The order between ports depends on time, and is lost if the machine stalls for longer than a step.
         let mut came = String::new();
         let matches = (0..ATTEMPTS).any(|_| {
             came = run(&case);

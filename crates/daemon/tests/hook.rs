@@ -1,4 +1,4 @@
-//! What the real binary tells of hooks: `trivium xdp status`, held against the kernel's own tools.
+//! State of hooks on the real binary (`trivium xdp status`), compared with the kernel's own tools.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,13 +10,13 @@ use rig::Rig;
 use serde_json::Value;
 use testbed::{UdpFlow, require};
 
-/// What `xdp status` says of hooks, without measuring unless told.
+/// Returns the output of `xdp status`. Runs are measured by default.
 fn status(rig: &Rig, arguments: &[&str]) -> Vec<Value> {
     let text = rig.ok(&[&["xdp", "status", "--json"], arguments].concat());
     serde_json::from_str(&text).unwrap()
 }
 
-/// What `ip` says of a device in the hub.
+/// Returns the kernel's state of a device in the hub.
 fn link(rig: &Rig, device: &str) -> Value {
     let text = rig.lab.hub().run(["ip", "-d", "-j", "link", "show", "dev", device]).unwrap();
     serde_json::from_str::<Value>(&text).unwrap()[0].clone()
@@ -26,7 +26,7 @@ fn link(rig: &Rig, device: &str) -> Value {
 fn the_status_is_what_the_kernel_says() {
     require!("ip", "ping", "ethtool");
     let mut rig = Rig::new(2);
-    // A device without native XDP, and a hook that goes with the daemon.
+    // A device without native XDP, and a hook that ends with the daemon.
     rig.lab.hub().run(["ip", "link", "add", "soft", "type", "bridge"]).unwrap();
     let filter = "filter = \"edge\"\npersist = false";
     let configuration = rig
@@ -63,7 +63,7 @@ fn the_status_is_what_the_kernel_says() {
     assert_eq!(h2["stages"][0], "filter");
     assert_eq!(soft["stages"], serde_json::json!(["kernel", "steer"]));
     assert_eq!((&h2["filter"], &h1["filter"]), (&"edge".into(), &Value::Null));
-    // Where the kernel has its pins, ours are named.
+    // The reported directory of pins matches the pins in the BPF file system.
     let pinned: Vec<String> = rig.pins();
     let named = h1["pins"].as_str().unwrap();
     assert!(pinned.iter().any(|pin| named.ends_with(pin)), "{named} of {pinned:?}");
@@ -85,7 +85,7 @@ fn the_status_is_what_the_kernel_says() {
     assert_eq!(rig.trivium(&["xdp", "status", "--seconds", "61"]).status.code(), Some(2));
 }
 
-/// Runs are counted while somebody asks, and not afterwards.
+/// Runs are counted during a request, and not afterwards.
 #[test]
 fn runs_are_counted_for_as_long_as_asked() {
     require!("ip", "ping", "ethtool");
@@ -98,12 +98,12 @@ fn runs_are_counted_for_as_long_as_asked() {
     let hook = &status(&rig, &["h1", "--seconds", "1"])[0];
     let measured = |what: &str| hook["measured"][what].as_u64().unwrap();
     assert!(measured("elapsed_ns") >= 1_000_000_000, "{hook}");
-    // A sender on a loaded machine sends less, and never more.
+    // A sender on a loaded machine sends fewer packets and never more.
     assert!((500..4_000).contains(&measured("runs")), "{hook}");
     let each = measured("run_time_ns") / measured("runs");
     assert!((1..100_000).contains(&each), "{hook}");
     assert!(rig.ok(&["xdp", "status", "h1", "--seconds", "0.5"]).contains("ns each"));
-    // Somebody else on the machine may be counting; then it does not stand still, and another look is taken.
+    // Another process on the machine may enable the counting, so the check is repeated.
     let runs = || status(&rig, &["h1", "--seconds", "0"])[0]["program"]["runs"].as_u64().unwrap();
     let still = (0..5).any(|_| {
         let before = runs();

@@ -1,5 +1,6 @@
-//! SIGKILL at any moment: while the daemon starts, adopts what its predecessor left, changes filters and steerings under traffic,
-//! reads a long block list, or watches a hook. What `persist` keeps stays enforced all the time, and the next one takes it over.
+//! SIGKILL at arbitrary times: during the start, the adoption of a predecessor's hooks, changes of filters
+//! and steerings under traffic, the reading of a long block list, and a capture of a hook. Persistent hooks
+//! stay in force throughout, and the next daemon takes over.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,14 +13,15 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{UdpFlow, eventually, require};
 
-/// A client command in the background, which may fail: its daemon is about to die.
+/// Starts a client command in the background. The command may fail, because its daemon is killed.
 fn begin(rig: &Rig, arguments: &[&str]) -> Child {
     let mut command = Command::new(TRIVIUM);
     command.env("TRIVIUM_SOCKET", rig.socket()).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Both drop the flood; the rest differs, so that each change makes programs and maps anew.
+/// Returns two configurations. Both drop the flood, and the rest differs so that each change replaces
+/// programs and maps.
 fn configurations(rig: &Rig, list: &std::path::Path) -> [String; 2] {
     let flood = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\nsource = \"10.8.0.1\"\n";
     let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
@@ -59,17 +61,17 @@ fn whenever_it_is_killed_filters_hold_and_the_next_one_takes_over() {
     for round in 0..24_usize {
         let now = round % 2;
         let work: Vec<Child> = match round % 4 {
-            // Ready, and changed to the other one and back.
+            // The daemon is ready and changes to the other configuration and back.
             0 | 1 => vec![begin(&rig, &["apply", &files[1 - now]]), begin(&rig, &["apply", &files[now]])],
             2 => vec![begin(&rig, &["xdp", "dump", "h1"]), begin(&rig, &["xdp", "filter", "reload"])],
-            // Not even ready: what the last one has left is being taken over.
+            // The daemon is killed before it is ready, during the adoption of the hooks of its predecessor.
             _ => {
                 rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
                 rig.launch(&both[now], &[]);
                 Vec::new()
             }
         };
-        // Another moment each time, the same in every run.
+        // The delay differs in each round and is equal in every run.
         let moment = Duration::from_millis((round as u64 * 37) % 300);
         std::thread::sleep(moment);
         rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
@@ -87,7 +89,7 @@ fn whenever_it_is_killed_filters_hold_and_the_next_one_takes_over() {
         rig.until_reachable(1, 2);
     }
     assert_eq!(rig.pins().len(), 2, "one for each port, and nothing half-made: {:?}", rig.pins());
-    // The last one is master of it all: rules go, and with them the program's filter.
+    // The last daemon controls all hooks: the rules are removed, and with them the program's filter.
     let plain = rig.write("plain.toml", &rig.configuration(""));
     rig.ok(&["apply", plain.to_str().unwrap()]);
     flow.wait_for(300, PATIENCE).unwrap();

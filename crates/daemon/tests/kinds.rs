@@ -1,5 +1,5 @@
-//! The kinds of ports on the real binary, each with what it promises: recordings on a full disk, TAPs, the host's own
-//! interface, jumbo frames, queues spread over workers.
+//! Kinds of ports on the real binary with their properties: recordings on a full disk, TAPs, the host's own
+//! interface, jumbo frames, and queues spread over workers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use rig::{PATIENCE, Rig};
 use serde_json::json;
 use testbed::{UdpFlow, eventually, require};
 
-/// A capture file with so many frames of 1,000 bytes for a station that nobody knows.
+/// Writes a capture file with `count` frames of 1,000 bytes for an unknown destination.
 fn frames(path: &Path, count: u32) {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
@@ -28,7 +28,7 @@ fn frames(path: &Path, count: u32) {
     std::fs::write(path, file).unwrap();
 }
 
-/// A file system of 64 KiB until the end of the test.
+/// A file system of 64 KiB that is unmounted on drop.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
@@ -65,7 +65,7 @@ fn a_recording_on_a_full_disk_stops_and_says_so() {
         port["reasons"].to_string().contains("recording stopped")
     });
     assert!(rig.daemon().output().contains("recording stopped"), "the log says it as well");
-    // Whatever was lost is a drop, and every packet is one or the other.
+    // Every packet is either recorded or counted as a drop.
     eventually("2,000 packets accounted for", PATIENCE, || {
         let (received, out) = (rig.port("in")["counters"]["rx_packets"].as_u64().unwrap(), rig.port("out"));
         let (sent, drops) = (out["counters"]["tx_packets"].as_u64(), out["counters"]["drops"].as_u64());
@@ -93,7 +93,7 @@ fn taps_and_the_hosts_own_interface_are_members() {
         let reached = rig.hosts[0].ping(address, 20);
         assert!(reached.is_ok_and(|report| report.loss() < 0.3), "{}", rig.ok(&["show", "drops"]));
     }
-    // Out of both again, with segments that the kernel leaves to us.
+    // Traffic out of both ports, with segments whose segmentation the kernel leaves to Trivium.
     guest.run(["ping", "-n", "-c", "3", "-i", "0.01", "10.8.0.61"]).unwrap();
     rig.lab.hub().run(["ping", "-n", "-c", "3", "-i", "0.01", "10.8.0.1"]).unwrap();
     let server = guest.spawn(["iperf3", "-s", "-1"]).unwrap();
@@ -143,7 +143,7 @@ fn one_queue_is_spread_over_workers_in_order() {
     rig.until_reachable(1, 2);
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
     flow.wait_for(500, PATIENCE).unwrap();
-    // Every bucket to one worker, then to the other, and back, under traffic.
+    // All buckets are assigned to one worker, then to the other, and back, under traffic.
     for round in 0..20 {
         let answer = rig.put("/v1/rss/h1", &format!("{{\"buckets\":[{}]}}", round % 2));
         assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
@@ -176,7 +176,8 @@ fn a_port_that_has_waited_for_its_device_is_spread() {
     assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
 }
 
-/// The workers of ports change under a flow, at its way in and at its way out, spread and not.
+/// The workers of ports change under a flow, on the input and on the output port, with and without software
+/// RSS.
 #[test]
 fn ports_change_their_workers_without_loss() {
     require!("ip", "ethtool");
@@ -225,7 +226,8 @@ fn two_queues_of_a_port_belong_to_two_workers() {
         let port = rig.port(name);
         assert_eq!((&port["queues"], &port["workers"]), (&json!(2), &json!([0, 1])), "{port}");
     }
-    // Packets that each worker has taken off its queues: nothing is handed over where both have one of the output's.
+    // Returns the packets that each worker has taken from its queues. Nothing is handed over if both workers
+    // have a queue of the output.
     let taken = || {
         let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
         [0, 1].map(|id| {
@@ -236,7 +238,7 @@ fn two_queues_of_a_port_belong_to_two_workers() {
         })
     };
     let before = taken();
-    // The sender's kernel spreads sockets over its queues by chance: as many as it takes until both have some.
+    // The sender's kernel assigns sockets to queues at random. Flows are added until both queues have some.
     let mut flows = Vec::new();
     eventually("flows in both queues", PATIENCE, || {
         assert!(flows.len() < 40, "40 flows in one queue");
@@ -260,7 +262,7 @@ fn two_queues_of_a_port_belong_to_two_workers() {
     for report in &reports {
         assert_eq!((report.overtaken, report.doubled), (0, 0), "{reports:?}");
     }
-    // On a loaded machine the kernel may lose some on their way to our sockets; past them nobody does.
+    // On a loaded machine the kernel may lose packets before the sockets. No packet is lost after them.
     let received: u64 = reports.iter().map(|report| report.received).sum();
     let after = taken();
     assert_eq!(after[0] + after[1] - before[0] - before[1], received, "{before:?} {after:?} {reports:?}");

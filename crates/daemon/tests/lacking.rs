@@ -1,4 +1,5 @@
-//! What the machine lacks is named, with what to do about it; and what it is told to have, it has.
+//! Missing features of the machine: an error names the missing feature and the fix, and reserved huge pages
+//! are used.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,8 +10,8 @@ use std::fs;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Process, require, skip};
 
-/// Runs a program in a kernel that has no AF_XDP, as far as the program can tell: a seccomp filter (seccomp(2)) answers
-/// `socket(AF_XDP, ...)` as a kernel without CONFIG_XDP_SOCKETS does.
+/// Runs a program as if the kernel had no AF_XDP. A seccomp filter (seccomp(2)) answers `socket(AF_XDP, ...)`
+/// like a kernel without CONFIG_XDP_SOCKETS.
 const WITHOUT_AF_XDP: &str = r#"
 import ctypes, errno, os, struct, sys
 AF_XDP, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 44, 22, 2
@@ -33,7 +34,7 @@ fn a_kernel_without_af_xdp_is_named() {
     require!("ip", "ethtool", "python3", "ping");
     let mut rig = Rig::new(2);
     let tenant = rig.lab.namespace("tenant").unwrap();
-    // Ports that can be had, made before and after those that cannot.
+    // Valid ports, created before and after the invalid ones.
     let others = format!(
         "[port.a]\nkind = \"tap\"\nnamespace = \"{}\"\naddress = [\"10.8.0.60/24\"]\n\
          [port.z]\nkind = \"internal\"\naddress = [\"10.8.0.61/24\"]\n[bridge.br0.port.a]\naccess = 10\n[bridge.br0.port.z]\naccess = 10\n",
@@ -57,7 +58,7 @@ fn a_kernel_without_af_xdp_is_named() {
     assert_eq!(rig.pins(), Vec::<String>::new());
     assert!(!rig.socket().exists(), "a name that nobody listens behind");
 
-    // What the message says is true.
+    // The suggested fix works.
     let file = rig.write("trivium.toml", &format!("{}{others}", rig.configuration_with("", &[0, 0])));
     let mut daemon = Process::start(line(file.to_str().unwrap())).unwrap();
     daemon.wait_for_line("ready:", PATIENCE).unwrap();
@@ -65,33 +66,33 @@ fn a_kernel_without_af_xdp_is_named() {
     rig.daemon = Some(daemon);
 }
 
-/// A configuration whose frame memory takes so many pages of 2 MiB.
+/// Returns a configuration whose frame memory takes this number of 2 MiB pages.
 fn with_pages(rig: &Rig, pages: u64) -> String {
     let memory = format!("frames = {}\nhuge_pages = \"require\"\n", pages << 10);
     rig.configuration("persist = false").replace("frames = 32768\nhuge_pages = \"off\"\n", &memory)
 }
 
-/// A number of /proc/meminfo.
+/// Returns a number from /proc/meminfo.
 fn memory(key: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find(|line| line.starts_with(key)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Reserved pages that nobody has a claim to.
+/// Returns the number of reserved pages that no process has claimed.
 fn free_pages() -> u64 {
     memory("HugePages_Free:") - memory("HugePages_Rsvd:")
 }
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 
-/// More reserved pages, for as long as it lives.
+/// Additional reserved pages, released on drop.
 struct Reservation {
     before: String,
 }
 
 impl Reservation {
-    /// `None` where the machine does not give them.
+    /// Reserves pages. Returns `None` if the machine cannot provide them.
     fn new(pages: u64) -> Option<Reservation> {
         let before = fs::read_to_string(RESERVED).ok()?;
         let reservation = Reservation { before };
@@ -120,7 +121,7 @@ fn huge_pages_that_are_required_and_missing_are_named() {
         said.contains(&format!("memory: {pages} huge pages of 2 MiB are required and could not be had")),
         "{said}"
     );
-    // Pages that others hold are no help.
+    // Pages that other processes hold cannot be used.
     let reserve = memory("HugePages_Total:") + 32;
     for fix in [format!("sysctl vm.nr_hugepages={reserve}"), "huge_pages = \"try\"".to_owned()] {
         assert!(said.contains(&fix), "{fix} in {said}");

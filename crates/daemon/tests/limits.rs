@@ -1,4 +1,4 @@
-//! What a bridge of the real binary forgets and refuses: silent stations, and storms.
+//! Limits of a bridge on the real binary: ageing of silent stations, and storm control.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,12 +10,12 @@ use rig::{PATIENCE, Rig};
 use testbed::{RawReceiver, RawSender, UdpFlow, eventually, require};
 
 const BROADCAST: [u8; 6] = [0xff; 6];
-/// Nobody's protocol (IEEE 802 local experimental), so that no kernel answers.
+/// EtherType without a protocol (IEEE 802 local experimental), so that no kernel answers.
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
-/// What ends a count.
+/// Payload of the frame that ends a count.
 const END: &[u8] = b"the end";
 
-/// A frame with this payload at its end.
+/// Returns a frame with this payload at its end.
 fn frame(to: [u8; 6], from: [u8; 6], payload: &[u8]) -> Vec<u8> {
     let mut frame = [&to[..], &from, &EXPERIMENT, &[0; 46]].concat();
     let at = frame.len() - payload.len();
@@ -23,7 +23,8 @@ fn frame(to: [u8; 6], from: [u8; 6], payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// How many of `sender`'s frames to this address a wire shows, up to the end that it then sends to `last`.
+/// Returns how many of `sender`'s frames to this address arrive on a wire, up to the end frame, which is then
+/// sent to `last`.
 fn count(wire: &RawReceiver, to: [u8; 6], sender: &RawSender, payload: &[u8], last: [u8; 6]) -> u64 {
     sender.send(&frame(last, [2, 0, 0, 0, 0, 0xee], END)).unwrap();
     let wanted = |frame: &[u8]| frame.starts_with(&to) && frame.ends_with(payload);
@@ -42,7 +43,7 @@ fn a_silent_station_is_forgotten_and_one_that_speaks_is_not() {
     let (one, two) =
         (RawSender::open(&rig.hosts[0], "eth0").unwrap(), RawSender::open(&rig.hosts[1], "eth0").unwrap());
     let wire = RawReceiver::open(&rig.hosts[2], "eth0").unwrap();
-    // Host 1 speaks all the time.
+    // Host 1 sends continuously.
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 50).unwrap();
     let speaking = (rig.hosts[0].mac().unwrap(), 10, "h1".to_owned());
     let silent_mac = [2, 0, 0, 0, 0, 0x77];
@@ -51,7 +52,7 @@ fn a_silent_station_is_forgotten_and_one_that_speaks_is_not() {
     two.send(&frame(BROADCAST, silent_mac, b"here I am")).unwrap();
     let spoken = Instant::now();
     testbed::wait_until("the station", PATIENCE, || rig.stations().contains(&silent)).unwrap();
-    // As long as it is known, host 3 sees nothing that is meant for it.
+    // As long as the address is in the MAC table, host 3 receives no frame to it.
     one.send(&frame(silent_mac, [2, 0, 0, 0, 0, 1], b"for you")).unwrap();
     assert_eq!(count(&wire, silent_mac, &one, b"for you", BROADCAST), 0);
     eventually("the station forgotten", PATIENCE, || {
@@ -60,7 +61,7 @@ fn a_silent_station_is_forgotten_and_one_that_speaks_is_not() {
         if stations.contains(&silent) { Err(format!("{stations:?}")) } else { Ok(()) }
     })
     .unwrap();
-    // Ages are whole seconds, and a whole sweep takes two or three.
+    // Ages are whole seconds, and a complete sweep takes two or three.
     let after = spoken.elapsed();
     assert!((9.0..17.0).contains(&after.as_secs_f64()), "after {after:?}");
     one.send(&frame(silent_mac, [2, 0, 0, 0, 0, 1], b"for you")).unwrap();
@@ -92,12 +93,12 @@ fn a_storm_is_dropped_and_counted_and_unicast_loses_nothing() {
     let (one, two) =
         (RawSender::open(&rig.hosts[0], "eth0").unwrap(), RawSender::open(&rig.hosts[1], "eth0").unwrap());
     let wire = RawReceiver::open(&rig.hosts[2], "eth0").unwrap();
-    // Host 3 is known: what goes to it is no flood.
+    // The address of host 3 is known, so frames to it are not flooded.
     let third = [2, 0, 0, 0, 0, 0x33];
     RawSender::open(&rig.hosts[2], "eth0").unwrap().send(&frame(BROADCAST, third, b"here I am")).unwrap();
     let station = ("02:00:00:00:00:33".to_owned(), 10, "h3".to_owned());
     testbed::wait_until("the station", PATIENCE, || rig.stations().contains(&station)).unwrap();
-    // Unicast through the very port that storms.
+    // Unicast traffic through the port with the storm.
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
     flow.wait_for(100, PATIENCE).unwrap();
     let cases = [
@@ -111,18 +112,18 @@ fn a_storm_is_dropped_and_counted_and_unicast_loses_nothing() {
         let began = Instant::now();
         for number in 0..STORM {
             one.send(&storm).unwrap();
-            // 8,000 a second at most: the limit is to drop them and not a full ring.
+            // At most 8,000 frames per second are sent, so that the limit drops frames and not a full ring.
             if number % 40 == 0 {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
         let came = u32::try_from(count(&wire, to, &one, reason.as_bytes(), third)).unwrap();
         let seconds = began.elapsed().as_secs_f64();
-        // What is due, and the burst that was saved up.
+        // Permitted frames: the rate over the time, and the burst.
         let most = (f64::from(LIMIT) * seconds).ceil() + f64::from(BURST);
         let within = came >= BURST && f64::from(came) <= most;
         assert!(within, "{reason}: {came} of {STORM} came in {seconds:.2} s with {LIMIT} allowed a second");
-        // Every other one is counted under this reason and no other.
+        // Every other frame is counted under this reason only.
         let expected = cases.map(|(other, _)| if other == reason { u64::from(STORM - came) } else { 0 });
         eventually(&format!("{expected:?} dropped"), PATIENCE, || {
             let after = cases.map(|(reason, _)| rig.dropped("h1", reason));

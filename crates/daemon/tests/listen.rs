@@ -1,4 +1,4 @@
-//! Where the API listens, and what is said when it cannot.
+//! Listening addresses of the API, and errors if the API cannot listen.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use testbed::{Process, eventually, require};
 fn a_tcp_port_in_use_is_named() {
     require!("ip", "openssl");
     let rig = Rig::new(0);
-    // Somebody else in the hub listens there.
+    // Another socket in the hub has the address.
     let taken = rig.lab.hub().inside(|| {
         std::net::TcpListener::bind("127.0.0.1:0")
             .map_err(|source| testbed::LabError::System { what: "listening".to_owned(), source })
@@ -30,7 +30,8 @@ fn a_tcp_port_in_use_is_named() {
     assert!(!rig.socket().exists(), "nothing is left of a daemon that did not start");
 }
 
-/// The command line's socket is the one that is listened on, in successors and whatever file is applied, and is refused where it means nothing.
+/// The socket of the command line is used, also by successors and after any applied file. Commands that do
+/// not use it refuse it.
 #[test]
 fn the_socket_of_the_command_line_is_listened_on() {
     require!("ip");
@@ -60,7 +61,7 @@ fn the_socket_of_the_command_line_is_listened_on() {
     rig.ok(&["--socket", other, "stop"]);
 }
 
-/// A daemon that is stopped does not hang its clients: they name the socket and what to look at.
+/// A stopped daemon does not block its clients, which report the socket and the next step.
 #[test]
 fn a_daemon_that_does_not_answer_is_named() {
     require!("ip");
@@ -79,7 +80,7 @@ fn a_daemon_that_does_not_answer_is_named() {
     rig.ok(&["show", "ports"]);
 }
 
-/// Each change, and each that was refused, is a line of the log with the client, the object and the result.
+/// Each change and each refused change is logged with the client, the object and the result.
 #[test]
 fn changes_are_logged_with_their_author() {
     require!("ip");
@@ -115,7 +116,7 @@ fn changes_are_logged_with_their_author() {
         ("POST /v1/upgrade: refused (500): upgrade to ", "/bin/false"),
         ("POST /v1/upgrade: refused (422): upgrade: ", "own is not a program"),
     ] {
-        // An answer may come before the line of the log does.
+        // An answer may arrive before the log line.
         eventually(&format!("{place} {what}"), PATIENCE, || {
             let log = rig.daemon().output();
             let found = log.lines().any(|line| line.contains(place) && line.contains(what));

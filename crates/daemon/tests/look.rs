@@ -1,4 +1,5 @@
-//! The real binary looked at: captures with their directions and reasons, flushing, stopping, upgrading to itself.
+//! Observation and control of the real binary: captures with directions and reasons, flush, stop, and upgrade
+//! to itself.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +14,7 @@ use rig::{PATIENCE, Rig};
 use rustix::process::Signal;
 use testbed::require;
 
-/// The packets of a file, each with the name of its interface.
+/// Reads the packets of a capture file, each with the name of its interface.
 fn read(path: &std::path::Path) -> Vec<(String, Record)> {
     let mut reader = Reader::new(File::open(path).unwrap()).unwrap();
     let mut all = Vec::new();
@@ -48,14 +49,14 @@ fn a_capture_keeps_ports_directions_and_reasons() {
         assert_eq!((key.proto(), &record.comment), (1, &None));
         ways.insert((port.as_str(), record.received.unwrap(), key.src_port()));
     }
-    // Echo requests (8) in at h1 and out at h2, replies (0) the other way; nothing at h3.
+    // Echo requests (8) enter at h1 and leave at h2, and replies (0) take the opposite path. h3 has none.
     let expected = [("h1", true, 8), ("h2", false, 8), ("h2", true, 0), ("h1", false, 0)];
     assert_eq!(ways, BTreeSet::from(expected));
     let lines = rig.ok(&["capture", "all", "icmp", "-n", "8"]);
     assert!(lines.contains(" h1 in ") && lines.contains(" h2 out "), "{lines}");
     drop(pinging);
 
-    // A host alone in its VLAN: what it sends is dropped, and the file says why.
+    // Packets of a host alone in its VLAN are dropped, and the file contains the reason.
     let asking = rig.hosts[2].spawn(["ping", "-n", "-i", "0.05", rig.hosts[0].ip()]).unwrap();
     let file = rig.path("drops.pcapng");
     rig.ok(&["capture", "all", "--drops", "-n", "3", "arp", "-w", file.to_str().unwrap()]);
@@ -66,7 +67,8 @@ fn a_capture_keeps_ports_directions_and_reasons() {
     }
 }
 
-/// The review of 2026-11-23 found drops at an output booked, and captured, as if the packets had come in there.
+/// The review of 2026-11-23 found drops at an output that were counted and captured as if received on that
+/// port.
 #[test]
 fn drops_at_an_output_are_told_where_the_packets_came_in() {
     require!("ip", "ping", "ethtool");
@@ -78,11 +80,11 @@ fn drops_at_an_output_are_told_where_the_packets_came_in() {
     rig.lab.hub().run(["ip", "link", "set", "dev", "h2", "mtu", "1400"]).unwrap();
     rig.port_until("h2", "resized", |port| port["mtu"] == 1400);
     let ping = ["ping", "-n", "-i", "0.05", "-s", "1450", "-M", "do"];
-    // Fails, since no answer comes.
+    // The command fails, because no answer arrives.
     let _ = rig.hosts[0].run(ping.iter().chain(&["-c", "3", "-W", "1", rig.hosts[1].ip()]));
     assert_eq!((rig.dropped("h1", "mtu-exceeded"), rig.dropped("h2", "mtu-exceeded")), (3, 0));
     let pinging = rig.hosts[0].spawn(ping.iter().chain(&[rig.hosts[1].ip()])).unwrap();
-    // Whoever captures at the output sees them, too.
+    // A capture on the output port contains the drops, too.
     for port in ["h1", "h2", "all"] {
         let file = rig.path("drops.pcapng");
         rig.ok(&["capture", port, "--drops", "-n", "2", "icmp", "-w", file.to_str().unwrap()]);
@@ -117,7 +119,8 @@ fn drops_at_an_output_are_told_where_the_packets_came_in() {
     .unwrap();
 }
 
-/// The review of 2026-11-23 found 40 octets after SIGTERM, and an exit status of 0 behind a daemon that had stopped.
+/// The review of 2026-11-23 found a file of 40 octets after SIGTERM, and an exit status of 0 after the daemon
+/// had stopped.
 #[test]
 fn a_capture_is_whole_when_it_is_ended_from_outside() {
     require!("ip", "ping", "ethtool");
@@ -138,7 +141,8 @@ fn a_capture_is_whole_when_it_is_ended_from_outside() {
     assert_eq!(rig.hosts[0].ping(rig.hosts[1].ip(), 5).unwrap().loss(), 0.0);
     let (status, said) = terminated.stop(Signal::TERM, PATIENCE).unwrap();
     assert!(status.success(), "{said}");
-    // 5 requests and replies, each of which comes in by a port and leaves by another, but for what was still under way to the client.
+    // 5 requests and replies, each received on one port and sent on another, without packets in flight to the
+    // client.
     assert!((8..=20).contains(&read(&file).len()), "{} packets", read(&file).len());
 
     let orphaned = capture(&["-w", file.to_str().unwrap()]);
@@ -188,13 +192,13 @@ fn flushed_addresses_are_learned_again() {
     assert_eq!(rig.trivium(&["flush", "br0", "--vlan", "5000"]).status.code(), Some(1));
 }
 
-/// Without a name the daemon's own file is started; `stop` ends whichever process it is by then.
+/// Without a path, the daemon's own binary is started. `stop` ends the current process.
 #[test]
 fn an_upgrade_to_the_own_binary_and_a_stop() {
     require!("ip", "ping", "ethtool");
     let mut rig = Rig::new(2);
     let configuration = rig.configuration("");
-    // Not the file that the client is.
+    // The daemon's binary differs from the client's.
     let copy = rig.path("trivium-of-the-daemon");
     std::fs::copy(rig::TRIVIUM, &copy).unwrap();
     let file = rig.write("trivium.toml", &configuration);
@@ -204,7 +208,7 @@ fn an_upgrade_to_the_own_binary_and_a_stop() {
     let first = process.pid();
     rig.daemon = Some(process);
     rig.until_reachable(1, 2);
-    // As a package does it: the old file goes, another comes.
+    // The binary is replaced as a package upgrade does, by removal and creation.
     std::fs::remove_file(&copy).unwrap();
     std::fs::copy(rig::TRIVIUM, &copy).unwrap();
     let said = rig.ok(&["upgrade"]);

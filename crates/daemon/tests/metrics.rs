@@ -1,4 +1,4 @@
-//! What the real binary tells those that watch it: `/metrics` and live events, over its unix socket and over TCP.
+//! Monitoring of the real binary: `/metrics` and live events, over the unix socket and over TCP.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rig::{PATIENCE, Rig, TOKEN};
 use testbed::{Process, RawSender, eventually, require};
 
-/// Frames of 100 bytes for a station that nobody knows, out of a host.
+/// Sends frames of 100 bytes for an unknown destination from a host.
 fn send(rig: &Rig, host: usize, count: u64) {
     let sender = RawSender::open(&rig.hosts[host - 1], "eth0").unwrap();
     let mut frame = vec![0_u8; 100];
@@ -24,7 +24,7 @@ fn send(rig: &Rig, host: usize, count: u64) {
     }
 }
 
-/// A GET request on the unix socket, and the body to be read.
+/// Sends a GET request on the unix socket, and returns a reader of the body.
 fn get(rig: &Rig, path: &str) -> BufReader<UnixStream> {
     let mut stream = UnixStream::connect(rig.socket()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -32,7 +32,7 @@ fn get(rig: &Rig, path: &str) -> BufReader<UnixStream> {
     body(BufReader::new(stream), "200")
 }
 
-/// An answer past its head.
+/// Reads the head of an answer, and returns a reader of the body.
 fn body<R: BufRead>(mut answer: R, status: &str) -> R {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -42,13 +42,13 @@ fn body<R: BufRead>(mut answer: R, status: &str) -> R {
     answer
 }
 
-/// The value of one series in an exposition.
+/// Returns the value of one series in an exposition.
 fn value(text: &str, series: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
 }
 
-/// The series of packets and bytes in by h1 and out by h2 and h3, and drops at h1.
+/// Series of packets and bytes received on h1 and sent on h2 and h3, and of drops at h1.
 const SERIES: [(&str, u64); 6] = [
     ("trivium_port_receive_packets_total{port=\"h1\"}", 1),
     ("trivium_port_receive_bytes_total{port=\"h1\"}", 100),
@@ -58,13 +58,13 @@ const SERIES: [(&str, u64); 6] = [
     ("trivium_port_drops_total{port=\"h1\"}", 0),
 ];
 
-/// Sends so many frames, and waits until the metrics have counted exactly these.
+/// Sends frames, and waits until the metrics have counted exactly these.
 fn counts(rig: &Rig, metrics: impl Fn() -> String, count: u64) {
     let read = || {
         let text = metrics();
         SERIES.map(|(series, _)| value(&text, series))
     };
-    // What the hook has carried is counted a moment later.
+    // Frames that the hook has forwarded are counted a short time later.
     let mut before = read();
     eventually("nothing else is under way", PATIENCE, || {
         std::thread::sleep(Duration::from_millis(600));
@@ -109,10 +109,10 @@ fn metrics_count_what_was_sent() {
     .unwrap();
 }
 
-/// An event of a stream: its name and data.
+/// An event of a stream: name and data.
 type Live = (String, serde_json::Value);
 
-/// Reads a stream until its client goes away.
+/// Reads a stream in a thread until the connection ends.
 fn events(stream: impl BufRead + Send + 'static) -> Receiver<Live> {
     let (to, from) = channel();
     std::thread::spawn(move || {
@@ -130,7 +130,7 @@ fn events(stream: impl BufRead + Send + 'static) -> Receiver<Live> {
     from
 }
 
-/// The next event that `wanted` accepts.
+/// Returns the next event that `wanted` accepts.
 fn until(events: &Receiver<Live>, what: &str, wanted: impl Fn(&Live) -> bool) -> serde_json::Value {
     let (begin, mut passed) = (Instant::now(), Vec::new());
     while let Ok(event) = events.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())) {
@@ -142,7 +142,7 @@ fn until(events: &Receiver<Live>, what: &str, wanted: impl Fn(&Live) -> bool) ->
     panic!("{what} never came: {passed:?}");
 }
 
-/// A link that goes and comes, as a stream of events tells it.
+/// Asserts that a stream of events reports a link that goes down and up.
 fn tells_of_a_link(rig: &Rig, stream: &Receiver<Live>) {
     let received = |event: &Live| event.1["ports"]["h1"]["rx_packets"].as_u64();
     let first = until(stream, "counters", |event| event.0 == "counters");
@@ -190,11 +190,11 @@ fn a_link_that_goes_is_an_event() {
     };
     go_on(&mut top);
     tells_of_a_link(&rig, &events(get(&rig, "/v1/events?interval_ms=100")));
-    // A view that wants counters only passes such events over.
+    // A view of counters skips other events.
     go_on(&mut top);
 }
 
-/// A connection over TCP; it ends with its handle.
+/// A TLS connection over TCP, which ends on drop.
 struct Tls {
     client: Child,
 }
@@ -207,7 +207,7 @@ impl Tls {
         Tls { client: command.spawn().unwrap() }
     }
 
-    /// A GET request, and the body to be read.
+    /// Sends a GET request, and returns a reader of the body.
     fn get(&mut self, path: &str, token: &str, status: &str) -> BufReader<ChildStdout> {
         let stream = self.client.stdin.as_mut().unwrap();
         let head = format!("host: localhost\r\nauthorization: Bearer {token}\r\nconnection: close");
@@ -228,7 +228,7 @@ impl Drop for Tls {
 fn both_come_over_tcp_to_those_who_have_the_token() {
     require!("ip", "ethtool", "openssl");
     let mut rig = Rig::new(3);
-    // The hub is a namespace of its own: the port is free.
+    // The hub is a separate network namespace, so the port is free.
     let address = "127.0.0.1:8443";
     let configuration = format!("{}{}", rig.configuration("persist = false"), rig.tcp_api(address));
     rig.start(&configuration);

@@ -1,4 +1,5 @@
-//! Mininet with our switch class (`contrib/mininet_trivium.py`): a tree of switches led by `ovs-testcontroller`, all hosts reach all.
+//! Mininet with the switch class of `contrib/mininet_trivium.py`: a tree of switches with
+//! `ovs-testcontroller`, in which all hosts reach each other.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,13 +11,13 @@ use testbed::{require, skip};
 #[test]
 fn pingall_reaches_every_host_of_a_tree() {
     require!("ip", "mn", "ovs-testcontroller", "ovs-ofctl", "ethtool");
-    // What Mininet makes beside its hosts' namespaces is in this one, and goes with it.
+    // Objects that Mininet creates outside of the hosts' namespaces are in the hub, and are removed with it.
     let rig = Rig::new(0);
     let hub = rig.lab.hub();
     hub.run(["ip", "link", "set", "lo", "up"]).unwrap();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let script = format!("{root}/crates/daemon/tests/mininet/pingall.py");
-    // Debian's package is for Debian's python.
+    // Debian's Mininet package needs Debian's Python.
     let mut command = hub.command(["/usr/bin/python3", &script, &format!("{root}/contrib")]);
     command.env("TRIVIUM", TRIVIUM).env("OVS_RUNDIR", &rig.directory).env("TMPDIR", &rig.directory);
     command.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(&rig.directory);
@@ -27,7 +28,7 @@ fn pingall_reaches_every_host_of_a_tree() {
     }
     assert!(output.status.success(), "{text}");
     assert!(text.contains("loss: 0.0"), "{text}");
-    // The controller has made rules in each.
+    // The controller has added rules to each switch.
     for switch in ["s1", "s2", "s3"] {
         let line = text.lines().find(|line| line.starts_with(&format!("{switch} rules: "))).unwrap_or(&text);
         let rules: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();

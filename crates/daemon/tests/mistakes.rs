@@ -1,5 +1,5 @@
-//! Fifty mistakes in one file through the real command line: all are said, each with its place, object, cause and fix, and
-//! nothing is started or changed.
+//! A file with fifty mistakes on the real command line. All mistakes are reported with place, object, cause
+//! and fix, and nothing is started or changed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,19 +10,19 @@ use std::process::{Command, Output};
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{UdpFlow, require};
 
-/// The model crate's own file and what must be said of it.
+/// The file of the model crate, and its expected problems.
 const FIFTY: &str = include_str!("../../model/tests/fifty.toml");
 const EXPECTED: &str = include_str!("../../model/tests/fifty.expected");
 
-/// Refused as a configuration, not failed.
+/// Exit code for a refused configuration.
 const REFUSED: Option<i32> = Some(3);
 
-/// Whether everything was said that is to be said, in its order, and nothing else.
+/// Asserts that exactly the expected problems were printed, in order.
 fn assert_said(output: &Output, by: &str) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), REFUSED, "{by}: {said}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{by}");
-    // Warnings depend on how many cores the machine has.
+    // Warnings depend on the number of cores of the machine.
     let mut problems: Vec<&str> = said.lines().filter(|line| !line.contains(": warning: ")).collect();
     if by == "check" {
         let total = format!("fifty.toml: {} mistakes", EXPECTED.lines().count());
@@ -35,7 +35,7 @@ fn assert_said(output: &Output, by: &str) {
     assert!(problems.len() >= 50);
 }
 
-/// `file:line:column: object: cause; fix`, with nothing empty.
+/// The form is `file:line:column: object: cause; fix`, without an empty part.
 #[test]
 fn what_is_expected_has_all_parts() {
     for line in EXPECTED.lines() {
@@ -58,7 +58,7 @@ fn check_says_everything_and_starts_nothing() {
         Command::new(TRIVIUM).arg("check").args(arguments).current_dir(&directory).output().unwrap()
     };
     assert_said(&check(&["fifty.toml"]), "check");
-    // For programs: the same ones.
+    // The JSON output has the mistakes of the text output.
     let output = check(&["fifty.toml", "--json"]);
     let told: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
     let errors = told.iter().filter(|problem| problem["severity"] != "warning").count();
@@ -87,7 +87,7 @@ fn run_and_apply_refuse_the_whole() {
     rig.until_reachable(1, 2);
     let shown = |rig: &Rig| {
         let said = ["config", "bridges"].map(|what| rig.ok(&["show", what, "--json"])).concat();
-        // How many stations the hook knows changes by itself.
+        // The number of addresses in the hook changes by itself.
         let lasting = |line: &&str| !line.starts_with("    \"hook\":");
         said.lines().filter(lasting).collect::<Vec<_>>().join("\n")
             + &rig.lab.hub().run(["ip", "-o", "link"]).unwrap()
@@ -104,7 +104,7 @@ fn run_and_apply_refuse_the_whole() {
     assert_eq!(shown(&rig), before, "nothing was changed");
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken), (0, 0), "{report:?}");
-    // No change waits for its confirmation: the next one is taken.
+    // No change is on trial, so the next one is accepted.
     let good = rig.path("trivium.toml");
     assert!(rig.ok(&["apply", good.to_str().unwrap()]).contains("nothing differs"));
 }

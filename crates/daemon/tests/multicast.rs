@@ -1,4 +1,5 @@
-//! IGMP and MLD snooping on the real binary: hosts join and leave groups with real sockets, and everybody's wire is watched.
+//! IGMP and MLD snooping on the real binary: hosts join and leave groups with real sockets, and the wires of
+//! all hosts are captured.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,16 +14,16 @@ use testbed::{Host, LabError, RawReceiver, eventually, require};
 
 const PORT: u16 = 7117;
 const PAYLOAD: &[u8] = b"whoever listens to the group";
-/// Packets of one round.
+/// Number of packets in one round.
 const ROUND: u64 = 50;
 
-/// A group, and who sends to it.
+/// A multicast group with its sender.
 struct Group {
     address: IpAddr,
     socket: UdpSocket,
-    /// Tells everybody that a round is over.
+    /// Socket for the broadcast that marks the end of a round.
     marks: UdpSocket,
-    /// Frames to it carry this destination.
+    /// Destination MAC address of frames to the group.
     mac: [u8; 6],
     round: AtomicU64,
 }
@@ -55,7 +56,8 @@ impl Group {
         Group { address, socket, marks, mac, round: AtomicU64::new(0) }
     }
 
-    /// A real listener: its kernel reports that it joins, and once the socket is dropped, that it leaves.
+    /// Joins the group with a real socket. The host's kernel reports the membership, and its end when the
+    /// socket is dropped.
     fn join(&self, host: &Host) -> UdpSocket {
         let listener = host.inside(|| {
             let any = if self.address.is_ipv4() { "0.0.0.0" } else { "::" };
@@ -72,7 +74,8 @@ impl Group {
         listener
     }
 
-    /// Sends `count` packets to the group and then one to everybody: what a host's wire has not shown by then never comes.
+    /// Sends `count` packets to the group and then a broadcast. A packet that has not arrived before the
+    /// broadcast is lost.
     fn counted(&self, wires: &[RawReceiver], count: u64) -> Vec<u64> {
         let round = self.round.fetch_add(1, Ordering::Relaxed);
         let mark = format!("the end of round {round}.");
@@ -85,7 +88,7 @@ impl Group {
         wires.iter().map(|wire| wire.count_until(to_group, last, PATIENCE).unwrap()).collect()
     }
 
-    /// Waits until the group goes where it should, and then sends a round of it.
+    /// Waits until the group is forwarded to the wanted hosts, and then sends a round of packets.
     fn until(&self, what: &str, wires: &[RawReceiver], wanted: [bool; 3]) {
         let times = |count| wanted.map(|wanted| if wanted { count } else { 0 });
         eventually(&format!("{}: {what}", self.address), PATIENCE, || {
@@ -97,27 +100,29 @@ impl Group {
     }
 }
 
-/// The number of the host's device.
+/// Returns the interface index of the host's device.
 fn index(host: &Host) -> u32 {
     let line = host.run(["ip", "-o", "link", "show", "eth0"]).unwrap();
     line.split(':').next().unwrap().parse().unwrap()
 }
 
-/// Packets that a listener's socket has got since it was last asked.
+/// Returns the number of packets that a listener's socket received since the last call.
 fn heard(listener: &UdpSocket) -> u64 {
     let mut buffer = [0; 64];
     std::iter::from_fn(|| listener.recv(&mut buffer).ok()).count() as u64
 }
 
-/// Four hosts with both families around the daemon, a group to which the first sends, and the wires of the others.
-/// `querier` is the number of the one that asks who listens, which is a router therefore.
+/// Starts four hosts with both families around the daemon, a group to which the first host sends, and
+/// captures of the others' wires. `querier` is the index of the host that sends queries, which makes its port
+/// a router port.
 fn begin(family: &str, querier: usize) -> (Rig, Group, Vec<RawReceiver>) {
     let mut rig = Rig::new(4);
     let configuration = rig.configuration("persist = false");
     rig.start(&configuration);
     become_querier(&rig.hosts[querier]);
     for (number, host) in (1..).zip(&rig.hosts) {
-        // Not the querier's bridge: it would ask about groups of other scopes from there (RFC 3810 wants a link-local source).
+        // The querier's bridge has no IPv6 address, because it would send queries from there, and RFC 3810
+        // requires a link-local source.
         host.add_ipv6(&format!("fd00::{number}/64")).unwrap();
     }
     let group = match family {
@@ -129,7 +134,7 @@ fn begin(family: &str, querier: usize) -> (Rig, Group, Vec<RawReceiver>) {
 }
 
 fn snooped(family: &str) {
-    // The sender asks: it is a router, to which nothing of its own goes.
+    // The sender is the querier, so its port is a router port. The sender's packets are not sent back.
     let (rig, group, wires) = begin(family, 0);
     group.until("nobody has joined, so it floods", &wires, [true, true, true]);
     let second = group.join(&rig.hosts[1]);
@@ -140,7 +145,7 @@ fn snooped(family: &str) {
     drop(second);
     group.until("host 4 listens still", &wires, [false, false, true]);
     assert!(heard(&fourth) > 2 * ROUND, "nothing was cut off");
-    // A group that nobody listens to is one that nobody is known for.
+    // A group without members is unknown again, and is flooded.
     drop(fourth);
     group.until("everybody has left, so it floods again", &wires, [true, true, true]);
 }
@@ -157,8 +162,9 @@ fn mld_leads_a_group_to_its_listeners() {
     snooped("MLD");
 }
 
-/// Makes the host a querier: Linux's own bridge, which asks for a group when somebody leaves it. Of the newest versions: after
-/// a question of an older one hosts leave without a word groups for which they were not the last to report.
+/// Makes the host a querier by a Linux bridge, which queries a group when a member leaves it. The newest
+/// versions are used, because after a query of an older version hosts may leave groups silently if another
+/// host was the last to report.
 fn become_querier(host: &Host) {
     let bridge = "ip link add br0 type bridge mcast_snooping 1 mcast_igmp_version 3 mcast_mld_version 2 \
                   mcast_querier 1 mcast_query_use_ifaddr 1 mcast_query_interval 200 mcast_startup_query_interval 100 \
@@ -182,10 +188,10 @@ fn asked(family: &str) {
     let third = group.join(&rig.hosts[2]);
     group.until("hosts 2 and 3 listen", &wires, [true, true, true]);
     drop(second);
-    // Host 3 answers the querier's question, host 2 does not.
+    // Host 3 answers the query, and host 2 does not.
     group.until("host 3 listens still", &wires, [false, true, true]);
     assert!(heard(&third) > ROUND, "nothing was cut off");
-    // Longer than an answer may take: what the querier was told lasts.
+    // The pause is longer than the maximum response time. The membership persists.
     std::thread::sleep(Duration::from_secs(3));
     group.until("host 3 listens for good", &wires, [false, true, true]);
 }
@@ -202,7 +208,7 @@ fn an_mld_querier_is_a_router_and_its_question_ends_a_membership() {
     asked("MLD");
 }
 
-/// Without snooping the same joins change nothing.
+/// Without snooping, joins have no effect.
 #[test]
 fn a_bridge_that_does_not_snoop_floods() {
     require!("ip", "ethtool", "sysctl");
@@ -215,7 +221,7 @@ fn a_bridge_that_does_not_snoop_floods() {
     let wires: Vec<RawReceiver> =
         rig.hosts[1..].iter().map(|host| RawReceiver::open(host, "eth0").unwrap()).collect();
     let listener = group.join(&rig.hosts[1]);
-    // Longer than a join takes to be believed.
+    // The pause is longer than a join needs to take effect.
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(group.counted(&wires, ROUND), [ROUND; 3]);
     assert_eq!(heard(&listener), ROUND);

@@ -1,5 +1,5 @@
-//! A bridge led by OpenFlow on the real binary, with the stock `ovs-ofctl`: rules are added, changed and removed under traffic, and
-//! packets go by them.
+//! A bridge with OpenFlow rules on the real binary, controlled by the stock `ovs-ofctl`. Rules are added,
+//! changed and removed under traffic, and packets follow them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,12 +10,12 @@ use std::process::{Command, Output};
 use rig::{PATIENCE, Rig};
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// Three hosts on a bridge with rules, in the VLAN-less form: what comes untagged stays so.
+/// Starts three hosts on a bridge with rules, without VLANs. Untagged packets stay untagged.
 fn start(settings: &str) -> Rig {
     start_with("", settings)
 }
 
-/// The same; `ports`: settings of each port.
+/// Like [`start`], with additional settings of each port in `ports`.
 fn start_with(ports: &str, settings: &str) -> Rig {
     let mut rig = Rig::new(3);
     let text = rig.configuration(ports) + "[bridge.br0.openflow]\n" + settings;
@@ -30,7 +30,7 @@ fn ofctl_with(rig: &Rig, options: &[&str], arguments: &[&str]) -> Output {
     Command::new("ovs-ofctl").args(options).arg(command).arg(bridge).args(rest).output().unwrap()
 }
 
-/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must work.
+/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must succeed.
 fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
     let output = ofctl_with(rig, &["-O", "OpenFlow13"], arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -46,7 +46,7 @@ fn reaches(rig: &Rig, from: usize, to: usize) -> bool {
 fn packets_go_by_rules_and_rules_change_under_them() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let rig = start("");
-    // Nobody leads it: a learning bridge, by a rule that says so.
+    // Without a controller, the bridge learns by a rule with NORMAL.
     rig.until_reachable(1, 2);
     let flows = ofctl(&rig, &["dump-flows"]);
     assert!(flows.contains("priority=0 actions=NORMAL"), "{flows}");
@@ -54,11 +54,11 @@ fn packets_go_by_rules_and_rules_change_under_them() {
     for port in ["1(h1)", "2(h2)", "3(h3)"] {
         assert!(shown.contains(port), "{shown}");
     }
-    // What the kernel says of veth, as Open vSwitch shows it.
+    // The kernel's properties of veth, as Open vSwitch shows them.
     assert!(shown.contains("n_tables:254") && shown.contains("QUEUE_STATS"), "{shown}");
     let ports = ofctl(&rig, &["dump-ports-desc"]);
     assert!(ports.contains("current:    10GB-FD") && ports.contains("speed: 10000 Mbps now"), "{ports}");
-    // One way only.
+    // Rules for one path only.
     ofctl(&rig, &["del-flows"]);
     eventually("no rule, no way", PATIENCE, || if reaches(&rig, 1, 2) { Err(String::new()) } else { Ok(()) })
         .unwrap();
@@ -67,7 +67,7 @@ fn packets_go_by_rules_and_rules_change_under_them() {
     }
     assert!(reaches(&rig, 1, 2), "the answer to a change means that packets meet it");
     assert!(!reaches(&rig, 1, 3) && !reaches(&rig, 3, 2));
-    // Counted, each once.
+    // Every packet is counted once.
     let count = |what: &str| -> u64 {
         let flows = ofctl(&rig, &["dump-flows", what]);
         let counts =
@@ -82,12 +82,12 @@ fn packets_go_by_rules_and_rules_change_under_them() {
         other => Err(other.to_string()),
     })
     .unwrap();
-    // A rule of higher priority takes ICMP away, and gives it back.
+    // A rule of higher priority drops ICMP until the rule is removed.
     ofctl(&rig, &["add-flow", "priority=20,icmp,in_port=1,actions=drop"]);
     assert!(!reaches(&rig, 1, 2));
     ofctl(&rig, &["del-flows", "icmp"]);
     assert!(reaches(&rig, 1, 2));
-    // What is wrong is refused by name, and half-applies nothing.
+    // An invalid message is refused with its error name, and is not partially applied.
     let refused = ofctl_with(&rig, &["-O", "OpenFlow13"], &["add-flow", "priority=1,actions=group:77"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("OFPBAC_BAD_OUT_GROUP"));
     let explained =
@@ -95,7 +95,8 @@ fn packets_go_by_rules_and_rules_change_under_them() {
     assert!(explained.contains("table 0: the rule of priority 10"), "{explained}");
 }
 
-/// Every user reaches a loopback address: only root and users that are named change rules there, and `doctor` names a listener for all.
+/// Every user reaches a loopback address. Only root and the named users may change rules there, and `doctor`
+/// reports a listener that is open to all users.
 #[test]
 fn a_passive_listener_is_for_root_and_named_users() {
     require!("ip", "ping", "ethtool", "sysctl", "bash", "setpriv");
@@ -129,7 +130,7 @@ fn no_packet_of_a_known_flow_is_lost_while_rules_change() {
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
     flow.wait_for(500, PATIENCE).unwrap();
     for round in 0..20 {
-        // The same fate by another way, and rules that other packets meet.
+        // The actions are equal but by another table, and other packets get new rules.
         let table = 2 + round;
         ofctl(&rig, &["add-flow", &format!("table={table},priority=1,actions=output:2")]);
         ofctl(&rig, &["mod-flows", &format!("in_port=1,actions=resubmit(,{table})")]);
@@ -147,9 +148,9 @@ fn an_upgrade_keeps_rules_counts_and_packets() {
     ofctl(&rig, &["add-group", "group_id=5,type=all,bucket=output:2"]);
     ofctl(&rig, &["add-flow", "cookie=0x77,priority=7,in_port=1,udp,actions=group:5"]);
     ofctl(&rig, &["add-flow", "table=9,priority=1,ip,nw_dst=10.9.9.0/24,actions=output:3"]);
-    // What is said of a port goes on as well.
+    // Settings of a port persist, too.
     ofctl(&rig, &["mod-port", "3", "no-forward"]);
-    // 100,000 a second is for an optimised build on a machine of its own (`make soak`).
+    // 100,000 packets per second need an optimised build on a machine without other load (`make soak`).
     let rate = if std::env::var_os("TRIVIUM_SOAK").is_some() { 100_000 } else { 10_000 };
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], rate).unwrap();
     flow.wait_for(rate / 10, PATIENCE).unwrap();
@@ -163,7 +164,7 @@ fn an_upgrade_keeps_rules_counts_and_packets() {
     let report = flow.stop().unwrap();
     assert_eq!(report.lost(), 0, "{report:?}\n{}", rig.ok(&["show", "ports", "--json"]));
     let sent = report.received;
-    // The socket is the successor's; its tables know what was there and what was counted.
+    // The successor has the socket and the tables of the predecessor, including counters.
     eventually("all counted", PATIENCE, || {
         let flows = ofctl(&rig, &["dump-flows"]);
         let line = flows.lines().find(|line| line.contains("cookie=0x77")).unwrap_or_default();
@@ -183,7 +184,7 @@ fn a_port_that_changes_its_bridge_goes_by_the_new_rules() {
     rig.until_reachable(1, 2);
     let home = rig.configuration("") + "[bridge.br0.openflow]\n";
     let away = home.replace("[bridge.br0.port.h2]", "[bridge.br1.openflow]\n[bridge.br1.port.h2]");
-    // Traffic goes on meanwhile, so that it is asked about at once wherever it arrives.
+    // Traffic continues, so that the slow path sees it at once on its new bridge.
     let flow = UdpFlow::start(&rig.hosts[1], &rig.hosts[0], 2_000).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
     for _ in 0..2 {
@@ -195,7 +196,7 @@ fn a_port_that_changes_its_bridge_goes_by_the_new_rules() {
         rig.until_reachable(1, 2);
     }
     drop(flow.stop());
-    // The rule of standing alone goes with its mode, and comes back with it.
+    // The rule of standalone mode is removed with that mode, and is restored with it.
     let secure = rig.write("secure.toml", &(home.clone() + "fail_mode = \"secure\"\n"));
     rig.ok(&["apply", secure.to_str().unwrap()]);
     assert!(!reaches(&rig, 1, 2));
@@ -252,7 +253,7 @@ fn a_port_or_bridge_that_goes_leaves_flows_of_other_bridges_alone() {
     ofctl(&rig, &["add-flow", "actions=NORMAL"]);
     let flow = UdpFlow::start(&rig.hosts[2], &rig.hosts[3], 2_000).unwrap();
     flow.wait_for(500, PATIENCE).unwrap();
-    // Of the flow that serves them: one that were made anew would begin to count at 0.
+    // Packets of the flow's own megaflow. A megaflow that was replaced would count from 0.
     let counted = || -> u64 {
         let all = rig.ok(&["show", "megaflows", "br1", "--json"]);
         let all: Vec<serde_json::Value> = serde_json::from_str(&all).unwrap();
@@ -291,14 +292,14 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
     assert!(reaches(&rig, 1, 3) && reaches(&rig, 3, 1), "by the meter back");
     let groups = ofctl(&rig, &["dump-group-stats"]);
     assert!(groups.contains("group_id=5"), "{groups}");
-    // One bad line, and nothing of the bundle is done.
+    // One invalid line, and no part of the bundle is applied.
     let bad =
         rig.write("bad.txt", "priority=9,in_port=1 actions=drop\npriority=9,in_port=2 actions=group:99\n");
     let refused = ofctl_with(&rig, &["-O", "OpenFlow14", "--bundle"], &["add-flows", bad.to_str().unwrap()]);
     assert!(!refused.status.success());
     assert!(!ofctl(&rig, &["dump-flows"]).contains("priority=9"));
     assert!(reaches(&rig, 1, 2));
-    // A packet for a group that there is not is refused like a rule; one for the tables is not.
+    // A packet-out for a missing group is refused like a rule, and one for the tables is not.
     let out = |actions: &str| {
         let packet =
             format!("in_port=controller packet={} actions={actions}", "ffffffffffff02000000000188b5");
@@ -309,9 +310,8 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
     assert_eq!((out("group:5"), out("table")), (String::new(), String::new()));
 }
 
-/// Packets take the second bucket while the first one's port is a member without a link, and the first again when the link is back.
-/// A packet in a bundle meets what the bundle has done before it, and leaves when the bundle is committed, as with Open vSwitch. A group that
-/// no message could describe is refused.
+/// A packet-out in a bundle meets the earlier changes of the bundle, and is sent when the bundle is
+/// committed, as with Open vSwitch. A group that no message could describe is refused.
 #[test]
 fn packets_in_bundles_and_groups_that_are_too_large() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -353,7 +353,7 @@ fn packets_in_bundles_and_groups_that_are_too_large() {
     assert!(!watch.output().contains("123402"), "none of the second");
     let buckets = |count: usize| format!("group_id=9,type=select{}", ",bucket=output:2".repeat(count));
     let file = rig.write("group", &(buckets(2600) + "\n"));
-    // They fit into a message of OpenFlow 1.0.
+    // The buckets fit into a message of OpenFlow 1.0.
     let large = ofctl_with(&rig, &["-O", "OpenFlow10"], &["add-groups", file.to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&large.stderr).contains("OFPGMFC_OUT_OF_BUCKETS"), "{large:?}");
     let file = rig.write("group", &(buckets(1500) + "\n"));
@@ -365,6 +365,8 @@ fn packets_in_bundles_and_groups_that_are_too_large() {
     }
 }
 
+/// Packets take the second bucket while the first bucket's port is a member without a link, and the first one
+/// again when the link is back.
 #[test]
 fn fast_failover_goes_by_the_links_of_ports() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -403,7 +405,8 @@ fn fast_failover_goes_by_the_links_of_ports() {
     assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
 }
 
-/// A bundle of thousands of rules is done as one or not at all, under traffic that goes by the rules it replaces.
+/// A bundle of thousands of rules is applied atomically, under traffic that follows the rules which the
+/// bundle replaces.
 #[test]
 fn a_large_bundle_is_done_whole_or_not_at_all_under_traffic() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -428,13 +431,14 @@ fn a_large_bundle_is_done_whole_or_not_at_all_under_traffic() {
     assert_eq!(count(), 5_002);
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
-    // Everything in it would take the flow away; its last rule is wrong.
+    // The bundle would stop the flow, but its last rule is invalid.
     let refused = bundle("add-flows", &rules(2, "drop", "priority=1,actions=group:77\n"));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("OFPBAC_BAD_OUT_GROUP"), "{said}");
     assert_eq!(count(), 5_002);
     flow.wait_for(500, PATIENCE).unwrap();
-    // All rules are replaced by others that lead to the same port: each packet meets the old ones or the new ones.
+    // All rules are replaced by others to an unchanged port. Each packet meets either the old or the new
+    // rules.
     for table in [3, 4] {
         let replaced = bundle("replace-flows", &rules(table, "output:2", ""));
         let said = String::from_utf8_lossy(&replaced.stderr).into_owned();
@@ -447,8 +451,8 @@ fn a_large_bundle_is_done_whole_or_not_at_all_under_traffic() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// A bundle whose changes look at too many rules together is refused before any of them is made, and one that names the cookies of its rules is
-/// made however many rules there are.
+/// A bundle whose changes examine too many rules in total is refused before any change. A bundle that names
+/// the cookies of its rules is applied, however many rules there are.
 #[test]
 fn a_bundle_that_is_too_much_work_is_refused_soon() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -466,7 +470,7 @@ fn a_bundle_that_is_too_much_work_is_refused_soon() {
     assert!(bundle(&rules).status.success());
     let rules = || ofctl(&rig, &["dump-aggregate", "table=9"]);
     assert!(rules().contains("flow_count=20000"), "{}", rules());
-    // No rule has such a cookie. They look at 400 million rules.
+    // No rule has this cookie. The changes would examine 400 million rules.
     let refused = bundle(&"delete cookie=0x1/0x1,table=9\n".repeat(20_000));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "{said}");
@@ -478,7 +482,7 @@ fn a_bundle_that_is_too_much_work_is_refused_soon() {
     assert!(rules().contains("flow_count=10000"), "{}", rules());
 }
 
-/// What a controller changes of a port leaves alone what the configuration says of it.
+/// Port changes of a controller do not affect the configured settings.
 #[test]
 fn a_port_that_is_configured_to_take_no_floods_takes_none_whatever_else_is_changed() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -497,7 +501,8 @@ fn a_port_that_is_configured_to_take_no_floods_takes_none_whatever_else_is_chang
     assert!(reaches(&rig, 1, 2));
 }
 
-/// A rule that was added with `check_overlap` stays through an upgrade, though a rule that overlaps it was added later.
+/// A rule that was added with `check_overlap` survives an upgrade, even if an overlapping rule was added
+/// later.
 #[test]
 fn rules_that_were_checked_for_overlaps_stay_through_an_upgrade() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -505,7 +510,7 @@ fn rules_that_were_checked_for_overlaps_stay_through_an_upgrade() {
     let checked = "check_overlap,priority=5,ip,nw_dst=10.1.0.0/16,actions=output:";
     ofctl(&rig, &["add-flow", &format!("{checked}1")]);
     ofctl(&rig, &["add-flow", "priority=5,ip,nw_src=10.2.0.0/16,actions=output:2"]);
-    // In its place: that is not checked, and it is newer than the other one now.
+    // A replacement is not checked for overlaps. The rule is now newer than the other one.
     ofctl(&rig, &["add-flow", &format!("{checked}3")]);
     let rules = || -> Vec<String> {
         let flows = ofctl(&rig, &["dump-flows", "--no-stats"]);
@@ -522,7 +527,7 @@ fn rules_that_were_checked_for_overlaps_stay_through_an_upgrade() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("OFPFMFC_OVERLAP"), "{refused:?}");
 }
 
-/// What the tables refuse is told by the name that the version has for it, and changes nothing that packets meet.
+/// Errors of the tables have the name of the OpenFlow version, and change nothing for packets.
 #[test]
 fn what_the_tables_refuse_is_named_and_changes_nothing() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -560,7 +565,8 @@ fn what_the_tables_refuse_is_named_and_changes_nothing() {
     assert!(reaches(&rig, 1, 2));
 }
 
-/// A learning switch on os-ken, a controller from PyPI, leads the bridge: hosts reach each other by the rules that it makes.
+/// A learning switch on os-ken, a controller from PyPI, controls the bridge. Hosts reach each other by its
+/// rules.
 #[test]
 fn a_learning_switch_on_os_ken_leads_real_packets() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
@@ -595,7 +601,8 @@ fn a_learning_switch_on_os_ken_leads_real_packets() {
             });
             assert!(rule.is_some_and(|line| line.contains("output:")), "{from} to {to}: {flows}");
         }
-        // Known stations go by rules alone: none of these packets is lost, and the controller is asked about none.
+        // Known addresses are forwarded by rules alone. No packet is lost, and none is sent to the
+        // controller.
         let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
         flow.wait_for(1_000, PATIENCE).unwrap();
         let report = flow.stop().unwrap();
@@ -609,7 +616,7 @@ fn a_learning_switch_on_os_ken_leads_real_packets() {
 fn tags_and_headers_are_written() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let rig = start("fail_mode = \"secure\"\n");
-    // A host that is reached by another address: rewritten there and back, checksums too.
+    // A host is reached by another address, which is rewritten in both directions with valid checksums.
     let mac = rig.hosts[1].mac().unwrap();
     let there = format!(
         "priority=5,in_port=1,ip,nw_dst=10.8.0.77,actions=mod_dl_dst:{mac},mod_nw_dst:{},output:2",
@@ -648,19 +655,20 @@ fn there_are_no_queues_but_the_default_ones() {
         let output = ask(&["queue-stats", "9"]);
         assert!(format!("{output:?}").contains("OFPQOFC_BAD_PORT"), "{version}: {output:?}");
     }
-    // A queue that a port does not have is taken, as Open vSwitch does, and means the port's only one.
+    // A queue that a port does not have is accepted, as in Open vSwitch, and means the port's only queue.
     ofctl(&rig, &["add-flow", "in_port=1,actions=set_queue:5,output:2"]);
     ofctl(&rig, &["add-flow", "in_port=2,actions=enqueue:1:9"]);
     rig.until_reachable(1, 2);
 }
 
-/// A message of OpenFlow 1.4.
+/// Returns a message of OpenFlow 1.4.
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + body.len()).unwrap().to_be_bytes();
     [&[5, kind, length[0], length[1], 0, 0, 0, 1], body].concat()
 }
 
-/// A session with a bridge's own socket that has been greeted; `None` while nobody listens.
+/// Opens a session with a bridge's own socket and sends a hello. Returns `None` while the socket does not
+/// accept connections.
 fn session(path: &std::path::Path) -> Option<std::os::unix::net::UnixStream> {
     use std::io::Write;
     let mut stream = std::os::unix::net::UnixStream::connect(path).ok()?;
@@ -668,7 +676,8 @@ fn session(path: &std::path::Path) -> Option<std::os::unix::net::UnixStream> {
     Some(stream)
 }
 
-/// Writes packet-outs as fast as they are taken, through a new session whenever one ends, until told to stop. Returns how many were taken.
+/// Writes packet-outs as fast as they are accepted until `stop` is set, through a new session whenever one
+/// ends. Returns their number.
 fn flood(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) -> u64 {
     use std::io::Write;
     let mut body = vec![0xff; 4];
@@ -682,7 +691,7 @@ fn flood(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) -> u64 {
         let Some(mut stream) = session(path) else { continue };
         let patience = std::time::Duration::from_millis(200);
         stream.set_write_timeout(Some(patience)).unwrap();
-        // A time-out may leave half a packet: another session goes on.
+        // After a time-out half a packet may be written, so another session is opened.
         while !stop.load(std::sync::atomic::Ordering::Relaxed) && stream.write_all(&packet).is_ok() {
             sent += 1;
         }
@@ -690,7 +699,7 @@ fn flood(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) -> u64 {
     sent
 }
 
-/// Holds 16 bundles of 1 MiB each, asks for all rules, and reads the answer at 10 kB/s until told to stop.
+/// Holds 16 bundles of 1 MiB each, requests all rules, and reads the answer at 10 kB/s until `stop` is set.
 fn hoard(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) {
     use std::io::{Read, Write};
     let Some(mut stream) = session(path) else { return };
@@ -720,7 +729,7 @@ fn hoard(path: &std::path::Path, stop: &std::sync::atomic::AtomicBool) {
     }
 }
 
-/// KiB that a process has resident besides frame memory.
+/// Returns the resident memory of a process in KiB without frame memory.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let of = |key: &str| -> u64 {
@@ -730,15 +739,16 @@ fn resident(pid: u32) -> u64 {
     of("VmRSS:") - of("RssShmem:")
 }
 
-/// Four sessions flood packet-outs, four hold 16 bundles each and read dumps slowly. Packets of other ports that the slow path decides are
-/// neither lost nor late, memory stays bounded, and neither an upgrade nor the end waits for a backlog.
+/// Four sessions flood packet-outs, and four sessions hold 16 bundles each and read dumps slowly. Packets of
+/// other ports in the slow path are neither lost nor late, memory stays bounded, and neither an upgrade nor
+/// the end waits for a backlog.
 #[test]
 fn sessions_that_flood_and_hoard_harm_nobody() {
     use std::sync::atomic::{AtomicBool, Ordering};
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let soak = std::env::var_os("TRIVIUM_SOAK").is_some();
     let mut rig = start("fail_mode = \"secure\"\n");
-    // A packet that goes to a controller, too, is no cached flow's: each echo request waits for the slow path.
+    // Packets that also go to a controller are not cached, so each echo request takes the slow path.
     ofctl(&rig, &["add-flow", "priority=9,icmp,in_port=1,actions=output:2,controller:64"]);
     ofctl(&rig, &["add-flow", "priority=1,in_port=2,actions=output:1"]);
     let rules: String = (0..if soak { 500_000 } else { 20_000 })
@@ -775,7 +785,8 @@ fn sessions_that_flood_and_hoard_harm_nobody() {
         quiet.average_ms
     );
     assert_eq!(lost, 0, "packets of other ports wait for their turn only");
-    // Bundles hold 4 x 16 MiB, packet-outs 4 x 512 KiB; the rest is buffers and what the allocator keeps.
+    // Bundles hold 4 x 16 MiB and packet-outs 4 x 512 KiB. The rest is buffers and memory that the allocator
+    // keeps.
     assert!(most < before + (192 << 10), "{before} KiB, then {most} KiB");
     let begin = std::time::Instant::now();
     rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);

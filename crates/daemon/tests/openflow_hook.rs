@@ -1,5 +1,5 @@
-//! Hot flows of OpenFlow's rules answered in the driver hook, by the real binary between real hosts: what is counted, what changes of rules
-//! mean, and that nothing is lost or overtaken on the way between hook and worker.
+//! Hot flows of OpenFlow rules in the driver hook, on the real binary between real hosts: counters, effects
+//! of rule changes, and neither loss nor reordering between hook and worker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{UdpFlow, eventually, require};
 
-/// Hosts whose devices take redirected frames, on a bridge whose only rules are those that are added.
+/// Starts hosts whose devices accept redirected frames, on a bridge without rules.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::new(hosts);
     for host in &rig.hosts {
@@ -28,7 +28,7 @@ fn configuration(rig: &Rig) -> String {
     rig.configuration("") + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n"
 }
 
-/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must work.
+/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must succeed.
 fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
     let bridge = format!("unix:{}", rig.path("br0.mgmt").display());
     let (command, rest) = arguments.split_first().unwrap();
@@ -43,20 +43,20 @@ fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Packets of the rules that match what is asked for.
+/// Returns the packets of the rules that `what` matches.
 fn counted(rig: &Rig, what: &str) -> u64 {
     let flows = ofctl(rig, &["dump-flows", what]);
     flows.split("n_packets=").skip(1).filter_map(|part| part.split(',').next()?.parse::<u64>().ok()).sum()
 }
 
-/// What a port's hook has counted.
+/// Returns a counter of a port's hook.
 fn hook(rig: &Rig, port: &str, counter: &str) -> u64 {
     let status = rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     status[0]["counters"][counter].as_u64().unwrap_or_else(|| panic!("{status}"))
 }
 
-/// Waits until what a port receives is answered in its hook alone.
+/// Waits until the hook alone handles a port's packets.
 fn until_in_the_hook(rig: &Rig, port: &str, counter: &str) {
     let shown = || format!("{}{}", rig.ok(&["show", "bridges"]), rig.ok(&["show", "ports"]));
     eventually("the flow is in the hook", PATIENCE, || {
@@ -94,7 +94,7 @@ fn hot_flows_are_answered_and_counted_each_once() {
     let explained = rig.ok(&["explain", "--in", "h1", &frame]);
     assert!(explained.contains("a hot flow, answered here: straight to the device of h2"), "{explained}");
     assert!(explained.contains("table 0: the rule of priority 5"), "{explained}");
-    // Somebody watches: all pass the worker for that time.
+    // During a capture all packets pass the worker.
     let seen = rig.ok(&["capture", "h1", "-n", "200"]);
     assert!(seen.lines().count() >= 200, "{seen}");
     until_in_the_hook(&rig, "h1", "flow_forwarded");
@@ -111,14 +111,14 @@ fn hot_flows_are_answered_and_counted_each_once() {
         }
     })
     .unwrap();
-    // Silence: it leaves the hook.
+    // Without traffic, the flow is removed from the hook.
     eventually("it is cold", PATIENCE, || match bridge(&rig)["hook_flows"].as_u64() {
         Some(0) => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .unwrap();
     assert_eq!(counted(&rig, "cookie=0x5/-1"), sent, "none twice");
-    // Kept out by its bridge.
+    // The bridge's setting excludes flows from the hook.
     let text = configuration(&rig).replace("[bridge.br0]\n", "[bridge.br0]\nhook = false\n");
     rig.ok(&["apply", rig.write("off.toml", &text).to_str().unwrap()]);
     assert!(rig.port("h1")["shortcut"].is_null() && bridge(&rig)["hook_flows"].is_null());
@@ -133,7 +133,7 @@ fn after_an_answer_no_packet_meets_the_old_rule_in_the_hook() {
     for _ in 0..4 {
         until_in_the_hook(&rig, "h1", "flow_forwarded");
         ofctl(&rig, &["mod-flows", "in_port=1,udp,actions=drop"]);
-        // What is sent from here on has this number or a higher one.
+        // Packets sent from here on have this number or a higher one.
         let answered = flow.next_number();
         until_in_the_hook(&rig, "h1", "flow_dropped");
         let below = flow.received_below();
@@ -165,7 +165,8 @@ fn no_packet_is_lost_or_overtaken_while_rules_change_its_way() {
     let rig = start(2);
     ofctl(&rig, &["add-flow", "priority=5,in_port=1,udp,actions=output:2"]);
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
-    // Headers are written there and back, which the receiver's kernel checks the sums of; a tag comes and goes.
+    // Headers are rewritten in both directions, and the receiver's kernel checks the checksums. A tag is
+    // added and removed.
     let to = rig.hosts[1].ip();
     let ways = [
         "mod_nw_tos:64,output:2".to_owned(),
@@ -198,7 +199,7 @@ fn an_upgrade_and_ports_that_go_leave_nothing_in_the_hook() {
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     flow.wait_for(200, PATIENCE).unwrap();
     until_in_the_hook(&rig, "h1", "flow_forwarded");
-    // Another port of the bridge goes and comes: flows begin anew, and none is lost.
+    // Another port of the bridge is removed and added. Flows are installed again, and no packet is lost.
     let without =
         rig.configuration_with("", &[10, 10, 0]) + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n";
     for text in [&without, &configuration(&rig)] {
@@ -212,7 +213,7 @@ fn an_upgrade_and_ports_that_go_leave_nothing_in_the_hook() {
         rules => Err(format!("{sent} sent, {rules} by the rule")),
     })
     .unwrap();
-    // The way out goes while the flow is hot: the answer means that nothing takes it any more.
+    // The output port is removed while the flow is hot. After the answer no packet is sent on it.
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     until_in_the_hook(&rig, "h1", "flow_forwarded");
     let without =
@@ -226,7 +227,7 @@ fn an_upgrade_and_ports_that_go_leave_nothing_in_the_hook() {
     assert!(report.received <= answered, "{report:?}: answered at {answered}");
 }
 
-/// What nobody looks after serves for ten seconds.
+/// Flows in the hook without a daemon are valid for ten seconds.
 #[test]
 fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
     require!("ip", "ping", "ethtool", "ovs-ofctl");
@@ -243,7 +244,7 @@ fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
         if last == before { Ok(()) } else { Err(format!("{} more", last - before)) }
     })
     .unwrap();
-    // The next one begins with no rule, and has the ports.
+    // The next daemon starts without rules, and takes over the ports.
     let configuration = configuration(&rig);
     rig.start(&configuration);
     std::thread::sleep(Duration::from_millis(500));
@@ -252,7 +253,7 @@ fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
     until_in_the_hook(&rig, "h1", "flow_forwarded");
 }
 
-/// What goes by `NORMAL` asks the bridge's stations there; what they do not know is learned and flooded by workers.
+/// Flows with `NORMAL` use the bridge's MAC table in the hook. Workers learn and flood unknown addresses.
 #[test]
 fn known_stations_are_answered_for_flows_by_normal() {
     require!("ip", "ping", "ethtool", "ovs-ofctl");
@@ -272,7 +273,7 @@ fn known_stations_are_answered_for_flows_by_normal() {
     let frame = format!("eth_src={from},eth_dst={to},ip_src=10.8.0.1,ip_dst=10.8.0.2,udp");
     let explained = rig.ok(&["explain", "--in", "h1", &frame]);
     assert!(explained.contains("a hot flow, answered here: straight to the device of h2"), "{explained}");
-    // Its receiver is forgotten: workers flood, until it is learned again.
+    // The receiver's address is flushed. Workers flood until it is learned again.
     let stranger = || rig.port("h3")["counters"]["tx_packets"].as_u64().unwrap();
     for _ in 0..3 {
         let (steered, flooded) = (hook(&rig, "h1", "steered"), stranger());
@@ -285,7 +286,7 @@ fn known_stations_are_answered_for_flows_by_normal() {
         ping();
         until_in_the_hook(&rig, "h1", "flow_forwarded");
     }
-    // Nobody else hears what is known, and the successor of an upgrade knows it, too.
+    // Packets to a known address are not flooded, and the successor of an upgrade knows the address, too.
     let before = stranger();
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     flow.wait_for(300, PATIENCE).unwrap();
@@ -299,7 +300,7 @@ fn known_stations_are_answered_for_flows_by_normal() {
     .unwrap();
 }
 
-/// A station that turns up elsewhere is not looked for where it was, whoever learned it.
+/// After an address has moved, packets are not sent to its old port, whether hook or worker learned it.
 #[test]
 fn a_station_that_moves_is_followed_from_the_hook() {
     require!("ip", "ping", "ethtool", "ovs-ofctl");
@@ -308,7 +309,7 @@ fn a_station_that_moves_is_followed_from_the_hook() {
     rig.hosts[0].run(["ping", "-c", "2", "-i", "0.2", "-W", "2", rig.hosts[1].ip()]).unwrap();
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     until_in_the_hook(&rig, "h1", "flow_forwarded");
-    // The third host says that it is the second now: from its next packet on all are sent there.
+    // The third host takes the address of the second one. All packets after its first one are sent to it.
     let to = rig.hosts[1].mac().unwrap();
     rig.hosts[1].run(["ip", "link", "set", "eth0", "down"]).unwrap();
     rig.hosts[2].run(["ip", "link", "set", "eth0", "down"]).unwrap();

@@ -1,6 +1,6 @@
-//! Every feature of `docs/switch-matrix.md` that real packets meet: the stock `ovs-ofctl` adds the rules of each case to the real binary,
-//! frames go in by its ports, and each frame that leaves is compared octet for octet. The cases are [`testbed::packet_cases`], which
-//! `openflow/tests/matrix.rs` reads, too.
+//! Features of `docs/switch-matrix.md` with real packets. The stock `ovs-ofctl` adds the rules of each case
+//! to the real binary, frames enter by its ports, and each frame that leaves is compared octet for octet. The
+//! cases are [`testbed::packet_cases`], which `openflow/tests/matrix.rs` uses, too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,19 +16,19 @@ use rig::cables::{self, Cables, Output};
 use testbed::packet_cases::{self, MARK, PORTS, PacketCase, Step};
 use testbed::{Namespace, Process, eventually, require};
 
-/// The time in which a frame leaves, or a message is there, on a loaded machine.
+/// Maximum time in which an expected frame or message arrives on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The time in which a frame comes that must not come.
+/// Time to wait for frames that must not arrive.
 const QUIET: Duration = Duration::from_millis(8);
 
 /// The bridge under test, seen from outside.
 struct Bench {
     rig: Rig,
     cables: Cables,
-    /// The namespace of the cables' far ends.
+    /// Namespace of the cables' far ends.
     _wire: Namespace,
     socket: PathBuf,
-    /// `ovs-ofctl monitor`, which prints packet-ins.
+    /// Process of `ovs-ofctl monitor`, which prints packet-ins.
     monitor: Process,
 }
 
@@ -109,7 +109,7 @@ impl Bench {
         eventually(part, PATIENCE, shown).map_err(|error| error.to_string())
     }
 
-    /// Returns the frames that leave until there are so many, and those that follow them at once.
+    /// Returns the frames that leave until there are `count`, and further frames that follow directly.
     fn collect(&self, count: usize) -> Vec<Output> {
         let (mut left, mut deadline) = (Vec::new(), Instant::now() + PATIENCE);
         loop {
@@ -118,7 +118,7 @@ impl Bench {
             }
             let wait = deadline.saturating_duration_since(Instant::now());
             let Ok(output) = self.cables.outputs.recv_timeout(wait) else { return left };
-            // The kernel sends frames of its own.
+            // The kernel sends frames of its own, which are skipped.
             if output.1.windows(MARK.len()).any(|part| part == MARK) {
                 left.push(output);
             }

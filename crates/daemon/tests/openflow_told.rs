@@ -1,4 +1,4 @@
-//! What a bridge asks of its controllers and what packets teach it, on the real binary, with the stock `ovs-ofctl`.
+//! Packet-ins to controllers and rules learned from packets, on the real binary, with the stock `ovs-ofctl`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ fn bridge(rig: &Rig) -> String {
     format!("unix:{}", rig.path("br0.mgmt").display())
 }
 
-/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must work.
+/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must succeed.
 fn ofctl(rig: &Rig, command: &str, arguments: &[&str]) -> String {
     let output = Command::new("ovs-ofctl").arg(command).arg(bridge(rig)).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -46,7 +46,7 @@ fn packets_wait_for_a_controller_that_resumes_them() {
     ofctl(&rig, "add-flow", &["table=2,reg0=6,actions=mod_nw_tos:32"]);
     ofctl(&rig, "add-flow", &["in_port=2,actions=output:1"]);
     assert!(!reaches(&rig, 1, 2), "nobody resumes them");
-    // One that only looks on leaves them where they are.
+    // A monitor that does not resume packets leaves them paused.
     let mut monitor = Command::new("ovs-ofctl");
     monitor
         .env("OVS_RUNDIR", rig.path(""))
@@ -73,7 +73,7 @@ fn packets_wait_for_a_controller_that_resumes_them() {
         if flows.contains("n_packets=0") { Err(flows) } else { Ok(()) }
     })
     .unwrap();
-    // Whoever gives back what was never told is refused, and the bridge goes on.
+    // A resume of a packet that was never paused is refused, and the bridge continues.
     drop(resumes);
     assert!(!reaches(&rig, 1, 2), "they wait again");
     assert!(ofctl(&rig, "show", &[]).contains("h1"));
@@ -83,7 +83,7 @@ fn packets_wait_for_a_controller_that_resumes_them() {
 fn learning_has_a_limit_and_goes_with_who_taught() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let rig = start();
-    // Who has come in by a port may be sent to; of two hosts at most.
+    // Learned rules forward to the port on which an address was seen, for at most two hosts.
     let learn = "learn(table=1,cookie=0x77,priority=9,delete_learned,limit=2,result_dst=NXM_NX_REG0[0],\
                  NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])";
     ofctl(&rig, "add-flow", &[&format!("table=0,actions={learn},resubmit(,1),resubmit(,2)")]);
@@ -107,7 +107,7 @@ fn learning_has_a_limit_and_goes_with_who_taught() {
     })
     .unwrap();
     assert_eq!(learnt(), 2);
-    // The stock client reads back what it wrote.
+    // The stock client can read what it wrote.
     let shown = ofctl(&rig, "dump-flows", &["table=0"]);
     for part in ["limit=2", "delete_learned", "result_dst=NXM_NX_REG0[0]"] {
         assert!(shown.contains(part), "{shown}");
@@ -116,7 +116,8 @@ fn learning_has_a_limit_and_goes_with_who_taught() {
     assert_eq!(learnt(), 0);
 }
 
-/// What a learning controller of OpenFlow 1.0 relies on: packets that no rule matches come to it, whole, and ports are looked into on demand.
+/// A learning controller of OpenFlow 1.0 receives complete packets that no rule matches, and reads the ports
+/// on demand.
 #[test]
 fn a_controller_of_openflow_1_0_learns_from_packets_that_no_rule_matches() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl", "ovs-testcontroller");
@@ -127,7 +128,7 @@ fn a_controller_of_openflow_1_0_learns_from_packets_that_no_rule_matches() {
     rig.start(&text);
     rig.pin_neighbours();
     assert!(!reaches(&rig, 1, 2), "no controller, no rule, no way");
-    // Without rules of its own that would send the packets to it.
+    // The controller runs without rules of its own that would send it the packets.
     let mut command = Command::new("ovs-testcontroller");
     command.env("OVS_RUNDIR", rig.path("")).args(["-vconsole:off", "-O", "OpenFlow10"]);
     command.arg(format!("punix:{}", socket.display())).stdin(Stdio::null());
@@ -135,7 +136,7 @@ fn a_controller_of_openflow_1_0_learns_from_packets_that_no_rule_matches() {
     rig.until_reachable(1, 2);
     let flows = ofctl(&rig, "dump-flows", &[]);
     assert!(flows.contains("idle_timeout=60") && !flows.contains("CONTROLLER"), "{flows}");
-    // And to a client that has asked for packets.
+    // A client that has requested packet-ins receives the packets, too.
     let mut monitor = Command::new("ovs-ofctl");
     monitor.env("OVS_RUNDIR", rig.path("")).args(["monitor", &bridge(&rig), "65534"]).stdin(Stdio::null());
     let watch = Process::start(monitor).unwrap();

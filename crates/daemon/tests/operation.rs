@@ -1,4 +1,5 @@
-//! The real binary between real hosts, when all goes well: it carries, shows, changes and hands over.
+//! Normal operation of the real binary between real hosts: forwarding, output of commands, changes and
+//! hand-over.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +29,7 @@ fn a_bridge_carries_its_vlans_and_nothing_else() {
     for what in ["ports", "bridges", "workers", "drops", "stages", "config"] {
         assert!(!rig.ok(&["show", what]).is_empty(), "{what}");
     }
-    // A reader that has enough ends the command without a panic.
+    // A reader that closes the pipe ends the command without a panic.
     let line = format!("{} top --seconds 4 | head -n 1", rig::TRIVIUM);
     let piped = std::process::Command::new("sh")
         .args(["-c", &line])
@@ -70,7 +71,7 @@ fn a_capture_and_a_trace_see_real_packets() {
     let explained = rig.ok(&["explain", "--in", "h1", &format!("@{}", file.display())]);
     assert!(explained.contains("room"), "{explained}");
 
-    // A host alone in its VLAN has nobody to talk to: each of its packets is dropped, and the capture says why.
+    // A host alone in its VLAN: each of its packets is dropped, and the capture contains the reason.
     let asking = rig.hosts[2].spawn(["ping", "-n", "-i", "0.05", rig.hosts[0].ip()]).unwrap();
     let drops = rig.ok(&["capture", "h3", "--drops", "-n", "1"]);
     assert!(drops.contains("[dropped: no-member]"), "{drops}");
@@ -119,13 +120,13 @@ fn an_unconfirmed_change_goes_back_by_itself() {
     assert!(shown.contains("rolled back in 2 s"), "{shown}");
     assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
     rig.until_reachable(1, 2);
-    // And a confirmed one stays.
+    // A confirmed change stays.
     rig.ok(&["apply", apart.to_str().unwrap(), "--confirm", "2"]);
     let confirmed: serde_json::Value = serde_json::from_str(&rig.ok(&["confirm", "--json"])).unwrap();
     assert_eq!((&confirmed["pending"], &confirmed["last"]), (&false.into(), &"confirmed".into()));
     std::thread::sleep(Duration::from_millis(2_500));
     assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
-    // Nothing waits: the same failure in both forms.
+    // Without a pending change, both output forms fail equally.
     for words in [["confirm", "--json"], ["rollback", "--json"]] {
         let code = rig.trivium(&words).status.code();
         assert_ne!(code, Some(0), "{words:?}");
@@ -165,7 +166,7 @@ fn upgrade_under_traffic(persist: bool) {
     rig.start(&configuration);
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
-    // 100,000 a second is for an optimised build on a machine of its own (`make soak`).
+    // 100,000 packets per second need an optimised build on a machine without other load (`make soak`).
     let rate = if std::env::var_os("TRIVIUM_SOAK").is_some() { 100_000 } else { 10_000 };
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], rate).unwrap();
     flow.wait_for(rate / 10, PATIENCE).unwrap();
@@ -175,7 +176,7 @@ fn upgrade_under_traffic(persist: bool) {
     flow.wait_for(rate / 2, PATIENCE).unwrap();
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
-    // The old process has left, another answers at the same place and knows the same stations.
+    // The old process has ended. The successor answers at its socket and has its MAC table.
     let (status, output) = rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
     assert!(status.success(), "{output}");
     assert!(output.contains("handed over") && !output.contains("WARN"), "{output}");

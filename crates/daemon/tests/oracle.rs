@@ -1,15 +1,16 @@
-//! The kernel as oracle: two namespaces with the same devices, addresses, routes and neighbours, one routed by the kernel alone and
-//! one by a router of ours. Both are given the same frames, plain ones and ones that are broken in every way that came to mind, and
-//! what leaves them is compared byte for byte. Where they may differ a [`Rule`] says so by name; anything else fails.
+//! The kernel as reference: two namespaces with equal devices, addresses, routes and neighbours, one routed
+//! by the kernel alone and one by a Trivium router. Both receive equal frames, valid ones and ones that are
+//! malformed in many ways, and the output is compared byte for byte. A [`Rule`] names each permitted
+//! difference, and any other difference fails the test.
 //!
 //! ```text
 //!   wire:  kl ── left ┌ kernel ┐ right ── kr        every frame bears its number all through its payload (a mark), by which
 //!          tl ── left └ ours   ┘ right ── tr        what comes out is known, within an ICMP error or a fragment, too
 //! ```
 //!
-//! Frames go in batches, each ended by three frames at either side that come out by the three ways that a frame can take (worker,
-//! TAP, kernel): once they are back, so is everything before them. Each run has a seed of its own, which is printed; `ORACLE_SEED`
-//! repeats one, and `ORACLE_FRAMES` asks for more frames.
+//! Frames are sent in batches. Each batch ends with three frames at either side that leave by the three
+//! possible paths (worker, TAP, kernel). Once these arrive, all earlier frames have arrived. The seed of each
+//! run is printed. `ORACLE_SEED` repeats a run, and `ORACLE_FRAMES` sets the number of frames.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "bytes of a generated frame")]
@@ -29,11 +30,11 @@ use rig::{PATIENCE, Rig};
 use rules::Rule;
 use testbed::{Namespace, RawReceiver, RawSender, require};
 
-/// Frames that are compared in CI.
+/// Number of frames that are compared in CI.
 const FRAMES: usize = 24_000;
-/// Frames at either side before their fences: no ring on the way is shorter.
+/// Number of frames at either side in a batch. No ring on the path is shorter.
 const BATCH: usize = 64;
-/// What both namespaces have beside their devices. The MTU is smaller on the right.
+/// Configuration of both namespaces beside their devices. The MTU is smaller on the right.
 const SET_UP: &str = "
     address add 10.1.1.1/29 dev left
     address add 10.1.2.1/29 dev right
@@ -73,7 +74,7 @@ const SET_UP: &str = "
     -6 rule add to 2001:db8:8::/48 lookup 100 priority 50
 ";
 
-/// What leaves a namespace: by which side, and the frame.
+/// A frame that leaves a namespace, with its side.
 type Output = (Side, Vec<u8>);
 
 /// One of the two namespaces, seen from outside.
@@ -84,7 +85,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// Devices, addresses, routes and neighbours; `prefix` names the ends in `wire`.
+    /// Configures devices, addresses, routes and neighbours. `prefix` begins the names of the ends in `wire`.
     fn new(name: &'static str, prefix: &str, namespace: &Namespace, wire: &Namespace) -> Subject {
         for setting in [
             "net.ipv6.conf.all.disable_ipv6=0",
@@ -93,14 +94,14 @@ impl Subject {
             "net.ipv6.conf.default.accept_dad=0",
             "net.ipv4.ip_forward=1",
             "net.ipv6.conf.all.forwarding=1",
-            // Each frame is answered, whatever else happened that second.
+            // Each frame is answered, without a rate limit.
             "net.ipv4.icmp_ratemask=0",
             "net.ipv4.icmp_ratelimit=0",
             "net.ipv6.icmp.ratelimit=0",
-            // Reassembly ends when all fragments have come, and at no other time.
+            // Reassembly ends when all fragments have arrived, and never by a time-out.
             "net.ipv4.ipfrag_time=600",
             "net.ipv6.ip6frag_time=600",
-            // What the kernel says of itself does not depend on chance.
+            // Messages of the kernel do not depend on chance.
             "net.ipv6.auto_flowlabels=0",
             "net.ipv4.conf.all.send_redirects=0",
             "net.ipv4.conf.default.send_redirects=0",
@@ -132,7 +133,7 @@ impl Subject {
         for line in SET_UP.lines().map(str::trim).filter(|line| !line.is_empty()) {
             namespace.run(["ip"].into_iter().chain(line.split(' '))).unwrap();
         }
-        // All that frames are for, so that nobody is asked for: what comes of that depends on time.
+        // All neighbours are permanent, because the result of address resolution depends on time.
         for side in Side::BOTH {
             let four = [0, 2, 3, 4, 5, 6].map(|number| (number, format!("10.1.{}.{number}", side.number())));
             let six = (2..8).flat_map(|number| {
@@ -157,7 +158,7 @@ impl Subject {
         Subject { name, senders, receivers }
     }
 
-    /// What leaves it from now on, until all `fences` have, or nothing has for so long.
+    /// Collects the output until all `fences` have left, or nothing has left for `patience`.
     fn collect(&self, mut fences: BTreeSet<u32>, patience: Duration) -> Result<Vec<Output>, String> {
         let (mut outputs, started) = (Vec::new(), Instant::now());
         while !fences.is_empty() {
@@ -183,7 +184,7 @@ impl Subject {
         Ok(outputs)
     }
 
-    /// What still comes.
+    /// Collects the remaining output.
     fn rest(&self, patience: Duration) -> Vec<Output> {
         let mut outputs = Vec::new();
         for (side, receiver) in &self.receivers {
@@ -194,7 +195,7 @@ impl Subject {
         outputs
     }
 
-    /// Gives it frames and what ends their batch.
+    /// Sends a batch of frames.
     fn send(&self, frames: &[frames::Frame]) {
         for frame in frames {
             self.senders[&frame.side].send(&frame.bytes).unwrap();
@@ -202,7 +203,7 @@ impl Subject {
     }
 }
 
-/// By the mark of the frame that they come of, in an order of no meaning.
+/// Sorts the output by the mark of the original frame.
 fn by_mark(outputs: &[Output]) -> BTreeMap<Option<u32>, Vec<Output>> {
     let mut sorted: BTreeMap<Option<u32>, Vec<Output>> = BTreeMap::new();
     for (side, frame) in outputs.iter().filter(|(_, frame)| !rules::is_own_talk(frame)) {
@@ -212,7 +213,7 @@ fn by_mark(outputs: &[Output]) -> BTreeMap<Option<u32>, Vec<Output>> {
     sorted
 }
 
-/// What differs and may not; what may is counted by its rules.
+/// Returns the differences that no rule permits. Permitted differences are counted by rule.
 fn compare(
     frames: &[frames::Frame],
     [kernel, ours]: &[Vec<Output>; 2],
@@ -332,7 +333,7 @@ fn what_leaves_is_what_the_kernel_would_send() {
         let mut met = BTreeMap::<Rule, usize>::new();
         let mut differs = compare(&frames, &came, &mut met);
         if !differs.is_empty() {
-            // What the kernel does on another core may take a little longer.
+            // Work of the kernel on another core may take a little longer.
             for (came, subject) in came.iter_mut().zip([&kernel, &ours]) {
                 came.extend(subject.rest(Duration::from_millis(100)));
             }
@@ -347,7 +348,7 @@ fn what_leaves_is_what_the_kernel_would_send() {
         println!("{count} frames: {}: {}", rule.name(), rule.reason());
     }
     assert!(wrong.is_empty(), "seed {seed}, {sent} frames: {} differ:\n{}", wrong.len(), wrong.join("\n"));
-    // Neither is a wall, and workers do their share.
+    // Both routers forward frames, and workers handle a share of them.
     let by_worker: u64 = worker().iter().zip(before).map(|(after, before)| after - before).sum();
     println!("{sent} frames in, {outputs} out of the kernel, {by_worker} by our worker");
     assert!(

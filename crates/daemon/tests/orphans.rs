@@ -1,5 +1,5 @@
-//! What a daemon leaves behind, on purpose or not, and who cleans up: hooks that outlive a kill, devices that do not, hooks
-//! without a port, ports without a device.
+//! Remains of a daemon and their clean-up: hooks that survive a kill, devices that do not, hooks without a
+//! port, and ports without a device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use testbed::{Namespace, Process, StackWatch, UdpFlow, eventually, require};
 use xdp::{Attached, Counter, PinPath};
 
-/// Whether a program stands on a device of the hub.
+/// Returns whether a device of the hub has an XDP program.
 fn hooked(rig: &Rig, device: &str) -> bool {
     rig.lab.hub().run(["ip", "link", "show", device]).unwrap().contains("xdp")
 }
@@ -26,7 +26,7 @@ fn a_hook_that_no_port_stands_behind_is_taken_off() {
     rig.until_reachable(1, 2);
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
     assert_eq!(rig.pins().len(), 3);
-    // While nobody looked, one port left the configuration, and one device was deleted.
+    // While no daemon ran, a port was removed from the configuration and a device was deleted.
     rig.lab.hub().run(["ip", "link", "del", "h3"]).unwrap();
     rig.start(&rig.configuration_with("", &[10, 0, 0]));
     let log = rig.daemon().output();
@@ -54,7 +54,7 @@ fn hooks_of_another_daemon_are_left_alone() {
     other.wait_for_line("ready:", PATIENCE).unwrap();
     assert_eq!(rig.pins().len(), 3);
     rig.until_reachable(1, 2);
-    // Nor does a person take off what is in use.
+    // `trivium release` does not remove hooks that are in use.
     let release = |what: &[&str]| {
         let line: Vec<&str> = [TRIVIUM, "release"].iter().chain(what).copied().collect();
         rig.lab.hub().command(line).output().unwrap()
@@ -72,8 +72,8 @@ fn hooks_of_another_daemon_are_left_alone() {
     rig.until_reachable(1, 2);
 }
 
-/// A second daemon with another socket, on the same devices: under the same names and under others, with a pair of its own making and
-/// with settings that would be seen.
+/// A second daemon with another socket on the devices of the first one, with equal and with other port names,
+/// with a veth pair of its own, and with settings whose effect would be visible.
 #[test]
 fn a_second_daemon_on_the_same_devices_is_refused_and_touches_nothing() {
     require!("ip", "ping", "ethtool");
@@ -146,14 +146,14 @@ fn ports_without_a_device_wait_for_it_at_the_start() {
     }
     rig.until_reachable(1, 2);
     assert!(rig.hosts[0].ping("10.8.0.9", 5).is_ok());
-    // While it runs, a port that cannot be is a mistake.
+    // In a running daemon, a port without a device is an error.
     let missing = format!("{configuration}[port.x]\nkind = \"af_xdp\"\ndevice = \"nodev\"\n");
     let file = rig.write("missing.toml", &missing);
     assert_eq!(rig.trivium(&["apply", file.to_str().unwrap()]).status.code(), Some(1));
     drop(again);
 }
 
-/// A port's hook as its pins tell of it, whether a daemon runs or not.
+/// Returns a port's hook from its pins, with or without a running daemon.
 fn hook(rig: &Rig, port: &str) -> Attached {
     let pins = rig.pins();
     let name = pins.iter().find(|name| name.starts_with(&format!("{port}-"))).unwrap();
@@ -161,7 +161,7 @@ fn hook(rig: &Rig, port: &str) -> Attached {
     found.unwrap().unwrap()
 }
 
-/// Waits until a hook that has lost its daemon has decided `least` packets in one way.
+/// Waits until a hook without a daemon has counted at least `least` packets under `counter`.
 fn decided(hook: &Attached, counter: Counter, least: u64) {
     eventually(&format!("{least} {} at {}", counter.name(), hook.device()), PATIENCE, || {
         let packets = hook.counters().unwrap().get(counter);
@@ -170,26 +170,27 @@ fn decided(hook: &Attached, counter: Counter, least: u64) {
     .unwrap();
 }
 
-/// Gives the hub's end of a host's cable an address that the host can ask, and both the other's Ethernet address.
+/// Adds an address at the hub's end of a host's cable, with permanent neighbours at both ends.
 fn address_at(rig: &Rig, host: usize, address: &str) {
     let (hub, host) = (rig.lab.hub(), &rig.hosts[host - 1]);
     let (near, mac) = (host.device(), host.mac().unwrap());
     let words = hub.run(["ip", "-o", "link", "show", "dev", near]).unwrap();
     let own = words.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap();
     hub.run(["ip", "address", "add", address, "peer", &format!("{}/32", host.ip()), "dev", near]).unwrap();
-    // The kernel's ARP is off on a bridged port, so both must know.
+    // The kernel's ARP is off on a bridged port, so both ends need permanent neighbours.
     let line = ["ip", "neighbour", "replace", host.ip(), "lladdr", &mac, "nud", "permanent", "dev", near];
     hub.run(line).unwrap();
     let line = ["ip", "neighbour", "replace", address, "lladdr", own, "nud", "permanent", "dev", "eth0"];
     host.run(line).unwrap();
 }
 
-/// Whether the hub's kernel answers a host at this address.
+/// Returns whether the hub's kernel answers a host at this address.
 fn asked(rig: &Rig, host: usize, address: &str) -> bool {
     rig.hosts[host - 1].ping(address, 5).is_ok()
 }
 
-/// h1 passes what it has no daemon for, h2 drops it; `changed`: both dropped it first.
+/// Tests `when_down`: without a daemon h1 passes frames and h2 drops them. With `changed`, both dropped at
+/// first.
 fn when_down_decides(mode: &str, changed: bool) {
     let mut rig = Rig::new(2);
     let both = rig.configuration(&format!("mode = \"{mode}\""));
@@ -228,7 +229,7 @@ fn when_down_decides(mode: &str, changed: bool) {
     assert!(!asked(&rig, 2, "10.8.0.102"), "h2 is nobody's");
     assert_eq!(dropping.seen(), 0);
 
-    // The next daemon has both for itself again.
+    // The next daemon takes over both hooks.
     rig.start(&one);
     for flow in [&there, &back] {
         flow.wait_for(100, PATIENCE).unwrap();
@@ -257,7 +258,7 @@ fn what_becomes_of_a_port_after_a_kill_changes_while_it_runs() {
     when_down_decides("generic", true);
 }
 
-/// The devices of a namespace with their numbers.
+/// Returns the devices of a namespace with their indexes.
 fn devices(place: &Namespace) -> BTreeMap<String, u64> {
     let all: serde_json::Value = serde_json::from_str(&place.run(["ip", "-j", "link"]).unwrap()).unwrap();
     let entry =
@@ -294,7 +295,7 @@ fn a_kill_leaves_pairs_of_its_making_and_takes_taps_along() {
         all.iter().map(|to| rig.hosts[0].spawn(["ping", "-n", "-i", "0.01", to]).unwrap()).collect();
 
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
-    // The kernel removes TAPs of a process that has ended a moment later.
+    // The kernel removes the TAPs of an ended process a short time later.
     eventually("the TAPs are gone", PATIENCE, || {
         let left = (names(&hub), names(&guest));
         if left == (strings(&["h1", "lo", "v"]), strings(&["lo"])) {
@@ -318,7 +319,7 @@ fn a_kill_leaves_pairs_of_its_making_and_takes_taps_along() {
         assert!(shown["kind"] == kind && shown["link_up"] == true && shown["trouble"].is_null(), "{shown}");
     }
     assert_eq!(rig.port("v")["ifindex"], near);
-    // TAPs have other Ethernet addresses now.
+    // The new TAPs have other MAC addresses.
     rig.hosts[0].run(["ip", "neighbour", "flush", "all"]).unwrap();
     for address in all {
         assert!(rig.hosts[0].ping(address, 20).is_ok(), "{address}: {}", rig.ok(&["show", "drops"]));

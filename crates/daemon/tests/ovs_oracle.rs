@@ -1,6 +1,6 @@
-//! Open vSwitch as oracle: a real `ovs-vswitchd` and our daemon get the same rules by `ovs-ofctl` and the same frames, plain ones and
-//! ones that are broken, and what leaves by each port is compared octet for octet. Where they may differ [`differences`] says so by
-//! name; anything else fails.
+//! Open vSwitch as reference: a real `ovs-vswitchd` and the daemon receive equal rules by `ovs-ofctl` and
+//! equal frames, valid and malformed ones. The frames that leave by each port are compared octet for octet.
+//! [`differences`] names each permitted difference, and any other difference fails the test.
 //!
 //! ```text
 //!                    ┌ OVS: datapath in user space, devices that are streams ┐
@@ -8,8 +8,9 @@
 //!                    └ ours: af_xdp ports, cables into a namespace          ┘
 //! ```
 //!
-//! `OVS_ORACLE_ROUNDS` asks for more sets of rules, `OVS_ORACLE_SEED` for others: some seeds find differences that have no name yet. What
-//! [`differences`] excuses is counted by name, and may be [`EXCUSED`] of the frames at most: a name that is too wide would excuse defects.
+//! `OVS_ORACLE_ROUNDS` sets the number of rule sets, and `OVS_ORACLE_SEED` the seed. Some seeds find
+//! differences that have no name yet. Differences permitted by [`differences`] are counted by name and
+//! limited to [`EXCUSED`] percent of the frames, because a definition that is too wide would hide defects.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "octets of a generated frame")]
@@ -41,26 +42,26 @@ use stations::Member;
 use switches::{Ovs, Switch};
 use testbed::{Namespace, require};
 
-/// Sets of rules that are compared in CI.
+/// Number of rule sets that are compared in CI.
 const ROUNDS: usize = 16;
-/// Frames for each.
+/// Number of frames for each rule set.
 const FRAMES: usize = 192;
-/// Frames that are under way at the same time: less than OVS's dummy devices hold, in copies.
+/// Number of frames in flight at a time. With all copies, they fit into the queues of OVS's dummy devices.
 const WINDOW: usize = 8;
-/// The seed of a run that asks for no other.
+/// Default seed.
 const SEED: usize = 804_274_634;
-/// Frames, in percent, that may differ by name in one run.
+/// Maximum percentage of frames in one run that may differ by name.
 const EXCUSED: usize = 10;
-/// Nothing that comes is later than this.
+/// Time after which no more frames of a batch arrive.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// The frames of one number that left, by port, in their order.
+/// Frames with one number that left, by port and in order.
 type ByPort = BTreeMap<u8, Vec<Vec<u8>>>;
 
 fn by_mark(outputs: Vec<Output>) -> BTreeMap<u32, ByPort> {
     let mut sorted: BTreeMap<u32, ByPort> = BTreeMap::new();
     for (port, frame) in outputs {
-        // What the kernel says by itself bears no number.
+        // The kernel's own frames have no number.
         if let Some(mark) = mark_of(&frame) {
             sorted.entry(mark).or_default().entry(port).or_default().push(frame);
         }
@@ -94,7 +95,7 @@ fn tell(frame: &Frame, ovs: &ByPort, ours: &ByPort) -> String {
     text
 }
 
-/// What was found of some frames.
+/// Result of the comparison of some frames.
 struct Found {
     known: Vec<Difference>,
     wrong: Vec<String>,
@@ -127,13 +128,13 @@ fn compare(
     found
 }
 
-/// Gives both switches the same rules. What OVS refuses neither gets; what only ours refuses is told. Returns that, and how many rules both
-/// have.
+/// Adds equal rules to both switches. A rule that OVS refuses is added to neither. Returns the rules that
+/// only Trivium refuses, and the number of rules that both have.
 fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> (Vec<String>, usize) {
     let version = rules.version;
     let (mut refused, mut taught) = (Vec::new(), 0);
     for switch in [ovs, ours] {
-        // In OpenFlow 1.1 `del-flows` of `ovs-ofctl` deletes the rules of table 0 alone.
+        // In OpenFlow 1.1, `del-flows` of `ovs-ofctl` deletes only the rules of table 0.
         for command in ["del-flows", "del-groups"] {
             switch.ofctl("OpenFlow13", &[command], &[]).unwrap();
         }
@@ -170,8 +171,8 @@ fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> (Vec<String>,
     (refused, taught)
 }
 
-/// The way of some frames through OVS: its devices are served in turn, so that only what follows a second fence at each port has
-/// everything before it.
+/// Sends frames through OVS. OVS serves its devices in turn, so all output of a batch has arrived only after
+/// a second fence at each port.
 fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Vec<Output> {
     frames.iter().for_each(|frame| ovs.send(frame));
     let mut outputs = Vec::new();
@@ -191,13 +192,13 @@ fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Ve
     outputs
 }
 
-/// Their way through ours: until as many have left as of OVS, or nothing comes any more.
+/// Sends frames through Trivium, until as many have left as from OVS, or until no more arrive.
 fn pass_ours(ours: &mut Switch, generator: &mut Generator, frames: &[Frame], expected: usize) -> Vec<Output> {
     frames.iter().for_each(|frame| ours.send(frame));
     let quiet = match (expected, frames) {
         (0, [frame]) => return settle_ours(ours, generator.fence(frame.port)),
         (0, _) => return Vec::new(),
-        // The next one has to meet what this one has taught.
+        // The next frame must meet what this frame has taught.
         (_, [_]) => Duration::from_secs(1),
         _ => QUIET,
     };
@@ -208,8 +209,8 @@ fn pass_ours(ours: &mut Switch, generator: &mut Generator, frames: &[Frame], exp
     })
 }
 
-/// What is learnt from a packet that leaves nowhere shows by nothing: a fence that is back came behind it, and when a change is answered, the
-/// packets of unknown flows that came before it are decided.
+/// Waits for the effects of a frame without output. The fence is processed after the frame, and the answer to
+/// a rule change means that earlier packets of unknown flows have been decided.
 fn settle_ours(ours: &mut Switch, fence: Frame) -> Vec<Output> {
     ours.send(&fence);
     let mut outputs = ours.collect(PATIENCE, |output| mark_of(&output.1) == Some(fence.number));
@@ -227,14 +228,14 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
-/// The seed of this run, which is printed.
+/// Returns the seed of this run and prints it.
 fn seed() -> usize {
     let seed = number("OVS_ORACLE_SEED", SEED);
     println!("OVS_ORACLE_SEED={seed} repeats this run");
     seed
 }
 
-/// Both switches, side by side.
+/// Both switches with the frame generator.
 struct Both<'r> {
     rig: &'r Rig,
     peer: &'r Ovs,
@@ -242,7 +243,7 @@ struct Both<'r> {
     ours: Switch,
     generator: Generator,
     refused: BTreeSet<String>,
-    /// Rules that both have been given, by version.
+    /// Number of rules that both switches have accepted, by version.
     taught: BTreeMap<&'static str, usize>,
 }
 
@@ -266,7 +267,7 @@ impl<'r> Both<'r> {
         self.peer.settle();
     }
 
-    /// What leaves OVS, and ours.
+    /// Sends frames through both switches, and returns the output of OVS and of Trivium.
     fn pass(&mut self, frames: &[Frame], window: usize) -> (Vec<Output>, Vec<Output>) {
         let (mut of_ovs, mut of_ours) = (Vec::new(), Vec::new());
         for window in frames.chunks(window) {
@@ -279,7 +280,8 @@ impl<'r> Both<'r> {
         (of_ovs, of_ours)
     }
 
-    /// Ports of these VLANs, and the same stations at them: what comes later teaches nothing.
+    /// Configures the VLANs of the ports, and teaches both switches all addresses, so that later frames teach
+    /// nothing.
     fn introduce(&mut self, members: &[Member]) {
         stations::prepare(self.rig, self.peer, members);
         self.teach(&Rules::learning());
@@ -287,7 +289,7 @@ impl<'r> Both<'r> {
         self.pass(&lessons, WINDOW);
     }
 
-    /// Stations that only one of the two knows, as (OVS's, ours).
+    /// Returns a description of MAC table entries that only one of the two switches has.
     fn strangers(&self) -> Option<String> {
         let (ovs, ours) = (stations::known_to_ovs(self.peer), stations::known_to_ours(self.rig));
         let (only_ovs, only_ours): (Vec<_>, Vec<_>) =
@@ -295,7 +297,7 @@ impl<'r> Both<'r> {
         (ovs != ours).then(|| format!("only OVS knows {only_ovs:?}, only ours {only_ours:?}\n"))
     }
 
-    /// The same flows under other numbers, after the frames.
+    /// Returns the frames with new numbers, for a second pass of their flows.
     fn again(&mut self, frames: &[Frame]) -> Vec<Frame> {
         frames.iter().map(|frame| frame.again(self.generator.number())).collect()
     }
@@ -304,7 +306,7 @@ impl<'r> Both<'r> {
         let settled = rules.in_turn || rules.members.is_some();
         let frame = |_| {
             let mut frame = self.generator.frame(settled);
-            // What only one of the two reads would teach that one alone.
+            // A frame that only one of the switches parses would teach only that switch.
             while rules.in_turn && !frame.is_regular() {
                 frame = self.generator.frame(settled);
             }
@@ -414,7 +416,7 @@ fn both_directions_of_a_flow_are_chosen_the_same() {
     while frames.len() < FRAMES {
         let frame = both.generator.frame(false);
         let number = both.generator.number();
-        // What goes out by the port of arrival is left out.
+        // Frames that would leave by their input port are skipped.
         let Some(back) = frame.back(number).filter(|_| usize::from(frame.port) != to && frame.is_regular())
         else {
             continue;

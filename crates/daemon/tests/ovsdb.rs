@@ -1,4 +1,5 @@
-//! The daemon behind the real `ovsdb-server`: what `ovs-vsctl` and `ovs-appctl` say is done, and what cannot be had is told.
+//! The daemon with a real `ovsdb-server`: changes by `ovs-vsctl` and `ovs-appctl` take effect, and refused
+//! parts are reported.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -53,12 +54,12 @@ impl Switch {
         self.rig.start(&configuration);
     }
 
-    /// `ovs-vsctl`, which waits until the daemon has done it.
+    /// Runs `ovs-vsctl`, which waits until the daemon has applied the change.
     fn vsctl(&self, line: &str) -> String {
         self.server.vsctl(line.split(' ')).unwrap()
     }
 
-    /// A column of an interface, without quotes.
+    /// Returns a column of an interface, without quotes.
     fn interface(&self, name: &str, column: &str) -> String {
         self.vsctl(&format!("get interface {name} {column}")).replace('"', "")
     }
@@ -75,7 +76,7 @@ impl Switch {
         appctl(&self.rig.path("ctl"), arguments)
     }
 
-    /// br0 with all hosts.
+    /// Creates br0 with all hosts.
     fn build(&self) {
         let ports = self.rig.hosts.iter().map(|host| format!(" -- add-port br0 {}", host.device()));
         let told = self.vsctl(&("add-br br0".to_owned() + &ports.collect::<String>()));
@@ -116,20 +117,20 @@ fn a_bridge_is_built_and_taken_apart_by_ovs_vsctl() {
     let port = switch.rig.port("h1");
     assert_eq!((port["owner"].as_str(), port["bridge"].as_str()), (Some("ovsdb"), Some("br0")));
 
-    // LOCAL is an interface of the host's.
+    // LOCAL is an interface of the host.
     let hub = switch.rig.lab.hub();
     hub.run(["ip", "address", "add", "10.8.0.100/24", "dev", "br0"]).unwrap();
     hub.run(["ip", "link", "set", "br0", "up"]).unwrap();
     let local = || switch.rig.hosts[0].ping("10.8.0.100", 2).is_ok_and(|report| report.received > 0);
     eventually("LOCAL", PATIENCE, || if local() { Ok(()) } else { Err(String::new()) }).unwrap();
 
-    // A link that goes is told.
+    // A link that goes down is reported.
     switch.rig.hosts[1].run(["ip", "link", "set", "eth0", "down"]).unwrap();
     switch.until("h2", "link_state", |state| state == "down");
     switch.rig.hosts[1].run(["ip", "link", "set", "eth0", "up"]).unwrap();
     switch.rig.until_reachable(1, 2);
 
-    // Settings of a port that runs.
+    // Settings of a running port.
     switch.vsctl("set interface h1 mtu_request=1400 ofport_request=77");
     switch.until("h1", "ofport", |number| number == "77");
     switch.until("h1", "mtu", |mtu| mtu == "1400");
@@ -143,8 +144,8 @@ fn a_bridge_is_built_and_taken_apart_by_ovs_vsctl() {
     assert!(hub.run(["ip", "link", "show", "br0"]).is_err(), "the bridge's interface went with it");
 }
 
-/// A broadcast of an experimental protocol (IEEE 802 clause 9.2.4) with its VLAN as tag and as content.
-/// LOCAL and other internal interfaces have the lowest MTU of the bridge's other ports, unless one is asked for.
+/// LOCAL and other internal interfaces have the lowest MTU of the bridge's other ports, unless they have an
+/// explicit MTU.
 #[test]
 fn internal_interfaces_follow_the_lowest_mtu() {
     require!("ip", "ovs-vsctl", "ovsdb-server");
@@ -160,7 +161,7 @@ fn internal_interfaces_follow_the_lowest_mtu() {
     are("1400", "1400");
     let hub = switch.rig.lab.hub();
     assert!(hub.run(["ip", "link", "show", "br0"]).unwrap().contains("mtu 1400"));
-    // From outside, too, and up as well as down.
+    // The interfaces also follow changes by other programs, to higher and lower values.
     for mtu in ["3000", "1350"] {
         hub.run(["ip", "link", "set", "h2", "mtu", mtu]).unwrap();
         let lowest = if mtu == "3000" { "1400" } else { mtu };
@@ -168,14 +169,14 @@ fn internal_interfaces_follow_the_lowest_mtu() {
     }
     switch.vsctl("set interface h1 mtu_request=2000 -- set interface h2 mtu_request=2500");
     are("2000", "2000");
-    // An internal interface with an MTU of its own is a port as others are.
+    // An internal interface with an explicit MTU counts like other ports.
     switch.vsctl("set interface in0 mtu_request=1300");
     are("1300", "1300");
     switch.vsctl("clear interface in0 mtu_request");
     are("2000", "2000");
     switch.vsctl("set interface br0 mtu_request=1450");
     are("1450", "1450");
-    // What a device is given that is higher is too high.
+    // A higher MTU that another program sets is reduced again.
     switch.vsctl("clear interface br0 mtu_request");
     are("2000", "2000");
     hub.run(["ip", "link", "set", "br0", "mtu", "9000"]).unwrap();
@@ -184,13 +185,14 @@ fn internal_interfaces_follow_the_lowest_mtu() {
     are("1500", "1500");
 }
 
+/// Returns a broadcast of an experimental protocol (IEEE 802 clause 9.2.4) with its VLAN as tag and payload.
 fn tagged(vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     let head = [[0xff; 6], [2, 0, 0, 0, 0x33, low]].concat();
     [head, vec![0x81, 0x00, high, low, 0x88, 0xb5, low], vec![0; 45]].concat()
 }
 
-/// The VLANs of those that come out of a wire.
+/// Returns the VLANs of the frames that arrive on a wire.
 fn vlans_seen(wire: &RawReceiver) -> Vec<u8> {
     let mut seen = Vec::new();
     while let Some(frame) = wire.arrived(Duration::from_millis(500)).unwrap() {
@@ -213,7 +215,7 @@ fn vlans_separate_and_join() {
     switch.vsctl("set port h2 tag=10");
     switch.rig.until_reachable(1, 2);
     assert!(!one.reaches(three));
-    // Of a trunk's tags each goes where it is.
+    // Each tagged frame of a trunk reaches the ports of its VLAN.
     switch.vsctl("set port h2 tag=20 -- set port h3 trunks=10,20");
     let wires = [RawReceiver::open(one, "eth0").unwrap(), RawReceiver::open(two, "eth0").unwrap()];
     let sender = RawSender::open(three, "eth0").unwrap();
@@ -221,14 +223,15 @@ fn vlans_separate_and_join() {
         sender.send(&tagged(vlan)).unwrap();
     }
     assert_eq!(wires.each_ref().map(vlans_seen), [[10], [20]]);
-    // A trunk with a native VLAN takes what has no tag for that one.
+    // A trunk with a native VLAN assigns untagged frames to the native VLAN.
     switch.vsctl("set port h3 vlan_mode=native-untagged tag=10 -- set port h2 tag=10");
     switch.rig.until_reachable(1, 3);
     switch.rig.until_reachable(1, 2);
     switch.vsctl("clear port h1 tag -- clear port h2 tag");
     switch.rig.until_reachable(1, 2);
     assert!(!one.reaches(three));
-    // Both are trunks of all VLANs now. What comes tagged with the VLAN that stands for no tag does not come out without one.
+    // Both ports are trunks of all VLANs. A frame tagged with the VLAN that stands for untagged frames does
+    // not leave untagged.
     let sender = RawSender::open(one, "eth0").unwrap();
     sender.send(&tagged(4094)).unwrap();
     sender.send(&tagged(0)).unwrap();
@@ -238,7 +241,8 @@ fn vlans_separate_and_join() {
     assert_eq!(switch.interface("h1", "ofport"), "-1");
 }
 
-/// Rules see one tag of a frame, unless the database says otherwise: then what is behind a second one, too.
+/// Rules see one tag of a frame, unless the database sets more. The fields after a second tag are then
+/// visible, too.
 #[test]
 fn rules_see_as_many_tags_as_the_database_says() {
     require!("ovs-vsctl", "ovs-ofctl", "ovsdb-server");
@@ -296,7 +300,7 @@ fn rules_see_as_many_tags_as_the_database_says() {
 fn what_cannot_be_had_is_told_and_the_rest_runs() {
     require!("ovs-vsctl", "ovsdb-server");
     let mut switch = Switch::new(3);
-    // A port of the file's, which the database wants, too.
+    // A port of the configuration file that the database also wants.
     switch.run("[port.h3]\nkind = \"af_xdp\"\ndevice = \"h3\"\n");
     let told = switch.vsctl(
         "add-br br0 -- add-port br0 h1 -- add-port br0 h2 -- add-port br0 later -- add-port br0 h3 -- add-port br0 vx \
@@ -311,19 +315,20 @@ fn what_cannot_be_had_is_told_and_the_rest_runs() {
         assert!(switch.interface(name, "error").contains(why), "{name}: {}", switch.interface(name, "error"));
     }
     assert_eq!(switch.interface("h1", "error"), "[]");
-    // It comes as soon as there is one, and its error goes.
+    // The interface is added as soon as its device exists, and its error is cleared.
     let hub = switch.rig.lab.hub();
     hub.run(["ip", "link", "add", "later", "type", "veth", "peer", "name", "peer"]).unwrap();
     switch.until("later", "ofport", |number| number != "-1");
     assert_eq!(switch.interface("later", "error"), "[]");
-    // A device that goes is told, and does not hold up others.
+    // A removed device is reported, and does not delay other changes.
     hub.run(["ip", "link", "del", "later"]).unwrap();
     switch.until("later", "error", |error| error != "[]");
     switch.vsctl("set port h1 tag=5 -- set port h2 tag=5");
     switch.rig.until_reachable(1, 2);
 }
 
-/// A bridge of the file's that the database wants, too, is left out. Other bridges run, and `ovs-vsctl` does not wait for ever.
+/// A bridge of the configuration file that the database also wants is left out. Other bridges run, and
+/// `ovs-vsctl` does not block.
 #[test]
 fn a_bridge_that_belongs_to_the_file_is_left_out_alone() {
     require!("ovs-vsctl", "ovsdb-server");
@@ -337,7 +342,8 @@ fn a_bridge_that_belongs_to_the_file_is_left_out_alone() {
         assert!(switch.interface(name, "error").contains("belongs to file"), "{name}");
     }
     assert_eq!(switch.interface("h1", "error"), "[]");
-    // Later changes of other bridges are made, and the bridge's ports can go to another one.
+    // Later changes of other bridges are applied, and the ports of the refused bridge can move to another
+    // one.
     switch.vsctl("del-br br9 -- add-port br0 h3");
     switch.rig.until_reachable(1, 3);
 }
@@ -352,7 +358,7 @@ fn ports_beyond_the_memory_are_refused_one_by_one() {
     assert!(told.contains("frames"), "{told}");
     let without = ["h1", "h2", "h3"].iter().filter(|name| switch.interface(name, "ofport") == "-1").count();
     assert_eq!(without, 1);
-    // Room that comes free is theirs.
+    // Frame memory that becomes free is used for the refused ports.
     let gone = ["h1", "h2"].into_iter().find(|name| switch.interface(name, "ofport") != "-1").unwrap();
     switch.vsctl(&format!("del-port br0 {gone}"));
     for name in ["h1", "h2", "h3"].iter().filter(|name| **name != gone) {
@@ -371,7 +377,7 @@ fn policing_limits_what_an_interface_sends() {
     let flow = UdpFlow::start(&switch.rig.hosts[0], &switch.rig.hosts[1], 5_000).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     let report = flow.stop().unwrap();
-    // A thousand at once, and a thousand a second: three thousand of ten.
+    // A burst of a thousand and a thousand per second: about three thousand of ten pass.
     assert!(report.received > report.sent / 10 && report.received < report.sent * 6 / 10, "{report:?}");
     switch.vsctl("set interface h1 ingress_policing_kpkts_rate=0");
     let flow = UdpFlow::start(&switch.rig.hosts[0], &switch.rig.hosts[1], 1_000).unwrap();
@@ -404,7 +410,7 @@ fn a_server_that_restarts_under_traffic_costs_no_packet() {
     switch.server.halt().unwrap();
     flow.wait_for(2_000, PATIENCE).unwrap();
     switch.server.resume().unwrap();
-    // Changed before the daemon looks again, or after: both is found out.
+    // The change is detected, whether it happened before or after the daemon reconnected.
     switch.vsctl("--no-wait del-port br0 h3");
     eventually("the change", PATIENCE, || {
         let ports = switch.rig.ok(&["show", "ports"]);
@@ -429,10 +435,10 @@ fn a_daemon_that_was_killed_finds_everything_again() {
     assert_eq!(switch.interface("h2", "ofport"), "9");
     let daemon = switch.rig.daemon.take().unwrap();
     daemon.stop(Signal::KILL, PATIENCE).unwrap();
-    // Changed while nobody looks; `ovs-vsctl` would wait.
+    // The database changes while no daemon runs. `ovs-vsctl` would otherwise wait.
     switch.vsctl("--no-wait add-port br0 t1 -- set interface t1 type=internal");
     switch.run("");
-    // Its ports are there when it says that it is ready.
+    // The ports exist when the daemon reports that it is ready.
     assert_eq!(switch.rig.port("h1")["bridge"], "br0");
     switch.rig.until_reachable(1, 2);
     assert_eq!(switch.interface("h2", "ofport"), "9", "numbers stay");
@@ -534,10 +540,10 @@ fn scripts_that_start_ovs_vswitchd_start_trivium() {
     assert!(appctl(&socket, &["version"]).unwrap().contains("Trivium"));
     assert!(log().contains("following the database"), "{}", log());
     assert!(!log().contains('\x1b'), "no colours in a file");
-    // A second one is refused.
+    // A second daemon is refused.
     let second = command.output().unwrap();
     assert!(String::from_utf8_lossy(&second.stderr).contains("already running"), "{second:?}");
-    // As operators say it: found by the file of its process, which names the successor after an upgrade.
+    // `ovs-appctl` finds the daemon by its PID file, which names the successor after an upgrade.
     let found = |line: &str| {
         let output =
             Command::new("ovs-appctl").args(["-T", "20", line]).env("OVS_RUNDIR", &run).output().unwrap();
@@ -569,7 +575,7 @@ fn scripts_that_start_ovs_vswitchd_start_trivium() {
         .filter(|name| left(name))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    // What a process has left that was killed is no hindrance, whoever has its number now.
+    // Stale files of a killed process do not prevent a start, even if its process id was reused.
     std::fs::write(&pidfile, format!("{}\n", std::process::id())).unwrap();
     let again = command.output().unwrap();
     assert!(again.status.success(), "{again:?}\n{}", log());
@@ -584,7 +590,7 @@ fn a_bridge_is_led_by_ovs_ofctl_and_by_a_controller() {
     switch.build();
     switch.rig.until_reachable(1, 2);
     let hosts = &switch.rig.hosts;
-    // As it was made, without a word of controllers or of how to fail.
+    // A bridge without settings for controllers or for the fail mode.
     let bridge = format!("unix:{}", switch.rig.path("br0.mgmt").display());
     let ofctl = |command: &str, rest: &[&str]| {
         let output = Command::new("ovs-ofctl").args([command, &bridge]).args(rest).output().unwrap();
@@ -596,7 +602,7 @@ fn a_bridge_is_led_by_ovs_ofctl_and_by_a_controller() {
     assert!(!hosts[0].reaches(&hosts[1]));
     ofctl("del-flows", &["icmp"]).unwrap();
     switch.rig.until_reachable(1, 2);
-    // Nobody is to lead it.
+    // The bridge runs without OpenFlow.
     switch.vsctl("set bridge br0 other_config:openflow=false");
     eventually("nobody listens", PATIENCE, || ofctl("show", &[]).map_or(Ok(()), Err)).unwrap();
     switch.rig.until_reachable(1, 2);
@@ -607,14 +613,14 @@ fn a_bridge_is_led_by_ovs_ofctl_and_by_a_controller() {
         if hosts[0].reaches(&hosts[1]) { Err(String::new()) } else { Ok(()) }
     })
     .unwrap();
-    // Numbers are those that the database tells.
+    // Port numbers are those of the database.
     let (one, two) = (switch.interface("h1", "ofport"), switch.interface("h2", "ofport"));
     for (from, to) in [(&one, &two), (&two, &one)] {
         let rule = format!("in_port={from},actions=output:{to}");
         ofctl("add-flow", &[&rule]).unwrap();
     }
     switch.rig.until_reachable(1, 2);
-    // A controller that learns by itself, in the place of those rules.
+    // A learning controller replaces these rules.
     let mut command = switch.rig.lab.hub().command(["ovs-testcontroller", "ptcp:6699:127.0.0.1"]);
     command.env("OVS_RUNDIR", &switch.rig.directory);
     let controller = testbed::Process::start(command).unwrap();

@@ -1,5 +1,6 @@
-//! What the database says of controllers and flow tables is done, and how controllers stand is written back: the real `ovsdb-server`,
-//! `ovs-vsctl`, `ovs-ofctl` and `ovs-testcontroller`, and a controller of octets where it is counted what a real one is sent.
+//! Controllers and flow tables of the database take effect, and the status of controllers is written back:
+//! the real `ovsdb-server`, `ovs-vsctl`, `ovs-ofctl` and `ovs-testcontroller`, and a simple test controller
+//! that counts messages.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +34,7 @@ impl Switch {
         self.rig.start(&(text + &format!("[ovsdb]\ndatabase = {:?}\n", self.server.target())));
     }
 
-    /// br0 with all hosts, and what more is said of it.
+    /// Starts the daemon with br0, all hosts, and further settings.
     fn start(hosts: u8, more: &str) -> Switch {
         let mut switch = Switch::new(hosts);
         switch.run();
@@ -44,12 +45,13 @@ impl Switch {
         switch
     }
 
-    /// `ovs-vsctl`, which waits until the daemon has done it.
+    /// Runs `ovs-vsctl`, which waits until the daemon has applied the change.
     fn vsctl(&self, line: &str) -> String {
         self.server.vsctl(line.split(' ')).unwrap()
     }
 
-    /// Kills the daemon when br0's file has the rule of the cookie 0x1a57c00c1e, and starts it with what was kept.
+    /// Kills the daemon when br0's file has the rule with cookie 0x1a57c00c1e, and starts it with the stored
+    /// rules.
     fn restore(&mut self) {
         let file = self.rig.path("state").join("rules").join("br0.rules");
         eventually("the rules are in the file", PATIENCE, || {
@@ -64,7 +66,8 @@ impl Switch {
         self.until_there();
     }
 
-    /// Waits until the bridge can be asked: behind a start the database has to be read, behind an upgrade the successor has to listen.
+    /// Waits until the bridge answers. After a start the database must be read, and after an upgrade the
+    /// successor must listen.
     fn until_there(&self) {
         eventually("its bridge is there", PATIENCE, || {
             let asked = self.ofctl_as("OpenFlow14", &["show"]);
@@ -126,7 +129,7 @@ fn versions_and_tables_are_those_of_the_database() {
     }
     assert!(said(&add(4)).contains("OFPFMFC_TABLE_FULL"), "{}", said(&add(4)));
     assert!(switch.ofctl(&["dump-table-features"]).contains("acl"));
-    // The rule that ends first makes room.
+    // The rule that expires first is evicted.
     switch.vsctl("set flow_table acl overflow_policy=evict");
     assert!(add(4).status.success());
     let flows = switch.ofctl(&["dump-flows"]);
@@ -134,7 +137,7 @@ fn versions_and_tables_are_those_of_the_database() {
         !flows.contains("priority=1,") && !flows.contains("priority=1 ") && flows.contains("priority=4"),
         "{flows}"
     );
-    // A lower limit at once.
+    // A lower limit takes effect at once.
     switch.vsctl("set flow_table acl flow_limit=1");
     assert_eq!(switch.ofctl(&["dump-flows"]).matches("priority=").count(), 1);
     switch.vsctl("clear bridge br0 flow_tables");
@@ -144,7 +147,8 @@ fn versions_and_tables_are_those_of_the_database() {
     assert!(!switch.ofctl(&["dump-table-features"]).contains("acl"));
 }
 
-/// `groups` shares a full table fairly, `prefixes` says how wide megaflows may be, and what there is not is told in the log.
+/// `groups` shares a full table fairly, `prefixes` limits the width of megaflows, and unknown fields are
+/// logged.
 #[test]
 fn groups_and_prefixes_of_tables_are_those_of_the_database() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -156,7 +160,7 @@ fn groups_and_prefixes_of_tables_are_those_of_the_database() {
     for n in 1..=3 {
         add(&format!("priority={n},in_port=h1,idle_timeout={},actions=drop", 900 + n));
     }
-    // These end first, but there are fewer of them.
+    // These rules expire first, but their group has fewer of them.
     add("priority=1,in_port=h2,idle_timeout=60,actions=drop");
     add("priority=2,in_port=h2,idle_timeout=61,actions=drop");
     let flows = switch.ofctl(&["dump-flows", "--no-names"]);
@@ -185,7 +189,7 @@ fn groups_and_prefixes_of_tables_are_those_of_the_database() {
     assert_eq!(depends(), "10.5.0.0/16");
 }
 
-/// What controllers say of tables, and the news of one that is nearly full, which has been asked for.
+/// Table settings of a controller, and the requested event for a table that is nearly full.
 #[test]
 fn controllers_hear_of_a_table_that_is_nearly_full_and_what_they_said_outlives_a_kill() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl", "ovs-appctl");
@@ -201,7 +205,7 @@ fn controllers_hear_of_a_table_that_is_nearly_full_and_what_they_said_outlives_a
         .arg(format!("unix:{}", switch.rig.path("br0.mgmt").display()));
     monitor.arg("65534").arg(format!("--unixctl={}", control.display())).stdin(Stdio::null());
     let monitor = Process::start(monitor).unwrap();
-    // OFPT_SET_ASYNC: as master, when there is less room and when there is more again.
+    // OFPT_SET_ASYNC: as master, both vacancy events are requested.
     let ask = "051c00100000000200090008000000".to_owned() + "18";
     eventually("it is asked for", PATIENCE, || {
         let sent =
@@ -268,7 +272,7 @@ fn how_a_controller_stands_is_written_back() {
     switch.until("role", "other");
     switch.until("status", "state=ACTIVE");
     switch.until("status", "sec_since_connect");
-    // By the bridge's name, as Open vSwitch has it.
+    // The bridge is given by name, as with Open vSwitch.
     let mut snoop = Command::new("ovs-ofctl");
     snoop.env("OVS_RUNDIR", &switch.rig.directory).args(["snoop", "br0"]).stdin(Stdio::null());
     let snoop = Process::start(snoop).unwrap();
@@ -292,10 +296,10 @@ fn how_a_controller_stands_is_written_back() {
     drop(process);
 }
 
-/// A controller that greets and counts.
+/// A test controller that sends a hello and counts messages.
 struct Counting {
     stream: UnixStream,
-    /// The beginning of a message.
+    /// Received octets of an incomplete message.
     octets: Vec<u8>,
 }
 
@@ -307,7 +311,7 @@ impl Counting {
         Counting { stream, octets: Vec::new() }
     }
 
-    /// Kinds of the messages that come in this time; what it is asked by an echo it answers.
+    /// Returns the types of the messages that arrive within this time. Answers echo requests.
     fn kinds(&mut self, time: Duration) -> Vec<u8> {
         let end = Instant::now() + time;
         let mut kinds = Vec::new();
@@ -317,7 +321,7 @@ impl Counting {
         kinds
     }
 
-    /// The same of what comes next; `None` when the session has ended.
+    /// Returns the types of the messages that arrive next, or `None` when the session has ended.
     fn hear(&mut self) -> Option<Vec<u8>> {
         let mut part = [0; 65_536];
         let mut kinds = Vec::new();
@@ -341,7 +345,7 @@ impl Counting {
         Some(kinds)
     }
 
-    /// Is there, and says nothing else, until it is let go.
+    /// Keeps the session open and sends nothing more, until the returned value is dropped.
     fn stay(mut self) -> Staying {
         let stream = self.stream.try_clone().unwrap();
         let thread = std::thread::spawn(move || while self.hear().is_some() {});
@@ -349,7 +353,7 @@ impl Counting {
     }
 }
 
-/// See [`Counting::stay`].
+/// A session that [`Counting::stay`] keeps open.
 struct Staying {
     stream: UnixStream,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -383,7 +387,7 @@ fn probes_limits_and_silence_are_as_configured() {
     let packets = controller.kinds(Duration::from_secs(2)).iter().filter(|kind| **kind == 10).count();
     let allowed = 25.0 + 100.0 * (start.elapsed().as_secs_f64() + 1.0);
     assert!(packets >= 50 && packets as f64 <= allowed, "{packets} of {allowed}");
-    // Another setting, another session: it is told nothing that it has not asked for, and not asked whether it is there.
+    // Another setting starts another session, which receives neither unrequested messages nor echo requests.
     switch.vsctl("set controller br0 enable_async_messages=false inactivity_probe=0");
     let mut controller = Counting::accept(&listener);
     flow.wait_for(1_000, PATIENCE).unwrap();
@@ -480,7 +484,8 @@ fn while_rules_are_given_back_nobody_else_says_what_a_bridge_does() {
         .unwrap();
 }
 
-/// Who has a number that it asks for keeps it, two can change theirs, and what controllers said of a port goes with it.
+/// A port with its requested number keeps it, two ports can swap numbers, and port settings of a controller
+/// move with the port.
 #[test]
 fn numbers_are_their_ports_and_what_was_said_of_a_port_goes_with_it() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -508,7 +513,7 @@ fn numbers_are_their_ports_and_what_was_said_of_a_port_goes_with_it() {
     assert_eq!(third(), "0");
 }
 
-/// Another identifier is told at once, to controllers by a session of its own.
+/// A changed datapath id takes effect at once, and controllers learn it by a new session.
 #[test]
 fn an_identifier_that_changes_is_told() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -529,7 +534,8 @@ fn an_identifier_that_changes_is_told() {
     assert!(switch.ofctl(&["dump-flows"]).contains("cookie=0x7"), "its rules stay");
 }
 
-/// Without its controllers a bridge goes by their rules for a while, then stands alone, and hands itself over again when one comes.
+/// Without its controllers a bridge follows their rules for some time and then becomes standalone. A
+/// controller that connects takes control again.
 #[test]
 fn a_bridge_stands_alone_while_its_controllers_are_away() {
     require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
@@ -537,7 +543,7 @@ fn a_bridge_stands_alone_while_its_controllers_are_away() {
     let hosts = &switch.rig.hosts;
     let shown = || switch.ofctl(&["dump-flows"]);
     switch.rig.until_reachable(1, 2);
-    // A successor knows whose rule that is.
+    // A successor keeps the standalone rule apart from other rules.
     switch.rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
     switch.until_there();
     assert!(shown().contains("actions=NORMAL"));
@@ -562,7 +568,7 @@ fn a_bridge_stands_alone_while_its_controllers_are_away() {
     switch.rig.until_reachable(1, 2);
     assert!(left.elapsed() > Duration::from_secs(8), "after three times the probe");
     assert!(shown().contains("priority=9") && !shown().contains("NORMAL"), "{}", shown());
-    // A successor has the same patience, which is over; so has what is another bridge to controllers.
+    // The timeout is over for a successor, too, and for a bridge with another datapath id.
     let flow = UdpFlow::start(&hosts[0], &hosts[1], 100).unwrap();
     flow.wait_for(10, PATIENCE).unwrap();
     switch.rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
@@ -575,7 +581,7 @@ fn a_bridge_stands_alone_while_its_controllers_are_away() {
     assert!(!hosts[0].reaches(&hosts[1]));
     switch.vsctl("set-fail-mode br0 standalone");
     switch.rig.until_reachable(1, 2);
-    // It comes back.
+    // The controller returns.
     std::fs::remove_file(&socket).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
     let controller = Counting::accept(&listener).stay();
@@ -583,7 +589,7 @@ fn a_bridge_stands_alone_while_its_controllers_are_away() {
         if hosts[0].reaches(&hosts[1]) { Err(String::new()) } else { Ok(()) }
     })
     .unwrap();
-    // It is nobody's any more: its rules are what clients say.
+    // The bridge has no controller any more and follows the rules of its clients.
     drop((controller, listener));
     switch.vsctl("del-controller br0");
     std::thread::sleep(Duration::from_secs(4));

@@ -1,5 +1,5 @@
-//! Bridges that patch ports join, on the real binary: made by `ovs-vsctl` and by files, led by the stock `ovs-ofctl`, taken apart under
-//! traffic.
+//! Bridges connected by patch ports on the real binary: created by `ovs-vsctl` and by files, with rules of
+//! the stock `ovs-ofctl`, and disconnected under traffic.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{OvsdbServer, Process, RawSender, UdpFlow, eventually, require};
 
-/// Two hosts, each on a bridge of its own.
+/// Two hosts, each on another bridge.
 struct Pair {
     rig: Rig,
     server: OvsdbServer,
@@ -32,12 +32,12 @@ impl Pair {
         pair
     }
 
-    /// `ovs-vsctl`, which waits until the daemon has done it.
+    /// Runs `ovs-vsctl`, which waits until the daemon has applied the change.
     fn vsctl(&self, line: &str) -> String {
         self.server.vsctl(line.split(' ').filter(|word| !word.is_empty())).unwrap()
     }
 
-    /// A column of an interface, once it says so.
+    /// Waits until a column of an interface contains `wanted`.
     fn until(&self, name: &str, column: &str, wanted: &str) {
         eventually(&format!("{column} of {name}"), PATIENCE, || {
             let value = self.vsctl(&format!("get interface {name} {column}"));
@@ -60,7 +60,7 @@ fn ofctl(rig: &Rig, bridge: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Packets that came in and went out by a port, as the stock client says.
+/// Returns the packets received and sent on a port, according to the stock client.
 fn counted(rig: &Rig, bridge: &str, port: &str) -> (u64, u64) {
     let text = ofctl(rig, bridge, &["dump-ports", port]);
     let mut counts =
@@ -72,7 +72,7 @@ fn counted(rig: &Rig, bridge: &str, port: &str) -> (u64, u64) {
 fn two_bridges_with_rules_are_joined_by_ovs_vsctl() {
     require!("ip", "ping", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
     let pair = Pair::start();
-    // The first end waits for the other.
+    // The first end waits for the other one.
     pair.vsctl("add-port br0 p0 -- set interface p0 type=patch options:peer=p1 ofport_request=9");
     pair.until("p0", "error", "its peer p1 is not there");
     pair.until("p0", "link_state", "down");
@@ -97,14 +97,14 @@ fn two_bridges_with_rules_are_joined_by_ovs_vsctl() {
     flow.wait_for(1_000, PATIENCE).unwrap();
     let report = flow.stop().unwrap();
     assert_eq!(report.lost(), 0, "{report:?}");
-    // What one end was sent the other has received.
+    // Packets sent on one end are received on the other end.
     eventually("both ends count the same", PATIENCE, || {
         let ((rx0, tx0), (rx1, tx1)) = (counted(&pair.rig, "br0", "p0"), counted(&pair.rig, "br1", "p1"));
         let alike = tx0 >= 1_000 && (rx0, tx0) == (tx1, rx1);
         if alike { Ok(()) } else { Err(format!("{rx0} {tx0} {rx1} {tx1}")) }
     })
     .unwrap();
-    // A port without a device is none of the driver hook's.
+    // Patch ports have no device and are excluded from the driver hook.
     let bridges: serde_json::Value =
         serde_json::from_str(&pair.rig.ok(&["show", "bridges", "--json"])).unwrap();
     for bridge in bridges.as_array().unwrap() {
@@ -117,7 +117,7 @@ fn two_bridges_with_rules_are_joined_by_ovs_vsctl() {
         "eth_dst=02:00:00:00:00:09,ip_src=10.8.0.1,ip_dst=10.8.0.2,udp",
     ]);
     assert!(told.contains("p0") && told.contains("p1") && told.contains("h2"), "{told}");
-    // An upgrade has them joined as they were, and loses nothing.
+    // An upgrade keeps the connection without packet loss.
     let flow = UdpFlow::start(&pair.rig.hosts[0], &pair.rig.hosts[1], 2_000).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
     pair.rig.ok(&["upgrade", "--binary", TRIVIUM]);
@@ -148,7 +148,7 @@ fn a_peer_goes_and_comes_back_under_traffic() {
         flow.wait_for(200, PATIENCE).unwrap();
     }
     drop(flow.stop());
-    // Peers that cannot be had are refused, and say why.
+    // Invalid peers are refused with a reason.
     let refused = |name: &str, peer: &str, why: &str| {
         pair.vsctl(&format!("add-port br0 {name} -- set interface {name} type=patch options:peer={peer}"));
         pair.until(name, "error", why);
@@ -163,7 +163,7 @@ fn a_peer_goes_and_comes_back_under_traffic() {
     assert!(pair.reach(), "nobody else has noticed");
 }
 
-/// Two hosts on bridges of their own, joined so many times.
+/// Returns two hosts on separate bridges, connected by this number of patch pairs.
 fn joined(rig: &Rig, pairs: usize) -> String {
     let mut text = rig.configuration_with("", &[10, 0]).replace("access = 10\n", "")
         + "[port.h2]\nkind = \"af_xdp\"\n[bridge.br1.port.h2]\n";
@@ -210,7 +210,7 @@ fn a_loop_of_patch_ports_ends() {
         if cut >= 40 { Ok(()) } else { Err(cut.to_string()) }
     })
     .unwrap();
-    // The worker rests again.
+    // The worker sleeps again.
     eventually("an idle worker sleeps", PATIENCE, || {
         let received = || rig.port("a0")["counters"]["rx_packets"].as_u64().unwrap();
         let before = received();
@@ -231,7 +231,7 @@ fn a_router_is_behind_a_patch_port() {
         + "[port.a0]\nkind = \"patch\"\npeer = \"r0\"\n[bridge.br0.port.a0]\naccess = 10\n\
            [port.r0]\nkind = \"patch\"\npeer = \"a0\"\n[router.edge.port.r0]\n";
     rig.start(&text);
-    // By the interface's mirror the kernel answers, and what it sends goes back through the pair.
+    // The kernel answers through the interface's mirror, and its packets go back through the patch pair.
     rig.lab.hub().run(["ip", "address", "replace", "10.8.0.254/24", "dev", "r0"]).unwrap();
     eventually("the router answers", PATIENCE, || match rig.hosts[0].ping("10.8.0.254", 2) {
         Ok(report) if report.loss() == 0.0 => Ok(()),
@@ -293,7 +293,7 @@ fn both_bridges_rules_are_back_after_a_kill_under_traffic() {
     assert!(rig.hosts[1].reaches(&rig.hosts[0]), "and the other way");
 }
 
-/// Rules, groups, meters and numbers of ports, without what is counted.
+/// Returns rules, groups, meters and port numbers without counters.
 fn told(rig: &Rig, bridge: &str) -> String {
     let lists = [&["--no-stats", "dump-flows"][..], &["dump-groups"], &["dump-meters"], &["show"]];
     let mut text = String::new();
@@ -305,7 +305,7 @@ fn told(rig: &Rig, bridge: &str) -> String {
             client.args(["-O", "OpenFlow14"]).args(options).args(command).arg(&socket).output().unwrap();
         assert!(output.status.success(), "{list:?}: {}", String::from_utf8_lossy(&output.stderr));
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-        // Transactions have numbers of their own.
+        // Transaction ids differ.
         lines.lines().filter(|line| !line.contains("xid=")).for_each(|line| text += &format!("{line}\n"));
     }
     text

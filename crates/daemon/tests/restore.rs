@@ -1,5 +1,5 @@
-//! Rules outlive a daemon that is killed: the real binary, the stock client, traffic, and files that are damaged, old or too long for
-//! their disk.
+//! Rules survive a kill of the daemon: the real binary with the stock client, with traffic, and with rule
+//! files that are damaged, old or too long for their disk.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// The rule that is added last.
+/// Cookie of the rule that is added last.
 const LAST: u64 = 0x1a57_c00c_1e00_0000;
 
 fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
@@ -32,7 +32,7 @@ fn secure(rig: &Rig) -> String {
     rig.configuration("") + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n"
 }
 
-/// Adds so many rules in one bundle, the last of which is found in the file again.
+/// Adds rules in one bundle. The last one is searched in the file later.
 fn add_rules(rig: &Rig, count: u32) {
     let mut text = String::new();
     for n in 1..count {
@@ -48,10 +48,11 @@ fn file(rig: &Rig) -> PathBuf {
     rig.path("state").join("rules").join("br0.rules")
 }
 
-/// How old a file may be. The daemon looks for changes twice a second, so that a file is at most 1 s old; the rest is for a busy machine.
+/// Maximum age of the file. The daemon looks for changes twice a second, so the file is at most 1 s old. The
+/// rest allows for a busy machine.
 const FILE_AGE: Duration = Duration::from_secs(3);
 
-/// Waits until the file has a rule of this cookie, which was added just now.
+/// Waits until the file contains a rule with this cookie, which was added just before.
 fn until_kept(rig: &Rig, cookie: u64) {
     let added = Instant::now();
     let wanted = cookie.to_be_bytes();
@@ -70,7 +71,7 @@ fn kill(rig: &mut Rig) {
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
 }
 
-/// Starts the daemon again, with what it had.
+/// Starts the daemon again with `--restore`.
 fn restore(rig: &mut Rig) {
     let file = rig.path("trivium.toml");
     let command = rig.lab.hub().command([TRIVIUM, "run", "--restore", "-c", file.to_str().unwrap()]);
@@ -88,13 +89,13 @@ fn ten_thousand_rules_forward_again_after_a_kill_under_traffic() {
     let text = secure(&rig);
     rig.start(&text);
     rig.pin_neighbours();
-    // Numbers stay with their ports: without h1, h2 would be the first.
+    // Port numbers stay with their ports. Without h1, h2 would be the first port.
     let without = text.replace("[bridge.br0.port.h1]\naccess = 10\n", "");
     let changed = rig.write("changed.toml", &without);
     rig.ok(&["apply", changed.to_str().unwrap()]);
     ofctl(&rig, &["add-meter", "meter=3,pktps,band=type=drop,rate=1000000"]);
     ofctl(&rig, &["add-group", "group_id=5,type=select,bucket=weight:3,output:3"]);
-    // A group may lead to one of a higher number.
+    // A group may refer to a group with a higher number.
     ofctl(&rig, &["add-group", "group_id=9,type=all,bucket=output:3"]);
     ofctl(&rig, &["add-group", "group_id=4,type=all,bucket=group:9"]);
     ofctl(&rig, &["add-flow", "cookie=0x77,priority=5,in_port=2,actions=meter:3,resubmit(,1)"]);
@@ -110,13 +111,14 @@ fn ten_thousand_rules_forward_again_after_a_kill_under_traffic() {
     let start = Instant::now();
     restore(&mut rig);
     while flow.received() == before && start.elapsed() < PATIENCE {
-        // Far below what is measured.
+        // The pause is far shorter than the measured time.
         std::thread::sleep(Duration::from_micros(500));
     }
     let forwarding = start.elapsed();
     rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
     println!("10,000 rules: packets go by them {forwarding:?} after the start of the process");
-    // The goal is 200 ms, which a soak on a quiet machine asserts. Other work on the machine makes a run of all tests slower.
+    // The goal is 200 ms, which a soak on a quiet machine asserts. Other work on the machine slows down a run
+    // of all tests.
     let limit = if std::env::var_os("TRIVIUM_SOAK").is_some() { 200 } else { 5_000 };
     assert!(forwarding < Duration::from_millis(limit), "{forwarding:?}");
     assert_eq!(rule_count(&rig), 10_000);
@@ -131,7 +133,7 @@ fn ten_thousand_rules_forward_again_after_a_kill_under_traffic() {
     flow.wait_for(500, PATIENCE).unwrap();
     drop(flow.stop());
 
-    // An orderly end keeps what there was at last, at once; without being told so, a start begins anew.
+    // An orderly end stores the last rules at once. Without `--restore`, a start begins without rules.
     ofctl(&rig, &["add-flow", "cookie=0x99,table=7,actions=drop"]);
     rig.daemon.take().unwrap().stop(Signal::TERM, PATIENCE).unwrap();
     restore(&mut rig);
@@ -179,7 +181,7 @@ fn what_options_of_tunnels_are_mapped_to_stays_with_the_rules() {
     assert!(explained.contains("tun_metadata3=0x2a"), "{explained}");
 }
 
-/// What the daemon says while it starts with `--restore`.
+/// Returns the output of a daemon that starts with `--restore`.
 fn restored_with(rig: &mut Rig) -> String {
     restore(rig);
     rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
@@ -215,12 +217,12 @@ fn a_file_that_is_damaged_or_strange_is_refused_and_the_daemon_goes_on() {
         assert_eq!(std::fs::read(aside).unwrap(), octets, "it is put aside as it was");
         let doctor = String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
         assert!(doctor.contains("bridge.br0: its rules are not restored"), "{doctor}");
-        // What there is now is kept in its place.
+        // The current rules replace the file.
         ofctl(&rig, &["add-flow", "cookie=0x1234567812345678,actions=drop"]);
         until_kept(&rig, 0x1234_5678_1234_5678);
         kill(&mut rig);
     }
-    // A bridge that is no more, in a file that is whole.
+    // The file is valid, but its bridge no longer exists.
     std::fs::write(file(&rig), &whole).unwrap();
     let plain = rig.configuration("");
     rig.write("trivium.toml", &plain);
@@ -228,13 +230,13 @@ fn a_file_that_is_damaged_or_strange_is_refused_and_the_daemon_goes_on() {
     assert!(said.contains("there is no such bridge any more"), "{said}");
     eventually("its file goes", PATIENCE, || if file(&rig).exists() { Err(String::new()) } else { Ok(()) })
         .unwrap();
-    // When it comes back it is a new one.
+    // A bridge that is added again starts without rules.
     let again = rig.write("again.toml", &text);
     rig.ok(&["apply", again.to_str().unwrap()]);
     assert_eq!(rule_count(&rig), 0);
 }
 
-/// A small disk at the daemon's state directory.
+/// A small file system at the daemon's state directory.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -250,7 +252,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a daemon may still have a file open there.
+        // The unmount is lazy, because a daemon may still have an open file.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -269,7 +271,7 @@ fn a_full_disk_leaves_the_last_whole_file_and_is_told() {
     add_rules(&rig, 5_000);
     let said = rig.daemon().wait_for_line("its rules are not kept", PATIENCE).unwrap();
     assert!(said.contains("br0.rules") && said.contains("make room on its disk"), "{said}");
-    // Perhaps there was room for the first change, but what is there is whole.
+    // The first change may have fitted, but the file is complete in any case.
     let now = std::fs::read(file(&rig)).unwrap();
     assert!(now.len() <= held.len(), "{} octets", now.len());
     assert!(!rig.path("state").join("rules").join("br0.new").exists());

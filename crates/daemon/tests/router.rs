@@ -1,5 +1,5 @@
-//! Virtual routers, by the real binary between real hosts of different networks: workers forward by the kernel's routes, and what they
-//! cannot do themselves the kernel does.
+//! Virtual routers on the real binary between real hosts in different networks. Workers forward by the
+//! kernel's routes, and the kernel handles everything else.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use packet::spec;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{RawReceiver, RawSender, UdpFlow, eventually, iperf_tcp, require};
 
-/// A port for each host, in no bridge.
+/// Returns a port for each host, in no bridge.
 fn ports(rig: &Rig) -> String {
     rig.configuration("")
         .lines()
@@ -19,7 +19,8 @@ fn ports(rig: &Rig) -> String {
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// All of them interfaces of one router, whose workers do what its hooks could (see router_hook.rs).
+/// Returns a configuration with all ports as interfaces of one router. Hooks are off, so workers forward (see
+/// router_hook.rs for hooks).
 fn configuration(rig: &Rig) -> String {
     let mut text = ports(rig) + "[router.edge]\nhook = false\n";
     for host in &rig.hosts {
@@ -36,7 +37,7 @@ fn start(hosts: u8) -> Rig {
     rig
 }
 
-/// Packets that the kernel has forwarded itself.
+/// Returns the number of packets that the kernel has forwarded.
 fn by_kernel(rig: &Rig) -> u64 {
     let snmp = rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
@@ -48,14 +49,14 @@ fn sent(rig: &Rig, port: &str) -> u64 {
     rig.port(port)["counters"]["tx_packets"].as_u64().unwrap()
 }
 
-/// How many packets worker and kernel forward to h2 while `work` is done.
+/// Returns the packets that worker and kernel forward to h2 during `work`.
 fn forwarded(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
     let before = (sent(rig, "h2"), by_kernel(rig));
     work();
     (sent(rig, "h2") - before.0, by_kernel(rig) - before.1)
 }
 
-/// What `ping` prints, whatever it makes of it.
+/// Returns the output of `ping`, whatever its exit status.
 fn ping(rig: &Rig, arguments: &[&str]) -> String {
     let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1"].iter().chain(arguments);
     let output = rig.hosts[0].command(line).output().unwrap();
@@ -87,7 +88,7 @@ fn hosts_talk_through_the_worker() {
     assert!(worker > 1_000 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
 }
 
-/// A router bypasses netfilter, and says so where netfilter has rules for what it forwards.
+/// A router bypasses netfilter, and reports this if netfilter has rules for forwarded packets.
 #[test]
 fn rules_of_netfilter_that_are_bypassed_are_told() {
     require!("ip", "ping", "ethtool", "nft");
@@ -105,9 +106,9 @@ fn rules_of_netfilter_that_are_bypassed_are_told() {
     };
     let doctor = told(&rig);
     assert!(doctor.contains("router.edge") && doctor.contains("table ip f, chain fch"), "{doctor}");
-    // Nor is it told that the kernel's commonest setting keeps it from routing.
+    // `doctor` does not report that forwarding is off in the kernel.
     assert!(!doctor.contains("net.ipv4.ip_forward is 0"), "{doctor}");
-    // Its ports' hooks give the kernel its own without a limit, until a filter has one.
+    // Hooks pass packets for the host to the kernel without a limit, unless a filter limits them.
     assert!(doctor.contains("what the hooks of h1, h2 pass up to the kernel"), "{doctor}");
     let limited = configuration.replace("[port.h1]\n", "[port.h1]\nfilter = \"edge\"\n")
         + "[[filter.edge.rule]]\nname = \"icmp\"\naction = \"limit\"\nprotocol = \"icmp\"\nrate = 100\n";
@@ -117,7 +118,7 @@ fn rules_of_netfilter_that_are_bypassed_are_told() {
     hub.run(["sysctl", "-qw", "net.ipv4.ip_forward=0"]).unwrap();
     let doctor = told(&rig);
     assert!(doctor.contains("net.ipv4.ip_forward is 0") && !doctor.contains("chain fch"), "{doctor}");
-    // The router's own device has no address, not even one of its link.
+    // The router's own device has no address, not even a link-local one.
     let addresses = hub.run(["ip", "address", "show", "dev", "trivium0"]).unwrap();
     assert!(!addresses.contains("inet"), "{addresses}");
 }
@@ -127,15 +128,15 @@ fn the_kernel_does_what_is_its_own() {
     require!("ip", "ping", "ethtool");
     let rig = start(2);
     let hub = rig.lab.hub();
-    // It is to tell every time.
+    // The kernel must send every ICMP error.
     hub.run(["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"]).unwrap();
-    // The router itself.
+    // The router's own addresses.
     assert!(ping(&rig, &["10.8.1.1"]).contains("3 received"));
     assert!(ping(&rig, &["10.8.2.1"]).contains("3 received"));
     rig.hosts[1].run(["ip", "address", "add", "10.9.0.1/32", "dev", "lo"]).unwrap();
     let refused = ping(&rig, &["10.9.0.1"]);
     assert!(refused.contains("Destination Net Unreachable"), "{refused}");
-    // A route comes: the very next packet takes it.
+    // A new route applies to the next packet.
     hub.run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2"]).unwrap();
     let (worker, kernel) = forwarded(&rig, || assert!(ping(&rig, &["10.9.0.1"]).contains("3 received")));
     assert!(worker >= 3 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
@@ -153,7 +154,7 @@ fn the_kernel_does_what_is_its_own() {
     assert!(expired.contains("From 10.8.1.1") && expired.contains("Time to live exceeded"), "{expired}");
     let expired = ping(&rig, &["-6", "-t", "1", "fd00:8:2::2"]);
     assert!(expired.contains("From fd00:8:1::1") && expired.contains("Hop limit"), "{expired}");
-    // Too long for the way out.
+    // Packets that are too long for the output.
     hub.run(["ip", "link", "set", "dev", "h2", "mtu", "1300"]).unwrap();
     rig.hosts[1].run(["ip", "link", "set", "dev", "eth0", "mtu", "1300"]).unwrap();
     eventually("the smaller MTU counts", PATIENCE, || {
@@ -166,17 +167,17 @@ fn the_kernel_does_what_is_its_own() {
     assert!(cut.contains("3 received"), "fragments: {cut}");
     hub.run(["ip", "link", "set", "dev", "h2", "mtu", "1500"]).unwrap();
     rig.hosts[1].run(["ip", "link", "set", "dev", "eth0", "mtu", "1500"]).unwrap();
-    // A neighbour that is forgotten is asked for by the kernel, and known to the worker from then on.
+    // The kernel resolves a flushed neighbour, which the worker knows from then on.
     hub.run(["ip", "neighbor", "flush", "dev", "h2"]).unwrap();
     assert!(ping(&rig, &["10.8.2.2"]).contains("3 received"));
     let (worker, kernel) = forwarded(&rig, || assert!(ping(&rig, &["10.8.2.2"]).contains("3 received")));
     assert!(worker >= 3 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
-    // One that nobody has.
+    // An address that no host has.
     let nobody = ping(&rig, &["-W", "4", "10.8.2.77"]);
     assert!(nobody.contains("Destination Host Unreachable"), "{nobody}");
 }
 
-/// Packets of a class that were given to the kernel, or whose senders were told.
+/// Returns the packets of a class that were punted to the kernel or answered with an ICMP error.
 fn counted(rig: &Rig, class: &str) -> u64 {
     let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "punts", "--json"])).unwrap();
     all.as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap()["packets"].as_u64().unwrap()
@@ -200,7 +201,7 @@ fn senders_are_told_by_the_worker_or_by_the_kernel() {
     };
     known("10.9.2.1");
     known("2001:db8:9::1");
-    // The way back, too: its sender has asked for the router and is known since.
+    // The reverse path. The sender has resolved the router's address, so the router knows the sender.
     assert!(ping(&rig, &["-6", "fd00:8:1::1"]).contains("3 received"));
     eventually("its sender is known", PATIENCE, || {
         let known = rig.ok(&["show", "neighbours"]);
@@ -211,7 +212,7 @@ fn senders_are_told_by_the_worker_or_by_the_kernel() {
         (&["10.99.0.1"][..], "From 10.8.1.1", "Destination Net Unreachable"),
         (&["10.9.1.1"], "From 10.8.1.1", "Destination Host Unreachable"),
         (&["10.9.2.1"], "From 10.8.1.1", "Packet filtered"),
-        // As much of the packet as an error has room for.
+        // The error quotes as much of the packet as permitted.
         (&["-s", "1400", "10.99.0.1"], "From 10.8.1.1", "Destination Net Unreachable"),
         (&["-6", "2001:db8:99::1"], "From fd00:8:1::1", "No route"),
         (&["-6", "2001:db8:9::1"], "From fd00:8:1::1", "Administratively prohibited"),
@@ -228,11 +229,11 @@ fn senders_are_told_by_the_worker_or_by_the_kernel() {
         rig.ok(&["explain", "--in", "h1", &format!("eth_dst={mac},ip_src=10.8.1.2,ip_dst=10.99.0.1,udp")]);
     assert!(said.contains("its sender is told by an ICMP error from 10.8.1.1"), "{said}");
     assert!(said.ends_with("it goes no further; the error leaves by h1\n"), "{said}");
-    // Where the kernel is to have them, it tells the same.
+    // With `miss = "punt"`, the kernel sends equal errors.
     let punts =
         configuration(&rig).replace("[router.edge.port.h1]", "[router.edge.port.h1]\nmiss = \"punt\"");
     rig.ok(&["apply", rig.write("punts.toml", &punts).to_str().unwrap()]);
-    // Its own limit for one sender (`ip_error`) is five at once, and one a second.
+    // The kernel's own limit for one sender (`ip_error`) is a burst of five, and one per second.
     let before = counts();
     let said = ping(&rig, &["10.99.0.1"]);
     assert!(said.contains("From 10.8.1.1") && said.contains("Destination Net Unreachable"), "{said}");
@@ -246,21 +247,21 @@ fn tables_change_and_no_packet_is_lost() {
     let hub = rig.lab.hub();
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
-    // A default route that comes and goes, and routes beside it.
+    // A default route is added and removed, and further routes beside it.
     for _ in 0..100 {
         hub.run(["ip", "route", "add", "default", "via", "10.8.2.2"]).unwrap();
         hub.run(["ip", "route", "add", "10.8.2.0/25", "dev", "h2"]).unwrap();
         hub.run(["ip", "route", "del", "10.8.2.0/25"]).unwrap();
         hub.run(["ip", "route", "del", "default"]).unwrap();
     }
-    // Rules: another table for what comes from there.
+    // Rules select another table for packets from this source.
     hub.run(["ip", "route", "add", "10.8.2.0/24", "dev", "h2", "table", "77"]).unwrap();
     hub.run(["ip", "rule", "add", "from", "10.8.1.0/24", "table", "77", "priority", "50"]).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
     hub.run(["ip", "rule", "del", "priority", "50"]).unwrap();
     hub.run(["ip", "rule", "add", "iif", "h1", "to", "10.8.2.77", "blackhole", "priority", "60"]).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
-    // The limit of punts is another.
+    // The limit of punts changes.
     let file =
         rig.write("other.toml", &configuration(&rig).replace("[router.edge]", "[router.edge]\npunts = 500"));
     let said = rig.ok(&["apply", file.to_str().unwrap()]);
@@ -283,7 +284,7 @@ fn ports_come_and_go() {
     let part = whole.replace("[router.edge.port.h3]\n", "");
     rig.start(&part);
     rig.until_reachable(1, 2);
-    // To a device that is none of its ports the kernel sends.
+    // The kernel sends to a device that is no port of the router.
     let reached = || {
         let said = ping(&rig, &["10.8.3.2"]);
         if said.contains("3 received") { Ok(()) } else { Err(said) }
@@ -300,7 +301,7 @@ fn ports_come_and_go() {
         if sent(&rig, "h3") >= before + 3 { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .unwrap();
-    // Into a bridge and back.
+    // The port moves into a bridge and back.
     let hook = |stage: &str| {
         let hooks = rig.ok(&["xdp", "status", "h3", "--seconds", "0", "--json"]);
         let hooks: serde_json::Value = serde_json::from_str(&hooks).unwrap();
@@ -314,7 +315,7 @@ fn ports_come_and_go() {
     rig.ok(&["apply", rig.path("whole.toml").to_str().unwrap()]);
     eventually("h3 is routed again", PATIENCE, reached).unwrap();
     assert!(hook("route"));
-    // Without a router nothing is routed by workers, and with it again everything is.
+    // Without a router, workers route nothing. With a router again, they route everything.
     let file = rig.write("ports.toml", &ports(&rig));
     rig.ok(&["apply", file.to_str().unwrap()]);
     let taps = || rig.lab.hub().run(["ip", "-o", "link", "show", "type", "tun"]).unwrap();
@@ -324,7 +325,8 @@ fn ports_come_and_go() {
     assert!(taps().contains("trivium0"), "{}", taps());
 }
 
-/// What the kernel must see at the true interface it sees there, and transit fragments are routed like everything else.
+/// The kernel receives its own packets on the real interface, and transit fragments are routed like other
+/// packets.
 #[test]
 fn the_hook_leaves_the_kernel_what_is_its_own() {
     require!("ip", "ping", "ethtool");
@@ -347,7 +349,7 @@ fn the_hook_leaves_the_kernel_what_is_its_own() {
     assert!(broadcast >= 3, "{broadcast}");
     let (expired, said) = more("route_ttl", &["-t", "1", "10.8.2.2"]);
     assert!(expired == 3 && said.contains("From 10.8.1.1"), "{expired}: {said}");
-    // An address that comes is the host's at once, and one that goes is not.
+    // A new address of the host is known at once, and a removed one is forgotten.
     rig.lab.hub().run(["ip", "address", "add", "10.8.7.7/32", "dev", "lo"]).unwrap();
     eventually("the hook knows the address", PATIENCE, || match more("passed_local4", &["10.8.7.7"]) {
         (3.., said) if said.contains("3 received") => Ok(()),
@@ -363,7 +365,7 @@ fn the_hook_leaves_the_kernel_what_is_its_own() {
     let (worker, kernel) =
         forwarded(&rig, || assert!(ping(&rig, &["-s", "4000", "10.8.2.2"]).contains("3 received")));
     assert!(worker >= 9 && kernel == 0, "fragments: {worker} by the worker, {kernel} by the kernel");
-    // The device has another address: packets to it are the router's.
+    // The device has another MAC address. Packets to the new address are routed.
     rig.lab.hub().run(["ip", "link", "set", "dev", "h1", "address", "02:00:00:00:88:88"]).unwrap();
     rig.hosts[0].run(["ip", "neighbor", "flush", "dev", "eth0"]).unwrap();
     eventually("the worker routes what is for the new address", PATIENCE, || {
@@ -374,7 +376,7 @@ fn the_hook_leaves_the_kernel_what_is_its_own() {
     .unwrap();
 }
 
-/// What is refreshed in the kernel because packets go there are neighbours that it asks for, and no others.
+/// Only neighbours that the kernel resolves are refreshed when packets use them, and no others.
 #[test]
 fn a_permanent_neighbour_that_is_used_stays_one() {
     require!("ip", "ping", "ethtool");
@@ -386,7 +388,7 @@ fn a_permanent_neighbour_that_is_used_stays_one() {
         let line = ["ip", "neighbor", "replace", address, "lladdr", &mac, "nud", "permanent", "dev", "h2"];
         hub.run(line).unwrap();
     }
-    // Once that another one, which is used meanwhile and that the kernel would forget, has been refreshed twice.
+    // By then, another neighbour, which is in use and would expire in the kernel, has been refreshed twice.
     hub.run(["sysctl", "-qw", "net.ipv4.neigh.h2.base_reachable_time_ms=500"]).unwrap();
     let mut watch = hub.spawn(["ip", "-o", "monitor", "neigh"]).unwrap();
     for _ in 0..6 {
@@ -429,7 +431,7 @@ fn explain_follows_a_packet_through_the_router() {
     .unwrap();
 }
 
-/// The hook looks at sources as a worker does.
+/// The hook checks sources like a worker.
 #[test]
 fn sources_that_are_elsewhere_are_refused() {
     require!("ip", "ping", "ethtool");
@@ -463,7 +465,7 @@ fn sources_that_are_elsewhere_are_refused() {
         .unwrap();
         assert_eq!(dropped(), before, "{source}");
     };
-    // Until the kernel knows the neighbour it sends itself.
+    // The kernel forwards by itself until it knows the neighbour.
     eventually("IPv6 neighbours are known", PATIENCE, || {
         let said = ping(&rig, &["fd00:8:2::2"]);
         if said.contains("3 received") { Ok(()) } else { Err(said) }
@@ -483,7 +485,7 @@ fn sources_that_are_elsewhere_are_refused() {
     assert!(rig.hook_counter("h1", "route_reverse_path") >= 10);
     let said = explain("203.0.113.9");
     assert!(said.contains("its source 203.0.113.9 came in at h1, and no route leads there"), "{said}");
-    // What is the kernel's still is: its own addresses, and a DHCP client's broadcast.
+    // The kernel still receives its own packets: its addresses, and the broadcast of a DHCP client.
     let before = dropped();
     rig.until_reachable(1, 2);
     assert!(ping(&rig, &["10.8.2.1"]).contains("3 received"));
@@ -494,7 +496,7 @@ fn sources_that_are_elsewhere_are_refused() {
     let heard = || listens.arrived(PATIENCE).unwrap().expect("the kernel has it");
     while heard()[..34] != discover[..34] {}
     assert_eq!(dropped(), before);
-    // Changed while it runs.
+    // The setting changes while the router runs.
     let file = rig.write("loose.toml", &asking(&rig, "loose"));
     rig.ok(&["apply", file.to_str().unwrap()]);
     passes("10.8.2.77", "10.8.2.2");
@@ -540,7 +542,7 @@ fn tables_are_shown_as_the_kernel_has_them() {
         routes.contains("10.9.0.0/16") && routes.contains("10.9.9.0/24") && routes.contains("\"bgp\""),
         "{routes}"
     );
-    // More than are read at one go, of two tables and both families.
+    // More routes than one read returns, of two tables and both families.
     let batch = rig.path("batch");
     let line = |table, number: u32| {
         format!("route add blackhole 10.128.{}.{}/32 table {table}\n", number / 256, number % 256)
@@ -581,7 +583,7 @@ fn tables_are_shown_as_the_kernel_has_them() {
     assert!(rig.ok(&["show", "neighbours"]).contains(rig.hosts[1].mac().unwrap().as_str()));
     assert!(rig.ok(&["show", "nexthops"]).contains("10.8.2.2"));
     assert_eq!(json(&["drift"])["drifted"], 0);
-    // What is given to the kernel, or told to its sender, counts by its kind.
+    // Packets that are punted or answered with an error are counted by class.
     let before = counted(&rig, "errors");
     ping(&rig, &["10.99.0.1"]);
     assert_eq!(counted(&rig, "errors"), before + 3);
@@ -590,7 +592,8 @@ fn tables_are_shown_as_the_kernel_has_them() {
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("none"));
 }
 
-/// Pairs of our making, as in examples/router.toml: the kernel speaks on our ends while they are a router's, and on no bridge.
+/// Veth pairs of the daemon, as in examples/router.toml. The kernel uses the near ends while they belong to a
+/// router, and not while they belong to a bridge.
 #[test]
 fn pairs_of_our_making_are_interfaces() {
     require!("ip", "ping", "ethtool");

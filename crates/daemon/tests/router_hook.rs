@@ -1,5 +1,5 @@
-//! Routes of a virtual router that the driver hook answers, by the real binary between real hosts: what it knows never reaches a worker,
-//! what it does not know does, and what moves between the two is not lost.
+//! Routes of a virtual router in the driver hook, on the real binary between real hosts. Packets with known
+//! routes do not reach a worker, other packets do, and no packet is lost when a flow moves between the two.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{UdpFlow, eventually, iperf_tcp, require};
 
-/// A port for each host, all of them interfaces of one router.
+/// Returns a configuration with a port for each host, all as interfaces of one router.
 fn configuration(rig: &Rig, extra: &str, settings: &str) -> String {
     let mut text = rig
         .configuration(extra)
@@ -24,7 +24,7 @@ fn configuration(rig: &Rig, extra: &str, settings: &str) -> String {
     text
 }
 
-/// How many frames of h1 hook and worker forward while `work` is done.
+/// Returns the frames of h1 that hook and worker forward during `work`.
 fn who(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
     let count = || (rig.hook_counter("h1", "route_forwarded"), rig.hook_counter("h1", "steered"));
     let before = count();
@@ -33,14 +33,14 @@ fn who(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// What `ping` prints, whatever it makes of it.
+/// Returns the output of `ping`, whatever its exit status.
 fn ping(rig: &Rig, arguments: &[&str]) -> String {
     let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1"].iter().chain(arguments);
     let output = rig.hosts[0].command(line).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until packets to an address, and all others that come by h1, are the hook's, or the worker's.
+/// Waits until either the hook or the worker handles all packets of h1.
 fn until(rig: &Rig, to: &str, in_hook: bool) {
     eventually("who answers", PATIENCE, || {
         let mut said = String::new();
@@ -99,7 +99,8 @@ fn hosts_talk_through_the_hook() {
     let (hook, worker) = who(&rig, || {
         iperf_tcp(one, two, two.ip(), 1).unwrap();
     });
-    // What the far side answers comes by h2. Behind a frame that only the worker can answer, the flow's next ones wait for their order.
+    // Answers arrive on h2. After a frame that only the worker can handle, the next frames of the flow wait
+    // to keep their order.
     assert!(hook > 1_000 && worker < hook / 20, "TCP: {hook} by the hook, {worker} by the worker");
 }
 
@@ -118,7 +119,7 @@ fn what_changes_counts_from_the_next_packet_on() {
         ip("route del 10.8.2.0/25");
         ip("route del default");
     }
-    // A route that comes, several ways, a blackhole, nothing.
+    // A new route, several next hops, a blackhole, and no route.
     ip("route add 10.9.0.0/24 via 10.8.2.2");
     until(&rig, "10.9.0.1", true);
     ip("route replace 10.9.0.0/24 nexthop via 10.8.2.2 weight 1 nexthop via 10.8.2.2 dev h2 weight 3");
@@ -145,18 +146,18 @@ fn what_changes_counts_from_the_next_packet_on() {
         if said.contains("Unreachable") { Ok(()) } else { Err(said) }
     })
     .unwrap();
-    // With rules of somebody's own the worker decides, and the other family goes on.
+    // With additional policy rules the worker decides. The other family is not affected.
     ip("rule add from 10.99.0.0/16 table 77 priority 50");
     ip("route add 10.99.0.0/16 via 10.8.2.2 table 77");
     until(&rig, "10.8.2.2", false);
     ip("rule del priority 50");
     until(&rig, "10.8.2.2", true);
-    // Somebody watches: everything passes the worker meanwhile.
+    // During a trace all packets pass the worker.
     let trace = || rig.trivium(&["trace", "-n", "3", "--in", "h1"]);
     let (hook, worker) = who(&rig, || assert!(trace().status.success()));
     assert!(worker >= 3, "{hook} by the hook, {worker} by the worker");
     until(&rig, "10.8.2.2", true);
-    // Not wanted, and wanted again.
+    // The hook is disabled and enabled again.
     let file = rig.write("without.toml", &configuration(&rig, "", "hook = false\n"));
     let said = rig.ok(&["apply", file.to_str().unwrap()]);
     assert!(said.contains("hook true -> false"), "{said}");
@@ -164,7 +165,7 @@ fn what_changes_counts_from_the_next_packet_on() {
     let file = rig.write("with.toml", &configuration(&rig, "", ""));
     rig.ok(&["apply", file.to_str().unwrap()]);
     until(&rig, "10.8.2.2", true);
-    // The neighbour has another address: the hook has it, too.
+    // The neighbour has another MAC address, which the hook uses, too.
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
     rig.hosts[1].run(["ip", "link", "set", "dev", "eth0", "address", "02:00:00:00:77:77"]).unwrap();
@@ -200,12 +201,12 @@ fn what_needs_more_is_still_done() {
     let leads = format!("a route leads to {} behind h2: straight to its device", rig.hosts[1].mac().unwrap());
     assert!(said.contains("10.8.2.0/24 in table main") && said.contains(&leads), "{said}");
     assert!(said.ends_with("routed in the driver hook; it leaves by h2\n"), "{said}");
-    // Its device takes redirected frames no longer: the worker sends.
+    // The device of the neighbour no longer accepts redirected frames, so the worker sends.
     rig.hosts[1].run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
     until(&rig, "10.8.2.2", false);
 }
 
-/// Neighbours that only the hook sends to stay known to the kernel.
+/// Neighbours that only the hook uses stay reachable in the kernel.
 #[test]
 fn neighbours_stay_fresh() {
     require!("ip", "ping", "ethtool");
@@ -222,7 +223,7 @@ fn neighbours_stay_fresh() {
     };
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 500).unwrap();
     for _ in 0..4 {
-        // A second and more each time, with no packet by the kernel.
+        // Each iteration takes more than a second, without any packet through the kernel.
         flow.wait_for(700, PATIENCE).unwrap();
         assert!(used() <= 5, "the kernel takes it for unused");
     }
@@ -241,7 +242,7 @@ fn an_upgrade_under_traffic_loses_nothing() {
         flow.wait_for(500, PATIENCE).unwrap();
     }
     until(&rig, "10.8.2.2", true);
-    // By its own tables, not its predecessor's.
+    // The successor uses its own tables, and not its predecessor's.
     rig.lab.hub().run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2"]).unwrap();
     rig.hosts[1].run(["ip", "address", "add", "10.9.0.1/32", "dev", "lo"]).unwrap();
     until(&rig, "10.9.0.1", true);
@@ -249,7 +250,7 @@ fn an_upgrade_under_traffic_loses_nothing() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// Programs that keep every CPU busy, so that workers come late to their frames.
+/// Processes that keep every CPU busy, so that workers process their frames late.
 struct Busy(Vec<std::process::Child>);
 
 impl Busy {
@@ -269,7 +270,8 @@ impl Drop for Busy {
     }
 }
 
-/// A capture sends all packets through the worker. Each change between worker and hook, and each upgrade, is a chance to overtake.
+/// A capture sends all packets through the worker. Reordering is possible at each change between worker and
+/// hook, and at each upgrade.
 #[test]
 fn no_packet_overtakes_another_when_a_flow_changes_to_the_hook() {
     require!("ip", "ping", "ethtool");
@@ -291,7 +293,7 @@ fn no_packet_overtakes_another_when_a_flow_changes_to_the_hook() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// A port that goes from a bridge to a router by one change is answered in its hook as any other.
+/// A port that moves from a bridge to a router in one change is handled in its hook like any other port.
 #[test]
 fn ports_that_a_bridge_had_are_answered_in_the_hook() {
     require!("ip", "ping", "ethtool");
@@ -325,7 +327,8 @@ fn a_pinned_hook_routes_on_without_its_daemon() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// A virtual router's Ethernet address (RFC 9568, 7.3) is an interface's own where that is wanted, in the hook as in workers.
+/// The MAC address of a VRRP virtual router (RFC 9568, 7.3) is accepted on an interface if configured, in
+/// hooks and workers.
 #[test]
 fn vrrps_addresses_are_an_interfaces_own_where_that_is_wanted() {
     require!("ip", "ping", "ethtool");
@@ -354,7 +357,7 @@ fn vrrps_addresses_are_an_interfaces_own_where_that_is_wanted() {
         rig.ok(&["apply", file.to_str().unwrap()]);
         until(&rig, "10.8.2.2", *in_hook);
         until(&rig, "fd00:8:2::2", *in_hook);
-        // Each family has its own.
+        // Each family has a separate MAC address.
         gateway("00:00:5e:00:02:07", "00:00:5e:00:01:07");
         for to in ["10.8.2.2", "fd00:8:2::2"] {
             let said = ping(&rig, &[to]);

@@ -1,5 +1,5 @@
-//! Ports of which the kernel knows nothing as a router's interfaces, by the real binary: a guest behind a TAP, whose router sees it by a
-//! mirror.
+//! Ports without a kernel device as a router's interfaces, on the real binary: a guest behind a TAP, for
+//! which the router has a mirror device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Namespace, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// h1 at its own device, the guest behind the TAP that is port `vm`.
+/// h1 on its own device, and the guest behind the TAP of port `vm`.
 struct Guests {
     rig: Rig,
     guest: Namespace,
@@ -78,7 +78,7 @@ fn a_tap_is_an_interface_with_a_mirror_in_the_kernel() {
     require!("ip", "ping", "ethtool", "iperf3");
     let all = Guests::start();
     let (rig, guest, host, hub) = (&all.rig, &all.guest, rig_host(&all.rig), all.rig.lab.hub());
-    // ARP and echo are the kernel's, by the mirror; what is for others goes through the worker.
+    // The kernel answers ARP and echo requests through the mirror. The worker forwards packets for others.
     all.reaches(guest, "10.9.0.1");
     all.reaches(guest, "10.8.1.2");
     all.reaches(host, "10.9.0.2");
@@ -88,14 +88,14 @@ fn a_tap_is_an_interface_with_a_mirror_in_the_kernel() {
     assert!(after.0 >= before.0 + 2 && after.1 >= before.1 + 2, "{before:?} {after:?}");
     let shown = rig.ok(&["show", "interfaces"]);
     assert!(shown.lines().any(|line| line.contains("vm") && line.contains("10.9.0.1/24")), "{shown}");
-    // Segments that the guest's kernel leaves to us.
+    // Segments whose segmentation the guest's kernel leaves to Trivium.
     let server = host.spawn(["iperf3", "-s", "-1"]).unwrap();
     eventually("two megabytes from the guest", PATIENCE, || {
         guest.run(["iperf3", "-c", "10.8.1.2", "-n", "2M"]).map(drop).map_err(|error| error.to_string())
     })
     .unwrap();
     drop(server);
-    // What is set on the mirror holds for the port: its MTU ...
+    // Settings of the mirror apply to the port, here the MTU.
     hub.run(["ip", "link", "set", "dev", "vm", "mtu", "1300"]).unwrap();
     eventually("the smaller MTU counts", PATIENCE, || {
         let line = ["ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", "1350", "10.9.0.2"];
@@ -105,14 +105,14 @@ fn a_tap_is_an_interface_with_a_mirror_in_the_kernel() {
     })
     .unwrap();
     hub.run(["ip", "link", "set", "dev", "vm", "mtu", "1500"]).unwrap();
-    // ... its address ...
+    // The MAC address of the mirror applies to the port.
     let other = "02:00:00:00:20:01";
     hub.run(["ip", "link", "set", "dev", "vm", "address", other]).unwrap();
     guest.run(["ip", "neighbor", "flush", "dev", "eth0"]).unwrap();
     all.reaches(guest, "10.8.1.2");
     let known = guest.run(["ip", "neighbor", "show", "10.9.0.1"]).unwrap();
     assert!(known.contains(other), "{known}");
-    // ... and that it is down.
+    // A mirror that is set down disables the interface.
     hub.run(["ip", "link", "set", "dev", "vm", "down"]).unwrap();
     eventually("it is down", PATIENCE, || match all.ping(guest, "10.8.1.2") {
         Err(_) => Ok(()),
@@ -151,7 +151,7 @@ fn a_mirror_stays_in_an_upgrade_and_goes_with_its_port() {
     let file = rig.write("less.toml", &configuration(rig, all.guest.name(), ""));
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert!(!hub.run(["ip", "-br", "link"]).unwrap().contains("vm "));
-    // A device of somebody else's has the name: nothing changes.
+    // A foreign device has the name, so nothing changes.
     hub.run(["ip", "link", "add", "vm", "type", "veth", "peer", "name", "vm-far"]).unwrap();
     let file = rig.write("more.toml", &configuration(rig, all.guest.name(), MEMBER));
     let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
@@ -159,7 +159,8 @@ fn a_mirror_stays_in_an_upgrade_and_goes_with_its_port() {
     assert!(!refused.status.success() && said.contains("ip link del vm"), "{said}");
 }
 
-/// Whatever daemons of the link's protocols say to each other arrives at the mirror, and what they say by it arrives at the guest, as it was.
+/// Link protocol messages from the guest arrive unchanged at the mirror, and messages sent on the mirror
+/// arrive unchanged at the guest.
 #[test]
 fn protocols_of_the_link_come_and_leave_by_the_mirror() {
     require!("ip", "ping", "ethtool");
@@ -184,7 +185,7 @@ fn protocols_of_the_link_come_and_leave_by_the_mirror() {
         [
             ("LLDP", raw([1, 0x80, 0xc2, 0, 0, 0x0e], from, &[0x88, 0xcc, 2, 7, 4])),
             ("LACP", raw([1, 0x80, 0xc2, 0, 0, 2], from, &[0x88, 0x09, 1, 1])),
-            // 802.3: a length, and LLC.
+            // An 802.3 frame: a length, and LLC.
             ("IS-IS", raw([1, 0x80, 0xc2, 0, 0, 0x14], from, &[0, 66, 0xfe, 0xfe, 3, 0x83])),
             ("OSPF", four("01:00:5e:00:00:05", "224.0.0.5", "ip_proto=89,ttl=1")),
             ("VRRP", four("01:00:5e:00:00:12", "224.0.0.18", "ip_proto=112,ttl=255")),
@@ -203,7 +204,7 @@ fn protocols_of_the_link_come_and_leave_by_the_mirror() {
         let receiver = RawReceiver::open(to.0, to.1).unwrap();
         for (protocol, mut frame) in frames(number) {
             if protocol == "BGP" && number == 66 {
-                // To the router itself.
+                // The frame is addressed to the router itself.
                 frame[..6].copy_from_slice(&mac_of(&all.link()));
             }
             sender.send(&frame).unwrap();
@@ -224,7 +225,8 @@ fn mac_of(link: &serde_json::Value) -> [u8; 6] {
     octets.try_into().unwrap()
 }
 
-/// A guest that floods its router with one protocol's messages: those of another all arrive at the socket that waits for them.
+/// A guest floods its router with messages of one protocol. All messages of another protocol arrive at their
+/// socket.
 #[test]
 fn a_flood_of_hellos_leaves_other_protocols_whole() {
     const UPDATES: u64 = 200;
@@ -247,7 +249,8 @@ fn a_flood_of_hellos_leaves_other_protocols_whole() {
         sender.send(&hello).unwrap();
         if number % 50 == 0 {
             sender.send(&update).unwrap();
-            // As routing daemons wait for each other's: what is in flight fits every queue on the way.
+            // Routing daemons also wait for each other's messages, so that the messages in flight fit into
+            // every queue.
             socket.recv(&mut [0; 64]).unwrap();
         }
     }
@@ -260,19 +263,20 @@ fn a_flood_of_hellos_leaves_other_protocols_whole() {
     let (limit, hellos, refused) = counted("ospf");
     assert_eq!(limit, 100);
     assert!(hellos >= 64 && refused > hellos, "{hellos} {refused}");
-    // Its limit changes live, and the counts go on.
+    // The limit changes while the router runs, and the counters continue.
     let text = configuration_with(rig, all.guest.name(), "punts = 700\n", MEMBER);
     let said = rig.ok(&["apply", rig.write("other.toml", &text).to_str().unwrap()]);
     assert!(said.contains("punt_limits"), "{said}");
     assert_eq!((counted("ospf").0, counted("rip").0, counted("rip").1), (700, 700, UPDATES));
 }
 
-/// A BGP session of the kernel's sockets lives while the guest's link is flooded with segments of forged sources from port 179, and with
-/// segments, OSPF and BFD from the peer's own address: what the peer writes arrives, though the limits are a small part of the flood.
+/// A BGP session of kernel sockets survives a flood on the guest's link: segments with forged sources from
+/// port 179, and segments, OSPF and BFD with the peer's address. The peer's data arrives, although the limits
+/// are far below the rate of the flood.
 #[test]
 fn a_session_lives_in_a_flood_of_forged_segments() {
     require!("ip", "ping", "ethtool");
-    // The session's own burst is longer than all that it says here, as fast as the machine may be.
+    // The burst of the session exceeds all of its data, however fast the machine is.
     let all =
         Guests::start_with("punt_limits = { bgp = 100, session = 4000, peer = 100, peer-multihop = 100 }\n");
     let (rig, hub) = (&all.rig, all.rig.lab.hub());
@@ -301,7 +305,7 @@ fn a_session_lives_in_a_flood_of_forged_segments() {
         packet::spec::parse(&text).unwrap()
     };
     let segment = "tcp,src_port=179,dst_port=5000";
-    // What bears the peer's address and is none of its session.
+    // Packets with the peer's address that do not belong to the session.
     let others = ["ip_proto=89,ttl=1", "udp,dst_port=4784,ttl=60", "udp,dst_port=3784,ttl=255", segment];
     let others = others.map(|what| forged("10.9.0.2", what));
     let sender = RawSender::open(&all.guest, "eth0").unwrap();

@@ -1,5 +1,5 @@
-//! Virtual routers as objects of the real binary: plans tell of them, each has its owner, and an upgrade keeps them. What they do
-//! with packets is not looked at closely here: hosts in different networks reach each other all the time.
+//! Virtual routers as objects of the real binary: plans list them, each has an owner, and an upgrade keeps
+//! them. Forwarding is only checked by hosts in different networks that reach each other.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ mod rig;
 use rig::{Rig, TRIVIUM};
 use testbed::require;
 
-/// A port for each host, in no bridge.
+/// Returns a port for each host, in no bridge.
 fn ports(rig: &Rig) -> String {
     let all = rig.configuration("");
     let lines = all.lines().filter(|line| !line.contains("bridge") && !line.contains("access"));
@@ -34,7 +34,7 @@ fn routers_come_stay_and_go() {
     assert!(!rig.ok(&["show", "config"]).contains("router"));
     assert!(rig.ok(&["apply", file]).contains(plan));
     rig.until_reachable(1, 2);
-    // The API has routers, too, but not the file's, and not in a namespace that has one.
+    // The API can own routers, too, but not the file's, and not in a namespace with another router.
     for (path, body, status, said) in [
         ("routers/edge", "{}", "409", "belongs to file"),
         ("routers/core", "{}", "422", "is already that of router `core`"),

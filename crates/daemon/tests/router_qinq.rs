@@ -1,5 +1,5 @@
-//! Two tags of a port as a router's interface, by the real binary: the other end of the cable is another router of ours, and what is on the
-//! wire is looked at octet by octet.
+//! Two tags of a port as a router's interface, on the real binary. The other end of the cable is another
+//! Trivium router, and frames on the wire are compared octet by octet.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Process, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// The devices of VLAN 20 behind VLAN 100, at both ends.
+/// Devices of VLAN 20 inside VLAN 100, at both ends.
 const NEAR: &str = "h1.100.20";
 const FAR: &str = "eth0.100.20";
 
@@ -21,7 +21,7 @@ fn configuration(rig: &Rig, interface: &str) -> String {
     format!("{ports}[router.edge.port.h1]\n{interface}\n[router.edge.port.h2]\n")
 }
 
-/// The other router, in the namespace of the first host.
+/// Starts the other router, in the namespace of the first host.
 fn far(rig: &Rig, interface: &str) -> Process {
     let text = format!(
         "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 16384\nhuge_pages = \"off\"\n\
@@ -48,7 +48,7 @@ fn address(rig: &Rig) {
     rig.hosts[0].run(["ip", "-6", "route", "replace", "fd00:8:2::/64", "via", "fd00:30::1"]).unwrap();
 }
 
-/// What the kernel says of the device of the router.
+/// Returns the kernel's state of the router's device.
 fn link(rig: &Rig) -> serde_json::Value {
     let line = ["ip", "-j", "-s", "-s", "link", "show", "dev", NEAR];
     let all: serde_json::Value = serde_json::from_str(&rig.lab.hub().run(line).unwrap()).unwrap();
@@ -63,7 +63,7 @@ fn reaches(rig: &Rig, arguments: &[&str]) {
     .unwrap();
 }
 
-/// An Ethernet frame for all stations that asks who has 10.30.0.1, with two tags.
+/// Returns a broadcast ARP request for 10.30.0.1 with two tags.
 fn question(outer: [u8; 2]) -> Vec<u8> {
     let arp = "eth_src=02:00:00:00:30:02,arp,arp_spa=10.30.0.2,arp_tpa=10.30.0.1,arp_sha=02:00:00:00:30:02";
     let arp = packet::spec::parse(arp).unwrap();
@@ -79,15 +79,15 @@ fn two_tags_are_an_interface_on_the_wire() {
         let text = configuration(&rig, &interface);
         rig.start(&text);
         rig.lab.hub().run(["ip", "address", "replace", "10.30.0.1/24", "dev", NEAR]).unwrap();
-        // Nobody but this test is at the other end.
+        // Only this test uses the other end.
         let listens = RawReceiver::open(&rig.hosts[0], "eth0").unwrap();
         let sender = RawSender::open(&rig.hosts[0], "eth0").unwrap();
         let mac: packet::MacAddr = link(&rig)["address"].as_str().unwrap().parse().unwrap();
-        // The kernel has taken the outer tag off when it shows what has come (engine/tests/route.rs has both).
+        // The kernel removes the outer tag from captured frames (engine/tests/route.rs checks both tags).
         let answers = [&[2, 0, 0, 0, 0x30, 2][..], &mac.0, &[0x81, 0, 0, 20, 8, 6]].concat();
         let answered = |patience: u64| {
             while let Some(frame) = listens.arrived(Duration::from_millis(patience)).unwrap() {
-                // Operation 2, and who it is that answers.
+                // Operation 2, and the sender's address.
                 if frame.starts_with(&answers) && frame[24..26] == [0, 2] && frame[32..36] == [10, 30, 0, 1] {
                     return true;
                 }
@@ -100,7 +100,7 @@ fn two_tags_are_an_interface_on_the_wire() {
         })
         .unwrap();
         while answered(200) {}
-        // The other kind of tag in front is somebody else's.
+        // A frame with the other outer tag type does not belong to the interface.
         sender.send(&question(if outer == [0x81, 0] { [0x88, 0xa8] } else { [0x81, 0] })).unwrap();
         assert!(!answered(500));
     }
@@ -116,12 +116,14 @@ fn two_tags_are_routed_like_one() {
         rig.start(&text);
         let _far = far(&rig, &format!("qinq = [\"100.20\"]\n{outer}"));
         address(&rig);
-        // Both kernels: ARP, ND and echo by the devices; through the router, in by two tags, out without, and back.
+        // Kernels at both ends: ARP, ND and echo by the devices. Forwarding: in with two tags, out without,
+        // and back.
         for to in ["10.30.0.1", "fd00:30::1", "10.8.2.2", "fd00:8:2::2"] {
             reaches(&rig, &[to]);
         }
         assert_eq!(link(&rig)["mtu"], 1496, "room for the second tag");
-        // As long as may be, and segments that the host's kernel leaves to its router.
+        // Packets of the maximum length, and segments whose segmentation the host's kernel leaves to its
+        // router.
         reaches(&rig, &["-M", "do", "-s", "1468", "10.8.2.2"]);
         let server = rig.hosts[1].spawn(["iperf3", "-s", "-1"]).unwrap();
         eventually("two megabytes from the host", PATIENCE, || {
@@ -134,12 +136,13 @@ fn two_tags_are_routed_like_one() {
             serde_json::from_str(&rig.ok(&["show", "interfaces", "--json"])).unwrap();
         let own = shown.as_array().unwrap().iter().find(|one| one["device"] == NEAR).unwrap();
         assert_eq!((&own["vlan"], &own["inner_vlan"], &own["port"]), (&100.into(), &20.into(), &"h1".into()));
-        // The hook of the port without tags leaves it to the worker, which puts both on.
+        // The hook of the untagged port passes the packet to the worker, which adds both tags.
         let mac = rig.port("h2")["mac"].as_str().unwrap().to_owned();
         let packet = format!("eth_dst={mac},ip_src=10.8.2.2,ip_dst=10.30.0.2,udp");
         let said = rig.ok(&["explain", "--in", "h2", &packet]);
         assert!(said.contains("out of h1: vlan 100, vlan 20, ") && said.contains("10.30.0.0/24"), "{said}");
-        // An upgrade, which the kernel does not notice; then the tags go with the configuration, and nothing else does.
+        // An upgrade is invisible to the kernel. Then a change removes the double-tagged interface and
+        // nothing else.
         let known =
             || (link(&rig)["ifindex"].clone(), link(&rig)["stats64"]["tx"]["carrier_changes"].clone());
         let before = known();

@@ -1,6 +1,6 @@
-//! What operators set in the kernel besides routes, and a router of ours follows: whether packets are routed at all, whether routes die with
-//! a carrier, rules and routes that only the kernel understands. Each time packets go where the kernel alone would send them, and what
-//! `show why`, `explain` and `traceroute` say is true.
+//! Kernel settings besides routes that a Trivium router follows: forwarding, routes that depend on the
+//! carrier, and rules and routes that only the kernel implements. Packets go where the kernel alone would
+//! send them, and `show why`, `explain` and `traceroute` report this.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use rig::{PATIENCE, Rig};
 use testbed::{eventually, require};
 
-/// A router with interfaces towards all hosts, whose hooks route.
+/// Starts a router with interfaces to all hosts, whose hooks route.
 fn start(hosts: u8) -> Rig {
     let mut rig = Rig::routed(hosts);
     let all = rig.configuration("");
@@ -29,7 +29,7 @@ fn sysctl(rig: &Rig, line: &str) {
     rig.lab.hub().run(["sysctl", "-qw", line]).unwrap();
 }
 
-/// Waits until the second host answers the first one, or no longer does.
+/// Waits until the second host answers the first one, or no longer answers.
 fn until_answers(rig: &Rig, to: &str, wanted: bool) {
     eventually(&format!("{to} answers: {wanted}"), PATIENCE, || {
         let got = rig.hosts[0].ping(to, 2).map(|report| report.received).unwrap_or_default();
@@ -51,7 +51,7 @@ fn packets_are_routed_where_forwarding_is_on() {
     sysctl(&rig, "net.ipv4.conf.h1.forwarding=0");
     until_answers(&rig, "10.8.2.2", false);
     until_answers(&rig, six, true);
-    // The router itself answers all the same.
+    // The router itself still answers.
     until_answers(&rig, "10.8.2.1", true);
     let told = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.1.2,ip_dst=10.8.2.2,udp"]);
     assert!(told.contains("net.ipv4.conf.DEVICE.forwarding"), "{told}");
@@ -67,7 +67,7 @@ fn packets_are_routed_where_forwarding_is_on() {
     until_answers(&rig, "10.8.2.2", false);
     sysctl(&rig, "net.ipv4.ip_forward=1");
     until_answers(&rig, "10.8.2.2", true);
-    // By the hook again.
+    // The hook forwards again.
     let explained = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.1.2,ip_dst=10.8.2.2,udp"]);
     assert!(explained.contains("hook"), "{explained}");
     assert!(rig.ok(&["show", "drift"]).contains(" 0 differed"));
@@ -111,7 +111,7 @@ fn what_only_the_kernel_follows_goes_by_its_word() {
         host.run(["ip", "address", "add", "10.9.0.1/32", "dev", "lo"]).unwrap();
     }
     let ip = |line: &str| drop(hub.run(["ip"].into_iter().chain(line.split(' '))).unwrap());
-    // Whom the packets of a type of service reach: each host counts what it was asked.
+    // Returns the number of requests with a type of service that each host has received.
     let reached = |arguments: &[&str]| {
         let asked = |host: &testbed::Host| -> u64 {
             let snmp = host.run(["cat", "/proc/net/snmp"]).unwrap();
@@ -124,7 +124,7 @@ fn what_only_the_kernel_follows_goes_by_its_word() {
         drop(rig.hosts[0].command(line).output().unwrap());
         [0, 1].map(|at| asked(&rig.hosts[at + 1]) - before[at])
     };
-    // What changes routes counts at once, rules a moment later.
+    // Routes take effect at once, and rules a short time later.
     let until = |arguments: &[&str], wanted: [u64; 2]| {
         eventually(&format!("{wanted:?} with {arguments:?}"), PATIENCE, || match reached(arguments) {
             now if now == wanted => Ok(()),
@@ -140,7 +140,8 @@ fn what_only_the_kernel_follows_goes_by_its_word() {
     assert!(why(&rig, "10.9.0.1").contains("for some packets only"), "{}", why(&rig, "10.9.0.1"));
     ip("route del 10.9.0.0/24 tos 0x10");
     until(&["-Q", "0x10"], [3, 0]);
-    // A rule by which all but the default route of the main table count, and then another table.
+    // A rule uses all routes of the main table except for the default route, and another rule a further
+    // table.
     ip("route del 10.9.0.0/24");
     ip("route add default via 10.8.2.2");
     ip("route add default via 10.8.3.2 table 55");
@@ -154,7 +155,7 @@ fn what_only_the_kernel_follows_goes_by_its_word() {
     assert!(why(&rig, "10.9.0.1").contains("via 10.8.3.2"), "{}", why(&rig, "10.9.0.1"));
     ip("rule del priority 101");
     until(&[], [3, 0]);
-    // One by protocol and port, which `show why` names.
+    // A rule for a protocol, which `show why` names.
     ip("rule add priority 100 ipproto icmp lookup 55");
     until(&[], [0, 3]);
     assert!(why(&rig, "10.9.0.1").contains("ipproto 1"), "{}", why(&rig, "10.9.0.1"));
@@ -170,7 +171,7 @@ fn a_device_with_another_name_is_the_same_interface() {
     rig.port_until("h2", "renamed", |port| port["device"] == "uplink");
     rig.until_reachable(1, 2);
     rig.until_reachable(2, 1);
-    // Rules name it as it is called now.
+    // Rules use the device's current name.
     hub.run(["ip", "rule", "add", "priority", "100", "iif", "uplink", "prohibit"]).unwrap();
     eventually("the rule counts", PATIENCE, || {
         let told = rig.ok(&["explain", "--in", "h2", "ip_src=10.8.2.2,ip_dst=10.8.1.2,udp"]);
@@ -191,7 +192,7 @@ fn a_device_with_another_name_is_the_same_interface() {
     };
     is_called(&rig);
     assert!(rig.ok(&["show", "drift"]).contains(" 0 differed"));
-    // A successor finds it by its number.
+    // A successor finds the device by its index.
     hub.run(["ip", "rule", "del", "priority", "100"]).unwrap();
     rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
     is_called(&rig);
@@ -220,13 +221,13 @@ fn traceroute_looks_right() {
         assert_eq!(lines.len(), 2, "{said}");
         for (number, (line, hop)) in lines.iter().zip(hops).enumerate() {
             assert!(line.starts_with(&format!("{}  {hop} ", number + 1)), "{said}");
-            // Three probes, three answers, no complaint.
+            // Three probes have three answers without error marks.
             assert!(line.matches(" ms").count() == 3 && !line.contains(['*', '!']), "{said}");
         }
     }
 }
 
-/// mtr asks every hop again and again, by probes of ICMP and of UDP: no hop loses one, and there are no others.
+/// mtr probes every hop repeatedly by ICMP and UDP. No hop loses a probe, and there are no other hops.
 #[test]
 fn mtr_looks_right() {
     require!("ip", "ping", "ethtool", "mtr");
@@ -250,7 +251,7 @@ fn mtr_looks_right() {
     }
 }
 
-/// A device that has another Ethernet address would be unknown to its neighbours for as long as they keep the old one.
+/// Without an announcement, neighbours would use an old MAC address until their entries expire.
 #[test]
 fn another_ethernet_address_is_announced() {
     require!("ip", "ping", "ethtool");

@@ -1,5 +1,5 @@
-//! A virtual router in trouble: scans, loops, floods, routes that flap, devices that go. Whatever happens beside it, a flow that has nothing
-//! to do with it loses no packet, and in the end the tables are the kernel's.
+//! A virtual router under scans, loops, floods, flapping routes and removed devices. A flow that is not
+//! affected loses no packet, and at the end the tables match the kernel's.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,15 +16,15 @@ use rig::{PATIENCE, Rig};
 use rustix::process::Signal;
 use testbed::{LabError, RawReceiver, RawSender, UdpFlow, eventually, require};
 
-/// Packets a second that the kernel is given of each class.
+/// Limit of punted packets per second for each class.
 const PUNTS: u64 = 500;
 
-/// A router with all hosts at its ports.
+/// Starts a router with all hosts at its ports.
 fn start(hosts: u8) -> Rig {
     start_with(hosts, "")
 }
 
-/// The same with more settings.
+/// Like [`start`], with additional settings.
 fn start_with(hosts: u8, settings: &str) -> Rig {
     let mut rig = Rig::routed(hosts);
     let ports: String = rig
@@ -47,14 +47,14 @@ fn router(rig: &Rig) -> serde_json::Value {
     all[0].clone()
 }
 
-/// Packets that the kernel was given of a class, and that it was not.
+/// Returns the packets of a class that were punted to the kernel, and that were over the limit.
 fn punted(rig: &Rig, class: &str) -> (u64, u64) {
     let router = router(rig);
     let punt = router["punts"].as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap();
     (punt["packets"].as_u64().unwrap(), punt["refused"].as_u64().unwrap())
 }
 
-/// The tables are what the kernel has, and nothing had to be repaired for it.
+/// Asserts that the tables match the kernel's and that no difference had to be repaired.
 fn assert_in_step(rig: &Rig) {
     eventually("in step", PATIENCE, || {
         let router = router(rig);
@@ -65,14 +65,14 @@ fn assert_in_step(rig: &Rig) {
     assert_eq!((&drift["drifted"], &router(rig)["drifted"]), (&0.into(), &0.into()), "{drift}");
 }
 
-/// KiB of memory that the daemon has.
+/// Returns the resident memory of the daemon in KiB.
 fn resident(rig: &mut Rig) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", rig.daemon().pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Sends packets from h1 to one address after the other, again and again, some 20,000 a second, while `work` is done.
+/// Sends packets from h1 to the addresses in turn, about 20,000 per second, during `work`.
 fn flood<T>(rig: &Rig, addresses: impl Iterator<Item = String>, work: impl FnOnce() -> T) -> T {
     let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
     let frame =
@@ -86,12 +86,12 @@ fn flood<T>(rig: &Rig, addresses: impl Iterator<Item = String>, work: impl FnOnc
                 if done.load(Ordering::Relaxed) {
                     return;
                 }
-                // A queue that is full is part of a flood.
+                // Errors for a full queue are expected in a flood.
                 frames.iter().for_each(|frame| drop(sender.send(frame)));
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // After a panic, too.
+        // The flood ends after a panic, too.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -128,14 +128,14 @@ fn a_scan_of_a_whole_network_is_bounded() {
             break;
         }
     }
-    // The kernel asks three times for each, and for no more than it was given.
+    // The kernel sends at most three requests for each punted packet.
     assert!((1..=3 * given).contains(&requests), "{requests} requests for {given} packets");
     let grown = resident(&mut rig).saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB more");
     assert_in_step(&rig);
 }
 
-/// A packet goes round between the router and h1 until its hops are used up; then its sender is told, and that is all.
+/// A packet circulates between the router and h1 until its TTL expires. The sender then receives an error.
 #[test]
 fn a_loop_ends_with_the_hops() {
     require!("ip", "ping", "ethtool");
@@ -155,21 +155,21 @@ fn a_loop_ends_with_the_hops() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("Time to live exceeded"), "{said}");
     let rounds = sent() - before;
-    // 40 hops, of which every other one is ours.
+    // A packet has 40 hops, and the router forwards at every other one.
     assert!((5 * 15..=5 * 25).contains(&rounds), "{rounds} packets back to h1");
     std::thread::sleep(Duration::from_millis(300));
     assert!(sent() - before <= rounds + 5, "it goes on");
     rig.until_reachable(1, 2);
 }
 
-/// Thousands of changes a second, and a flow by another prefix.
+/// Thousands of changes per second do not affect a flow by another prefix.
 #[test]
 fn a_default_route_that_flaps_harms_nobody() {
     require!("ip", "ping", "ethtool");
     let rig = start(3);
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     flow.wait_for(200, PATIENCE).unwrap();
-    // What `ip` reads of one file is of one family.
+    // A batch file of `ip` has routes of one family.
     let lines = |gateway: &str| -> String {
         (0..5_000_u32)
             .map(|n| {
@@ -194,7 +194,7 @@ fn a_default_route_that_flaps_harms_nobody() {
     assert!(rig.ok(&["show", "why", "192.0.2.1"]).contains("10.8.3.2"));
 }
 
-/// The daemon stands still while the kernel's table grows and shrinks by more than the socket's buffer holds.
+/// The daemon is stopped while the kernel's table grows and shrinks by more than the socket's buffer holds.
 #[test]
 fn notifications_that_were_lost_leave_no_trace() {
     require!("ip", "ping", "ethtool");
@@ -236,7 +236,7 @@ fn notifications_that_were_lost_leave_no_trace() {
     rig.until_reachable(1, 2);
 }
 
-/// A router has as many routes as it may have, the kernel as many as it likes.
+/// The number of routes in a router is limited, and the kernel has more.
 #[test]
 fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     require!("ip", "ping", "ethtool");
@@ -252,7 +252,7 @@ fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     let said = rig.daemon().wait_for_line("what there is goes on forwarding", PATIENCE).unwrap();
     assert!(said.contains("the 1000 routes that it may have") && said.contains("raise `routes`"), "{said}");
     assert_in_step(&rig);
-    // 1,500, and at least those of both hosts' links.
+    // 1,500 test routes, and at least those of both hosts' links.
     let refused = router(&rig)["refused"].as_u64().unwrap();
     assert!((502..600).contains(&refused), "{refused}");
     let explained =
@@ -262,12 +262,12 @@ fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     let why = rig.ok(&["show", "why", "64.5.219.1"]);
     assert!(why.contains("found no room") && last.contains("found no room"), "{why}\n{last}");
     assert!(!first.contains("found no room"), "{first}");
-    // An address of the router's own is known all the same.
+    // A new local address is accepted above the limit.
     rig.lab.hub().run(["ip", "address", "add", "10.8.1.77/32", "dev", "lo"]).unwrap();
     assert_in_step(&rig);
     let why = rig.ok(&["show", "why", "10.8.1.77"]);
     assert!(why.contains("local"), "{why}");
-    // There is room again: for those that were refused, and for new ones.
+    // Space is available again for refused and for new routes.
     rig.lab.hub().run(["ip", "-batch", del.to_str().unwrap()]).unwrap();
     assert_in_step(&rig);
     let last = explained("64.5.219.1");
@@ -280,7 +280,8 @@ fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// The kernel has more routes than the router has memory for: it says so, and those that are there go on.
+/// The kernel has more routes than the router has memory for. The router reports this, and the existing
+/// routes remain.
 #[test]
 fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     require!("ip", "ping", "ethtool");
@@ -288,7 +289,8 @@ fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     let mut rig = start_with(2, "routes = 1000000\n");
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 100).unwrap();
     flow.wait_for(10, PATIENCE).unwrap();
-    // Single addresses far from each other take the most memory. A multiplication by an odd number repeats none.
+    // Single addresses far from each other need the most memory. Multiplication by an odd number gives no
+    // duplicates.
     let address = |n: u32| Ipv4Addr::from_bits(0x4000_0000 | n.wrapping_mul(0x9e37_79b1) & 0x3fff_ffff);
     let lines = |verb: &str| -> String {
         (0..ROUTES).map(|n| format!("route {verb} {} via 10.8.2.2\n", address(n))).collect()
@@ -303,7 +305,7 @@ fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     let explained = rig.ok(&["explain", "--in", "h1", &first]);
     assert!(explained.contains("h2"), "{explained}");
     assert_in_step(&rig);
-    // There is room again, for new routes, too.
+    // Space is available again, for new routes, too.
     rig.lab.hub().run(["ip", "-batch", del.to_str().unwrap()]).unwrap();
     assert_in_step(&rig);
     let refused = router(&rig)["refused"].clone();
@@ -315,7 +317,7 @@ fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// As a BGP session does: a little is said and answered all the time, while others flood the kernel.
+/// Like a BGP session, a connection exchanges little data continuously while others flood the kernel.
 #[test]
 fn a_session_with_the_router_outlives_a_flood() {
     require!("ip", "ping", "ethtool");
@@ -334,7 +336,8 @@ fn a_session_with_the_router_outlives_a_flood() {
     }
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
     flow.wait_for(100, PATIENCE).unwrap();
-    // No route, for the one half, whose sender the worker tells; nobody there, for the other.
+    // Half of the packets have no route, and the worker sends errors. The other half has an unresolvable
+    // neighbour.
     let nowhere = (0..2_000).map(|n| format!("203.0.{}.{}", n / 250, n % 250));
     let nobody = (0..2_000).map(|n| format!("10.8.2.{}", 10 + n % 200));
     let worst = flood(&rig, nowhere.zip(nobody).flat_map(|(one, two)| [one, two]), || {
@@ -350,7 +353,7 @@ fn a_session_with_the_router_outlives_a_flood() {
         }
         worst
     });
-    // The hold time of BGP is some seconds at least.
+    // The hold time of BGP is several seconds at least.
     assert!(worst < Duration::from_secs(3), "{worst:?}");
     for class in ["errors", "unresolved"] {
         let (given, refused) = punted(&rig, class);
@@ -360,7 +363,7 @@ fn a_session_with_the_router_outlives_a_flood() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// What leads there is gone at once, what leads elsewhere is not touched, and all of it comes again.
+/// Routes by the device are removed at once, other routes are not affected, and all are restored later.
 #[test]
 fn a_next_hops_device_goes_and_comes() {
     require!("ip", "ping", "ethtool");
@@ -405,8 +408,8 @@ fn a_next_hops_device_goes_and_comes() {
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
-/// A namespace that is made again under its name is another one: the router leaves the old one, which its own sockets would keep alive with all
-/// its devices, and opens anew in the new one, with its ports.
+/// A namespace that is created again under its name is another one. The router leaves the old one, which open
+/// sockets would keep alive with all its devices, and opens in the new one with its ports.
 #[test]
 fn a_router_follows_its_namespace() {
     require!("ip", "ping", "ethtool", "sysctl");
@@ -434,7 +437,7 @@ fn a_router_follows_its_namespace() {
     let carries = |rig: &Rig, what: &str| {
         for (nth, tenant) in (1..).zip(&tenants) {
             let port = format!("t{nth}");
-            // The device is in the namespace that has the name now.
+            // The device is in the new namespace of this name.
             eventually(&format!("{what}: {port} is there"), PATIENCE, || {
                 ip(&format!("-n {edge} address replace 10.7.{nth}.1/24 dev {port}"))
             })

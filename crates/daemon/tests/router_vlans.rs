@@ -1,5 +1,6 @@
-//! VLANs of a port as a router's interfaces, by the real binary: the other end of the cable is another router of ours, since this kernel
-//! may have no VLAN devices, and what is sent through is the kernels' own.
+//! VLANs of a port as a router's interfaces, on the real binary. The other end of the cable is another
+//! Trivium router, because the kernel may not support VLAN devices. The kernels at both ends generate the
+//! traffic.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +10,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{Process, UdpFlow, eventually, require};
 
-/// VLANs 100 and 200 of h1, whose host has them, too; h2 has none.
+/// VLANs 100 and 200 of h1, which its host has, too. h2 has none.
 struct Vlans {
     rig: Rig,
     _far: Process,
@@ -73,12 +74,12 @@ impl Vlans {
         self.rig.hosts[0].run(line).map_err(|error| error.to_string())
     }
 
-    /// Packets that the port has sent.
+    /// Returns the packets that the port has sent.
     fn sent(&self, port: &str) -> u64 {
         self.rig.port(port)["counters"]["tx_packets"].as_u64().unwrap()
     }
 
-    /// What the kernel says of a device of the hub.
+    /// Returns the kernel's state of a device of the hub.
     fn link(&self, device: &str) -> serde_json::Value {
         let line = ["ip", "-j", "-s", "-s", "link", "show", "dev", device];
         let all: serde_json::Value = serde_json::from_str(&self.rig.lab.hub().run(line).unwrap()).unwrap();
@@ -102,7 +103,7 @@ impl Vlans {
     }
 }
 
-/// Every object of a JSON value.
+/// Calls `see` with every object of a JSON value.
 fn for_each(value: &serde_json::Value, see: &mut impl FnMut(&serde_json::Value)) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -114,7 +115,8 @@ fn for_each(value: &serde_json::Value, see: &mut impl FnMut(&serde_json::Value))
     }
 }
 
-/// What comes by a VLAN is answered in the hook, and what goes there gets its tag there; the workers carry what has to be told.
+/// The hook handles packets from a VLAN, and adds the tag of packets to a VLAN. Workers handle packets that
+/// need an ICMP error.
 #[test]
 fn hooks_answer_by_vlans() {
     require!("ip", "ping", "ethtool");
@@ -147,7 +149,7 @@ fn hooks_answer_by_vlans() {
         rig.ok(&["explain", "--in", "h2", &format!("eth_dst={mac},ip_src=10.8.2.2,ip_dst=10.20.100.2,udp")]);
     assert!(said.contains("straight to its device with the tag of VLAN 100"), "{said}");
     assert!(said.ends_with("routed in the driver hook; it leaves by h1\n"), "{said}");
-    // Too long for the VLAN: the kernel tells, by way of a worker.
+    // Packets too long for the VLAN. The worker punts them, and the kernel sends the error.
     rig.lab.hub().run(["ip", "link", "set", "dev", "h1.100", "mtu", "1300"]).unwrap();
     eventually("the smaller MTU counts", PATIENCE, || {
         let line = ["ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", "1350", "10.20.100.2"];
@@ -156,7 +158,7 @@ fn hooks_answer_by_vlans() {
         if said.contains("mtu = 1300") || said.contains("mtu=1300") { Ok(()) } else { Err(said) }
     })
     .unwrap();
-    // Down, it is nobody's.
+    // Packets of a VLAN device that is down are dropped.
     rig.lab.hub().run(["ip", "link", "set", "dev", "h1.100", "down"]).unwrap();
     eventually("it is down", PATIENCE, || match all.ping(&["10.8.2.2"]) {
         Err(_) => Ok(()),
@@ -170,11 +172,11 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
     require!("ip", "ping", "ethtool");
     let all = Vlans::start();
     let (rig, hub) = (&all.rig, all.rig.lab.hub());
-    // The kernels at both ends: ARP, ND and echo by the VLANs' devices.
+    // Kernels at both ends: ARP, ND and echo by the VLAN devices.
     for to in ["10.20.100.1", "10.20.200.1", "fd00:20:100::1", "fd00:20:200::1"] {
         all.reaches(to);
     }
-    // Through the router: in by the VLAN, out without a tag, and back.
+    // Forwarding: in by the VLAN, out without a tag, and back.
     for to in ["10.8.2.2", "fd00:8:2::2"] {
         all.reaches(to);
         let before = (all.sent("h1"), all.sent("h2"));
@@ -186,7 +188,7 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
     assert_eq!((&shown["port"], &shown["vlan"], &shown["up"]), (&"h1".into(), &100.into(), &true.into()));
     assert!(shown["addresses"].to_string().contains("10.20.100.1/24"), "{shown}");
     assert_eq!(all.interface("h1").unwrap().get("vlan"), None);
-    // From VLAN to VLAN of the same port.
+    // Forwarding between two VLANs of one port.
     rig.hosts[0].run(["ip", "route", "add", "192.0.2.0/24", "via", "10.20.100.1"]).unwrap();
     rig.hosts[0].run(["ip", "address", "add", "192.0.2.1/32", "dev", "eth0.200"]).unwrap();
     hub.run(["ip", "route", "add", "192.0.2.0/24", "via", "10.20.200.2"]).unwrap();
@@ -202,7 +204,7 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
         }
     };
     eventually("explain names the route and the port", PATIENCE, told).unwrap();
-    // What is set on the device holds: its MTU ...
+    // Settings of the device apply, here the MTU.
     hub.run(["ip", "link", "set", "dev", "h1.100", "mtu", "1300"]).unwrap();
     eventually("the smaller MTU counts", PATIENCE, || {
         let line = ["ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", "1350", "10.20.100.2"];
@@ -212,7 +214,7 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
     })
     .unwrap();
     hub.run(["ip", "link", "set", "dev", "h1.100", "mtu", "1500"]).unwrap();
-    // ... its address ...
+    // The MAC address of the device applies.
     let other = "02:00:00:00:20:01";
     assert_eq!(all.link("h1.100")["address"], all.link("h1")["address"]);
     hub.run(["ip", "link", "set", "dev", "h1.100", "address", other]).unwrap();
@@ -220,7 +222,7 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
     all.reaches("10.8.2.2");
     let known = rig.hosts[0].run(["ip", "neighbor", "show", "10.20.100.1"]).unwrap();
     assert!(known.contains(other), "{known}");
-    // ... and that it is down, which is its own affair alone.
+    // A device that is set down disables its own interface only.
     hub.run(["ip", "link", "set", "dev", "h1.100", "down"]).unwrap();
     eventually("it is down", PATIENCE, || match all.ping(&["10.20.100.1"]) {
         Err(_) => Ok(()),
@@ -231,7 +233,7 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
     hub.run(["ip", "link", "set", "dev", "h1.100", "up"]).unwrap();
     all.address();
     all.reaches("fd00:8:2::2");
-    // A port that is down takes its VLANs along, and brings them back.
+    // The carrier of the VLAN devices follows the port.
     assert!(all.has_carrier());
     rig.hosts[0].run(["ip", "link", "set", "dev", "eth0", "down"]).unwrap();
     let carrier = |wanted: bool| {
@@ -251,7 +253,7 @@ fn vlans_come_and_go_with_the_configuration_and_others_devices_are_left_alone() 
     let all = Vlans::start();
     let (rig, hub) = (&all.rig, all.rig.lab.hub());
     all.reaches("10.8.2.2");
-    // A device of somebody else's has the name: nothing changes.
+    // A foreign device has the name, so nothing changes.
     hub.run(["ip", "link", "add", "h1.300", "type", "veth", "peer", "name", "h1.300-far"]).unwrap();
     let file = rig.write("more.toml", &configuration(rig, "vlans = [100, 200, 300]"));
     let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
@@ -259,7 +261,7 @@ fn vlans_come_and_go_with_the_configuration_and_others_devices_are_left_alone() 
     assert!(!refused.status.success() && said.contains("h1.300") && said.contains("ip link del"), "{said}");
     assert!(all.interface("h1.300").is_none());
     hub.run(["ip", "link", "del", "h1.300"]).unwrap();
-    // One comes, one goes, and the third does not notice.
+    // One VLAN is added and one removed. The third one is not affected.
     let index = all.link("h1.100")["ifindex"].clone();
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
     flow.wait_for(100, PATIENCE).unwrap();
@@ -267,12 +269,12 @@ fn vlans_come_and_go_with_the_configuration_and_others_devices_are_left_alone() 
     rig.ok(&["apply", file.to_str().unwrap()]);
     let links = hub.run(["ip", "-br", "link"]).unwrap();
     assert!(links.contains("h1.300") && !links.contains("h1.200"), "{links}");
-    // A router that is made anew keeps the devices.
+    // A router that is replaced keeps the devices.
     let anew = configuration(rig, "vlans = [100, 300]") + "[router.edge]\nroutes = 1000\n";
     let file = rig.write("anew.toml", &anew);
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert_eq!(all.link("h1.100")["ifindex"], index);
-    // Somebody removes one: it comes again.
+    // A device that another program removes is created again.
     hub.run(["ip", "link", "del", "h1.300"]).unwrap();
     eventually("it comes again", PATIENCE, || match all.interface("h1.300") {
         Some(found) if found["index"].as_u64() > Some(0) => Ok(()),

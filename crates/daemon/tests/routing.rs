@@ -1,5 +1,6 @@
-//! Ports in the kernel's own routing, by the real binary between real hosts of different networks: the hook forwards what is
-//! simple, the stack does the rest, and what moves between the two is not lost.
+//! Ports in the kernel's own routing, on the real binary between real hosts in different networks. The hook
+//! forwards simple packets, the network stack handles the rest, and no packet is lost when a flow moves
+//! between the two.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{UdpFlow, eventually, iperf_tcp, require};
 
-/// A port for each host, in no bridge.
+/// Returns a port for each host, in no bridge.
 fn configuration(rig: &Rig, extra: &str) -> String {
     let ports = rig.configuration(extra);
     ports
@@ -21,7 +22,7 @@ fn configuration(rig: &Rig, extra: &str) -> String {
 
 const KERNEL: &str = "routing = \"kernel\"\n";
 
-/// Frames of a port that its hook has counted so.
+/// Returns a counter of a port's hook.
 fn counted(rig: &Rig, port: &str, counter: &str) -> u64 {
     let hooks: serde_json::Value =
         serde_json::from_str(&rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"])).unwrap();
@@ -43,14 +44,14 @@ fn start(hosts: u8) -> Rig {
     rig
 }
 
-/// What `ping` prints, whatever it makes of it.
+/// Returns the output of `ping`, whatever its exit status.
 fn ping(rig: &Rig, arguments: &[&str]) -> String {
     let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1"].iter().chain(arguments);
     let output = rig.hosts[0].command(line).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// How many more frames the hook of h1 counts so while `work` is done.
+/// Returns the increase of a counter of h1's hook during `work`.
 fn more(rig: &Rig, counter: &str, work: impl FnOnce()) -> u64 {
     let before = counted(rig, "h1", counter);
     work();
@@ -83,7 +84,7 @@ fn hosts_talk_through_the_hook() {
     let tcp = more(&rig, "fib_forwarded", || {
         iperf_tcp(one, two, two.ip(), 1).unwrap();
     });
-    // At 1500 bytes a frame and no more than a few Mbit/s.
+    // At 1500 bytes per frame, this needs only a few Mbit/s.
     assert!(tcp > 1_000, "{tcp} frames of TCP in the hook");
 }
 
@@ -96,7 +97,7 @@ fn the_stack_does_what_is_its_own() {
     hub.run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2"]).unwrap();
     let through = more(&rig, "fib_forwarded", || assert!(ping(&rig, &["10.9.0.1"]).contains("3 received")));
     assert_eq!(through, 3);
-    // The route is withdrawn, and comes again.
+    // The route is withdrawn and added again.
     hub.run(["ip", "route", "del", "10.9.0.0/24"]).unwrap();
     let refused = more(&rig, "fib_no_route", || {
         let said = ping(&rig, &["10.9.0.1"]);
@@ -106,7 +107,7 @@ fn the_stack_does_what_is_its_own() {
     hub.run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2", "mtu", "lock", "1300"]).unwrap();
     let through = more(&rig, "fib_forwarded", || assert!(ping(&rig, &["10.9.0.1"]).contains("3 received")));
     assert_eq!(through, 3);
-    // Too long, or its time is up: the stack tells the sender.
+    // The stack sends the error for a packet that is too long or has expired.
     let refused = more(&rig, "fib_too_long", || {
         let said = ping(&rig, &["-M", "do", "-s", "1400", "10.9.0.1"]);
         assert!(said.contains("mtu = 1300") || said.contains("mtu=1300"), "{said}");
@@ -117,13 +118,13 @@ fn the_stack_does_what_is_its_own() {
         assert!(said.contains("Time to live exceeded"), "{said}");
     });
     assert_eq!(expired, 3);
-    // A neighbour that is not known is asked for by the stack, and known to the hook from then on.
+    // The stack resolves an unknown neighbour, which the hook knows from then on.
     hub.run(["ip", "neighbor", "flush", "dev", "h2"]).unwrap();
     let asked = more(&rig, "fib_neighbor", || assert!(ping(&rig, &["10.8.2.2"]).contains("3 received")));
     assert!((1..3).contains(&asked), "{asked}");
     let through = more(&rig, "fib_forwarded", || assert!(ping(&rig, &["10.8.2.2"]).contains("3 received")));
     assert_eq!(through, 3);
-    // The router itself, too.
+    // The router's own address.
     let own = more(&rig, "fib_no_route", || assert!(ping(&rig, &["10.8.1.1"]).contains("3 received")));
     assert_eq!(own, 3);
 }
@@ -153,7 +154,7 @@ fn changes_and_an_upgrade_lose_nothing() {
     assert!(in_hook > 100, "{in_hook}");
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
-    // Taken into a bridge, nothing is routed any more; given back, it is.
+    // In a bridge the port does not route. The port routes again afterwards.
     let file = rig.write("bridged.toml", &rig.configuration(""));
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert_ne!(rig.port("h1")["shortcut"], "forwards by the kernel's routes");
@@ -166,7 +167,7 @@ fn changes_and_an_upgrade_lose_nothing() {
 fn devices_and_addresses_are_followed() {
     require!("ip", "ping", "ethtool");
     let rig = start(2);
-    // A device that is no port, and comes later.
+    // A device that is no port, and is added later.
     let third = rig.lab.host("h3", "10.8.3.2/24").unwrap();
     rig.join(&third, 3);
     let all_in_hook = |to: &str| {
@@ -176,7 +177,7 @@ fn devices_and_addresses_are_followed() {
         if through == 3 { Ok(()) } else { Err(format!("{through} in the hook")) }
     };
     eventually("the hook sends to the new device", PATIENCE, || all_in_hook("10.8.3.2")).unwrap();
-    // It takes redirected frames no longer: the stack sends.
+    // The device no longer accepts redirected frames, so the stack sends.
     third.run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
     eventually("the stack sends", PATIENCE, || {
         let mut said = String::new();
@@ -185,12 +186,12 @@ fn devices_and_addresses_are_followed() {
         if stayed == 3 && answered { Ok(()) } else { Err(format!("{stayed} to the stack: {said}")) }
     })
     .unwrap();
-    // The port's own address.
+    // The MAC address of the port changes.
     let hub = rig.lab.hub();
     hub.run(["ip", "link", "set", "dev", "h1", "address", "02:00:00:00:88:88"]).unwrap();
     rig.hosts[0].run(["ip", "neighbor", "flush", "dev", "eth0"]).unwrap();
     eventually("the hook knows its new address", PATIENCE, || all_in_hook("10.8.2.2")).unwrap();
-    // A packet that claims to come from the router.
+    // A packet with a source address of the router.
     hub.run(["ip", "address", "add", "10.8.7.7/32", "dev", "lo"]).unwrap();
     rig.hosts[0].run(["ip", "address", "add", "10.8.7.7/32", "dev", "eth0"]).unwrap();
     eventually("the hook knows the address", PATIENCE, || {
@@ -229,7 +230,7 @@ fn the_doctor_tells_what_is_bypassed_and_what_is_missing() {
     assert!(said.contains("h2 takes no redirected frames"), "{said}");
 }
 
-/// A packet from h1's host to its router in words, with this behind it.
+/// Returns the specification of a packet from h1's host to its router, with further fields.
 fn from_host(rig: &Rig, more: &str) -> String {
     let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
     format!("eth_src={},eth_dst={router},{more}", rig.hosts[0].mac().unwrap())
@@ -338,7 +339,7 @@ fn explain_names_the_rule_in_front_of_the_routes() {
                   [[filter.edge.rule]]\nname = \"seen\"\naction = \"count\"\nprotocol = \"udp\"\n\
                   [[filter.edge.rule]]\nname = \"shut\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination_port = 53\n";
     let ports = configuration(&rig, &format!("{KERNEL}filter = \"edge\"\n"));
-    // On the CPU of the first bucket's choice.
+    // The steering selects CPU 0.
     let steer = "[steer.spread]\ntable = [\"cpu 0\"]\n";
     let steered = ports.replacen("device = \"h1\"\n", "device = \"h1\"\nsteer = \"spread\"\n", 1);
     rig.start(&format!("{steered}{filter}{steer}"));
@@ -356,7 +357,7 @@ fn explain_names_the_rule_in_front_of_the_routes() {
     assert!(said.contains("rule shut of the port's filter matched and acted"), "{said}");
     assert!(!said.contains("straight to"), "{said}");
     assert!(said.ends_with("dropped in the hook: filter-dropped\n"), "{said}");
-    // What the stack gets on another CPU is the kernel's all the same.
+    // A packet that the stack receives on another CPU also counts as passed to the kernel.
     let packet = from_host(&rig, "ip_src=10.8.1.2,ip_dst=10.8.2.2,udp,ttl=1");
     let told: serde_json::Value =
         serde_json::from_str(&rig.ok(&["explain", "--json", "--in", "h1", &packet])).unwrap();
@@ -365,7 +366,7 @@ fn explain_names_the_rule_in_front_of_the_routes() {
     assert_eq!((&told["to_kernel"], &told["outputs"]), (&true.into(), &serde_json::json!([])), "{told}");
 }
 
-/// Nothing is left of the stage when the daemon ends, unless it is to stay.
+/// The stage ends with the daemon, unless the hook persists.
 #[test]
 fn without_the_daemon_the_stack_forwards_or_the_hook_goes_on() {
     require!("ip", "ping", "ethtool");

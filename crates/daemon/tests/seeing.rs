@@ -1,4 +1,4 @@
-//! `trivium xdp monitor`, `gen` and `bench` of the real binary.
+//! `trivium xdp monitor`, `gen` and `bench` on the real binary.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use serde_json::Value;
 use testbed::{Lab, Namespace, Process, RawReceiver, require};
 
-/// Runs `trivium` without a daemon, which must work, and gives what it prints.
+/// Runs `trivium` without a daemon. The command must succeed, and its output is returned.
 fn ok(arguments: &[&str]) -> String {
     let output = Command::new(TRIVIUM).args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -26,7 +26,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ok(arguments)).unwrap()
 }
 
-/// A counter of a device.
+/// Returns a counter of a device.
 fn counter(namespace: &Namespace, device: &str, name: &str) -> u64 {
     let text = namespace.run(["ip", "-s", "-s", "-j", "link", "show", "dev", device]).unwrap();
     let value: Value = serde_json::from_str(&text).unwrap();
@@ -34,7 +34,8 @@ fn counter(namespace: &Namespace, device: &str, name: &str) -> u64 {
     value[0]["stats64"][way][name].as_u64().unwrap()
 }
 
-/// Sums of all intervals that a monitor has printed, for one port: met, steered, lost with the socket's ring full.
+/// Returns sums over all intervals of a monitor for one port: received, steered, and lost because of a full
+/// socket ring.
 fn sums(output: &str, port: &str) -> [u64; 3] {
     let mut sums = [0; 3];
     for line in output.lines().filter(|line| line.starts_with('{')) {
@@ -51,12 +52,12 @@ fn sums(output: &str, port: &str) -> [u64; 3] {
     sums
 }
 
-/// Every frame of a flood is told once: as one that met the hook, and what no socket took as lost.
+/// Every frame of a flood is counted once as received, and as lost if no socket accepted it.
 #[test]
 fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
     require!("ip", "ping", "ethtool");
     let mut rig = Rig::new(2);
-    // A ring that a burst at full rate does not fit into.
+    // A burst at full rate does not fit into this ring.
     let configuration = rig.configuration("ring_size = 64");
     rig.start(&configuration);
     rig.pin_neighbours();
@@ -76,19 +77,19 @@ fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
     let [met, steered, lost] = sums(&output, "h1");
     assert_eq!((met, steered), (arrived, arrived), "{output}");
     assert!(lost > 0, "{output}");
-    // The worker has the rest, and the socket counts the same losses.
+    // The worker received the rest, and the socket counted the losses.
     let port = rig.port("h1");
     let figure = |name: &str| port["counters"][name].as_u64().unwrap();
     assert_eq!(figure("rx_packets") - before + lost, arrived, "{port} {output}");
     assert_eq!(figure("rx_missed") - missed, lost, "{port}");
-    // The other port is there and has nothing to tell.
+    // The other port is reported and has no losses.
     assert_eq!(sums(&output, "h2")[2], 0);
 
     let text = rig.ok(&["xdp", "monitor", "h1", "--seconds", "1"]);
     assert!(text.starts_with("PORT  FRAMES") && text.contains("h1    met the hook"), "{text}");
     assert!(!text.contains("h2"), "{text}");
 
-    // One by one, as far as their ring has room.
+    // Losses are reported individually as far as they fit into the ring.
     let mut command = Command::new(TRIVIUM);
     command.env("TRIVIUM_SOCKET", rig.socket());
     command.args(["xdp", "monitor", "--each", "--seconds", "4", "--json"]);
@@ -107,7 +108,7 @@ fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
     assert_eq!(rig.trivium(&["xdp", "monitor", "nobody", "--seconds", "1"]).status.code(), Some(1));
 }
 
-/// Two devices of one namespace; the far end receives what is redirected only with a program.
+/// Creates two devices in one namespace. The far end accepts redirected frames only with a program.
 fn pair() -> (Lab, Namespace) {
     let lab = Lab::new().unwrap();
     let place = lab.namespace("gen").unwrap();
@@ -123,10 +124,10 @@ fn generated_frames_arrive_and_what_does_not_is_told() {
     require!("ip", "ethtool");
     let (_lab, place) = pair();
     let name = place.name();
-    // Without a program at the far end a veth takes nothing.
+    // A veth without a program at the far end accepts no frames.
     let sent = json(&["xdp", "gen", "one", "--namespace", name, "--packets", "500", "--json"]);
     assert_eq!((&sent["offered"], &sent["lost"]), (&500.into(), &500.into()));
-    // With GRO it does.
+    // A veth with GRO accepts frames.
     place.run(["ethtool", "-K", "two", "gro", "on"]).unwrap();
     let before = (counter(&place, "two", "rx.packets"), counter(&place, "two", "rx.bytes"));
     let sent = json(&[
@@ -148,11 +149,11 @@ fn generated_frames_arrive_and_what_does_not_is_told() {
     assert_eq!((now.0 - before.0, now.1 - before.1), (500, 50_000));
     let text = ok(&["xdp", "gen", "one", "--namespace", name, "--rate", "2000", "--seconds", "0.5"]);
     let offered: u64 = text.split(' ').next().unwrap().parse().unwrap();
-    // Never more than the rate; less on a busy machine.
+    // The number never exceeds the rate, and is lower on a busy machine.
     assert!((100..=1_100).contains(&offered) && text.contains("took all of them"), "{text}");
 }
 
-/// What the far end receives of so many generated frames, which are UDP or TCP to port 9.
+/// Returns the generated frames (UDP or TCP to port 9) that the far end receives.
 fn arrived(place: &Namespace, packets: usize, arguments: &str) -> Vec<(Vec<u8>, FlowKey)> {
     let receiver = RawReceiver::open(place, "two").unwrap();
     let count = packets.to_string();
@@ -162,7 +163,7 @@ fn arrived(place: &Namespace, packets: usize, arguments: &str) -> Vec<(Vec<u8>, 
     let frames = RefCell::new(Vec::new());
     let last = |frame: &[u8]| {
         let mut key = FlowKey::default();
-        // The devices speak for themselves, too.
+        // The devices send frames of their own, too.
         let ours = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).is_ok() && key.dst_port() == 9;
         if ours {
             frames.borrow_mut().push((frame.to_vec(), key));
@@ -173,7 +174,7 @@ fn arrived(place: &Namespace, packets: usize, arguments: &str) -> Vec<(Vec<u8>, 
     frames.into_inner()
 }
 
-/// Whether the checksums of a packet of UDP or TCP without options are right.
+/// Returns whether the checksums of a UDP or TCP packet without options are valid.
 fn sums_are_right(frame: &[u8], key: &FlowKey) -> bool {
     let packet = &frame[14..];
     let (header, pseudo) = match key.l3_kind() {
@@ -187,7 +188,7 @@ fn sums_are_right(frame: &[u8], key: &FlowKey) -> bool {
         }
     };
     let network = header == 40 || checksum::ipv4_header(&packet[..20]) == 0;
-    // A sum of zero in UDP would be none.
+    // A zero checksum in UDP means no checksum.
     let there = key.proto() == 6 || packet[header + 6..header + 8] != [0, 0];
     network && there && checksum::finish(pseudo + checksum::sum(&packet[header..])) == 0
 }
@@ -226,7 +227,7 @@ fn frames_of_several_lengths_and_of_ipv6_arrive_as_they_were_asked_for() {
             assert_eq!(flows.len(), 16, "{arguments}");
         }
     }
-    // One length over IPv6, as short as can be.
+    // One length over IPv6, the shortest possible.
     let frames = arrived(&place, 10, six);
     assert!(
         frames.iter().all(|(frame, key)| frame.len() == 62 && sums_are_right(frame, key)),
@@ -261,7 +262,7 @@ fn frames_of_a_file_are_sent_again() {
         let frame = frame(length);
         writer.packet(interface, 0, u32::try_from(length).unwrap(), [frame.as_slice()], None).unwrap();
     }
-    // Cut short by whoever captured it.
+    // A frame that was truncated at capture.
     writer.packet(interface, 0, 400, [frame(100).as_slice()], None).unwrap();
     writer.flush().unwrap();
     let before = counter(&place, "two", "rx.bytes");
@@ -287,7 +288,8 @@ fn a_bench_measures_ours_beside_the_barest() {
         let list = measured["planes"].as_array().unwrap();
         assert_eq!(list.len(), planes, "{measured}");
         for plane in list {
-            // Far from any figure: that frames were counted in the right place.
+            // The bound is far below any expected rate, and shows that frames were counted in the right
+            // place.
             assert!(plane["most_pps"].as_f64().unwrap() > 1_000.0, "{measured}");
         }
         assert_eq!(list[0]["bare"], true);

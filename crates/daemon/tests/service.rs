@@ -1,4 +1,5 @@
-//! The real binary as a service of systemd: what it tells its manager, above all when a successor takes over.
+//! The real binary as a systemd service: notifications to the service manager, in particular during an
+//! upgrade.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,19 +16,20 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::Signal;
 use testbed::{Process, require};
 
-/// How often the watchdog wants to be fed.
+/// Watchdog interval.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// A message as systemd sees it.
+/// A notification as systemd receives it.
 #[derive(Debug)]
 struct Heard {
     from: u32,
     text: String,
-    /// Whether the first main process ran still when the message was read.
+    /// Whether the first main process was still running when the message was read.
     first_runs: bool,
 }
 
-/// Reads like the manager: one message at a time, with the sender's number; descriptors (of barriers) are closed.
+/// Reads messages like the service manager: one at a time, with the sender's process id. File descriptors (of
+/// barriers) are closed.
 fn listen(socket: &UnixDatagram, first: &Receiver<u32>, to: &Sender<Heard>) {
     let mut main = None;
     let mut buffer = [0; 512];
@@ -36,7 +38,7 @@ fn listen(socket: &UnixDatagram, first: &Receiver<u32>, to: &Sender<Heard>) {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut into = [IoSliceMut::new(&mut buffer)];
         let Ok(read) = recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) else { return };
-        // All of them: descriptors close as they come out.
+        // All messages are drained, which closes their descriptors.
         let from = ancillary
             .drain()
             .filter_map(|message| match message {
@@ -54,13 +56,13 @@ fn listen(socket: &UnixDatagram, first: &Receiver<u32>, to: &Sender<Heard>) {
     }
 }
 
-/// Whether a process is there and not merely waiting to be noticed.
+/// Returns whether a process exists and is no zombie.
 fn runs(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))
 }
 
-/// The next message that `wanted` accepts; what comes before is passed over.
+/// Returns the next message that `wanted` accepts, and skips earlier ones.
 fn until(heard: &Receiver<Heard>, what: &str, wanted: impl Fn(&Heard) -> bool) -> Heard {
     let (begin, mut passed) = (Instant::now(), Vec::new());
     while let Ok(message) = heard.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())) {
@@ -83,7 +85,7 @@ fn a_service_stays_alive_through_an_upgrade() {
     std::thread::spawn(move || listen(&socket, &told, &to));
 
     let file = rig.write("trivium.toml", &rig.configuration(""));
-    // As systemd starts it: WATCHDOG_PID is the service's main process and nobody else.
+    // The daemon is started as by systemd. WATCHDOG_PID is the process id of the service's main process.
     let script = "export WATCHDOG_PID=$$; exec \"$0\" \"$@\"";
     let mut command =
         rig.lab.hub().command(["sh", "-c", script, TRIVIUM, "run", "-c", file.to_str().unwrap()]);
@@ -153,7 +155,7 @@ fn the_watchdog_is_fed_and_signals_are_heard_during_a_hand_over() {
         .unwrap();
     let reached = fault.with_extension("rebuilt");
     testbed::wait_until("the successor to hang", PATIENCE, || reached.exists()).unwrap();
-    // A file to read anew must wait, and nothing waits for that.
+    // A request to reload the file waits, and must not block anything else.
     let pid = rustix::process::Pid::from_raw(i32::try_from(first).unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::HUP).unwrap();
     while heard.try_recv().is_ok() {}

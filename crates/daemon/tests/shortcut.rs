@@ -1,5 +1,5 @@
-//! Known unicast answered in the driver hook, by the real binary between real hosts: nothing lost and nothing overtaken, whatever
-//! moves the flow between hook and worker.
+//! Known unicast in the driver hook, on the real binary between real hosts. No packet is lost or reordered,
+//! whatever moves a flow between hook and worker.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use testbed::{UdpFlow, eventually, require};
 
-/// Hosts whose devices take redirected frames.
+/// Creates hosts whose devices accept redirected frames.
 fn rig(hosts: u8) -> Rig {
     let rig = Rig::new(hosts);
     for host in &rig.hosts {
@@ -20,7 +20,7 @@ fn rig(hosts: u8) -> Rig {
     rig
 }
 
-/// Packets that workers have had.
+/// Returns the number of packets that workers have processed.
 fn by_workers(rig: &Rig) -> u64 {
     let workers: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
     workers.as_array().unwrap().iter().map(|worker| worker["packets"].as_u64().unwrap()).sum()
@@ -30,7 +30,7 @@ fn received(rig: &Rig, port: &str) -> u64 {
     rig.port(port)["counters"]["rx_packets"].as_u64().unwrap()
 }
 
-/// Whether what a port receives now passes no worker.
+/// Returns success if the packets that a port receives now pass no worker.
 fn in_the_hook(rig: &Rig, port: &str) -> Result<(), String> {
     let before = (received(rig, port), by_workers(rig));
     std::thread::sleep(Duration::from_millis(300));
@@ -38,7 +38,7 @@ fn in_the_hook(rig: &Rig, port: &str) -> Result<(), String> {
     if came >= 100 && worked * 10 < came { Ok(()) } else { Err(format!("{worked} of {came} by workers")) }
 }
 
-/// Frames of a port that its hook has sent to another's device.
+/// Returns the frames of a port that its hook has sent to another port's device.
 fn bridged(rig: &Rig, port: &str) -> u64 {
     let status = rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -51,7 +51,7 @@ fn until_in_the_hook(rig: &Rig, port: &str) {
         .unwrap_or_else(|error| panic!("{error}: {}", shown()));
 }
 
-/// Stations of br0 that the hook knows.
+/// Returns the number of addresses of br0 in the hook.
 fn stations(rig: &Rig) -> u64 {
     let bridges: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "bridges", "--json"])).unwrap();
     bridges[0]["hook"].as_u64().unwrap()
@@ -85,7 +85,7 @@ fn flows_change_between_hook_and_worker_in_order() {
     flow.wait_for(500, PATIENCE).unwrap();
     assert!(sent(&rig) >= before + 400, "what the hook sends counts: {before}, {}", sent(&rig));
 
-    // A frame as long as the MTU allows takes the same way.
+    // The hook also handles a frame of the maximum length.
     let worked = by_workers(&rig);
     rig.hosts[0].run(["ping", "-c", "3", "-i", "0.2", "-M", "do", "-s", "1472", rig.hosts[1].ip()]).unwrap();
     assert!(by_workers(&rig) - worked < 3, "{} by workers", by_workers(&rig) - worked);
@@ -101,11 +101,11 @@ fn flows_change_between_hook_and_worker_in_order() {
     assert!(explained.contains("up, to the worker") && explained.contains("out of h3"), "{explained}");
     assert_eq!(rig.port("h3")["counters"], counted, "nothing was sent");
 
-    // Somebody watches: everything passes the workers, and is seen.
+    // During a capture all packets pass the workers and are captured.
     let seen = rig.ok(&["capture", "h1", "-n", "200"]);
     assert!(seen.lines().count() >= 200, "{seen}");
     until_in_the_hook(&rig, "h1");
-    // The table is flushed again and again.
+    // The MAC table is flushed repeatedly.
     for _ in 0..10 {
         rig.ok(&["flush"]);
         flow.wait_for(100, PATIENCE).unwrap();
@@ -120,7 +120,7 @@ fn flows_change_between_hook_and_worker_in_order() {
     assert!(rig.port("h1")["shortcut"].is_null());
     let file = rig.write("on.toml", &configuration);
     rig.ok(&["apply", file.to_str().unwrap()]);
-    // The answerer may have been forgotten: unknown, flooded by the worker, until it speaks.
+    // The receiver's address may have been removed. Workers flood its packets until it sends.
     rig.until_reachable(2, 1);
     until_in_the_hook(&rig, "h1");
     nothing_lost(flow);
@@ -173,7 +173,7 @@ fn known_traffic_flows_on_while_nobody_is_there() {
     require!("ip", "ping", "ethtool");
     let mut rig = rig(2);
     let configuration = rig.configuration("");
-    // Stopped, and started again.
+    // Stop and start of the daemon.
     let flow = start(&mut rig, &configuration);
     rig.daemon.take().unwrap().stop(Signal::TERM, PATIENCE).unwrap();
     flow.wait_for(1_000, PATIENCE).unwrap();
@@ -184,7 +184,7 @@ fn known_traffic_flows_on_while_nobody_is_there() {
     flow.wait_for(500, PATIENCE).unwrap();
     nothing_lost(flow);
 
-    // Killed, and started again.
+    // Kill and start of the daemon.
     rig.until_reachable(2, 1);
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
     until_in_the_hook(&rig, "h1");
@@ -203,7 +203,7 @@ fn no_frame_meets_an_old_decision() {
     let mut rig = rig(3);
     let configuration = rig.configuration("");
     let flow = start(&mut rig, &configuration);
-    // The receiver's VLAN changes: after the answer nothing arrives.
+    // The receiver's VLAN changes. After the answer no packet arrives.
     let file = rig.write("apart.toml", &rig.configuration_with("", &[10, 20, 10]));
     rig.ok(&["apply", file.to_str().unwrap()]);
     let answered = flow.next_number();
@@ -215,7 +215,7 @@ fn no_frame_meets_an_old_decision() {
     rig.until_reachable(2, 1);
     until_in_the_hook(&rig, "h1");
 
-    // The receiver's address turns up on another port: from then on frames go there.
+    // The receiver's address moves to another port. Later frames go there.
     let mac = rig.hosts[1].mac().unwrap();
     let (here, there) = (&rig.hosts[1], &rig.hosts[2]);
     here.run(["ip", "link", "set", "dev", "eth0", "address", "02:00:00:00:77:77"]).unwrap();
@@ -251,7 +251,8 @@ fn stations_that_only_the_hook_sees_do_not_age() {
     nothing_lost(back);
 }
 
-/// What redirected frames do not reach a worker sends to, and the doctor says why, with what mends it.
+/// Workers send to devices that do not accept redirected frames, and the doctor reports the reason with a
+/// fix.
 #[test]
 fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     require!("ip", "ping", "ethtool");
@@ -275,16 +276,16 @@ fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     let what = "h2 takes no redirected frames: what is for its stations passes a worker";
     assert!(told["finding"].as_str().unwrap().starts_with(what), "{told}");
     assert_eq!(told["fix"], "at the peer: `ethtool -K PEER gro on`; if it is on, off first");
-    // Nothing is lost there once it is known, and the worker has had all of it.
+    // No packet is lost once the state is detected, and the worker has processed all of them.
     eventually("the worker sends", PATIENCE, || {
         let (before, worked) = (flow.received(), by_workers(&rig));
         flow.wait_for(500, PATIENCE).unwrap();
         let (came, worked) = (flow.received() - before, by_workers(&rig) - worked);
-        // Counted one after the other.
+        // The two counters are read one after the other.
         if worked * 10 >= came * 9 { Ok(()) } else { Err(format!("{worked} of {came} by workers")) }
     })
     .unwrap();
-    // In the other direction nothing has changed.
+    // The opposite direction is not affected.
     let back = UdpFlow::start(&rig.hosts[1], &rig.hosts[0], 1_000).unwrap();
     let (came, sent) = (bridged(&rig, "h2"), bridged(&rig, "h1"));
     eventually("the way back is in the hook", PATIENCE, || {
@@ -294,14 +295,14 @@ fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     .unwrap();
     assert_eq!(bridged(&rig, "h1"), sent, "nothing of the other");
     nothing_lost(back);
-    // Mended as it was told.
+    // The suggested fix works.
     rig.hosts[1].run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
     until_in_the_hook(&rig, "h1");
     assert_eq!(found(&rig), None);
 }
 
-/// What is sent to a host whose device was deleted and made anew arrives from the first frame on: hooks do not send to a place that the kernel has
-/// emptied.
+/// Frames to a host whose device was deleted and created again arrive from the first one on. Hooks do not use
+/// device map entries that the kernel has cleared.
 #[test]
 fn hooks_lose_nothing_of_a_port_whose_device_has_come_back() {
     require!("ip", "ping", "ethtool");
@@ -314,7 +315,7 @@ fn hooks_lose_nothing_of_a_port_whose_device_has_come_back() {
     for round in 0..6 {
         rig.until_reachable(3, 1);
         let index = rig.port("h3")["ifindex"].clone();
-        // Between two looks of the daemon, whatever else the machine does.
+        // The change happens between two polls of the daemon, whatever the load of the machine is.
         rig.daemon().signal(Signal::STOP).unwrap();
         hub.run(["ip", "link", "del", "dev", "h3"]).unwrap();
         rig.hosts[2].plug_again(&hub, &mac, &[&rig.hosts[0]]).unwrap();
@@ -327,6 +328,6 @@ fn hooks_lose_nothing_of_a_port_whose_device_has_come_back() {
         std::thread::sleep(Duration::from_millis(1_200));
         assert_eq!(rig.hook_counter("h1", "bridge_lost"), lost, "round {round}");
     }
-    // The flow between the others waited in the hook's and the workers' queues while the daemon stood still.
+    // The flow between the other hosts waited in the queues of hook and workers while the daemon was stopped.
     flow.wait_for(100, PATIENCE).unwrap();
 }

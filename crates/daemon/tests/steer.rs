@@ -1,5 +1,5 @@
-//! Steerings of the real binary between real hosts: flows to the hub's own kernel and its CPUs while others are bridged, changed
-//! under traffic, and through a kill.
+//! Flow steering on the real binary between real hosts: flows to the hub's kernel and its CPUs beside bridged
+//! flows, changed under traffic, and across a kill.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,18 +17,18 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testbed::{Namespace, UdpFlow, eventually, require};
 
-/// Of the hub, on its loopback device.
+/// Address of the hub on its loopback device.
 const HUB: &str = "10.8.0.99";
-/// Where the hub's sockets listen.
+/// UDP port of the hub's sockets.
 const PORT: u16 = 9;
 
-/// A rig's usual configuration with a steering of these fields on h1.
+/// Returns a rig's usual configuration with a steering of these fields on h1.
 fn with_steering(rig: &Rig, extra: &str, fields: &str) -> String {
     let ports = rig.configuration(extra).replace("device = \"h1\"", "device = \"h1\"\nsteer = \"s\"");
     format!("{ports}[steer.s]\n{fields}")
 }
 
-/// An exact flow from h1 to the hub.
+/// Returns the configuration of an exact flow from h1 to the hub.
 fn to_hub(source_port: u16, to: &str) -> String {
     format!(
         "[[steer.s.flow]]\nsource = \"10.8.0.1\"\ndestination = \"{HUB}\"\nprotocol = \"udp\"\n\
@@ -36,7 +36,7 @@ fn to_hub(source_port: u16, to: &str) -> String {
     )
 }
 
-/// The same as arguments of `trivium xdp steer add` and `remove`.
+/// Returns the flow as arguments of `trivium xdp steer add` and `remove`.
 fn flow_of(source_port: &str) -> [&str; 10] {
     let ports = ["--source-port", source_port, "--destination-port", "9"];
     let [a, b, c, d] = ports;
@@ -47,7 +47,7 @@ fn add<'a>(rig: &Rig, source_port: &'a str, more: &[&'a str]) -> String {
     rig.ok(&[&["xdp", "steer", "add"], &flow_of(source_port)[..], more].concat())
 }
 
-/// Gives the hub an address that h1 sends to by the hub's end of its cable.
+/// Adds an address to the hub, which h1 reaches by the hub's end of its cable.
 fn address_hub(rig: &Rig) {
     let hub = rig.lab.hub();
     hub.run(["ip", "link", "set", "lo", "up"]).unwrap();
@@ -65,7 +65,7 @@ fn bound(namespace: &Namespace, address: &str, port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends a datagram a millisecond from a port of h1 to the hub until it is dropped.
+/// Sends one datagram per millisecond from a port of h1 to the hub until dropped.
 struct Talk {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -94,23 +94,23 @@ impl Drop for Talk {
     }
 }
 
-/// Whether datagrams come now.
+/// Returns whether datagrams arrive now.
 fn hears(socket: &UdpSocket) -> bool {
-    // What came before does not count.
+    // Earlier datagrams do not count.
     socket.set_nonblocking(true).unwrap();
     while socket.recv(&mut [0; 64]).is_ok() {}
     socket.set_nonblocking(false).unwrap();
     socket.recv(&mut [0; 64]).is_ok()
 }
 
-/// Waits until no more datagrams come: some may have been on their way.
+/// Waits until no more datagrams arrive. Some may be in flight.
 fn falls_silent(socket: &UdpSocket) {
     eventually("silence", PATIENCE, || if hears(socket) { Err(String::new()) } else { Ok(()) }).unwrap();
 }
 
-/// Waits for datagrams from a port of h1 that came by this CPU.
+/// Waits for datagrams from a port of h1 that arrived on this CPU.
 fn hears_on(socket: &UdpSocket, source_port: u16, cpu: u32) {
-    // Of sockets that know their peer alone the kernel keeps the CPU.
+    // The kernel records the CPU only for connected sockets.
     socket.connect(("10.8.0.1", source_port)).unwrap();
     eventually(&format!("datagrams on CPU {cpu}"), PATIENCE, || {
         let heard = hears(socket);
@@ -127,7 +127,7 @@ fn shown(rig: &Rig) -> Value {
     all[0].clone()
 }
 
-/// Packets that the steering has sent to a target.
+/// Returns the packets that the steering has sent to a target.
 fn sent(rig: &Rig, to: &str) -> u64 {
     let shown = shown(rig);
     let all = shown["sent"].as_array().unwrap();
@@ -187,11 +187,11 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
         "{said}"
     );
     assert!(said.ends_with("given to the kernel by the driver hook's steering\n"), "{said}");
-    // Another flow of the same host is the bridge's, which knows nobody of that address.
+    // Another flow of the host goes to the bridge, which does not know the destination address.
     let other = Talk::start(&rig, 7002);
     drop(talk);
     falls_silent(&socket);
-    // Until somebody says so; and one more does not fit.
+    // An added flow is steered, too. One more flow exceeds the capacity.
     let said = add(&rig, "7002", &["--to", "kernel", "--expires", "4"]);
     assert!(said.contains("udp 10.8.0.1:7002 > 10.8.0.99:9: to kernel; 2 flows"), "{said}");
     assert!(hears(&socket));
@@ -212,7 +212,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     assert!(hears(&socket));
     rig.ok(&[&["xdp", "steer", "remove"], &flow_of("7002")[..]].concat());
     falls_silent(&socket);
-    // The configuration's flow is its own, and CPUs must exist.
+    // A flow of the configuration cannot be removed, and CPUs must exist.
     let theirs = [&["xdp", "steer", "remove"], &flow_of("7001")[..]].concat();
     refused(&rig, &theirs, "flow udp 10.8.0.1:7001 > 10.8.0.99:9 is the configuration's; change it there");
     let absent = format!("cpu {}", last_cpu() + 1);
@@ -221,7 +221,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     refused(&rig, &["xdp", "steer", "table", "s", "kernel"], "it has no table");
     let asked = [&["xdp", "steer", "add"], &flow_of("7002")[..], &["--to", "kernel", "--mark", "1"]].concat();
     refused(&rig, &asked, "it hands no marks on; give it `metadata = true`");
-    // A configuration that cannot be changes nothing.
+    // An invalid configuration changes nothing.
     let bad = with_steering(&rig, "", &format!("table = [\"{absent}\"]\n"));
     let file = rig.write("bad.toml", &bad);
     refused(
@@ -234,7 +234,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     let file = rig.write("late.toml", &late);
     assert!(!rig.trivium(&["apply", file.to_str().unwrap()]).status.success());
     falls_silent(&socket);
-    // Another flow in the configuration, with more room; and none.
+    // Another flow in the configuration with a larger capacity, and then none.
     let said = applied(&rig, &with_steering(&rig, "", &to_hub(7002, "to = \"kernel\"")));
     assert!(said.contains("~ steer.s: capacity 2 -> 65536, flow udp 10.8.0.1:7001"), "{said}");
     assert!(hears(&socket));
@@ -244,7 +244,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
     falls_silent(&socket);
     assert!(rig.ok(&["show", "steers"]).contains("no steering"));
     drop(other);
-    // All the while the others were bridged.
+    // The other flow was bridged throughout.
     let report = bridged.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken), (0, 0), "{report:?}");
 }
@@ -253,7 +253,7 @@ fn a_flow_goes_to_the_hub_while_others_are_bridged() {
 fn a_flow_can_be_the_workers_though_the_hook_knows_its_stations() {
     require!("ip", "ping", "ethtool");
     let mut rig = Rig::new(2);
-    // Their devices take what the hook redirects to them.
+    // The hosts' devices accept redirected frames.
     for host in &rig.hosts {
         host.run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
     }
@@ -313,7 +313,7 @@ fn flows_go_to_the_cpu_that_is_named() {
     hears_on(&socket, 7001, last_cpu());
     sent_until(&rig, &format!("cpu {}", last_cpu()), 100);
     drop(talk);
-    // What nobody has named, by the table: to each CPU, and back to the bridge's worker.
+    // Other flows use the table: each CPU in turn, and then the bridge's worker.
     let _talk = Talk::start(&rig, 7002);
     socket.connect(("10.8.0.1", 7002)).unwrap();
     falls_silent(&socket);
@@ -331,7 +331,7 @@ fn flows_go_to_the_cpu_that_is_named() {
     let end = format!("given to the kernel on CPU {} by the driver hook's steering\n", last_cpu());
     assert!(said.ends_with(&end), "{said}");
     refused(&rig, &["xdp", "steer", "table", "s", "kernel", "kernel", "kernel"], "power of two");
-    // The configuration's table comes back when it changes.
+    // The configuration's table is restored when the configuration changes it.
     applied(&rig, &with_steering(&rig, "", &format!("table = [\"kernel\", \"worker\"]\n{flow}")));
     let back = eventually("the configuration's table", PATIENCE, || {
         let table = rig.ok(&["xdp", "steer", "table", "s"]);
@@ -340,7 +340,7 @@ fn flows_go_to_the_cpu_that_is_named() {
     back.unwrap();
 }
 
-/// The kernel would lose what a generic program sends to another CPU.
+/// In generic mode the kernel would lose frames that a program redirects to another CPU.
 #[test]
 fn in_generic_mode_what_is_for_a_cpu_stays_with_the_kernel() {
     require!("ip", "ping", "ethtool");
@@ -389,7 +389,7 @@ fn a_steering_goes_on_through_a_kill_and_an_upgrade() {
     assert_eq!((shown_now["flows"].as_u64(), shown_now["live_flows"].as_u64()), (Some(2), Some(1)));
     assert!(sent(&rig, &cpu) >= heard, "counted while nobody was there: {shown_now}");
     hears_on(&socket, 7002, last_cpu());
-    // The same over an upgrade, with a table that was set meanwhile.
+    // Targets also survive an upgrade, with a table that was set meanwhile.
     rig.ok(&["xdp", "steer", "table", "s", "worker", "kernel"]);
     let counted = sent(&rig, &cpu);
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
@@ -398,7 +398,7 @@ fn a_steering_goes_on_through_a_kill_and_an_upgrade() {
     assert_eq!(table, "0, 2, ..., 254: worker\n1, 3, ..., 255: kernel\n");
     rig.until_reachable(1, 2);
     hears_on(&socket, 7002, last_cpu());
-    // The successor can change it.
+    // The successor can change the flows and the table.
     rig.ok(&[&["xdp", "steer", "remove"], &flow_of("7002")[..]].concat());
     rig.ok(&["xdp", "steer", "table", "s", "worker"]);
     falls_silent(&socket);
@@ -406,7 +406,7 @@ fn a_steering_goes_on_through_a_kill_and_an_upgrade() {
     let _talk = Talk::start(&rig, 7001);
     socket.connect(("10.8.0.1", 7001)).unwrap();
     assert!(hears(&socket));
-    // A flow that is not in the configuration any more after a kill goes.
+    // After a restart, a flow that is no longer in the configuration is removed.
     rig.ok(&["stop"]);
     rig.start(&with_steering(&rig, "", "table = [\"worker\"]\n"));
     falls_silent(&socket);
@@ -442,7 +442,7 @@ fn tc_reads_the_mark_that_the_hook_has_put_in_front() {
     falls_silent(&socket);
     sent_until(&rig, "kernel", 100);
     falls_silent(&socket);
-    // A flow without a mark, and one with another.
+    // A flow without a mark, and one with another mark.
     let _other = Talk::start(&rig, 7002);
     add(&rig, "7002", &["--to", "kernel"]);
     eventually("it is heard", PATIENCE, || if hears(&socket) { Ok(()) } else { Err(String::new()) }).unwrap();
@@ -453,7 +453,7 @@ fn tc_reads_the_mark_that_the_hook_has_put_in_front() {
     assert_eq!(shown(&rig)["unmarked"], 0);
     assert!(rig.ok(&["show", "steers"]).contains("metadata, owner file"));
     drop(talk);
-    // The bridge goes on numbering what goes up.
+    // The bridge's sequence numbers on steered frames continue.
     rig.until_reachable(1, 2);
 }
 
@@ -468,7 +468,7 @@ fn a_steering_of_another_name_inherits_nothing() {
     rig.until_reachable(1, 2);
     sent_until(&rig, "worker", 1);
     rig.ok(&["stop"]);
-    // The same name: what was counted is kept.
+    // With an unchanged name, counters are kept.
     rig.start(&first);
     assert!(sent(&rig, "worker") >= 1, "{}", shown(&rig));
     rig.ok(&["stop"]);

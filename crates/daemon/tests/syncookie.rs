@@ -1,4 +1,5 @@
-//! SYN cookies of the real binary in front of real services: real clients connect through them, under a flood and through a kill.
+//! SYN cookies of the real binary in front of real services. Real clients connect during a flood and across a
+//! kill.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +20,7 @@ use testbed::{Host, Namespace, Process, eventually, require};
 
 const PORT: u16 = 8080;
 
-/// Gives back what it is sent, on threads of its own, until it is dropped.
+/// A server that echoes data on separate threads until dropped.
 struct Echo {
     stop: Arc<AtomicBool>,
 }
@@ -69,7 +70,7 @@ fn connect(from: &Namespace, to: &str) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends so many bytes and has them back.
+/// Sends `bytes` bytes and receives the echo.
 fn exchange(stream: &mut TcpStream, bytes: usize) {
     let chunk: Vec<u8> = (0..=255).cycle().take(1 << 15).collect();
     for _ in 0..bytes.div_ceil(chunk.len()) {
@@ -85,7 +86,8 @@ fn connects(from: &Namespace, to: &str) {
     exchange(&mut stream, 1);
 }
 
-/// h1 is the client, h2 has the service, h3 floods; the filter stands on h1 and h3.
+/// Returns a configuration with the client on h1, the service on h2, the flood on h3, and the filter on h1
+/// and h3.
 fn with_service(rig: &Rig, rule: &str) -> String {
     let filtered = |text: String, name: &str| {
         text.replace(&format!("device = \"{name}\""), &format!("device = \"{name}\"\nfilter = \"edge\""))
@@ -112,8 +114,8 @@ fn count(rig: &Rig, what: &str) -> u64 {
     cookies[what].as_u64().unwrap_or_else(|| panic!("{what}: {cookies}"))
 }
 
-/// Waits until the hooks of h1 and h2 know each other's station, as they do at the look after a change: only then does what h1 and h2
-/// exchange outlive the daemon.
+/// Waits until the hooks of h1 and h2 have each other's address, which happens at the first poll after a
+/// change. Only then does their connection survive the daemon.
 fn until_bridged(rig: &Rig, stream: &mut TcpStream) {
     let bridged = || {
         ["h1", "h2"].map(|port| {
@@ -134,7 +136,7 @@ fn until_bridged(rig: &Rig, stream: &mut TcpStream) {
     .unwrap();
 }
 
-/// Hosts with GRO, so that what hooks answer arrives, and with IPv6.
+/// Creates hosts with GRO, so that answers of hooks arrive, and with IPv6.
 fn rig() -> Rig {
     let rig = Rig::new(3);
     for (host, number) in rig.hosts.iter().zip(1..) {
@@ -157,7 +159,7 @@ fn octets(mac: &str) -> Vec<u8> {
     mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// SYNs of 2000 clients that do not exist, in the service's own network so that it answers them.
+/// Writes SYNs of 2000 clients that do not exist, in the service's network so that the service answers them.
 fn flood_file(rig: &Rig) -> PathBuf {
     let (from, to) = (octets(&rig.hosts[2].mac().unwrap()), octets(&rig.hosts[1].mac().unwrap()));
     let path = rig.path("syns.pcapng");
@@ -179,7 +181,7 @@ fn flood_file(rig: &Rig) -> PathBuf {
     path
 }
 
-/// 20,000 SYNs a second from h3 until it is dropped.
+/// Sends 20,000 SYNs per second from h3 until dropped.
 fn flood(rig: &Rig, file: &std::path::Path) -> Process {
     let mut command =
         rig.hosts[2].command([TRIVIUM, "xdp", "gen", "eth0", "--rate", "20000", "--seconds", "600"]);
@@ -187,7 +189,7 @@ fn flood(rig: &Rig, file: &std::path::Path) -> Process {
     Process::start(command).unwrap()
 }
 
-/// Connections that the host's kernel has been asked for and that are not complete.
+/// Returns the number of incomplete connections in the host's kernel.
 fn half_open(host: &Host) -> usize {
     let table = host.run(["cat", "/proc/net/tcp"]).unwrap();
     table.lines().filter(|line| line.split_whitespace().nth(3) == Some("03")).count()
@@ -201,7 +203,7 @@ fn syn_queue_until(host: &Host, what: &str, fits: impl Fn(usize) -> bool) {
     .unwrap();
 }
 
-/// A figure of the host's TCP.
+/// Returns a TCP counter of the host.
 fn tcp_extension(host: &Host, name: &str) -> u64 {
     let text = host.run(["cat", "/proc/net/netstat"]).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("TcpExt:")).collect();
@@ -209,7 +211,7 @@ fn tcp_extension(host: &Host, name: &str) -> u64 {
     lines[1].split_whitespace().nth(at).unwrap().parse().unwrap()
 }
 
-/// What the host's kernel scales its windows by, of sockets that did not set their buffers: docs/config.md.
+/// Returns the window scale of the host's kernel for sockets with default buffers (docs/config.md).
 fn window_scale(host: &Host) -> u32 {
     let text = host.run(["cat", "/proc/sys/net/ipv4/tcp_rmem"]).unwrap();
     let own: u32 = text.split_whitespace().nth(2).unwrap().parse().unwrap();
@@ -218,8 +220,8 @@ fn window_scale(host: &Host) -> u32 {
     own.max(most).ilog2().saturating_sub(15).min(14)
 }
 
-/// In front of a host that knows nothing of it: clients try again by themselves, its queue of SYNs stays empty, and all of
-/// that outlives the daemon.
+/// The retry scheme in front of an unmodified host. Clients retry by themselves, the host's SYN queue stays
+/// empty, and both survive the daemon.
 #[test]
 fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     require!("ip", "ping", "ethtool");
@@ -230,7 +232,8 @@ fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
     rig.until_reachable(3, 2);
-    // No cookies of its own, so that it is as helpless as a host can be; what is half open goes soon.
+    // The host's own SYN cookies are off, so that it has no protection, and incomplete connections expire
+    // soon.
     rig.hosts[1]
         .run(["sysctl", "-qw", "net.ipv4.tcp_syncookies=0", "net.ipv4.tcp_synack_retries=1"])
         .unwrap();
@@ -249,7 +252,7 @@ fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     for _ in 0..5 {
         connects(&rig.hosts[0], &service);
     }
-    // While the flood has a pause, as on a busy machine, nobody is asked.
+    // While the flood pauses, as on a busy machine, clients are not challenged.
     eventually("a client has brought its cookie", PATIENCE, || {
         connects(&rig.hosts[0], &service);
         if count(&rig, "valid") >= 1 { Ok(()) } else { Err(cookies(&rig).to_string()) }
@@ -263,7 +266,7 @@ fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     assert_eq!(half_open(&rig.hosts[1]), 0);
     assert!(count(&rig, "answered") > answered);
 
-    // Nobody is there.
+    // No daemon runs.
     until_bridged(&rig, &mut early);
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
     exchange(&mut early, 1);
@@ -278,7 +281,7 @@ fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     exchange(&mut early, 1 << 20);
     assert_eq!(half_open(&rig.hosts[1]), 0);
 
-    // Calm again: SYNs go on to the service.
+    // After the flood, SYNs pass to the service again.
     drop(flooding);
     eventually("calm", PATIENCE, || match cookies(&rig) {
         cookies if cookies["answering"] == false => Ok(()),
@@ -290,7 +293,7 @@ fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
     assert_eq!(count(&rig, "answered"), answered);
 }
 
-/// The service's own kernel accepts what the hook has handed out, over IPv4 and IPv6, with and without options.
+/// The service's kernel accepts the cookies of the hook, over IPv4 and IPv6, with and without options.
 #[test]
 fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
     require!("ip", "ping", "ethtool", "ss");
@@ -307,7 +310,7 @@ fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
     let file = flood_file(&rig);
     let flooding = flood(&rig, &file);
     for to in [&v4, &v6] {
-        // The first goes through to the service, which begins to make cookies.
+        // The first SYN passes to the service, which starts to use cookies.
         connects(&rig.hosts[0], to);
         let (valid, received) = (count(&rig, "valid"), tcp_extension(&rig.hosts[1], "SyncookiesRecv"));
         let mut kept = connect(&rig.hosts[0], to).unwrap();
@@ -324,7 +327,7 @@ fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
     }
     assert_eq!(half_open(&rig.hosts[1]), 0);
 
-    // With timestamps the options survive.
+    // With timestamps, TCP options are preserved.
     let scale = window_scale(&rig.hosts[1]);
     let scaled = with_service(&rig, &format!("scheme = \"cookie\"\nmode = \"always\"\nwscale = {scale}\n"));
     apply(&rig, &scaled);
@@ -344,7 +347,7 @@ fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
         );
     }
 
-    // Strangers' segments are dropped now; connections that were there go on, through a kill, too.
+    // Segments of unknown connections are dropped now. Existing connections continue, across a kill, too.
     until_bridged(&rig, &mut kept);
     rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
     exchange(&mut kept, 1);
@@ -357,7 +360,8 @@ fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
     drop(flooding);
 }
 
-/// A service of this host's kernel: the doctor and `apply` say what it must be set to, and then it works.
+/// A service of the local kernel. The doctor and `apply` report the required settings, and with them the
+/// service works.
 #[test]
 fn the_doctor_knows_what_a_service_needs() {
     require!("ip", "ping", "ethtool");
@@ -389,11 +393,11 @@ fn the_doctor_knows_what_a_service_needs() {
     for _ in 0..4 {
         connects(&rig.hosts[0], &service);
     }
-    // The service's own cookie, to the SYN that went through, is as good as ours.
+    // The service's own cookie for the passed SYN is valid, too.
     assert_eq!((count(&rig, "answered"), count(&rig, "through")), (3, 1), "{}", cookies(&rig));
     assert_eq!(count(&rig, "valid"), 4);
 
-    // Answers need a way back.
+    // Answers need a device that accepts them.
     rig.hosts[0].run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
     eventually("the doctor misses it", PATIENCE, || match findings(&rig) {
         text if text.contains("answers to SYNs are lost") => Ok(()),

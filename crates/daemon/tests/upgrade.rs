@@ -1,5 +1,5 @@
-//! A hand-over of everything that a daemon can have: ports of all kinds under traffic, the MAC table, and the API's sockets
-//! with clients at them.
+//! Hand-over of all resources of a daemon: ports of all kinds under traffic, the MAC table, and the API's
+//! sockets with connected clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use testbed::{Namespace, Process, RawSender, UdpFlow, eventually, require};
 
-/// Where the API is offered in the hub.
+/// Address of the API in the hub.
 const API: &str = "127.0.0.1:8443";
-/// Packets a second of each flow: a TAP's queue holds half a second of both of its flows.
+/// Packets per second of each flow. The queue of a TAP holds both of its flows for half a second.
 const RATE: u64 = 300;
 
 /// One end of a flow: a namespace and its address.
 type End<'a> = (&'a Namespace, &'a str);
 
-/// What the API over TLS answers with this token.
+/// Returns the HTTP status of the API over TLS for this token.
 fn over_tls(rig: &Rig, token: &str) -> String {
     let (cert, bearer) = (rig.path("cert.pem"), format!("Authorization: Bearer {token}"));
     let line = ["curl", "-sS", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}"];
@@ -35,7 +35,8 @@ fn over_tls(rig: &Rig, token: &str) -> String {
     answer.unwrap_or_else(|error| error.to_string())
 }
 
-/// One after the other, until told to stop: requests that must all be answered.
+/// Sends requests one after the other until `stop` is set, and returns the errors. Every request must be
+/// answered.
 fn keep_asking(stop: &AtomicBool, asked: &AtomicU32, ask: impl Fn() -> Result<(), String>) -> Vec<String> {
     let mut refused = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -74,7 +75,7 @@ fn ports_of_every_kind_and_all_clients_survive_an_upgrade() {
         .unwrap();
     }
     assert_eq!((over_tls(&rig, TOKEN), over_tls(&rig, "wrong")), ("200".into(), "401".into()));
-    // One that never speaks again: whoever knows it afterwards was told.
+    // An address that sends only once. A daemon that has it later received it by the hand-over.
     let mut frame = [0; 60];
     frame[..14].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 0x77, 0x88, 0xb5]);
     RawSender::open(two.0, "eth0").unwrap().send(&frame).unwrap();
@@ -134,7 +135,7 @@ fn ports_of_every_kind_and_all_clients_survive_an_upgrade() {
     let (status, output) = rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
     assert!(status.success() && output.contains("handed over") && !output.contains("WARN"), "{output}");
     assert_eq!(rig.stations(), stations);
-    // The successor has the same guards, and all kinds of ports still in both directions.
+    // The successor checks the token and forwards between all kinds of ports in both directions.
     assert_eq!((over_tls(&rig, TOKEN), over_tls(&rig, "wrong")), ("200".into(), "401".into()));
     for ((from, _), (_, to)) in pairs {
         from.run(["ping", "-n", "-c", "3", "-i", "0.01", "-W", "2", to]).unwrap();
@@ -162,7 +163,7 @@ fn who_comes_to_other_sockets_meanwhile_is_answered() {
     let version = || run(Command::new("ovs-appctl").args(["-T", "20", "-t"]).arg(&control).arg("version"));
     let snoop = rig.path("br0.snoop");
     let hear = || {
-        // Few enough that what a session takes to end does not fill all places.
+        // The pause is long enough that ending sessions do not use all places.
         std::thread::sleep(std::time::Duration::from_millis(5));
         UnixStream::connect(&snoop).map(drop).map_err(|error| error.to_string())
     };
@@ -192,7 +193,7 @@ fn who_comes_to_other_sockets_meanwhile_is_answered() {
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(refused, Vec::<String>::new(), "every client was answered");
-    // Nobody listens behind a name that is left when the last of them ends.
+    // No socket file remains when the last process ends.
     rig.ok(&["stop"]);
     eventually("their names go", PATIENCE, || {
         let left = ["br0.mgmt", "br0.snoop", "br1.mgmt", "ctl"].map(|name| rig.path(name).exists());
@@ -211,7 +212,7 @@ fn a_successor_that_cannot_guard_the_api_changes_nothing() {
     rig.until_reachable(1, 2);
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], RATE).unwrap();
     flow.wait_for(RATE / 10, PATIENCE).unwrap();
-    // Written anew while the daemon ran, which has read it at its start.
+    // The file was rewritten while the daemon ran, which had read it at its start.
     let token = rig.path("token");
     std::fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
     let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
@@ -227,7 +228,7 @@ fn a_successor_that_cannot_guard_the_api_changes_nothing() {
     assert_eq!(over_tls(&rig, TOKEN), "200");
 }
 
-/// What `doctor` finds of an object that is an error.
+/// Returns the errors that `doctor` finds for an object.
 fn errors_of(rig: &Rig, object: &str) -> Vec<String> {
     let output = rig.trivium(&["doctor", "--json"]);
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -262,7 +263,7 @@ fn what_fails_behind_an_upgrade_ends_nothing_and_opens_no_filter() {
         flood(rig)
     };
     let counted = more_than(&rig, 0);
-    // The port is opened anew, and its first configuration fails, which would give it the filter.
+    // The port is opened again, and the first configuration fails, which would set its filter.
     std::fs::write(&fault, "port:h1 refuse\napply refuse\n").unwrap();
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     rig.until_reachable(1, 2);
@@ -277,7 +278,7 @@ fn what_fails_behind_an_upgrade_ends_nothing_and_opens_no_filter() {
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert_eq!(errors_of(&rig, "config"), Vec::<String>::new());
     let counted = more_than(&rig, counted);
-    // A successor that ends with everything: the predecessor opens its sockets anew.
+    // A successor ends after it received everything. The predecessor opens its sockets again.
     std::fs::write(&fault, "committed kill\n").unwrap();
     assert!(!rig.trivium(&["upgrade", "--binary", TRIVIUM]).status.success());
     std::fs::remove_file(&fault).unwrap();
@@ -298,7 +299,7 @@ fn a_daemon_that_is_told_to_end_during_an_upgrade_ends_and_claims_its_pins_until
     let upgrade = Viewer::start(&rig, &["upgrade", "--binary", TRIVIUM]);
     let reached = fault.with_extension("state");
     testbed::wait_until("the successor to hang", PATIENCE, || reached.exists()).unwrap();
-    // Neither process runs workers now. Still the pins are theirs.
+    // Neither process runs workers now, but the pins are still theirs.
     let released = rig.lab.hub().command([TRIVIUM, "release", "h1"]).output().unwrap();
     let said = String::from_utf8_lossy(&released.stderr).into_owned();
     assert!(said.contains("a daemon that runs"), "{said}");
@@ -316,7 +317,7 @@ fn a_daemon_that_is_told_to_end_during_an_upgrade_ends_and_claims_its_pins_until
     rig.until_reachable(1, 2);
 }
 
-/// What goes wrong in a successor before everything is its own, and how: `kill` is SIGKILL, `refuse` an error.
+/// Faults of a successor before it owns everything. `kill` is SIGKILL, and `refuse` an error.
 const BEFORE: [(&str, &str); 15] = [
     ("start", "kill"),
     ("offer", "refuse"),
@@ -334,10 +335,10 @@ const BEFORE: [(&str, &str); 15] = [
     ("commit", "refuse"),
     ("commit", "kill"),
 ];
-/// What goes wrong afterwards.
+/// Faults of a successor after it owns everything.
 const AFTER: [(&str, &str); 3] = [("committed", "kill"), ("run", "kill"), ("run", "refuse")];
 
-/// A daemon whose successors fail as a file says, with unixctl.
+/// Starts a daemon with unixctl, whose successors fail as a file states.
 fn faulty(rig: &mut Rig) -> std::path::PathBuf {
     let (control, fault) = (rig.path("ctl"), rig.path("fault"));
     let text = rig.configuration("ring_size = 4096");
@@ -348,7 +349,7 @@ fn faulty(rig: &mut Rig) -> std::path::PathBuf {
     fault
 }
 
-/// A client of a live view that is there until it is dropped.
+/// A client of a live view that runs until dropped.
 struct Viewer(Child);
 
 impl Viewer {
@@ -366,7 +367,7 @@ impl Drop for Viewer {
     }
 }
 
-/// An upgrade that must fail.
+/// Runs an upgrade that must fail.
 fn fails(rig: &mut Rig, fault: &std::path::Path, step: &str, way: &str) {
     std::fs::write(fault, format!("{step} {way}\n")).unwrap();
     let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
@@ -376,7 +377,8 @@ fn fails(rig: &mut Rig, fault: &std::path::Path, step: &str, way: &str) {
     std::fs::remove_file(fault).unwrap();
 }
 
-/// Nothing of the daemon is deaf: hosts' joins are heard, a capture can begin and is alone, and devices are looked after.
+/// Asserts that all parts of the daemon work: multicast joins are seen, one capture can start, and devices
+/// are watched.
 fn nothing_is_deaf(rig: &Rig, number: u8) {
     let group = Ipv4Addr::new(239, 1, 2, number);
     let listener = rig.hosts[1]
@@ -395,7 +397,7 @@ fn nothing_is_deaf(rig: &Rig, number: u8) {
     })
     .unwrap();
     drop(listener);
-    // Under traffic; the one before may need a moment to be over.
+    // A capture under traffic. The preceding capture may need a short time to end.
     eventually("a capture", PATIENCE, || {
         let output = rig.trivium(&["capture", "h1", "-n", "2"]);
         if output.status.success() {
@@ -407,7 +409,7 @@ fn nothing_is_deaf(rig: &Rig, number: u8) {
     .unwrap();
 }
 
-/// Each frame is free or in a queue, once no packet is on its way.
+/// Waits until each frame is free or in a queue.
 fn frames_are_all_there(rig: &Rig) {
     eventually("all frames", PATIENCE, || {
         let all: serde_json::Value = serde_json::from_str(&rig.ok(&["doctor", "--json"])).unwrap();
@@ -435,7 +437,7 @@ fn a_successor_that_fails_at_any_step_changes_nothing() {
             let view = if at % 2 == 0 { ["capture", "all"] } else { ["trace", "udp"] };
             let viewer = Viewer::start(&rig, &view);
             if round % 2 == 0 && at % 3 == 0 {
-                // A client that leaves in the middle of it.
+                // A client disconnects during the hand-over.
                 std::thread::scope(|scope| {
                     scope.spawn(|| drop(viewer));
                     fails(&mut rig, &fault, step, way);
@@ -452,10 +454,10 @@ fn a_successor_that_fails_at_any_step_changes_nothing() {
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
     frames_are_all_there(&rig);
-    // What was counted is still there, and goes on.
+    // Counters are kept and continue.
     let counted = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap();
     assert!(counted >= before + report.sent, "{counted} of {}", before + report.sent);
-    // One that does not fail.
+    // An upgrade that succeeds.
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
     rig.until_reachable(2, 1);
     let after = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap();
@@ -464,7 +466,7 @@ fn a_successor_that_fails_at_any_step_changes_nothing() {
     nothing_deaf_without_traffic(&rig);
 }
 
-/// As [`nothing_is_deaf`], with traffic of its own.
+/// Like [`nothing_is_deaf`], with additional traffic.
 fn nothing_deaf_without_traffic(rig: &Rig) {
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 200).unwrap();
     nothing_is_deaf(rig, 200);
@@ -488,11 +490,12 @@ fn a_successor_that_fails_with_everything_leaves_a_daemon_that_goes_on() {
         rig.until_reachable(2, 1);
         nothing_is_deaf(&rig, 1);
         let report = flow.stop().unwrap();
-        // The sockets are opened anew, which costs packets, but neither their order nor their content.
+        // Sockets are opened again, which loses packets, but does not reorder or corrupt them.
         assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
         frames_are_all_there(&rig);
     }
-    // A port that cannot be resumed is opened anew: its queue is free at once, because the predecessor lets go of it.
+    // A port that cannot be resumed is opened again. The queue is free at once, because the predecessor
+    // releases it.
     for (faults, succeeds) in [
         ("port:h1 refuse\nrelease kill\n", false),
         ("port:h1 refuse\nrebuilt kill\n", false),
@@ -534,7 +537,7 @@ fn a_predecessor_whose_workers_cannot_be_stopped_ends() {
     let process: Process = rig.daemon.take().unwrap();
     let (status, output) = process.finish(PATIENCE + Duration::from_secs(20)).unwrap();
     assert!(!status.success() && output.contains("the workers cannot be stopped"), "{output}");
-    // What a supervisor does next.
+    // A supervisor restarts the daemon.
     std::fs::remove_file(&hang).unwrap();
     rig.start(&text);
 }
@@ -573,7 +576,7 @@ fn a_stop_is_over_when_it_says_so() {
     rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
     let file = rig.path("viewer.pcapng");
     let viewer = Viewer::start(&rig, &["capture", "all", "-w", file.to_str().unwrap()]);
-    // The client makes its file when the daemon has begun the capture.
+    // The client creates its file when the daemon has started the capture.
     eventually("the capture", PATIENCE, || {
         std::fs::metadata(&file).map(drop).map_err(|error| error.to_string())
     })
@@ -594,7 +597,7 @@ fn a_stop_is_over_when_it_says_so() {
         "live views hold nothing up: {:?}",
         begin.elapsed()
     );
-    // The hook of the port outlived the daemon, and no process claims it any more.
+    // The port's hook has survived the daemon, and no process claims it any more.
     let released = rig.lab.hub().command([TRIVIUM, "release"]).output().unwrap();
     let said = String::from_utf8_lossy(&released.stderr).into_owned();
     assert!(!said.contains("a daemon that runs"), "{said}");

@@ -1,5 +1,6 @@
-//! Programs of users' own in front of ports' hooks, by the real binary between real hosts: the example that answers echo requests
-//! in the driver, loaded, replaced and unloaded under traffic, through changes, kills, upgrades and the loss of its device.
+//! Custom programs in front of ports' hooks, on the real binary between real hosts. The example answers echo
+//! requests in the driver. The program is loaded, replaced and unloaded under traffic, through changes,
+//! kills, upgrades and the loss of its device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +18,7 @@ use testbed::{LabError, UdpFlow, eventually, require};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/xdp");
 
-/// Compiles a source as the example says.
+/// Compiles a source file as the example describes.
 fn compile(source: &Path, object: PathBuf) -> String {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let output = Command::new(clang)
@@ -37,7 +38,7 @@ fn reflector(rig: &Rig) -> String {
     compile(&Path::new(EXAMPLES).join("reflector.bpf.c"), rig.path("reflector.o"))
 }
 
-/// An object with a program of that section, name and body.
+/// Compiles an object with a program of this section, name and body.
 fn object(rig: &Rig, section: &str, name: &str, body: &str) -> String {
     let source = format!(
         "#include \"trivium.h\"\nSEC(\"{section}\") int {name}(struct xdp_md *ctx) {{ {body} }}\n\
@@ -46,20 +47,21 @@ fn object(rig: &Rig, section: &str, name: &str, body: &str) -> String {
     compile(&rig.write(&format!("{name}.bpf.c"), &source), rig.path(&format!("{name}.o")))
 }
 
-/// Hosts whose devices take what a hook sends back.
+/// Creates hosts whose devices accept frames that a hook sends back.
 fn rig() -> Rig {
     let rig = Rig::new(2);
     receives_what_is_sent_back(&rig);
     rig
 }
 
-/// Packets that the workers have had.
+/// Returns the number of packets that workers have processed.
 fn by_workers(rig: &Rig) -> u64 {
     let workers: Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
     workers.as_array().unwrap().iter().map(|worker| worker["packets"].as_u64().unwrap()).sum()
 }
 
-/// The far end of a veth is woken for what a program transmits back only if it has a program itself.
+/// Attaches programs to the far ends. A veth receives frames that a program transmits back only if it has a
+/// program itself.
 fn receives_what_is_sent_back(rig: &Rig) {
     let pass = object(rig, "xdp", "pass", "return ctx ? XDP_PASS : XDP_DROP;");
     for host in &rig.hosts {
@@ -74,7 +76,7 @@ fn start(rig: &mut Rig, configuration: &str) {
     rig.until_reachable(1, 2);
 }
 
-/// Whether the first host's echo request to the second is answered, with its own words.
+/// Returns whether the first host's echo request to the second one is answered with its own payload.
 fn answered(rig: &Rig) -> bool {
     let ask = || {
         let failed = |source| LabError::System { what: "echo".to_owned(), source };
@@ -103,12 +105,12 @@ fn hook(rig: &Rig, port: &str) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()[0].clone()
 }
 
-/// Name of the program in front of a port.
+/// Returns the name of the program in front of a port.
 fn in_front(rig: &Rig, port: &str) -> Option<String> {
     hook(rig, port)["user_program"]["program"]["name"].as_str().map(str::to_owned)
 }
 
-/// Name of the program that the kernel says a device of the hub has.
+/// Returns the name of the program on a device of the hub, according to the kernel.
 fn on_device(rig: &Rig, device: &str) -> String {
     let text = rig.lab.hub().run(["ip", "-d", "-j", "link", "show", "dev", device]).unwrap();
     let link = serde_json::from_str::<Value>(&text).unwrap();
@@ -141,7 +143,7 @@ fn the_reflector_answers_and_the_bridge_goes_on() {
         (in_front(&rig, "h1").as_deref(), on_device(&rig, "h1").as_str()),
         (Some("reflector"), "reflector")
     );
-    // Its map is there to be read, and says what it did.
+    // The program's map can be read and contains the count.
     let shown = hook(&rig, "h1");
     let map = format!("{}/reflected", shown["user_program"]["pins"].as_str().unwrap());
     let dumped = Command::new("bpftool").args(["map", "dump", "pinned", &map]).output().unwrap();
@@ -156,10 +158,10 @@ fn the_reflector_answers_and_the_bridge_goes_on() {
     let told = rig.ok(&["explain", "--in", "h1", "ip_dst=10.8.0.2,udp,dst_port=7"]);
     assert!(told.contains("reflector meets it first and is not run here"), "{told}");
     assert!(rig.ok(&["doctor"]).contains("trivium xdp unload --port h1"));
-    // A capture shows what goes on with the port's program.
+    // A capture contains the frames that continue with the port's program.
     let dumped = rig.ok(&["xdp", "dump", "h1", "--at", "entry", "-n", "3", "udp"]);
     assert!(dumped.lines().all(|line| !line.contains(":7,")), "{dumped}");
-    // The port changes behind it.
+    // The port changes, and the program in front stays.
     let filter = "[filter.edge]\n[[filter.edge.rule]]\nname = \"a\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination_port = 99\n";
     let changed = configuration.replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"") + filter;
     let after = rig.write("after.toml", &changed);
@@ -167,7 +169,7 @@ fn the_reflector_answers_and_the_bridge_goes_on() {
     assert!(said.contains("the user's program reflector stays in front of its hook"), "{said}");
     assert_eq!(hook(&rig, "h1")["stages"][0], "filter");
     until_answered(&rig, true);
-    // Another one takes its place, and again.
+    // Another program replaces it, and is replaced again.
     let other = object(&rig, "xdp.frags", "other", "trivium_continue(ctx); return XDP_DROP;");
     let said = rig.ok(&["xdp", "load", &other, "--port", "h1"]);
     assert!(said.contains("before: reflector"), "{said}");
@@ -184,7 +186,8 @@ fn the_reflector_answers_and_the_bridge_goes_on() {
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }
 
-/// The bridge's numbers reach the workers past metadata of a program in front, so that flows change to the hook.
+/// The bridge's sequence numbers reach the workers in addition to metadata of a program in front, so that
+/// flows move to the hook.
 #[test]
 fn metadata_of_its_own_keeps_no_flow_from_the_hook() {
     require!("ip", "ping", "ethtool", "clang");
@@ -197,12 +200,12 @@ fn metadata_of_its_own_keeps_no_flow_from_the_hook() {
     for port in ["h1", "h2"] {
         rig.ok(&["xdp", "load", &file, "--port", port]);
     }
-    // All goes up for a while, and comes back.
+    // All packets pass the workers for some time, and return to the hook.
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
     for _ in 0..2 {
         rig.ok(&["flush"]);
         flow.wait_for(100, PATIENCE).unwrap();
-        // The receiver is unknown until it speaks.
+        // The receiver's address is unknown until it sends.
         rig.until_reachable(2, 1);
         eventually("the flow is in the hook", PATIENCE, || {
             let before = (rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap(), by_workers(&rig));
@@ -248,7 +251,7 @@ fn what_cannot_stand_there_is_refused() {
     assert!(refused(&rig, &["xdp", "load", &file, "--port", "h9"]).contains("port.h9"));
     assert!(refused(&rig, &["xdp", "load", &file, "--port", "none"]).contains("port.none"));
     assert!(refused(&rig, &["xdp", "unload", "--port", "h2"]).contains("no user's program"));
-    // It never goes on: the port receives nothing, and that is said.
+    // The program never continues, so the port receives nothing, which is reported.
     let ends = object(&rig, "xdp.frags", "ends", "return XDP_DROP;");
     let said = rig.ok(&["xdp", "load", &ends, "--port", "h1"]);
     assert!(said.contains("the port receives nothing"), "{said}");
@@ -258,7 +261,8 @@ fn what_cannot_stand_there_is_refused() {
     rig.until_reachable(1, 2);
 }
 
-/// One port's hook outlives the daemon, with the program in front; the other's goes with it, and nothing is left.
+/// One port's hook survives the daemon with the program in front. The other hook ends with the daemon, and
+/// nothing remains.
 #[test]
 fn a_kill_and_a_restart_leave_it_where_the_hook_stays() {
     require!("ip", "ping", "ethtool", "clang");
@@ -288,7 +292,7 @@ fn a_kill_and_a_restart_leave_it_where_the_hook_stays() {
     assert!(answered(&rig));
     assert_eq!(hook(&rig, "h1")["user_program"]["program"]["id"], id);
     assert_eq!(in_front(&rig, "h2"), None);
-    // Stopped, it stays as well; what a later daemon does not want goes as a whole.
+    // Both also survive a stop. A later daemon removes the parts that it does not need completely.
     rig.ok(&["stop"]);
     rig.daemon = None;
     eventually("the daemon has ended", PATIENCE, || {
@@ -330,7 +334,7 @@ fn an_upgrade_takes_it_along() {
     until_answered(&rig, false);
 }
 
-/// The port's device goes and comes back, the port is opened anew for other reasons, and at last removed.
+/// The port's device is deleted and returns, the port is opened again for other reasons, and finally removed.
 #[test]
 fn it_follows_its_port() {
     require!("ip", "ping", "ethtool", "clang");
@@ -363,14 +367,14 @@ fn it_follows_its_port() {
     rig.until_reachable(1, 2);
     assert_eq!(hook(&rig, "h1")["user_program"]["program"]["id"], id, "the same, with what it has counted");
     until_answered(&rig, true);
-    // A hook that is pinned or not is made so: another one.
+    // A hook that changes between pinned and not pinned is replaced.
     let unpinned = configuration.replace("device = \"h1\"", "device = \"h1\"\npersist = false");
     let unpinned = rig.write("unpinned.toml", &unpinned);
     let said = rig.ok(&["apply", unpinned.to_str().unwrap()]);
     assert!(said.contains("reflector stands in front of its new hook, with its maps"), "{said}");
     assert!(hook(&rig, "h1")["user_program"]["pins"].is_null());
     until_answered(&rig, true);
-    // A change that fails is undone, with what stood in front.
+    // A failed change is undone, including the program in front.
     let broken = configuration.clone() + "[port.h9]\nkind = \"af_xdp\"\ndevice = \"h9\"\n";
     let broken = rig.write("broken.toml", &broken);
     assert!(!rig.trivium(&["apply", broken.to_str().unwrap()]).status.success());

@@ -1,9 +1,9 @@
-//! Frames for both routers: plain ones of many sizes and destinations, and what may be wrong or unusual about them. The same seed
-//! gives the same frames.
+//! Generated frames for both routers: valid frames of many sizes and destinations, and faults and unusual
+//! features to add. Equal seeds give equal frames.
 
 use packet::checksum;
 
-/// Where a frame comes in or goes out.
+/// Side on which a frame enters or leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     Left,
@@ -13,7 +13,7 @@ pub enum Side {
 impl Side {
     pub const BOTH: [Side; 2] = [Side::Left, Side::Right];
 
-    /// The router's device.
+    /// Returns the name of the router's device.
     pub fn device(self) -> &'static str {
         if self == Side::Left { "left" } else { "right" }
     }
@@ -22,7 +22,7 @@ impl Side {
         &self.device()[..1]
     }
 
-    /// Its networks are 10.1.N.0/29 and fd00:N::/125.
+    /// Returns the number N of the side, whose networks are 10.1.N.0/29 and fd00:N::/125.
     pub fn number(self) -> u8 {
         if self == Side::Left { 1 } else { 2 }
     }
@@ -31,12 +31,12 @@ impl Side {
         if self == Side::Left { 1500 } else { 1300 }
     }
 
-    /// The device's Ethernet address.
+    /// Returns the MAC address of the router's device.
     pub fn router(self) -> String {
         text(self.router_mac())
     }
 
-    /// The Ethernet address of the neighbour whose addresses end so.
+    /// Returns the MAC address of the neighbour whose addresses end with `number`.
     pub fn neighbour(self, number: u8) -> String {
         text([2, 0, 0, 0, self.number(), number])
     }
@@ -50,21 +50,21 @@ fn text(mac: [u8; 6]) -> String {
     mac.map(|octet| format!("{octet:02x}")).join(":")
 }
 
-/// One frame for both.
+/// A frame that is sent to both routers.
 pub struct Frame {
     pub number: u32,
     pub side: Side,
     pub bytes: Vec<u8>,
-    /// What is particular about it.
+    /// Description of the frame's special features.
     pub story: String,
 }
 
-/// Stands in front of a frame's number, wherever it is.
+/// First octets of a mark, followed by the frame's number.
 const MARK: [u8; 4] = *b"TvOr";
-/// Octets of a mark.
+/// Length of a mark in octets.
 const CELL: usize = 16;
 
-/// The number that a frame bears, within another or not.
+/// Returns the number of the mark in a frame, including marks in an embedded packet.
 pub fn mark_of(frame: &[u8]) -> Option<u32> {
     let at = frame.windows(MARK.len()).position(|window| window == MARK)?;
     let number = frame.get(at + 4..at + 8)?;
@@ -72,7 +72,7 @@ pub fn mark_of(frame: &[u8]) -> Option<u32> {
         .then(|| u32::from_be_bytes(number.try_into().unwrap()))
 }
 
-/// Random numbers (`SplitMix64`), the same in every run.
+/// Random number generator (`SplitMix64`), reproducible in every run.
 struct Random(u64);
 
 impl Random {
@@ -100,19 +100,19 @@ impl Random {
     }
 }
 
-/// A frame in the making.
+/// A frame under construction.
 struct Draft {
     ethernet: [u8; 12],
-    /// Between the addresses and the IP header: tags, EtherType.
+    /// Tags and EtherType, between the addresses and the IP header.
     types: Vec<u8>,
-    /// The IP header without options or extensions.
+    /// IP header without options or extension headers.
     ip: Vec<u8>,
     /// Options or extension headers.
     more: Vec<u8>,
     upper: Vec<u8>,
-    /// Behind the IP packet.
+    /// Padding after the IP packet.
     padding: Vec<u8>,
-    /// Lengths and checksums that are as they should be.
+    /// Whether lengths are set to their correct values.
     lengths: bool,
     sums: bool,
     story: Vec<&'static str>,
@@ -143,7 +143,7 @@ impl Draft {
         &mut self.ip[at]
     }
 
-    /// The whole frame.
+    /// Builds the complete frame.
     fn finish(mut self) -> Vec<u8> {
         let behind = self.more.len() + self.upper.len();
         if self.lengths && self.is_four() {
@@ -166,7 +166,7 @@ const TCP: u8 = 6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// Makes one frame after the other.
+/// Generator of frames.
 pub struct Generator {
     random: Random,
     number: u32,
@@ -182,11 +182,12 @@ impl Generator {
         self.number
     }
 
-    /// Three frames at each side that come out for certain: forwarded plainly, refused for want of a route, and with no hops left.
+    /// Returns three frames at each side that certainly leave: one is forwarded, one is refused because its
+    /// route needs fragmentation, and one has no hops left.
     pub fn fences(&mut self) -> Vec<Frame> {
         let mut fences = Vec::new();
         for side in Side::BOTH {
-            // The last but one is too long for its route, and may not be cut.
+            // The second frame is too long for its route and may not be fragmented.
             let ways = [
                 ([10, 1, 3 - side.number(), 2], 64, 64, "through a worker"),
                 ([10, 2, 129, 1], 64, 1100, "through the TAP"),
@@ -205,7 +206,7 @@ impl Generator {
         fences
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     pub fn next(&mut self) -> Frame {
         let number = self.count();
         let side = self.random.of(&Side::BOTH);
@@ -231,7 +232,7 @@ impl Generator {
         draft.story.iter().for_each(|what| story += &format!(", {what}"));
         let mut bytes = draft.finish();
         if self.random.one_in(40) {
-            // Not into the marks that tell what it was, where there are any.
+            // The marks are not cut, if there are any.
             let keep = 14 + self.random.below(bytes.len() - 14);
             bytes.truncate(keep);
             story += ", cut off";
@@ -240,7 +241,7 @@ impl Generator {
         Frame { number, side, bytes, story }
     }
 
-    /// A frame in which nothing is wrong.
+    /// Builds a valid frame.
     fn plain(&mut self, number: u32, side: Side, four: bool, protocol: u8, size: usize) -> Draft {
         let payload = payload(number, size);
         let mut ip = vec![0; if four { 20 } else { 40 }];
@@ -275,7 +276,7 @@ impl Generator {
         }
     }
 
-    /// Source and destination of a packet that comes in at a side: most of it is routed.
+    /// Returns source and destination of a packet that enters at a side. Most destinations are routed.
     fn addresses(&mut self, side: Side, four: bool) -> (Vec<u8>, Vec<u8>) {
         let (number, other) = (side.number(), 3 - side.number());
         let noise = (self.random.byte(), self.random.byte());
@@ -296,7 +297,8 @@ impl Generator {
                 18 => vec![10, 9, 9, 9],
                 _ => vec![10, 2, 128 | noise.0, noise.1],
             };
-            // The kernel tells one sender once a second that there is no route: so there are many.
+            // Many senders are used, because the kernel sends one error a second for missing routes to each
+            // sender.
             let source = match self.random.below(4) {
                 0 => vec![10, 2, self.random.byte(), self.random.byte()],
                 1 if destination[..3] == [10, 1, other] => vec![10, 1, number, last],
@@ -468,7 +470,7 @@ impl Generator {
             vec![99, 4, 1, 2],
             vec![1; 40],
         ]);
-        // A time stamp of the kernel's own would tell the two apart.
+        // A time stamp written by the routers would differ between them.
         if draft.more[0] == 68 {
             draft.more = vec![68, 4, 5, 0xf0];
         }
@@ -590,7 +592,7 @@ impl Generator {
         if source { draft.source() } else { draft.destination() }.copy_from_slice(&address);
     }
 
-    /// ICMP of many types; errors have a packet within.
+    /// Builds an ICMP message of various types. Errors contain a packet.
     fn message(&mut self, draft: &mut Draft) -> &'static str {
         let four = draft.is_four();
         *draft.protocol() = if four { ICMP } else { ICMPV6 };
@@ -617,7 +619,7 @@ impl Generator {
     }
 }
 
-/// Marks all along.
+/// Returns a payload filled with marks.
 fn payload(number: u32, size: usize) -> Vec<u8> {
     let mut payload = Vec::new();
     while payload.len() < size.max(CELL) {
@@ -634,7 +636,7 @@ fn pseudo(source: &[u8], destination: &[u8], length: usize, protocol: u8) -> u32
     checksum::sum(source) + checksum::sum(destination) + length as u32 + u32::from(protocol)
 }
 
-/// What stands behind the IP header: ports above 20000, so that no program of the router's listens.
+/// Returns the part after the IP header. Ports are above 20000, on which no program of the router listens.
 fn upper(protocol: u8, source: &[u8], destination: &[u8], payload: &[u8], number: u32) -> Vec<u8> {
     let ports = [0x4e, 0x20 + (number % 50) as u8, 0x4e, 0x60 + (number % 7) as u8];
     let (mut header, check) = match protocol {

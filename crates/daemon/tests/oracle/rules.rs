@@ -1,4 +1,5 @@
-//! Where a router of ours may differ from the kernel alone, and why: `docs/router.md` has the same list.
+//! Permitted differences between a Trivium router and the kernel alone, with reasons. `docs/router.md` has
+//! this list.
 
 use packet::checksum;
 
@@ -6,7 +7,7 @@ use super::Output;
 
 macro_rules! rules {
     ($($variant:ident = $name:literal, $reason:literal, $evens_out:expr;)+) => {
-        /// An accepted difference.
+        /// A permitted difference.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Rule {
             $($variant,)+
@@ -21,7 +22,8 @@ macro_rules! rules {
                 match self { $(Rule::$variant => $reason,)+ }
             }
 
-            /// The rules that make what came of a frame equal, one after the other; `None` if they do not.
+            /// Returns the rules that together explain the difference of the output for one frame, or `None`
+            /// if no combination does.
             pub fn that_explain(mut kernel: Vec<Output>, mut ours: Vec<Output>) -> Option<Vec<Rule>> {
                 let mut rules = Vec::new();
                 $(if kernel != ours {
@@ -61,26 +63,26 @@ rules! {
         };
 }
 
-/// The type of an ICMPv6 message right behind an IPv6 header.
+/// Returns the type of an ICMPv6 message that directly follows an IPv6 header.
 fn icmpv6(frame: &[u8]) -> Option<u8> {
     (frame.get(12..14)? == [0x86, 0xdd] && frame[20] == 58).then(|| frame.get(54).copied())?
 }
 
-/// Whether an ICMPv6 error is of those that a worker makes itself: no route, or one that refuses, for a packet without extension headers. Its
-/// source is compared.
+/// Returns whether an ICMPv6 error is one that a worker sends itself: no route, or a prohibiting route, for a
+/// packet without extension headers. The source of these errors is compared.
 fn is_workers(frame: &[u8]) -> bool {
     const EXTENSIONS: [u8; 8] = [0, 43, 44, 50, 51, 60, 135, 139];
     let quoted = frame.get(68).copied();
     frame[54] == 1 && frame[55] <= 1 && quoted.is_some_and(|next| !EXTENSIONS.contains(&next))
 }
 
-/// Whether the checksum of an ICMPv6 message holds (RFC 4443, 2.3).
+/// Returns whether the checksum of an ICMPv6 message is valid (RFC 4443, 2.3).
 fn is_sound_icmpv6(frame: &[u8]) -> bool {
     let length = u32::try_from(frame.len() - 54).unwrap_or(0);
     checksum::finish(checksum::sum(&frame[22..]) + length + 58) == 0
 }
 
-/// The router's own addresses.
+/// Returns whether the source is one of the router's own addresses.
 fn is_own(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([8, 0]) => matches!(frame.get(26..30), Some([10, 1, 1 | 2, 1] | [10, 9, 9, 9])),
@@ -96,7 +98,8 @@ fn is_own(frame: &[u8]) -> bool {
     }
 }
 
-/// What the kernel says by itself when it likes: it asks for neighbours (ARP, ND), reports its groups (MLD).
+/// Returns whether the kernel sends this frame by itself at arbitrary times: address resolution (ARP, ND) and
+/// multicast reports (MLD).
 pub fn is_own_talk(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([8, 6]) => {
@@ -111,8 +114,8 @@ pub fn is_own_talk(frame: &[u8]) -> bool {
     }
 }
 
-/// A frame without what the kernel draws by lot where the packet is its own: the identification of an IPv4 packet and of an IPv6
-/// packet's fragments.
+/// Returns a frame without values that the kernel chooses at random for its own packets: the identification
+/// of an IPv4 packet and of IPv6 fragments.
 pub fn without_chance(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let header = frame.get(14).map_or(0, |first| usize::from(first & 0xf) * 4);

@@ -1,25 +1,25 @@
-//! What hashes choose: buckets of select groups, links of `multipath`, members of `bundle_load`. Two switches hash differently, so a choice
-//! is written into the packet, in place of its source: it has to be one that may be made, the same for the same flow, and the
-//! rest of the packet has to be equal.
+//! Choices by hashes: buckets of select groups, links of `multipath`, and members of `bundle_load`. The two
+//! switches hash differently, so rules write each choice into the source address of a packet. The choice must
+//! be permitted and equal for equal flows, and the rest of the packet must be equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ByPort;
 use super::frames::{Frame, PORTS, Random, mark_of};
 
-/// How addresses begin that say what was chosen: 02:5e:WHO:00:00:CHOICE.
+/// First octets of a source address that encodes a choice: 02:5e:WHO:00:00:CHOICE.
 const SIGN: [u8; 2] = [0x02, 0x5e];
-/// The first of `multipath`: so many and the number of its links.
+/// Base of WHO for `multipath`, to which the number of links is added.
 const LINKS: u8 = 0x10;
-/// The first of `bundle_load`: so many and a bit for each of its members, from port 1 on.
+/// Base of WHO for `bundle_load`, to which a bit for each member is added, from port 1 on.
 const MEMBERS: u8 = 0x40;
-/// A port that there is not.
+/// Number of a port that does not exist.
 const NOWHERE: u8 = 77;
 
-/// Buckets of each select group that may be chosen.
+/// Permitted buckets of each select group.
 pub type Buckets = BTreeMap<u8, BTreeSet<u8>>;
 
-/// A select group, and which of its buckets may be chosen.
+/// Returns a select group, and its permitted buckets.
 pub fn group(random: &mut Random, id: u8, version: &str) -> (String, BTreeSet<u8>) {
     let method = match version {
         "OpenFlow15" => random.of(&[
@@ -30,14 +30,14 @@ pub fn group(random: &mut Random, id: u8, version: &str) -> (String, BTreeSet<u8
         ]),
         _ => "",
     };
-    // All of one port: where it is the port of arrival, each of them sends nothing.
+    // All buckets use one port, so that all send nothing if it is the input port.
     let port = 1 + random.below(PORTS.into());
     let mut line = format!("group_id={id},type=select,{method}");
     let mut may = BTreeSet::new();
     let last = 1 + random.below(5) as u8;
     for place in 0..=last {
         let weight = random.of(&[0, 1, 1, 3, 100]);
-        // One there is always.
+        // At least one bucket is always live.
         let (weight, dead) =
             if place == last && may.is_empty() { (2, false) } else { (weight, random.one_in(5)) };
         if weight > 0 && !dead {
@@ -57,7 +57,7 @@ fn address(who: u8, choice: u8) -> String {
     format!("{:02x}:{:02x}:{who:02x}:00:00:{choice:02x}", SIGN[0], SIGN[1])
 }
 
-/// Actions that choose by a hash and send what was chosen.
+/// Returns actions that choose by a hash and send the choice.
 pub fn action(random: &mut Random) -> String {
     let fields = random.of(&FIELDS);
     let to = 1 + random.below(PORTS.into());
@@ -76,13 +76,13 @@ pub fn action(random: &mut Random) -> String {
     multipath(random, fields, to)
 }
 
-/// What is hashed, as `ovs-ofctl` names it.
+/// Hash methods and fields under the names of `ovs-ofctl`.
 const FIELDS: [&str; 7] =
     ["eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"];
-/// Of these, what is the same in both directions.
+/// Hash methods that give equal results for both directions of a flow.
 pub const SYMMETRIC: [&str; 4] = ["symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "symmetric_l3"];
 
-/// `multipath` with these fields, sent to a port.
+/// Returns a `multipath` action with these fields that sends the choice to a port.
 pub fn multipath(random: &mut Random, fields: &str, to: usize) -> String {
     let links = 1 + random.below(16) as u8;
     let way = random.of(&["modulo_n", "hash_threshold", "hrw", "iter_hash"]);
@@ -91,7 +91,7 @@ pub fn multipath(random: &mut Random, fields: &str, to: usize) -> String {
     shown(&choose, LINKS + links, to)
 }
 
-/// Chooses into the second register, and sends a copy that shows it.
+/// Returns a clone action that chooses into the second register and sends a copy with the choice.
 fn shown(choose: &str, who: u8, to: usize) -> String {
     let sign = u64::from(SIGN[0]) << 40 | u64::from(SIGN[1]) << 32 | u64::from(who) << 24;
     format!(
@@ -99,12 +99,12 @@ fn shown(choose: &str, who: u8, to: usize) -> String {
     )
 }
 
-/// Who has chosen and what, where a frame shows it.
+/// Returns WHO and CHOICE of a frame that encodes a choice.
 fn choice(frame: &[u8]) -> Option<(u8, u8)> {
     (frame[6..8] == SIGN).then(|| (frame[8], frame[11]))
 }
 
-/// The outputs without what was chosen, and choices that may not be made.
+/// Returns the outputs without the choices, and the choices that are not permitted.
 pub fn without(outputs: &ByPort, buckets: &Buckets) -> (ByPort, Vec<(u8, u8)>) {
     let (mut outputs, mut strange) = (outputs.clone(), Vec::new());
     for frame in outputs.values_mut().flatten() {
@@ -122,12 +122,13 @@ pub fn without(outputs: &ByPort, buckets: &Buckets) -> (ByPort, Vec<(u8, u8)>) {
     (outputs, strange)
 }
 
-/// All choices of a frame, by port and in their order.
+/// Returns all choices of a frame, by port and in order.
 fn choices(outputs: &ByPort) -> Vec<(u8, u8)> {
     outputs.values().flatten().filter_map(|frame| choice(frame)).collect()
 }
 
-/// Frames whose flow is met a second time, by the numbers of both, that something else was chosen for; and how many choices agree.
+/// Returns the frames for whose second pass another choice was made, and the number of choices that agree.
+/// `pairs` holds a frame and the number of its second pass.
 pub fn fickle(pairs: &[(&Frame, u32)], outputs: &BTreeMap<u32, ByPort>) -> (Vec<String>, usize) {
     let (none, mut wrong, mut agree) = (ByPort::new(), Vec::new(), 0);
     for (frame, again) in pairs {
@@ -146,7 +147,8 @@ pub fn fickle(pairs: &[(&Frame, u32)], outputs: &BTreeMap<u32, ByPort>) -> (Vec<
 }
 
 impl Frame {
-    /// Whether nothing that stands behind its headers is taken for one of them.
+    /// Returns whether both switches parse the frame without ambiguity, so that no payload is taken for a
+    /// header.
     pub fn is_regular(&self) -> bool {
         let odd = [
             "mutated",
@@ -166,7 +168,7 @@ impl Frame {
         !odd.iter().any(|word| self.story.contains(word))
     }
 
-    /// The same flow under another number.
+    /// Returns the frame with another number.
     pub fn again(&self, number: u32) -> Frame {
         let mut bytes = self.bytes.clone();
         for at in 0..bytes.len().saturating_sub(11) {
@@ -178,7 +180,7 @@ impl Frame {
         Frame { number, port: self.port, bytes, story: self.story.clone() }
     }
 
-    /// The other direction of an untagged flow of TCP, UDP or SCTP, under another number.
+    /// Returns a frame in the opposite direction of an untagged TCP, UDP or SCTP flow, with another number.
     pub fn back(&self, number: u32) -> Option<Frame> {
         let mut frame = self.again(number);
         let (at, octets, ports) = match frame.bytes[12..15] {

@@ -1,4 +1,4 @@
-//! Where the two may differ, each by name and with its reason (docs/switch.md lists them).
+//! Permitted differences between the two switches, each with a name and a reason (docs/switch.md lists them).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::ByPort;
 use super::frames::Frame;
 use super::stations::Member;
 
-/// A difference that is meant.
+/// A permitted difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Difference {
     ReservedVlan,
@@ -128,7 +128,8 @@ impl Difference {
         }
     }
 
-    /// `members`: the VLANs of ports, where `NORMAL` is among the actions.
+    /// Returns the permitted difference that explains the outputs of a frame. `members` are the VLANs of the
+    /// ports if `NORMAL` is used.
     pub fn that_explains(
         frame: &Frame,
         members: Option<&[Member]>,
@@ -226,7 +227,7 @@ impl Difference {
     }
 }
 
-/// What explains it where `NORMAL` is among the actions.
+/// Returns the permitted difference if `NORMAL` is used.
 fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &ByPort) -> Option<Difference> {
     if frame.bytes[12..14] == [0x88, 0xa8] {
         return Some(Difference::ServiceTag);
@@ -257,7 +258,7 @@ fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &B
             return Some(Difference::SecondTag);
         }
     }
-    // At one access port OVS takes both off, and at another it does not flood the frame.
+    // On an access port OVS removes both tags, and on another one OVS does not flood the frame.
     let mut tags = 0;
     walk_tags(&mut frame.bytes.clone(), |_| tags += 1);
     let [access, others] = [true, false].map(|wanted| {
@@ -271,7 +272,7 @@ fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &B
     if tags >= 2 && others[0] == others[1] && sent_more(&access[1], &access[0]) {
         return Some(Difference::SecondTag);
     }
-    // With the first one OVS takes the second off.
+    // OVS removes the second tag together with the first one.
     let mut whole = frame.bytes.clone();
     untag(&mut whole, true);
     frames(&mut both, |frame| untag(frame, false));
@@ -286,7 +287,7 @@ fn is_tagged(frame: &[u8]) -> bool {
     matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8])
 }
 
-/// Takes tags off; `without_vlan`: those of VLAN 0 alone.
+/// Removes tags from a frame, or only those of VLAN 0 if `without_vlan` is set.
 fn untag(frame: &mut Vec<u8>, without_vlan: bool) {
     let mut at = 12;
     while let Some(&[0x81, 0x00, high, low] | &[0x88, 0xa8, high, low]) = frame.get(at..at + 4) {
@@ -298,7 +299,7 @@ fn untag(frame: &mut Vec<u8>, without_vlan: bool) {
     }
 }
 
-/// The control information of a frame's tags, from the outermost.
+/// Calls `what` with the control information (TCI) of each tag, from the outermost.
 fn walk_tags(frame: &mut [u8], mut what: impl FnMut(&mut [u8])) {
     let mut at = 12;
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {
@@ -309,7 +310,7 @@ fn walk_tags(frame: &mut [u8], mut what: impl FnMut(&mut [u8])) {
     }
 }
 
-/// Labels that stand here, up to the last one.
+/// Returns the number of MPLS labels up to the bottom of the stack.
 fn labels_of(stack: &[u8]) -> usize {
     stack.chunks_exact(4).position(|entry| entry[2] & 1 != 0).map_or(0, |last| last + 1)
 }
@@ -319,13 +320,13 @@ fn is_later_fragment(frame: &Frame) -> bool {
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.bytes.get(at..at + 2) {
         at += 4;
     }
-    // By its offset, which a mutation may have made.
+    // A mutation may have changed the offset, so the header is examined.
     let is_v4 = frame.bytes.get(at..at + 2) == Some(&[0x08, 0x00]);
     let offset = frame.bytes.get(at + 8..at + 10).is_some_and(|field| field[0] & 0x1f != 0 || field[1] != 0);
     frame.story.contains("later fragment") || is_v4 && offset
 }
 
-/// Whether the first IP header behind the tags is of another version than the EtherType says.
+/// Returns whether the version of the first IP header after the tags contradicts the EtherType.
 fn has_other_version(frame: &[u8]) -> bool {
     let mut at = 12;
     while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(at..at + 2) {
@@ -338,13 +339,14 @@ fn has_other_version(frame: &[u8]) -> bool {
     }
 }
 
-/// Whether two frames are the same, except for a checksum (and type and code of ICMP in front of it).
+/// Returns whether two frames differ in a checksum at most (and in type and code of ICMP before the
+/// checksum).
 fn alike(one: &[u8], other: &[u8]) -> bool {
     let differ: Vec<usize> = (0..one.len()).filter(|at| other.get(*at) != one.get(*at)).collect();
     one.len() == other.len() && differ.last().is_none_or(|last| last - differ[0] < 4)
 }
 
-/// Whether the same frames left, except for that.
+/// Returns whether equal frames left, except for checksums.
 fn differ_in_a_sum(ovs: &ByPort, ours: &ByPort) -> bool {
     let all =
         |outputs: &ByPort| outputs.iter().map(|(port, frames)| (*port, frames.len())).collect::<Vec<_>>();
@@ -352,7 +354,7 @@ fn differ_in_a_sum(ovs: &ByPort, ours: &ByPort) -> bool {
         && ovs.values().flatten().zip(ours.values().flatten()).all(|(one, other)| alike(one, other))
 }
 
-/// Whether the one sent all that the other sent, and more.
+/// Returns whether one switch sent all frames of the other one, and more.
 fn sent_more(one: &ByPort, other: &ByPort) -> bool {
     other.iter().all(|(port, frames)| {
         one.get(port).is_some_and(|own| {
@@ -362,7 +364,7 @@ fn sent_more(one: &ByPort, other: &ByPort) -> bool {
     })
 }
 
-/// Whether frames of the same lengths left.
+/// Returns whether frames of equal lengths left.
 fn like_sized(one: &ByPort, other: &ByPort) -> bool {
     let lengths = |outputs: &ByPort| -> Vec<(u8, Vec<usize>)> {
         outputs.iter().map(|(port, frames)| (*port, frames.iter().map(Vec::len).collect())).collect()
@@ -370,7 +372,7 @@ fn like_sized(one: &ByPort, other: &ByPort) -> bool {
     lengths(one) == lengths(other)
 }
 
-/// Whether ours sent what OVS sent, and then no more.
+/// Returns whether Trivium sent the first frames of OVS's output and then stopped.
 fn ends_earlier(ovs: &ByPort, ours: &ByPort, roughly: bool) -> bool {
     let same = |one: &Vec<u8>, other: &Vec<u8>| one == other || roughly && alike(one, other);
     ours.iter().all(|(port, frames)| {

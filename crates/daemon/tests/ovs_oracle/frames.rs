@@ -1,25 +1,25 @@
-//! Frames for both switches: of few addresses, ports and tags, so that rules meet them often, and with what may be unusual or broken
-//! about them. The same seed gives the same frames.
+//! Generated frames for both switches, with few addresses, ports and tags so that rules match often, and with
+//! unusual or malformed parts. Equal seeds give equal frames.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::checksum;
 
-/// The ports of either switch: 1 and up.
+/// Number of ports of either switch, numbered from 1.
 pub const PORTS: u8 = 4;
 /// EtherType of the frames that end a batch (IEEE 802, local experiments).
 pub const FENCE: u16 = 0x88b5;
 
-/// One frame for both.
+/// A frame that is sent to both switches.
 pub struct Frame {
     pub number: u32,
     pub port: u8,
     pub bytes: Vec<u8>,
-    /// What is particular about it.
+    /// Description of the frame's special features.
     pub story: String,
 }
 
-/// Random numbers (`SplitMix64`), the same in every run.
+/// Random number generator (`SplitMix64`), reproducible in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -43,10 +43,10 @@ impl Random {
     }
 }
 
-/// Stands in front of a frame's number, several times in its payload.
+/// First octets of a mark. Marks with the frame's number are repeated in the payload.
 const MARK: [u8; 4] = *b"TvOv";
 
-/// The number that a frame bears.
+/// Returns the number of the mark in a frame.
 pub fn mark_of(frame: &[u8]) -> Option<u32> {
     frame.windows(12).find_map(|cell| {
         let number: [u8; 4] = cell[4..8].try_into().ok()?;
@@ -70,13 +70,13 @@ impl Generator {
         Generator { random: Random(seed), number: 0 }
     }
 
-    /// A number that no frame bears yet.
+    /// Returns a new frame number.
     pub fn number(&mut self) -> u32 {
         self.number += 1;
         self.number
     }
 
-    /// A frame that a rule of its own sends back by the port that it came by.
+    /// Returns a frame that a special rule sends back by the input port.
     pub fn fence(&mut self, port: u8) -> Frame {
         let number = self.number();
         let mut bytes = vec![2, 0, 0, 0, 0, 0xf, 2, 0, 0, 0, 0, port];
@@ -85,7 +85,7 @@ impl Generator {
         Frame { number, port, bytes, story: "fence".into() }
     }
 
-    /// A frame from a station to all.
+    /// Returns a broadcast frame from an address.
     pub fn lesson(&mut self, source: [u8; 6], port: u8, vlan: Option<u16>) -> Frame {
         let number = self.number();
         let mut bytes = [[0xff; 6], source].concat();
@@ -97,7 +97,7 @@ impl Generator {
         Frame { number, port, bytes, story: "lesson".into() }
     }
 
-    /// With `settled`, each source address comes by one port only.
+    /// Returns a random frame. With `settled`, each source address uses one port only.
     pub fn frame(&mut self, settled: bool) -> Frame {
         let number = self.number();
         let mut draft = Draft { random: &mut self.random, story: Vec::new() };
@@ -111,7 +111,7 @@ impl Generator {
         bytes.extend(eth_type.to_be_bytes());
         bytes.extend(behind);
         if draft.random.one_in(12) {
-            // Behind the addresses and tags, and not in the marks that follow.
+            // Mutations affect octets after the addresses and tags, and before the final marks.
             let end = bytes.len().saturating_sub(36);
             for _ in 0..=draft.random.below(3) {
                 let at = headers + draft.random.below(end.saturating_sub(headers).max(1));
@@ -122,7 +122,7 @@ impl Generator {
                 }
             }
         }
-        // Padding bears the number, too, so that it is known by it whatever is written in front.
+        // Padding contains the number, too, so that rewritten headers do not hide it.
         bytes.extend(marks(number, 1));
         while bytes.len() < 60 {
             bytes.extend(marks(number, 1));
@@ -180,7 +180,7 @@ impl Draft<'_> {
         tags
     }
 
-    /// What stands behind the tags, and its EtherType.
+    /// Returns EtherType and content of the part after the tags.
     fn network(&mut self, payload: Vec<u8>) -> (u16, Vec<u8>) {
         match self.random.below(20) {
             0..8 => (0x0800, self.ipv4(payload)),
@@ -311,7 +311,7 @@ impl Draft<'_> {
             self.upper(payload, |protocol, len| checksum::l4_pseudo_v6(source, target, protocol, len as u32));
         let mut next = protocol;
         let mut behind = upper;
-        // From the inside out.
+        // Extension headers are added from the innermost to the outermost.
         let count = if self.random.one_in(3) { 1 + self.random.below(3) } else { 0 };
         for _ in 0..count {
             let (kind, header): (u8, Vec<u8>) = match self.random.below(7) {
@@ -374,7 +374,8 @@ impl Draft<'_> {
         head
     }
 
-    /// A protocol's number, and its message; `pseudo` is the sum of the pseudo header for a protocol and length.
+    /// Returns a protocol number and its message. `pseudo` returns the pseudo-header sum for a protocol and
+    /// length.
     fn upper(&mut self, payload: Vec<u8>, pseudo: impl Fn(u8, usize) -> u32) -> (u8, Vec<u8>) {
         let ports = |random: &mut Random| {
             let (from, to) = (random.of(&[1000_u16, 1001, 53, 80]), random.of(&[80_u16, 81, 443, 53, 8080]));

@@ -1,4 +1,5 @@
-//! Rules for both switches, in the words of `ovs-ofctl`: matches of what the frames have, and actions that their matches allow.
+//! Generated rules for both switches in the syntax of `ovs-ofctl`: matches on fields of the generated frames,
+//! and actions that these matches permit.
 
 use std::fmt;
 
@@ -6,28 +7,29 @@ use super::choices::{self, Buckets};
 use super::frames::{PORTS, Random};
 use super::stations::{self, Member};
 
-/// A whole set of them.
+/// A complete set of rules.
 pub struct Rules {
     pub version: &'static str,
     pub groups: Vec<String>,
     pub flows: Vec<String>,
-    /// Each frame has to be done with before the next one comes: what one does, the next may meet.
+    /// Whether each frame must be processed before the next one is sent, because a frame may change what the
+    /// next one meets.
     pub in_turn: bool,
-    /// The VLANs of ports, where `NORMAL` is among the actions.
+    /// VLANs of the ports, if `NORMAL` is among the actions.
     pub members: Option<[Member; PORTS as usize]>,
-    /// Buckets that may be chosen.
+    /// Permitted buckets of the groups.
     pub buckets: Buckets,
 }
 
 impl Rules {
-    /// One rule for all.
+    /// Returns a set with one rule for all packets.
     pub fn only(actions: &str) -> Rules {
         let flows = vec![FENCES.to_owned(), format!("priority=0,actions={actions}")];
         let (groups, buckets) = (Vec::new(), Buckets::new());
         Rules { version: "OpenFlow13", groups, flows, in_turn: false, members: None, buckets }
     }
 
-    /// A learning bridge.
+    /// Returns the rules of a learning bridge.
     pub fn learning() -> Rules {
         Rules::only("NORMAL")
     }
@@ -41,10 +43,10 @@ impl fmt::Display for Rules {
     }
 }
 
-/// Sends fences back.
+/// Rule that sends fences back.
 const FENCES: &str = "table=0,priority=65535,dl_type=0x88b5,actions=IN_PORT";
 
-/// What a rule knows of its packets, by its match and by what it has done to them.
+/// Protocol of a rule's packets, as far as the rule's match and earlier actions determine it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Any,
@@ -68,7 +70,7 @@ use Kind::{Advert, Any, Arp, Icmp, Icmp6, Ip, Ip6, Mpls, Sctp, Sctp6, Solicit, T
 
 const KINDS: [Kind; 15] =
     [Any, Ip, Ip6, Tcp, Tcp6, Udp, Udp6, Sctp, Sctp6, Icmp, Icmp6, Solicit, Advert, Arp, Mpls];
-/// Tables that rules lead through.
+/// Number of tables that the rules use.
 const TABLES: usize = 4;
 
 impl Kind {
@@ -100,30 +102,32 @@ impl Kind {
 struct Writer<'r> {
     random: &'r mut Random,
     kind: Kind,
-    /// The rule makes sure of a tag, or has pushed one.
+    /// Whether the rule matches a tag or has pushed one.
     tagged: bool,
-    /// It makes sure that the label is the last one, or is not.
+    /// Whether the rule matches the last label (`Some(true)`) or a label before it.
     bottom: Option<bool>,
-    /// What is behind a label of the rule's own.
+    /// Protocol below a label that the rule has pushed.
     under: Kind,
-    /// This set writes action sets; then none counts TTLs down: what is spent goes by no action set of ours.
+    /// Whether rules write action sets. No rule then decrements the TTL, because Trivium applies no action
+    /// set to an expired packet.
     writes: bool,
     version: &'static str,
     table: usize,
     groups: bool,
     nested: bool,
     learns: bool,
-    /// `NORMAL` is among the actions: none changes sources, which it would learn.
+    /// Whether `NORMAL` is among the actions. No rule then changes sources, which `NORMAL` would learn.
     normal: bool,
-    /// `exit` is among the actions: copies are led to no other rules then, where it would end more with OVS.
+    /// Whether `exit` is among the actions. Clones are then not resubmitted, because `exit` would end more in
+    /// OVS.
     exits: bool,
 }
 
-/// The versions in which sets of rules are given, one after the other.
+/// Versions of the rule sets, in turn.
 pub const VERSIONS: [&str; 7] =
     ["OpenFlow10", "OpenFlow13", "OpenFlow11", "OpenFlow15", "OpenFlow12", "OpenFlow13", "OpenFlow15"];
 
-/// A set of rules for one version.
+/// Generates a set of rules for one version.
 pub fn generate(random: &mut Random, version: &'static str) -> Rules {
     let groups = version != "OpenFlow10" && random.one_in(2);
     let in_turn = random.one_in(5);
@@ -156,7 +160,7 @@ pub fn generate(random: &mut Random, version: &'static str) -> Rules {
     let mut priority = 1000;
     for table in 0..TABLES {
         for _ in 0..6 + random.below(10) {
-            // Each has a priority of its own: which of two equal ones is met is not defined.
+            // Each rule has another priority, because the choice between equal ones is not defined.
             priority -= 1;
             let kind = random.of(&KINDS);
             let mut writer = Writer {
@@ -197,7 +201,7 @@ pub fn generate(random: &mut Random, version: &'static str) -> Rules {
             let actions = writer.instructions();
             rules.flows.push(format!("table={table},priority=500,conj_id={id},ip,actions={actions}"));
         }
-        // What meets none goes on, as far as it can.
+        // Packets that match no rule continue as far as possible.
         let rest = match random.below(4) {
             0 => "drop".to_owned(),
             _ if normal && random.one_in(2) => "NORMAL".to_owned(),
@@ -289,7 +293,7 @@ impl Writer<'_> {
         parts.into_iter().map(|part| format!(",{part}")).collect()
     }
 
-    /// A field that the kind has.
+    /// Returns a match on a field of the rule's protocol.
     fn of_kind(&mut self) -> String {
         let last = 1 + self.random.below(4);
         let ports = matches!(self.kind, Tcp | Tcp6 | Udp | Udp6 | Sctp | Sctp6);
@@ -378,7 +382,7 @@ impl Writer<'_> {
         all
     }
 
-    /// Where a packet goes.
+    /// Returns an action that outputs or resubmits.
     fn way(&mut self) -> String {
         match self.random.below(22) {
             0 => "IN_PORT".into(),
@@ -401,7 +405,8 @@ impl Writer<'_> {
             8 => format!("load:{}->NXM_NX_REG5[0..15],output:NXM_NX_REG5[0..15]", self.port()),
             9 => format!("bundle(eth_src,0,active_backup,ofport,members:{},{})", self.port(), self.port()),
             10 if self.learns && !self.nested => {
-                // Who speaks by one port does so always (see `Generator::frame`), so it does not matter how often it is learnt.
+                // Each source address always uses one port (see `Generator::frame`), so repeated learning has
+                // no effect.
                 let (priority, part) = self.random.of(&[
                     (9, "NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]"),
                     (
@@ -428,7 +433,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What is done to it.
+    /// Returns an action that changes the packet.
     fn change(&mut self) -> String {
         let old = self.version == "OpenFlow10";
         let last = 1 + self.random.below(4);
@@ -445,8 +450,8 @@ impl Writer<'_> {
                     };
                 }
                 self.tagged = true;
-                // The tag is all zero with OVS, a copy of the outer one by the specification: it is written anew.
-                // Service tags name no VLAN for our `NORMAL`.
+                // The new tag is zero in OVS, and a copy of the outer one by the specification, so its fields
+                // are set explicitly. Service tags do not select a VLAN for Trivium's `NORMAL`.
                 let tpid = if self.normal { "0x8100" } else { self.random.of(&["0x8100", "0x88a8"]) };
                 format!(
                     "push_vlan:{tpid},set_field:{}->vlan_vid,set_field:{last}->vlan_pcp",
@@ -471,7 +476,7 @@ impl Writer<'_> {
                 "push:NXM_OF_ETH_SRC[],pop:NXM_OF_ETH_DST[]".to_owned(),
                 "push:NXM_NX_REG0[],push:NXM_OF_ETH_SRC[0..31],pop:NXM_OF_ETH_DST[0..31]".to_owned(),
                 "multipath(eth_src,50,modulo_n,1,0,NXM_NX_REG2[0..7])".to_owned(),
-                // With an action set OVS does that set twice.
+                // With an action set, OVS executes this action twice.
                 if self.writes { "note:09" } else { "check_pkt_larger(110)->NXM_NX_REG0[0]" }.to_owned(),
                 "move:NXM_OF_VLAN_TCI[]->NXM_NX_REG4[0..15]".to_owned(),
             ]),
@@ -507,8 +512,8 @@ impl Writer<'_> {
                     self.bottom = Some(false);
                     "push_mpls:0x8847".into()
                 }
-                // With labels left, OVS takes all of them off for another EtherType.
-                // And a label that the same rule has put on comes off without a trace, whatever EtherType is asked for.
+                // With remaining labels, OVS pops all of them for another EtherType. A label that the rule
+                // itself has pushed is removed without a trace, whatever EtherType the pop action names.
                 _ if self.bottom == Some(true) && !matches!(self.under, Arp | Mpls) => {
                     let (kind, eth_type) = match self.under {
                         Any => self.random.of(&[(Ip, "0x0800"), (Ip6, "0x86dd")]),

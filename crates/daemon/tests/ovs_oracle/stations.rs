@@ -1,5 +1,5 @@
-//! `NORMAL` for both switches: ports of the same VLANs, stations that both have been taught by the same frames, and what they know in the
-//! end.
+//! `NORMAL` for both switches: ports with equal VLANs, addresses taught by equal frames, and comparison of
+//! the MAC tables.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,27 +9,28 @@ use super::frames::{Frame, Generator, PORTS, Random};
 use super::rig::Rig;
 use super::switches::Ovs;
 
-/// VLANs that frames and rules name.
+/// VLANs that frames and rules use.
 const VLANS: [u16; 4] = [5, 6, 7, 100];
-/// Our VLAN of untagged frames, which is OVS's VLAN 0.
+/// Trivium's VLAN of untagged frames, which is VLAN 0 in OVS.
 const UNTAGGED: u16 = 4094;
 
-/// The VLANs of a port.
+/// VLAN mode of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Member {
-    /// All of them, and untagged frames: OVS's default.
+    /// Trunk of all VLANs and untagged frames, the default of OVS.
     All,
-    /// Those that are named.
+    /// Trunk of the VLANs in [`VLANS`].
     Trunk,
-    /// One, untagged.
+    /// Access port of one VLAN.
     Access(u16),
-    /// Those that are named; untagged frames are of this one, and leave untagged.
+    /// Trunk of the VLANs in [`VLANS`]. Untagged frames belong to the native VLAN, and frames of this VLAN
+    /// leave untagged.
     NativeUntagged(u16),
-    /// Likewise, and leave tagged.
+    /// Like [`Member::NativeUntagged`], but frames of the native VLAN leave tagged.
     NativeTagged(u16),
 }
 
-/// What the ports of a set of rules are: all the default, or each another.
+/// Returns the VLAN modes of the ports: either the default for all, or random modes.
 pub fn members(random: &mut Random) -> [Member; PORTS as usize] {
     let mixed = random.one_in(2);
     [(); PORTS as usize].map(|()| match random.below(6) {
@@ -72,7 +73,7 @@ impl Member {
     }
 }
 
-/// Our configuration with ports of these VLANs.
+/// Returns Trivium's configuration with ports of these modes.
 pub fn configuration(rig: &Rig, members: &[Member]) -> String {
     let mut text = format!(
         "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n\
@@ -90,7 +91,7 @@ pub fn configuration(rig: &Rig, members: &[Member]) -> String {
     text
 }
 
-/// Both switches' ports become these, and both forget all stations.
+/// Configures the ports of both switches, and flushes both MAC tables.
 pub fn prepare(rig: &Rig, ovs: &Ovs, members: &[Member]) {
     let file = rig.write("members.toml", &configuration(rig, members));
     rig.ok(&["apply", file.to_str().unwrap()]);
@@ -100,7 +101,7 @@ pub fn prepare(rig: &Rig, ovs: &Ovs, members: &[Member]) {
     ovs.appctl(&["fdb/flush", "br0"]);
 }
 
-/// One frame from each station that will ever speak, in each VLAN, to all.
+/// Returns a broadcast frame from each address that will send, in each VLAN.
 pub fn lessons(generator: &mut Generator) -> Vec<Frame> {
     let stations = (1..=PORTS).flat_map(|port| [[0, port], [1, port]]);
     let tags = std::iter::once(None).chain(VLANS.map(Some));
@@ -108,7 +109,7 @@ pub fn lessons(generator: &mut Generator) -> Vec<Frame> {
     all.into_iter().map(|([net, port], vlan)| generator.lesson([2, 0, 0, 0, net, port], port, vlan)).collect()
 }
 
-/// Groups that no bridge forwards, or may not, stations that nobody has heard of, and others.
+/// Returns a destination: reserved groups, vendor groups, unknown addresses, and others.
 pub fn address(random: &mut Random) -> [u8; 6] {
     let last = random.of(&[0, 1, 2, 3, 0xe, 0xf]);
     match random.below(7) {
@@ -120,16 +121,16 @@ pub fn address(random: &mut Random) -> [u8; 6] {
     }
 }
 
-/// Stations as OVS knows them: port, VLAN, address.
+/// Returns the MAC table of OVS: port, VLAN and address.
 pub fn known_to_ovs(ovs: &Ovs) -> BTreeSet<(String, u16, String)> {
     let text = ovs.appctl(&["fdb/show", "br0"]);
     let words = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let all = words.map(|words| (words[0].to_owned(), words[1].parse().unwrap(), words[2].to_owned()));
-    // No frame has that VLAN (see `Difference::ReservedVlan`).
+    // Frames with this VLAN are not compared (see `Difference::ReservedVlan`).
     all.filter(|(_, vlan, _)| *vlan != 4095).collect()
 }
 
-/// Stations as ours knows them, in OVS's words.
+/// Returns the MAC table of Trivium in OVS's notation.
 pub fn known_to_ours(rig: &Rig) -> BTreeSet<(String, u16, String)> {
     let spoken = |vlan: u64| if vlan == u64::from(UNTAGGED) { 0 } else { vlan as u16 };
     let words = |(mac, vlan, port): (String, u64, String)| (port.replace('h', ""), spoken(vlan), mac);
@@ -137,7 +138,7 @@ pub fn known_to_ours(rig: &Rig) -> BTreeSet<(String, u16, String)> {
 }
 
 impl Ovs {
-    /// `ovs-appctl`, which must work.
+    /// Runs `ovs-appctl`, which must succeed.
     pub fn appctl(&self, arguments: &[&str]) -> String {
         let mut client = Command::new("ovs-appctl");
         let output = client.arg("-t").arg(self.control()).args(arguments).output().unwrap();

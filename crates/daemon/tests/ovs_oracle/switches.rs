@@ -1,4 +1,4 @@
-//! Both switches, seen from outside: frames go in by their ports, and what leaves is known by port.
+//! Both switches, seen from outside: frames are sent to their ports, and output is recorded by port.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,11 +14,11 @@ use super::frames::{Frame, PORTS};
 use super::rig::cables::{Cables, Output, Readers, deliver};
 use super::rig::{PATIENCE, Rig};
 
-/// How frames get in.
+/// Inputs of a switch.
 enum Ways {
-    /// The streams of OVS's dummy devices: each frame behind its length in two octets.
+    /// Streams of OVS's dummy devices. A length of two octets precedes each frame.
     Streams(Vec<UnixStream>),
-    /// The far ends of our ports' cables.
+    /// Far ends of the cables to Trivium's ports.
     Cables(Vec<RawSender>),
 }
 
@@ -42,7 +42,7 @@ impl Switch {
         }
     }
 
-    /// What leaves until `is_last` says so of one, or nothing has for `quiet`.
+    /// Collects output until `is_last` accepts a frame, or nothing has left for `quiet`.
     pub fn collect(&self, quiet: Duration, mut is_last: impl FnMut(&Output) -> bool) -> Vec<Output> {
         let mut outputs = Vec::new();
         loop {
@@ -60,7 +60,7 @@ impl Switch {
         }
     }
 
-    /// `ovs-ofctl COMMAND ARGUMENTS`; what it says when it fails.
+    /// Runs `ovs-ofctl COMMAND ARGUMENTS`. The error is its error output.
     pub fn ofctl(&self, version: &str, command: &[&str], arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("ovs-ofctl")
             .args(["-O", version, "--timeout=20"])
@@ -73,7 +73,7 @@ impl Switch {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// Ours: what `hub` forwards, whose ports are the cables' other ends.
+    /// Returns Trivium as a switch, whose ports in the hub are the other ends of the cables.
     pub fn ours(rig: &Rig, wire: &Namespace) -> Switch {
         let Cables { senders, outputs, readers } = Cables::open(wire, PORTS);
         let ways = Ways::Cables(senders);
@@ -81,7 +81,7 @@ impl Switch {
     }
 }
 
-/// A real `ovs-vswitchd` with a bridge on its datapath in user space and devices that are streams.
+/// A real `ovs-vswitchd` with a bridge on its userspace datapath, and with stream devices.
 pub struct Ovs {
     directory: PathBuf,
     server: OvsdbServer,
@@ -92,7 +92,7 @@ impl Ovs {
     pub fn start(rig: &Rig) -> Ovs {
         let directory = rig.path("ovs");
         let server = OvsdbServer::start(&directory).unwrap();
-        // Ours matches two tags, too.
+        // Rules of Trivium match two tags, too.
         server.vsctl(["--no-wait", "set", "open_vswitch", ".", "other_config:vlan-limit=2"]).unwrap();
         let mut command = Command::new("ovs-vswitchd");
         for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
@@ -141,17 +141,17 @@ impl Ovs {
         Switch { name: "OVS", socket, ways: Ways::Streams(streams), outputs, _readers: None }
     }
 
-    /// Its caches agree with its tables afterwards; a barrier's answer does not say so.
+    /// Makes OVS's caches consistent with its tables, which a barrier does not guarantee.
     pub fn settle(&self) {
         self.appctl(&["revalidator/purge"]);
     }
 
-    /// The socket of `ovs-appctl`.
+    /// Returns the path of the `ovs-appctl` socket.
     pub fn control(&self) -> PathBuf {
         self.directory.join("vswitchd.ctl")
     }
 
-    /// `ovs-vsctl`, which waits until the switch has done it.
+    /// Runs `ovs-vsctl`, which waits until the switch has applied the change.
     pub fn vsctl(&self, line: &str) {
         self.server.vsctl(line.split_whitespace()).unwrap();
     }

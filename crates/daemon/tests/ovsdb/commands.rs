@@ -1,4 +1,5 @@
-//! `ovs-appctl` against the daemon and a real `ovs-vswitchd`, side by side: what scripts parse is the same on both.
+//! Answers of the daemon and of a real `ovs-vswitchd` to `ovs-appctl`, compared in the parts that scripts
+//! parse.
 
 use std::process::Command;
 
@@ -8,7 +9,7 @@ use super::Switch;
 use super::reference::Reference;
 use super::rig::PATIENCE;
 
-/// Commands whose answers, errors included, are Open vSwitch's to the letter, in this order.
+/// Commands whose answers, including errors, must equal Open vSwitch's literally, in this order.
 const SAME: [&str; 74] = [
     "vlog/set foo",
     "vlog/set ofproto_dpif:foo",
@@ -92,7 +93,7 @@ fn what_scripts_parse_is_open_vswitchs() {
     let switch = Switch::start(2);
     switch.build();
     let reference = Reference::start(&switch.rig, &["h1", "h2"]);
-    // Only the first line: behind it `ovs-appctl` names the socket.
+    // Only the first line is compared, because `ovs-appctl` appends the name of the socket.
     let said = |answer: Result<String, String>| {
         answer.map_err(|error| error.lines().next().unwrap_or_default().to_owned())
     };
@@ -105,7 +106,7 @@ fn what_scripts_parse_is_open_vswitchs() {
         }
     }
     assert!(differ.is_empty(), "{}", differ.concat());
-    // Static entries and counts; stations that are learnt differ.
+    // Static entries and counters are compared. Learned addresses differ.
     let fixed = |text: String| {
         text.lines()
             .filter(|line| line.contains("static") && !line.contains("Current"))
@@ -121,7 +122,7 @@ fn what_scripts_parse_is_open_vswitchs() {
     let (theirs, ours) = (reference.appctl(&statistics).unwrap(), switch.appctl(&statistics).unwrap());
     assert!(ours.contains("table : 1\n"), "{ours}");
     assert_eq!(names(theirs), names(ours));
-    // The static entry is followed, and does not move.
+    // The static entry is used and does not move.
     let known = switch.appctl(&show).unwrap();
     assert!(known.contains("    2     0  50:00:00:00:00:06  static"), "{known}");
 }
@@ -133,7 +134,7 @@ fn counts_and_caches_are_told_in_open_vswitchs_form() {
     switch.build();
     switch.rig.until_reachable(1, 2);
     let ask = |line: &str| switch.appctl(&line.split(' ').collect::<Vec<_>>()).unwrap();
-    // Rules with their counts, as `ovs-ofctl` has them, too.
+    // Rules with their counters, as also printed by `ovs-ofctl`.
     let bridge = format!("unix:{}", switch.rig.path("br0.mgmt").display());
     let rule = "table=1,priority=7,icmp,actions=drop";
     assert!(Command::new("ovs-ofctl").args(["add-flow", &bridge, rule]).status().unwrap().success());
@@ -158,7 +159,7 @@ fn counts_and_caches_are_told_in_open_vswitchs_form() {
             .contains("opening datapath dp9 failed (No such device)")
     );
     assert!(ask("dpif/show-dp-features br0").contains("\nRecirc: No\n"));
-    // Cached flows: ports by number, or by name, with an identifier.
+    // Cached flows, with ports by number or by name, and with an identifier.
     let dump = eventually("a cached flow", PATIENCE, || {
         let _ = switch.rig.hosts[0].reaches(&switch.rig.hosts[1]);
         let dump = ask("dpctl/dump-flows -m");
@@ -172,7 +173,7 @@ fn counts_and_caches_are_told_in_open_vswitchs_form() {
     assert!(found.starts_with(fields), "{found}: {line}");
     assert!(!ask("dpctl/dump-flows").contains("in_port(h1)"));
     assert!(ask("dpif/dump-flows --names br0").contains("in_port(h1)"));
-    // Without megaflows each cached flow has every bit of its packet.
+    // Without megaflows, each cached flow matches every bit of its packet.
     assert_eq!(ask("upcall/disable-megaflows"), "megaflows disabled\n");
     assert!(switch.rig.hosts[0].reaches(&switch.rig.hosts[1]));
     let whole = ask("dpctl/dump-flows filter=proto=1");
@@ -193,7 +194,7 @@ fn counts_and_caches_are_told_in_open_vswitchs_form() {
     assert_ne!(ask("coverage/read-counter port_rx"), "0\n");
     let memory = ask("memory/show");
     assert!(memory.contains("handlers:1 ") && memory.contains(" revalidators:1 "), "{memory}");
-    // Groups that were joined.
+    // Joined multicast groups.
     switch.vsctl("set bridge br0 mcast_snooping_enable=true");
     assert_eq!(ask("mdb/show br0"), " port  VLAN  GROUP                Age\n");
     assert_eq!(ask("mdb/flush br0"), "table successfully flushed\n");
@@ -206,7 +207,7 @@ fn the_log_is_a_file_in_open_vswitchs_format_that_is_rotated() {
     let log = switch.rig.path("x.log");
     let configuration = switch.configuration("");
     let with_log = configuration.replace("unixctl =", &format!("log_file = {log:?}\nunixctl ="));
-    // A link in its place is not followed.
+    // A symbolic link in place of the log file is not followed.
     std::os::unix::fs::symlink(switch.rig.path("elsewhere"), &log).unwrap();
     let file = switch.rig.write("linked.toml", &with_log);
     let refused = Command::new(super::rig::TRIVIUM).args(["run", "-c"]).arg(&file).output().unwrap();
@@ -222,13 +223,13 @@ fn the_log_is_a_file_in_open_vswitchs_format_that_is_rotated() {
     assert!(fields[0].ends_with('Z') && fields[0].len() == "2026-01-01T00:00:00.000Z".len(), "{first}");
     assert_eq!(fields[2..], ["vlog", "INFO", &opened], "{first}");
     assert!(text().contains("|ovsdb_idl|INFO|"), "{}", text());
-    // As logrotate does it.
+    // The log file is rotated as logrotate does.
     let moved = switch.rig.path("x.log.1");
     std::fs::rename(&log, &moved).unwrap();
     switch.appctl(&["vlog/reopen"]).unwrap();
     assert!(text().contains(&opened), "{}", text());
     assert!(std::fs::read_to_string(&moved).unwrap().ends_with("|vlog|INFO|closing log file\n"));
-    // The words that Open vSwitch's tests look for.
+    // Log messages that the tests of Open vSwitch search for.
     switch.appctl(&["vlog/set", "dpif_netdev:file:dbg"]).unwrap();
     switch.vsctl("add-br br9 -- add-port br9 h1");
     eventually("a cached flow in the log", PATIENCE, || {

@@ -1,4 +1,5 @@
-//! A real `ovs-vswitchd` beside the daemon, with the same bridge on dummy devices, to compare answers of `ovs-appctl` with.
+//! A real `ovs-vswitchd` beside the daemon, with a bridge on dummy devices, for comparison of answers to
+//! `ovs-appctl`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +10,7 @@ use testbed::{OvsdbServer, Process};
 use super::appctl;
 use super::rig::{PATIENCE, Rig};
 
-/// The peer; it ends with its handle.
+/// The reference daemon, which ends on drop.
 pub struct Reference {
     directory: PathBuf,
     pub server: OvsdbServer,
@@ -17,7 +18,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// br0 with these ports, numbered from 1 on in their order.
+    /// Starts a daemon with bridge br0 and these ports, numbered from 1 in order.
     pub fn start(rig: &Rig, ports: &[&str]) -> Reference {
         let directory = rig.path("reference");
         let server = OvsdbServer::start(&directory).unwrap();
@@ -44,7 +45,7 @@ impl Reference {
         appctl(&self.directory.join("vswitchd.ctl"), arguments)
     }
 
-    /// Where `ovs-ofctl` finds br0.
+    /// Returns the address of br0 for `ovs-ofctl`.
     pub fn bridge(&self) -> String {
         format!("unix:{}", self.directory.join("br0.mgmt").display())
     }

@@ -1,6 +1,6 @@
-//! The stock `ovs-ofctl` and `ovs-appctl` against the daemon and a real `ovs-vswitchd`, side by side: the same script of commands on the same
-//! two-port bridge. Texts are compared line by line. Each line that only one of the two prints is explained by an entry of [`KNOWN`], and
-//! each entry explains a line.
+//! Output of the stock `ovs-ofctl` and `ovs-appctl` with the daemon and with a real `ovs-vswitchd`, for a
+//! script of commands on equal two-port bridges. Output is compared line by line. An entry of [`KNOWN`] must
+//! explain each line that only one of the two prints, and each entry must explain a line.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,14 +14,15 @@ use super::Switch;
 use super::reference::Reference;
 use super::rig::PATIENCE;
 
-/// Who prints a line.
+/// The daemon that prints a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     Ovs,
     Trivium,
 }
 
-/// A line that only one of the two prints: a part of the command, by whom, a part of the line, and the reason.
+/// A line that only one of the two prints: a part of the command, the daemon, a part of the line, and the
+/// reason.
 type Known = (&'static str, By, &'static str, &'static str);
 
 const KNOWN: &[Known] = &[
@@ -104,7 +105,7 @@ const TABLES: &str =
     "eviction and vacancy events are there; connections, NSH, MPLS masks and 56 options of tunnels are not";
 const DATA_PATH: &str = "the data path's own names and numbers";
 
-/// Commands in each of [`VERSIONS`]; a space within a word is written `~`.
+/// Commands in each of [`VERSIONS`]. `~` stands for a space within a word.
 const ALL_VERSIONS: &[&str] = &[
     "show br0",
     "dump-desc br0",
@@ -269,7 +270,7 @@ const APPCTL: &[&str] = &[
 
 const VERSIONS: [&str; 4] = ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
 
-/// Commands whose lines stand in the order of a hash table of Open vSwitch's.
+/// Commands whose output is in the order of a hash table in Open vSwitch.
 const IN_ANY_ORDER: [&str; 7] = [
     "dump-flows",
     "dump-groups",
@@ -280,7 +281,7 @@ const IN_ANY_ORDER: [&str; 7] = [
     "queue-stats",
 ];
 
-/// Returns the text in which what must differ has one name: transaction numbers, times, addresses, identifiers, counters of ports.
+/// Replaces values that always differ: transaction ids, times, addresses, identifiers, and port counters.
 fn normal(text: &str, bridge: &str) -> Vec<String> {
     let text = text.replace(bridge, "br0");
     let keys = [
@@ -312,7 +313,7 @@ fn normal(text: &str, bridge: &str) -> Vec<String> {
     lines
 }
 
-/// Replaces the value behind each occurrence of the key.
+/// Removes the value after each occurrence of the key.
 fn blank(line: &str, key: &str, is_value: impl Fn(char) -> bool) -> String {
     let mut parts = line.split(key);
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -325,7 +326,8 @@ fn blank(line: &str, key: &str, is_value: impl Fn(char) -> bool) -> String {
     text
 }
 
-/// Returns the lines of each that the other lacks, in their order (a longest common subsequence stays).
+/// Returns the lines of each text that the other one lacks, in order (outside of a longest common
+/// subsequence).
 fn differences(theirs: &[String], ours: &[String]) -> Vec<(By, String)> {
     let mut longest = vec![vec![0_usize; ours.len() + 1]; theirs.len() + 1];
     for i in (0..theirs.len()).rev() {
@@ -352,7 +354,7 @@ fn differences(theirs: &[String], ours: &[String]) -> Vec<(By, String)> {
     found
 }
 
-/// Differences that no entry explains, and entries that explain one.
+/// Collects differences that no entry explains, and entries that explain one.
 #[derive(Default)]
 struct Judge {
     wrong: Vec<String>,
@@ -386,7 +388,7 @@ impl Judge {
     }
 }
 
-/// One command of the script; status and text.
+/// Runs one command of the script, and returns its output and status.
 fn ofctl(bridge: &str, version: &str, words: &[String]) -> Vec<String> {
     let mut client = Command::new("ovs-ofctl");
     client.args(["-O", version, "-vconsole:off", "--timeout=20"]);
@@ -449,14 +451,14 @@ fn out(port: u8) -> String {
     format!("packet-out br0 in_port={port}~packet=ffffffffffff02000000000188b500000000~actions=controller")
 }
 
-/// Returns what `ovs-ofctl monitor` prints of changes and packets, on both.
+/// Returns the output of `ovs-ofctl monitor` for changes and packets, on both daemons.
 fn monitored(bridges: &[String; 2], version: &str) -> [Vec<String>; 2] {
     [0, 1].map(|side| {
         let bridge = &bridges[side];
         let mut command = Command::new("ovs-ofctl");
         command.args(["-O", version, "-vconsole:off", "monitor", bridge, "65534", "watch:"]);
         let mut monitor = Process::start(command).unwrap();
-        // The session is there when it is told of a packet.
+        // The session is established when the monitor prints a packet.
         monitor.wait_for_line("FLOW_MONITOR", PATIENCE).unwrap();
         for line in [
             "add-flow br0 cookie=0x7,priority=7,in_port=1,send_flow_rem,actions=output:2".to_owned(),
@@ -473,12 +475,13 @@ fn monitored(bridges: &[String; 2], version: &str) -> [Vec<String>; 2] {
     })
 }
 
-/// Returns what `ovs-ofctl snoop` prints of a bridge and a learning controller (`ovs-testcontroller`), on both.
+/// Returns the output of `ovs-ofctl snoop` for a bridge with a learning controller (`ovs-testcontroller`), on
+/// both daemons.
 fn snooped(switch: &Switch, reference: &Reference, bridges: &[String; 2]) -> [Vec<String>; 2] {
     let servers = [&reference.server, &switch.server];
     [0, 1].map(|side| {
         let bridge = &bridges[side];
-        // Open vSwitch connects to sockets of its own directory only.
+        // Open vSwitch connects only to sockets in its own directory.
         let target = bridge.replace("br0.mgmt", "controller");
         let path = Path::new(target.trim_start_matches("unix:"));
         let mut command = Command::new("ovs-testcontroller");
@@ -497,7 +500,7 @@ fn snooped(switch: &Switch, reference: &Reference, bridges: &[String; 2]) -> [Ve
         let mut command = Command::new("ovs-ofctl");
         command.args(["-vconsole:off", "snoop", &bridge.replace(".mgmt", ".snoop")]);
         let snoop = Process::start(command).unwrap();
-        // The listener is there when it prints a message: packets come until it does.
+        // The listener is connected when it prints a message. Packets are sent until then.
         let packet = words(&out(2));
         eventually("a message is seen", PATIENCE, || {
             ofctl(bridge, "OpenFlow10", &packet);
@@ -506,7 +509,7 @@ fn snooped(switch: &Switch, reference: &Reference, bridges: &[String; 2]) -> [Ve
         .unwrap();
         let text = normal(&snoop.output(), bridge);
         servers[side].vsctl(["del-controller", "br0"]).unwrap();
-        // The first packet-in and its packet.
+        // The first packet-in with its packet.
         let begin = text.iter().position(|line| line.contains("PACKET_IN")).unwrap_or_default();
         text.into_iter().skip(begin).take(2).collect()
     })

@@ -1,4 +1,5 @@
-//! `ofproto/trace` beside a real `ovs-vswitchd`: with the same rules both tell the same, the megaflow aside, whose bits are each switch's own.
+//! `ofproto/trace` of the daemon and of a real `ovs-vswitchd` with equal rules. The reports are equal except
+//! for the megaflow, whose bits differ between the switches.
 
 use std::process::Command;
 
@@ -22,7 +23,7 @@ const RULES: [&str; 11] = [
     "table=1,priority=7,ip,actions=dec_ttl,output:2",
 ];
 
-/// Flows whose whole stories are the same.
+/// Flows whose complete trace reports must be equal.
 const FLOWS: [&str; 14] = [
     "br0 in_port=1,udp,nw_src=10.0.0.1,nw_dst=10.5.6.7,nw_ttl=64,udp_dst=53",
     "br0 in_port=1,tcp,nw_dst=10.1.2.3",
@@ -40,7 +41,7 @@ const FLOWS: [&str; 14] = [
     "br0 in_port=1,tcp 505400000007505400000005080045000014000000004001f98cc0a80001c0a80002",
 ];
 
-/// Actions of a controller, likewise.
+/// Packet-outs of a controller whose complete trace reports must be equal.
 const PACKET_OUTS: [&str; 4] = [
     "br0 in_port=1,tcp output:2,resubmit(,0)",
     "br0 in_port=1,tcp,dl_src=50:00:00:00:00:01,dl_dst=50:00:00:00:00:09 -consistent normal",
@@ -48,7 +49,7 @@ const PACKET_OUTS: [&str; 4] = [
     "br0 in_port=2,icmp set_field:10.9.9.9->ip_dst,output:3",
 ];
 
-/// What both refuse in the same words.
+/// Arguments that both refuse with equal errors.
 const REFUSED: [&str; 8] = [
     "nobridge in_port=1",
     "br0 in_port=1 zz zz",
@@ -66,7 +67,7 @@ fn ofctl(bridge: &str, command: &str, argument: &str) {
     assert!(output.status.success(), "{argument}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A story without the megaflow, and with the ports of a flood in an order of their own.
+/// Returns a trace report without the megaflow, and with the ports of a flood sorted.
 fn told(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix("Datapath actions: ") {
         _ if line.starts_with("Megaflow: ") => "Megaflow".to_owned(),
@@ -75,7 +76,7 @@ fn told(text: &str) -> String {
             ports.sort_unstable();
             format!("Datapath actions: {}", ports.join(","))
         }
-        // A number of Open vSwitch's own for each packet that goes to a controller.
+        // Open vSwitch prints a recirculation id for each packet to a controller.
         Some(actions) => actions
             .split("recirc_id=")
             .map(|part| part.trim_start_matches(|digit: char| digit.is_ascii_digit()))
@@ -98,7 +99,7 @@ fn a_trace_is_what_open_vswitch_tells() {
         ofctl(bridge, "add-group", "group_id=1,type=all,bucket=output:1,bucket=dec_ttl,output:3");
         RULES.iter().for_each(|rule| ofctl(bridge, "add-flow", rule));
     }
-    // Stations that both know, at another port and at the packet's own.
+    // Static addresses on both switches, on another port and on the packet's own port.
     for station in ["h1 0 50:00:00:00:00:09", "h3 0 50:00:00:00:00:0a"] {
         let line = format!("fdb/add br0 {station}");
         for answer in [switch.appctl(&words(&line)), reference.appctl(&words(&line))] {
@@ -126,7 +127,7 @@ fn a_trace_is_what_open_vswitch_tells() {
         }
     }
     assert!(differ.is_empty(), "{}", differ.concat());
-    // Too deep: nothing is done.
+    // The recursion is too deep, so the packet is dropped.
     let failed = switch.appctl(&words("ofproto/trace br0 in_port=1,dl_type=0x88b5")).unwrap();
     let last: Vec<&str> = failed.lines().rev().take(2).collect();
     assert!(
@@ -134,7 +135,7 @@ fn a_trace_is_what_open_vswitch_tells() {
         "{failed}"
     );
     assert_eq!(last[1], "Datapath actions: drop");
-    // In the data path's own syntax, by its number of the port and by name; the bridge is the port's.
+    // Flows in datapath syntax, with the port as datapath number or as name. The port determines the bridge.
     let number = switch.rig.port("h1")["id"].to_string();
     let rest = "eth(src=50:54:00:00:00:05,dst=50:54:00:00:00:07),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1)";
     for line in [format!("in_port({number}),{rest}"), format!("netdev@trivium in_port(h1),{rest}")] {
@@ -145,7 +146,7 @@ fn a_trace_is_what_open_vswitch_tells() {
             "{traced}"
         );
     }
-    // A packet that is generated teaches its station, as in Open vSwitch.
+    // The source address of a generated packet is learned, as in Open vSwitch.
     let line = "ofproto/trace br0 in_port=3,dl_src=50:00:00:00:00:0b,dl_dst=50:00:00:00:00:02,dl_type=0x88b5 -generate --names";
     let traced = switch.appctl(&words(line)).unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! `contrib/ovs-vswitchd`: where its files are, and whose directories it takes.
+//! `contrib/ovs-vswitchd`: locations of its files, and checks of its directories.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{Switch, appctl};
 
 const WRAPPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/ovs-vswitchd");
 
-/// Runs the wrapper in the hub with these variables alone (without `OVS_`), and these arguments.
+/// Runs the wrapper in the hub with these variables (without the prefix `OVS_`) and arguments.
 fn wrapper(switch: &Switch, variables: &[(&str, &Path)], arguments: &[&str]) -> Output {
     let line = [&[WRAPPER, "--detach"], arguments].concat();
     let mut command = switch.rig.lab.hub().command(line);
@@ -28,7 +28,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Ends the daemon that this pid file names.
+/// Ends the daemon that this PID file names.
 fn end(pidfile: &Path, control: &Path) {
     assert!(appctl(control, &["version"]).unwrap().contains("Trivium"));
     appctl(control, &["exit"]).unwrap();
@@ -41,7 +41,8 @@ fn files_are_where_the_variables_say() {
     let switch = Switch::new(1);
     let (here, target) = (switch.rig.path("one"), switch.server.target());
     std::fs::create_dir(&here).unwrap();
-    // One directory for all, as Open vSwitch's own tests have it, with settings of a user's own in it, and a value as the next word.
+    // One directory for all files, as in Open vSwitch's tests, with a settings file and an option whose value
+    // is the next word.
     std::fs::write(here.join("trivium.toml"), "ring_size = 512\n[memory]\nframes = 8192\n").unwrap();
     let all: Vec<(&str, &Path)> =
         ["RUNDIR", "LOGDIR", "DBDIR", "SYSCONFDIR"].into_iter().map(|name| (name, &*here)).collect();
@@ -57,11 +58,12 @@ fn files_are_where_the_variables_say() {
     assert_eq!(here.join("trivium").metadata().unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(config.metadata().unwrap().permissions().mode() & 0o077, 0);
     end(&here.join("v.pid"), &here.join("v.ctl"));
-    // A second start in the same directories.
+    // A second start in these directories.
     let output = wrapper(&switch, &all, &[&own[..], &[target.as_str()]].concat());
     assert!(output.status.success(), "{}", said(&output));
     end(&here.join("v.pid"), &here.join("v.ctl"));
-    // Directories of their own; the database is in the run directory, settings in `openvswitch` below that of the system.
+    // Separate directories. The database is in the run directory, and settings are in `openvswitch` below the
+    // system's directory.
     let (run, log, etc) = (switch.rig.path("run"), switch.rig.path("log"), switch.rig.path("etc"));
     std::fs::create_dir_all(etc.join("openvswitch")).unwrap();
     std::fs::write(etc.join("openvswitch/trivium.toml"), "ring_size = 256\n[memory]\nframes = 4096\n")
@@ -97,14 +99,14 @@ fn what_others_than_root_may_change_is_refused() {
         assert!(!output.status.success() && said(&output).contains(part), "{part}: {}", said(&output));
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
     };
-    // As packages of Fedora have it: the directory belongs to the user of the service.
+    // The directory belongs to the user of the service, as in the packages of Fedora.
     std::os::unix::fs::chown(&run, Some(65_534), Some(65_534)).unwrap();
     refused("and the daemon runs as root; give it to root");
     std::os::unix::fs::chown(&run, Some(0), Some(0)).unwrap();
     std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o777)).unwrap();
     refused("may be written by others than root (mode 777)");
     std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // Links in the place of its files.
+    // Symbolic links in place of the wrapper's files.
     symlink(switch.rig.path("elsewhere"), run.join("trivium")).unwrap();
     refused("move away what is there");
     std::fs::remove_file(run.join("trivium")).unwrap();
@@ -117,12 +119,12 @@ fn what_others_than_root_may_change_is_refused() {
         run.join("trivium/ovs-vswitchd.toml").symlink_metadata().unwrap().is_file(),
         "the link was replaced"
     );
-    // Settings that somebody else may write.
+    // A settings file that another user may write.
     std::fs::write(run.join("trivium.toml"), "ring_size = 512\n").unwrap();
     std::os::unix::fs::chown(run.join("trivium.toml"), Some(65_534), None).unwrap();
     refused("trivium.toml belongs to nobody");
     std::fs::remove_file(run.join("trivium.toml")).unwrap();
-    // Ways that are bad without harm to anybody.
+    // Wrong arguments without security risk.
     for (arguments, part) in [
         (&["--frobnicate"][..], "unknown option --frobnicate"),
         (&["unix:a", "unix:b"], "at most one non-option argument"),

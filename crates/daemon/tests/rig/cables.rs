@@ -1,5 +1,5 @@
-//! Cables from the ports of a bridge into one namespace: the test sends frames at their far ends, and sees each frame that leaves the bridge,
-//! VLAN tags included.
+//! Cables from the ports of a bridge into one namespace. The test sends frames at the far ends and receives
+//! each frame that leaves the bridge, including VLAN tags.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -9,18 +9,18 @@ use testbed::{Namespace, RawSender};
 
 use super::Rig;
 
-/// A frame that leaves a bridge, and the number of its port.
+/// Port number and content of a frame that leaves a bridge.
 pub type Output = (u8, Vec<u8>);
 
 /// The far ends of the cables.
 pub struct Cables {
-    /// Port 1 and up.
+    /// Senders of port 1 and up.
     pub senders: Vec<RawSender>,
     pub outputs: Receiver<Output>,
     pub readers: Readers,
 }
 
-/// Processes that read what leaves, and end with this value.
+/// Processes that read the output, which end on drop.
 pub struct Readers(Vec<Child>);
 
 impl Drop for Readers {
@@ -32,7 +32,8 @@ impl Drop for Readers {
     }
 }
 
-/// Lays cables from the devices h1, h2, ... in the hub to w1, w2, ... in a namespace of their own, without offloads.
+/// Creates cables from the devices h1, h2 and so on in the hub to w1, w2 and so on in a new namespace,
+/// without offloads.
 pub fn lay(rig: &Rig, ports: u8) -> Namespace {
     let wire = rig.lab.namespace("wire").unwrap();
     let hub = rig.lab.hub();
@@ -50,21 +51,21 @@ pub fn lay(rig: &Rig, ports: u8) -> Namespace {
 }
 
 impl Cables {
-    /// Opens the far ends. From then on each frame that arrives is among the outputs.
+    /// Opens the far ends. Each frame that arrives later is added to the outputs.
     pub fn open(wire: &Namespace, ports: u8) -> Cables {
         let (sender, outputs) = channel();
         let (mut senders, mut children) = (Vec::new(), Vec::new());
         for port in 1..=ports {
             let end = format!("w{port}");
             senders.push(RawSender::open(wire, &end).unwrap());
-            // The program puts tags back that the kernel takes out of a frame.
+            // tcpdump restores tags that the kernel has removed from a frame.
             let line = format!("tcpdump -i {end} -Q in --immediate-mode -B 16384 -U -n -s 0 -w -");
             let mut command = wire.command(line.split(' '));
             let mut child =
                 command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let mut stream = child.stdout.take().unwrap();
             children.push(child);
-            // The file's head is there once the program listens.
+            // The file header arrives once tcpdump listens.
             let mut head = [0; 24];
             stream.read_exact(&mut head).unwrap();
             let sender = sender.clone();
@@ -80,7 +81,7 @@ impl Cables {
     }
 }
 
-/// Reads one frame of this length and sends it on.
+/// Reads one frame of this length and sends it to the channel.
 pub fn deliver(port: u8, length: usize, stream: &mut impl Read, to: &Sender<Output>) {
     let mut frame = vec![0; length];
     if stream.read_exact(&mut frame).is_ok() {

@@ -1,4 +1,4 @@
-//! FRR's daemons, as a test has them.
+//! FRR's daemons for tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use testbed::{Namespace, Process, eventually};
 
 use super::{PATIENCE, Rig};
 
-/// FRR's daemons in one namespace, with sockets and files in a directory of their own.
+/// FRR's daemons in one namespace, with sockets and files in a separate directory.
 pub struct Frr {
     directory: PathBuf,
     namespace: Namespace,
     daemons: BTreeMap<&'static str, Process>,
-    /// What zebra is started with besides.
+    /// Additional arguments of zebra.
     zebra: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl Frr {
         Frr::start_with(rig, namespace, name, ("", &[]), daemons)
     }
 
-    /// The same with a configuration of zebra's, and what it is started with besides.
+    /// Like [`Frr::start`], with a configuration and additional arguments of zebra.
     pub fn start_with(
         rig: &Rig,
         namespace: &Namespace,
@@ -32,7 +32,7 @@ impl Frr {
         daemons: &[(&'static str, &str)],
     ) -> Frr {
         let directory = rig.path(name);
-        // They run as the user that their package makes.
+        // FRR's daemons run as the user that the package creates.
         let made = Command::new("install")
             .args(["-d", "-m", "755", "-o", "frr", "-g", "frr"])
             .arg(&directory)
@@ -52,7 +52,7 @@ impl Frr {
         self.directory.join(name)
     }
 
-    /// Starts a daemon and waits until it takes commands.
+    /// Starts a daemon and waits until it accepts commands.
     pub fn run(&mut self, daemon: &'static str) {
         let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
         let (program, file, pid) = (
@@ -70,7 +70,7 @@ impl Frr {
             &path("zserv.api"),
             "--vty_socket",
             &path(""),
-            // No telnet.
+            // Telnet is disabled.
             "-P",
             "0",
             "--log",
@@ -84,7 +84,7 @@ impl Frr {
         eventually(&format!("{daemon} answers"), PATIENCE, || self.tell(daemon, &["show version"])).unwrap();
     }
 
-    /// Gives a daemon commands, one after the other.
+    /// Executes commands on a daemon, one after the other.
     pub fn tell(&self, daemon: &str, commands: &[impl AsRef<str>]) -> Result<String, String> {
         let mut vtysh = Command::new("vtysh");
         vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", daemon]);
@@ -97,7 +97,7 @@ impl Frr {
         if output.status.success() { Ok(said) } else { Err(said) }
     }
 
-    /// Kills a daemon as a crash would.
+    /// Kills a daemon like a crash.
     pub fn kill(&mut self, daemon: &str) {
         let process = self.daemons.remove(daemon).unwrap();
         let pid = process.pid();
@@ -119,7 +119,7 @@ impl Drop for Frr {
     }
 }
 
-/// Removes the directory that a daemon keeps for its last words.
+/// Removes the crash log directory of a daemon.
 fn forget(daemon: &str, pid: u32) {
     let _ = std::fs::remove_dir_all(Path::new("/var/tmp/frr").join(format!("{daemon}.{pid}")));
 }

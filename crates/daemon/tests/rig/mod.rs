@@ -1,4 +1,4 @@
-//! What the tests of the real binary share: a lab with hosts around a hub, and the daemon in the hub.
+//! Shared parts of the tests of the real binary: a lab with hosts around a hub, and the daemon in the hub.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -18,41 +18,42 @@ use testbed::{Host, Lab, Process, eventually};
 pub mod cables;
 pub mod frr;
 
-/// How long anything may take on a loaded machine.
+/// Maximum time for an operation on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What opens the API over TCP.
+/// Bearer token for the API over TCP.
 pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// The binary under test.
+/// Path of the binary under test.
 pub const TRIVIUM: &str = env!("CARGO_BIN_EXE_trivium");
 
-/// A lab, its hosts h1, h2, ..., a directory for files, and perhaps a daemon.
+/// A lab with the hosts h1, h2 and so on, a directory for files, and an optional daemon.
 pub struct Rig {
     pub hosts: Vec<Host>,
     pub lab: Lab,
     pub directory: PathBuf,
     pub daemon: Option<Process>,
-    /// Tests that count every packet share the kernel's queues: one at a time.
+    /// Lock for tests that count every packet. The tests share the kernel's queues and run one at a time.
     _alone: MutexGuard<'static, ()>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
 
 impl Rig {
-    /// Hosts with addresses 10.8.0.1, 10.8.0.2, ..., their devices h1, h2, ... in the hub.
+    /// Creates hosts with the addresses 10.8.0.1, 10.8.0.2 and so on, whose devices in the hub are h1, h2 and
+    /// so on.
     pub fn new(hosts: u8) -> Rig {
         Rig::with_queues(hosts, 1)
     }
 
-    /// As [`Rig::new`], with so many queues at both ends of each host's cable.
+    /// Like [`Rig::new`], with a number of queues at both ends of each host's cable.
     pub fn with_queues(hosts: u8, queues: u32) -> Rig {
         let addresses: Vec<String> = (1..=hosts).map(|number| format!("10.8.0.{number}/24")).collect();
         Rig::with_addresses(&addresses, queues)
     }
 
-    /// Hosts in networks of their own (10.8.N.2 and fd00:8:N::2), between which the hub routes. Their devices take what the
-    /// hub's hooks redirect to them.
+    /// Creates hosts in separate networks (10.8.N.2 and fd00:8:N::2), between which the hub routes. The
+    /// hosts' devices accept frames that the hub's hooks redirect.
     pub fn routed(hosts: u8) -> Rig {
         let addresses: Vec<String> = (1..=hosts).map(|number| format!("10.8.{number}.2/24")).collect();
         let rig = Rig::with_addresses(&addresses, 1);
@@ -64,7 +65,7 @@ impl Rig {
         rig
     }
 
-    /// Gives the hub its addresses in the network of a host, and the host its routes.
+    /// Adds the hub's addresses in the network of a host, and the host's routes.
     pub fn join(&self, host: &Host, number: u8) {
         let (hub, device) = (self.lab.hub(), host.device());
         hub.run(["ip", "address", "add", &format!("10.8.{number}.1/24"), "dev", device]).unwrap();
@@ -88,23 +89,24 @@ impl Rig {
         Rig { hosts, lab, directory, daemon: None, _alone: alone }
     }
 
-    /// A path of this rig's own.
+    /// Returns the path of a file in this rig's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The API's socket.
+    /// Returns the path of the API socket.
     pub fn socket(&self) -> PathBuf {
         self.path("api.sock")
     }
 
-    /// One af_xdp port per host, all in VLAN 10 of one bridge; `extra` goes into every port.
+    /// Returns a configuration with one af_xdp port for each host, all in VLAN 10 of one bridge. `extra` is
+    /// added to every port.
     pub fn configuration(&self, extra: &str) -> String {
         let vlans: Vec<u16> = self.hosts.iter().map(|_| 10).collect();
         self.configuration_with(extra, &vlans)
     }
 
-    /// As [`Rig::configuration`], with the access VLAN of each host; VLAN 0 leaves the host out.
+    /// Like [`Rig::configuration`], with the access VLAN of each host. VLAN 0 leaves the host out.
     pub fn configuration_with(&self, extra: &str, vlans: &[u16]) -> String {
         let mut text = format!(
             "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n[bridge.br0]\n",
@@ -121,7 +123,7 @@ impl Rig {
         text
     }
 
-    /// Writes a configuration and gives its path.
+    /// Writes a file into the rig's directory and returns its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
@@ -133,13 +135,13 @@ impl Rig {
         self.start_with(configuration, &[]);
     }
 
-    /// As [`Rig::start`], with variables in its environment.
+    /// Like [`Rig::start`], with environment variables.
     pub fn start_with(&mut self, configuration: &str, variables: &[(&str, &str)]) {
         self.launch(configuration, variables);
         self.daemon().wait_for_line("ready:", PATIENCE).unwrap();
     }
 
-    /// As [`Rig::start_with`], without waiting.
+    /// Like [`Rig::start_with`], without waiting.
     pub fn launch(&mut self, configuration: &str, variables: &[(&str, &str)]) {
         let file = self.write("trivium.toml", configuration);
         let mut command = self.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]);
@@ -147,7 +149,7 @@ impl Rig {
         self.daemon = Some(Process::start(command).unwrap());
     }
 
-    /// The daemon.
+    /// Returns the running daemon.
     pub fn daemon(&mut self) -> &mut Process {
         self.daemon.as_mut().unwrap()
     }
@@ -158,7 +160,7 @@ impl Rig {
         command.env("TRIVIUM_SOCKET", self.socket()).args(arguments).output().unwrap()
     }
 
-    /// Runs a client command that must work, and gives its standard output.
+    /// Runs a client command that must succeed, and returns its standard output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         let output = self.trivium(arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -166,7 +168,7 @@ impl Rig {
         text
     }
 
-    /// Puts an object by the API, and gives the answer with its head.
+    /// Sends a PUT request to the API, and returns the answer with its head.
     pub fn put(&self, path: &str, body: &str) -> String {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -181,14 +183,14 @@ impl Rig {
         answer
     }
 
-    /// What `show ... --json` says about a port.
+    /// Returns the state of a port from `show ports NAME --json`.
     pub fn port(&self, name: &str) -> serde_json::Value {
         let all: serde_json::Value =
             serde_json::from_str(&self.ok(&["show", "ports", name, "--json"])).unwrap();
         all[0].clone()
     }
 
-    /// Frames of a port that its hook has counted so.
+    /// Returns a counter of a port's hook.
     pub fn hook_counter(&self, port: &str, counter: &str) -> u64 {
         let hooks: serde_json::Value =
             serde_json::from_str(&self.ok(&["xdp", "status", port, "--seconds", "0", "--json"])).unwrap();
@@ -197,7 +199,7 @@ impl Rig {
         found.map_or_else(|| counters[counter].as_u64(), |pair| pair[1].as_u64()).unwrap()
     }
 
-    /// Waits until `show ports` says something about a port.
+    /// Waits until the state of a port satisfies the condition.
     pub fn port_until(&self, name: &str, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
         eventually(&format!("{name}: {what}"), PATIENCE, || {
             let port = self.port(name);
@@ -206,7 +208,7 @@ impl Rig {
         .unwrap();
     }
 
-    /// The MAC tables: address, VLAN and port of every station.
+    /// Returns the MAC tables: address, VLAN and port of every entry.
     pub fn stations(&self) -> BTreeSet<(String, u64, String)> {
         let all: Vec<serde_json::Value> = serde_json::from_str(&self.ok(&["show", "fdb", "--json"])).unwrap();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -215,7 +217,7 @@ impl Rig {
             .collect()
     }
 
-    /// Packets that came in by a port and were dropped for this reason.
+    /// Returns the packets received on a port that were dropped for this reason.
     pub fn dropped(&self, port: &str, reason: &str) -> u64 {
         let all: Vec<serde_json::Value> =
             serde_json::from_str(&self.ok(&["show", "drops", port, "--json"])).unwrap();
@@ -223,7 +225,8 @@ impl Rig {
         counted.map_or(0, |drop| drop["packets"].as_u64().unwrap())
     }
 
-    /// The table that offers the API over TCP at an address of the hub, with a certificate, a key and [`TOKEN`] in files.
+    /// Returns the configuration of the API over TCP at an address of the hub, with a certificate, a key and
+    /// [`TOKEN`] in files.
     pub fn tcp_api(&self, listen: &str) -> String {
         let (cert, key, token) = (self.path("cert.pem"), self.path("key.pem"), self.path("token"));
         let ip = listen.split(':').next().unwrap();
@@ -246,7 +249,7 @@ impl Rig {
         eventually(&what, PATIENCE, || if from.reaches(to) { Ok(()) } else { Err(String::new()) }).unwrap();
     }
 
-    /// Every host knows every other's Ethernet address without asking.
+    /// Adds permanent neighbour entries of all hosts to all hosts.
     pub fn pin_neighbours(&self) {
         for one in &self.hosts {
             for other in self.hosts.iter().filter(|other| other.ip() != one.ip()) {
@@ -255,7 +258,7 @@ impl Rig {
         }
     }
 
-    /// The names of pins that belong to devices of this rig's hub.
+    /// Returns the names of the pins that belong to devices of this rig's hub.
     pub fn pins(&self) -> Vec<String> {
         let inode = self.lab.hub().run(["stat", "-Lc", "%i", "/proc/self/ns/net"]).unwrap();
         let part = format!("-{}-", inode.trim());
@@ -270,7 +273,7 @@ impl Drop for Rig {
         self.daemon = None;
         for pin in self.pins() {
             let directory = Path::new("/sys/fs/bpf/trivium").join(pin);
-            // The link first: then nothing refers to the maps.
+            // The link is removed first, so that nothing refers to the maps.
             let _ = std::fs::remove_file(directory.join("link"));
             let _ = std::fs::remove_dir_all(&directory);
         }
