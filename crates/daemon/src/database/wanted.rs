@@ -64,7 +64,7 @@ pub struct Wanted {
     names: BTreeMap<Uuid, String>,
     /// Datapath id of each bridge, sixteen hexadecimal digits.
     pub ids: BTreeMap<Uuid, String>,
-    /// Devices that do not exist.
+    /// Names of the devices that the tables want and that do not exist.
     pub missing: BTreeSet<String>,
 }
 

@@ -52,7 +52,7 @@ pub struct Routed {
     pub ospf: usize,
     /// Number of echo requests through the router.
     pub sent: u64,
-    /// Number of these requests that were answered.
+    /// Number of echo requests that were answered.
     pub received: u64,
     /// Number of packets that the kernel forwarded.
     pub by_kernel: u64,

@@ -25,7 +25,7 @@ const FLOOD_PINGS: u64 = 10;
 pub struct Pings {
     /// Number of requests between hosts of one VLAN.
     pub sent: u64,
-    /// Number of these requests that were answered.
+    /// Number of echo requests that were answered.
     pub received: u64,
     /// Number of answered requests between VLANs, which must be 0.
     pub leaked: u64,
@@ -85,7 +85,7 @@ pub struct Flood {
     pub dropped: u64,
     /// Number of echo requests sent during the flood.
     pub pings: u64,
-    /// Number of these requests that were answered.
+    /// Number of echo requests that were answered.
     pub answered: u64,
 }
 
