@@ -10,7 +10,9 @@ fn main() {
     println!("cargo::rerun-if-env-changed=TRIVIUM_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let commit = match env::var("PROFILE").as_deref() {
-        Ok("release") => env::var("TRIVIUM_COMMIT").ok().or_else(commit).unwrap_or_else(|| "unknown".to_owned()),
+        Ok("release") => {
+            env::var("TRIVIUM_COMMIT").ok().or_else(commit).unwrap_or_else(|| "unknown".to_owned())
+        }
         _ => "development build".to_owned(),
     };
     println!("cargo::rustc-env=TRIVIUM_VERSION={version} ({commit})");

@@ -58,7 +58,10 @@ fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
 fn strip(object: &Path) {
     let tool = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
     if !Command::new(&tool).arg("--strip-debug").arg(object).status().is_ok_and(|status| status.success()) {
-        println!("cargo::warning=`{tool}` did not strip {}: the binary gets larger; install llvm", object.display());
+        println!(
+            "cargo::warning=`{tool}` did not strip {}: the binary gets larger; install llvm",
+            object.display()
+        );
     }
 }
 

@@ -39,8 +39,16 @@ pub struct Cli {
 }
 
 /// Commands that do not contact the daemon and therefore reject `--socket`.
-const WITHOUT_SOCKET: &[&[&str]] =
-    &[&["check"], &["release"], &["bench"], &["demo"], &["completions"], &["man"], &["xdp", "gen"], &["xdp", "bench"]];
+const WITHOUT_SOCKET: &[&[&str]] = &[
+    &["check"],
+    &["release"],
+    &["bench"],
+    &["demo"],
+    &["completions"],
+    &["man"],
+    &["xdp", "gen"],
+    &["xdp", "bench"],
+];
 
 impl Cli {
     /// Reads the command line of the process. Exits the process on a wrong argument and on `--help`.

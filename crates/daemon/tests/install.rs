@@ -22,9 +22,14 @@ fn everything_is_installed_below_a_prefix() {
     let (bash, zsh, fish, units) = ("/opt/t/bash", "/opt/t/zsh", "/opt/t/fish", "/opt/t/units");
     let arguments = [BINARY, at, "/opt/t", bash, zsh, fish, units];
     output(Command::new(root.join("ci/install")).args(arguments));
-    let text = |file: &str| std::fs::read_to_string(format!("{at}{file}")).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let text = |file: &str| {
+        std::fs::read_to_string(format!("{at}{file}")).unwrap_or_else(|error| panic!("{file}: {error}"))
+    };
     let installed = format!("{at}/opt/t/bin/trivium");
-    assert_eq!(output(Command::new(&installed).arg("--version")), output(Command::new(BINARY).arg("--version")));
+    assert_eq!(
+        output(Command::new(&installed).arg("--version")),
+        output(Command::new(BINARY).arg("--version"))
+    );
     assert!(text("/opt/t/share/man/man1/trivium.1").contains(".TH"));
     assert!(text("/opt/t/share/man/man1/trivium-show-ports.1").contains("trivium"));
     assert!(text("/opt/t/zsh/_trivium").starts_with("#compdef trivium"));
@@ -42,7 +47,10 @@ fn everything_is_installed_below_a_prefix() {
 fn the_version_names_the_build() {
     let version = output(Command::new(BINARY).arg("--version"));
     let number = env!("CARGO_PKG_VERSION");
-    assert!(version.starts_with(&format!("trivium {number} (")) && version.trim().ends_with(')'), "{version}");
+    assert!(
+        version.starts_with(&format!("trivium {number} (")) && version.trim().ends_with(')'),
+        "{version}"
+    );
 }
 
 #[test]
@@ -50,5 +58,8 @@ fn a_directory_that_is_not_there_is_named() {
     let output = Command::new(BINARY).args(["man", "/nowhere/at/all"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("/nowhere/at/all: cannot write manual pages") && said.contains("directory that exists"), "{said}");
+    assert!(
+        said.contains("/nowhere/at/all: cannot write manual pages") && said.contains("directory that exists"),
+        "{said}"
+    );
 }

@@ -13,6 +13,10 @@ pub fn run(args: &Man) -> Result<(), Failure> {
     let directory = &args.directory;
     clap_mangen::generate_to(Cli::command(), directory).map_err(|error| {
         let cause = format!("cannot write manual pages: {error}");
-        Failure::new(directory.display().to_string(), cause, "name a directory that exists and that you may write to")
+        Failure::new(
+            directory.display().to_string(),
+            cause,
+            "name a directory that exists and that you may write to",
+        )
     })
 }
