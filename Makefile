@@ -10,7 +10,7 @@ SUDO  := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install run test soak bench bench-all fmt lint clean
+.PHONY: help setup build install run test soak bench bench-all fmt lint hooks clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
@@ -55,6 +55,11 @@ fmt: ## format the Rust sources
 
 lint: ## formatting, clippy, rustdoc and dependency checks, warnings denied
 	@ci/lint
+
+hooks: ## check commit messages when they are made (git's commit-msg hook)
+	@mkdir -p "$$(git rev-parse --git-path hooks)"
+	@printf '#!/bin/sh\nexec ci/commits.py --file "$$1"\n' > "$$(git rev-parse --git-path hooks)/commit-msg"
+	@chmod +x "$$(git rev-parse --git-path hooks)/commit-msg"
 
 clean: ## remove build outputs
 	$(CARGO) clean
