@@ -19,9 +19,7 @@ pub enum NetlinkError {
         source: port::NetlinkError,
     },
     /// The state changes too fast for a consistent dump.
-    #[error(
-        "a dump of the kernel's {what} was interrupted by changes {times} times in a row; it is tried again"
-    )]
+    #[error("a dump of the kernel's {what} was interrupted by changes {times} times in a row")]
     Interrupted {
         /// Part of the state that was dumped.
         what: &'static str,

@@ -31,6 +31,8 @@ const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
 /// Maximum number of interrupted attempts of a dump.
 const ATTEMPTS: u32 = 8;
+/// How long interrupted dumps are repeated when a follower begins: its caller waits and holds locks.
+const BEGIN_LIMIT: Duration = Duration::from_secs(2);
 /// Notification groups: links, neighbours, addresses, routes, rules and settings of both families, and
 /// next-hop objects.
 const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
@@ -235,7 +237,7 @@ impl Follower {
             leaving: HashSet::new(),
         };
         // Notifications during the dump wait in the socket.
-        applier.resync_patiently()?;
+        applier.resync_patiently(Some(Instant::now() + BEGIN_LIMIT))?;
         let mut follower = Follower {
             to: to.clone(),
             shared: Arc::clone(&shared),
@@ -530,7 +532,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
                 Item::Fpm(said) => done += self.announced(said, changes),
                 Item::Overrun => {
                     self.tell(changes);
-                    self.resync_patiently()?;
+                    self.resync_patiently(None)?;
                 }
                 Item::Fence(fence) => {
                     self.tell(changes);
@@ -622,7 +624,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 
     /// Dumps the current state of the kernel.
-    fn dump(&mut self) -> Result<Mirror, NetlinkError> {
+    fn dump(&mut self, deadline: Option<Instant>) -> Result<Mirror, NetlinkError> {
         let mut mirror = Mirror::default();
         for (kind, family, what) in PARTS {
             let mut attempts = 0;
@@ -641,7 +643,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
                     break;
                 }
                 attempts += 1;
-                if attempts == ATTEMPTS {
+                if attempts == ATTEMPTS || gives_up(deadline, &self.shared.end) {
                     return Err(NetlinkError::Interrupted { what, times: attempts });
                 }
             }
@@ -653,9 +655,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 
     /// Dumps the complete state. Differences from the previous state are reported as changes.
-    fn resync(&mut self) -> Result<(), NetlinkError> {
+    fn resync(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
         let begun = Instant::now();
-        let there = self.dump()?;
+        let there = self.dump(deadline)?;
         let changes = self.mirror.differences(&there);
         self.mirror = there;
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -666,13 +668,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 
     /// Like `resync`, but repeats the dump when changes interrupt it.
-    fn resync_patiently(&mut self) -> Result<(), NetlinkError> {
-        loop {
-            match self.resync() {
-                Err(NetlinkError::Interrupted { .. }) if !self.shared.end.load(Ordering::Acquire) => {}
-                done => return done,
-            }
-        }
+    fn resync_patiently(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
+        let shared = Arc::clone(&self.shared);
+        repeat_interrupted(deadline, &shared.end, || self.resync(deadline))
     }
 
     /// Returns differences from the kernel that persist without a notification. Short-lived differences are
@@ -714,7 +712,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
             return Ok(None);
         }
         let resyncs = self.shared.counts.resyncs.load(Ordering::Relaxed);
-        let there = self.dump()?;
+        let there = self.dump(None)?;
         let mut touched = HashSet::new();
         if !self.catch_up(&mut touched)? || self.shared.counts.resyncs.load(Ordering::Relaxed) != resyncs {
             return Ok(None);
@@ -741,7 +739,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
             match item {
                 Item::Datagram(bytes) => self.apply(&bytes, &mut changes),
                 Item::Fpm(said) => drop(self.announced(said, &mut changes)),
-                Item::Overrun => self.resync_patiently()?,
+                Item::Overrun => self.resync_patiently(None)?,
                 Item::Fence(reached) => {
                     touched.extend(changes.iter().cloned());
                     self.tell(&mut changes);
@@ -764,6 +762,25 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 }
 
+/// Returns whether interrupted dumps are repeated no longer.
+fn gives_up(deadline: Option<Instant>, end: &AtomicBool) -> bool {
+    end.load(Ordering::Acquire) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// Repeats `attempt` while changes interrupt it, until `deadline` or the end. Returns its last error then.
+fn repeat_interrupted(
+    deadline: Option<Instant>,
+    end: &AtomicBool,
+    mut attempt: impl FnMut() -> Result<(), NetlinkError>,
+) -> Result<(), NetlinkError> {
+    loop {
+        match attempt() {
+            Err(NetlinkError::Interrupted { .. }) if !gives_up(deadline, end) => {}
+            done => return done,
+        }
+    }
+}
+
 /// Returns a dump request for all objects of a kind.
 fn request(kind: u16, family: u8) -> Request {
     // All request headers begin with the family.
@@ -776,4 +793,30 @@ fn request(kind: u16, family: u8) -> Request {
     let mut body = vec![0; header];
     body[0] = family;
     Request::new(kind, port::netlink::NLM_F_DUMP, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupted_dumps_are_given_up_at_the_deadline() {
+        let end = AtomicBool::new(false);
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let mut attempts = 0;
+        let ended = repeat_interrupted(Some(deadline), &end, || {
+            attempts += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            Err(NetlinkError::Interrupted { what: "links", times: ATTEMPTS })
+        });
+        assert!(matches!(ended, Err(NetlinkError::Interrupted { .. })), "{ended:?}");
+        assert!(attempts > 0 && Instant::now() >= deadline);
+        // Without a deadline they are repeated until one is whole.
+        let mut left = 100;
+        let done = repeat_interrupted(None, &end, || {
+            left -= 1;
+            if left == 0 { Ok(()) } else { Err(NetlinkError::Interrupted { what: "links", times: ATTEMPTS }) }
+        });
+        assert!(done.is_ok() && left == 0);
+    }
 }
