@@ -1,6 +1,7 @@
 //! Errors between the mirror and the kernel.
 
 use std::io;
+use std::time::Duration;
 
 use port::netns::NetnsError;
 
@@ -26,6 +27,9 @@ pub enum NetlinkError {
         /// Number of interrupted dumps.
         times: u32,
     },
+    /// The thread that follows the kernel has not answered in time.
+    #[error("the thread that follows the kernel has not answered within {0:?}: it is busy with changes")]
+    Busy(Duration),
     /// A thread could not be started.
     #[error("no thread could be started to follow the kernel ({0}); raise the limit of tasks")]
     Thread(io::Error),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -76,6 +76,14 @@ enum Ask {
     /// Detect and repair drift.
     Check(Sender<Result<Drift, NetlinkError>>),
     End,
+}
+
+impl Ask {
+    fn look<R: Send + 'static>(to: Sender<R>, look: impl FnOnce(&Mirror) -> R + Send + 'static) -> Ask {
+        Ask::Look(Box::new(move |mirror| {
+            let _ = to.send(look(mirror));
+        }))
+    }
 }
 
 /// Differences from the kernel without a notification. The differences have been repaired.
@@ -264,12 +272,35 @@ impl Follower {
 
     fn ask<T>(&self, ask: impl FnOnce(Sender<T>) -> Ask) -> Result<T, NetlinkError> {
         let (to, answer) = channel();
-        let ended = || {
-            let failed = self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner);
-            NetlinkError::Ended(failed.clone().unwrap_or_else(|| "its thread has panicked".to_owned()))
-        };
-        self.to.send(Item::Ask(ask(to))).map_err(|_| ended())?;
-        answer.recv().map_err(|_| ended())
+        self.to.send(Item::Ask(ask(to))).map_err(|_| self.ended())?;
+        answer.recv().map_err(|_| self.ended())
+    }
+
+    /// Does the same, and gives up after `limit`.
+    fn ask_within<T>(&self, limit: Duration, ask: impl FnOnce(Sender<T>) -> Ask) -> Result<T, NetlinkError> {
+        /// The time between two attempts to put a question into a full queue.
+        const PAUSE: Duration = Duration::from_millis(5);
+        let deadline = Instant::now() + limit;
+        let (to, answer) = channel();
+        let mut item = Item::Ask(ask(to));
+        while let Err(refused) = self.to.try_send(item) {
+            item = match refused {
+                TrySendError::Full(item) if Instant::now() < deadline => item,
+                TrySendError::Full(_) => return Err(NetlinkError::Busy(limit)),
+                TrySendError::Disconnected(_) => return Err(self.ended()),
+            };
+            std::thread::sleep(PAUSE);
+        }
+        match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Timeout) => Err(NetlinkError::Busy(limit)),
+            Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
+        }
+    }
+
+    fn ended(&self) -> NetlinkError {
+        let failed = self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        NetlinkError::Ended(failed.clone().unwrap_or_else(|| "its thread has panicked".to_owned()))
     }
 
     /// Waits until the mirror contains all previous changes of the kernel, and the callback has been called
@@ -290,11 +321,19 @@ impl Follower {
         &self,
         look: impl FnOnce(&Mirror) -> R + Send + 'static,
     ) -> Result<R, NetlinkError> {
-        self.ask(|to| {
-            Ask::Look(Box::new(move |mirror| {
-                let _ = to.send(look(mirror));
-            }))
-        })
+        self.ask(|to| Ask::look(to, look))
+    }
+
+    /// Does as [`Follower::look`], and gives up after `limit`; `look` may be called later all the same.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Ended`], and [`NetlinkError::Busy`] when the limit is over.
+    pub fn look_within<R: Send + 'static>(
+        &self,
+        limit: Duration,
+        look: impl FnOnce(&Mirror) -> R + Send + 'static,
+    ) -> Result<R, NetlinkError> {
+        self.ask_within(limit, |to| Ask::look(to, look))
     }
 
     /// Compares the mirror with the kernel and repairs differences. A synchronized mirror has no differences.
@@ -303,6 +342,14 @@ impl Follower {
     /// Returns [`NetlinkError`] if the state cannot be dumped.
     pub fn check(&self) -> Result<Drift, NetlinkError> {
         self.ask(Ask::Check)?
+    }
+
+    /// Does as [`Follower::check`], and gives up after `limit`; the repair goes on all the same.
+    ///
+    /// # Errors
+    /// As [`Follower::check`], and [`NetlinkError::Busy`] when the limit is over.
+    pub fn check_within(&self, limit: Duration) -> Result<Drift, NetlinkError> {
+        self.ask_within(limit, Ask::Check)?
     }
 
     /// Returns the status of FPM sessions. `None` if the follower does not use FPM.
@@ -524,6 +571,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         let mut next = Some(first);
         let mut done = 0;
         while let Some(item) = next {
+            if self.shared.end.load(Ordering::Acquire) {
+                return Ok(false);
+            }
             if !matches!(item, Item::Datagram(_)) {
                 self.let_next_hops_go(changes);
             }
@@ -728,6 +778,9 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         let fence = self.fence();
         let mut changes = Vec::new();
         loop {
+            if self.shared.end.load(Ordering::Acquire) {
+                return Ok(false);
+            }
             let item = match self.from.recv_timeout(PATIENCE) {
                 Ok(item) => item,
                 Err(RecvTimeoutError::Timeout) if !self.shared.end.load(Ordering::Acquire) => continue,
@@ -799,6 +852,16 @@ fn request(kind: u16, family: u8) -> Request {
 mod tests {
     use super::*;
 
+    fn shared() -> Arc<Shared> {
+        Arc::new(Shared {
+            end: AtomicBool::new(false),
+            fence: AtomicU64::new(0),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
+            counts: Counts::default(),
+            failed: Mutex::new(None),
+        })
+    }
+
     #[test]
     fn interrupted_dumps_are_given_up_at_the_deadline() {
         let end = AtomicBool::new(false);
@@ -818,5 +881,52 @@ mod tests {
             if left == 0 { Ok(()) } else { Err(NetlinkError::Interrupted { what: "links", times: ATTEMPTS }) }
         });
         assert!(done.is_ok() && left == 0);
+    }
+
+    /// The queue of a follower is full, or its thread answers nothing.
+    #[test]
+    fn a_question_to_a_busy_follower_ends_at_its_limit() {
+        let (to, from) = sync_channel(2);
+        let follower = Follower { to, shared: shared(), fpm: None, threads: Vec::new() };
+        let limit = Duration::from_millis(20);
+        for _ in 0..3 {
+            let said = follower.look_within(limit, |mirror| mirror.links.len());
+            assert!(matches!(said, Err(NetlinkError::Busy(_))), "{said:?}");
+        }
+        assert_eq!(from.try_iter().count(), 2);
+        let said = follower.check_within(limit);
+        assert!(matches!(said, Err(NetlinkError::Busy(_))), "{said:?}");
+        drop(from);
+        let said = follower.look_within(limit, |mirror| mirror.links.len());
+        assert!(matches!(said, Err(NetlinkError::Ended(_))), "{said:?}");
+    }
+
+    #[test]
+    fn the_end_waits_for_nothing_that_is_queued() {
+        let (to, from) = sync_channel(16);
+        let shared = shared();
+        let mut applier = Applier {
+            mirror: Mirror::default(),
+            asking: Netlink::open().unwrap(),
+            from,
+            shared: Arc::clone(&shared),
+            told: |_: &Mirror, _: &[Change]| FibOutcome::default(),
+            waiting: vec![],
+            sessions: None,
+            leaving: HashSet::new(),
+        };
+        let (said, answers) = channel();
+        for _ in 0..8 {
+            let (said, shared) = (said.clone(), Arc::clone(&shared));
+            let look = move |_: &Mirror| {
+                said.send(()).unwrap();
+                shared.end.store(true, Ordering::Release);
+            };
+            to.send(Item::Ask(Ask::Look(Box::new(look)))).unwrap();
+        }
+        assert!(!applier.batch(&mut Vec::new()).unwrap());
+        assert_eq!(answers.try_iter().count(), 1);
+        assert!(!applier.catch_up(&mut HashSet::new()).unwrap());
+        assert_eq!(answers.try_iter().count(), 0);
     }
 }

@@ -28,6 +28,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::super::device::inside;
 use super::super::locked;
 use super::seen::State;
+use super::told::ANSWER_LIMIT;
 use super::{mirrors, object};
 use desk::{Counts, Desk, Desks, Place};
 
@@ -226,12 +227,16 @@ impl Thread {
         // A device may have been renamed, so it is found by its index.
         let devices: BTreeMap<String, u32> =
             locked(&self.state).seen.devices.iter().map(|(name, seat)| (name.clone(), seat.index)).collect();
-        let seen = self.follower.look(move |mirror| {
+        let seen = self.follower.look_within(ANSWER_LIMIT, move |mirror| {
             let seen = |key: Key| Some((place(mirror, *devices.get(&key.0)?, key.1)?, key));
             let places = keys.into_iter().filter_map(seen);
             let places = places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>();
             (places, mirror.links.values().find(|link| link.name == door).map(|link| link.index))
         });
+        // A busy follower knows more at the next look: sockets stay open until then.
+        if matches!(seen, Err(netlink::NetlinkError::Busy(_))) {
+            return;
+        }
         // Without a follower nothing is known. `show routers` reports the failure.
         let (places, door) = seen.unwrap_or_default();
         for (key, Service { servers, takes_relayed }) in &self.wanted {

@@ -105,6 +105,7 @@ impl Running {
             switch: hook.as_ref().map(|hook| hook.switch().clone()),
             wake: wake.clone(),
             refused: None,
+            is_renumbered: false,
         }));
         // The identity is read before anything is opened in the namespace, so that a replacement of the
         // namespace under its name is detected.
@@ -167,10 +168,11 @@ impl Running {
         if state.interfaces == before {
             return Ok(());
         }
+        // The thread of a busy router, which does not answer in time, looks later and wakes the routing thread then.
+        state.is_renumbered = true;
         drop(state);
         let writer = Arc::clone(&self.state);
-        let looked = self.follower.look(move |mirror| locked(&writer).look(mirror));
-        looked.map_err(|error| PlaneError::failed(object(name), &error, "restart the daemon"))
+        super::told::ask(name.as_str(), &self.follower, move |mirror| locked(&writer).look_renumbered(mirror))
     }
 
     /// Returns the router in the form for workers, and the interface number of each of its ports.

@@ -30,6 +30,8 @@ pub struct State {
     pub switch: Option<Switch>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
+    /// Whether interfaces have other numbers than at the last look.
+    pub is_renumbered: bool,
 }
 
 /// State of a namespace besides routes and neighbours.
@@ -80,7 +82,10 @@ impl State {
             Change::Route6(key) => key.table == 255,
             Change::Neighbour(_) | Change::NextHop(_) => false,
         };
-        if changes.iter().any(elsewhere) || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
+        if self.is_renumbered
+            || changes.iter().any(elsewhere)
+            || !self.feed.tables().eq(self.seen.tables.iter().copied())
+        {
             self.look(mirror);
             // One pending wake-up is enough.
             let _ = self.wake.try_send(());
@@ -88,8 +93,17 @@ impl State {
         self.feed.take_outcome()
     }
 
+    /// Looks at everything but routes and neighbours where interfaces have other numbers than at the last look.
+    pub fn look_renumbered(&mut self, mirror: &Mirror) {
+        if self.is_renumbered {
+            self.look(mirror);
+            let _ = self.wake.try_send(());
+        }
+    }
+
     /// Reads the mirror's devices, addresses and rules, but no routes and neighbours.
     pub fn look(&mut self, mirror: &Mirror) {
+        self.is_renumbered = false;
         let mut devices = BTreeMap::new();
         let mut bound = BTreeMap::new();
         let mut names = BTreeMap::new();

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use control::PlaneError;
+use control::{FailureKind, PlaneError};
 use model::{Config, DhcpRelayState, DriftState, InterfaceState, Miss, PortName, PuntState, RouterState};
-use netlink::{Follower, Mirror};
+use netlink::{Follower, Mirror, NetlinkError};
 use packet::{MacAddr, PuntClass, VlanId, VlanTags};
 
 use super::super::locked;
@@ -13,6 +14,11 @@ use super::super::ports::Ports;
 use super::super::routes;
 use super::relay::Version;
 use super::{Running, fpm};
+
+/// The time that a router's thread may take to answer; a tenant can keep it busy with changes.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// The time that a comparison with the kernel may take: all routes are read, several times where some differ.
+const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A closure that computes the state of a router.
 pub type StateOf = Box<dyn FnOnce() -> RouterState>;
@@ -26,7 +32,7 @@ pub fn ask<R: Send + 'static>(
     follower: &Follower,
     look: impl FnOnce(&Mirror) -> R + Send + 'static,
 ) -> Result<R, PlaneError> {
-    follower.look(look).map_err(|error| ended(name, &error))
+    follower.look_within(ANSWER_LIMIT, look).map_err(|error| ended(name, &error))
 }
 
 /// Compares the tables of a router with the kernel's and repairs differences.
@@ -34,12 +40,17 @@ pub fn ask<R: Send + 'static>(
 /// # Errors
 /// As [`ask`], and if the kernel's tables cannot be read.
 pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
-    let found = follower.check().map_err(|error| ended(name, &error))?;
+    let found = follower.check_within(CHECK_LIMIT).map_err(|error| ended(name, &error))?;
     Ok(routes::drift(&found, ask(name, follower, routes::objects)?))
 }
 
-fn ended(name: &str, error: &netlink::NetlinkError) -> PlaneError {
-    PlaneError::failed(format!("router.{name}"), error, "restart the daemon if it lasts")
+fn ended(name: &str, error: &NetlinkError) -> PlaneError {
+    let object = format!("router.{name}");
+    if let NetlinkError::Busy(_) = error {
+        let fix = "try again in a moment; `ip monitor all` in its namespace shows what changes".to_owned();
+        return PlaneError { kind: FailureKind::Busy, object, cause: error.to_string(), fix };
+    }
+    PlaneError::failed(object, error, "restart the daemon if it lasts")
 }
 
 impl Running {
@@ -133,7 +144,7 @@ impl Running {
         };
         let (follower, own) = (Arc::clone(&self.follower), Arc::clone(&self.state));
         Box::new(move || {
-            let looked = follower.look(look);
+            let looked = follower.look_within(ANSWER_LIMIT, look);
             let (refused, tables) = {
                 let own = locked(&own);
                 (own.feed.refused(), u32::try_from(own.feed.tables().count()).unwrap_or(u32::MAX))
@@ -155,5 +166,19 @@ impl Running {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_router_is_said_to_be_busy() {
+        let said = ended("edge", &NetlinkError::Busy(ANSWER_LIMIT));
+        assert_eq!((said.kind, said.object.as_str()), (FailureKind::Busy, "router.edge"));
+        assert!(said.cause.contains("within 2s"), "{}", said.cause);
+        let said = ended("edge", &NetlinkError::Ended("its thread has panicked".to_owned()));
+        assert_eq!(said.kind, FailureKind::Failed);
     }
 }
