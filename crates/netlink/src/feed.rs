@@ -30,6 +30,9 @@ use crate::state::{self, Family, FibOutcome, Hop, Kind, Member, NextHop, RouteKe
 /// Numbers of the kernel's main and local tables.
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
+/// Tables besides the main and the local one that a router may have: each takes megabytes, and knows all next-hop
+/// objects. The kernel routes by those beyond.
+const TABLES: usize = 64;
 /// `FIB_RULE_INVERT`.
 const INVERT: u32 = 2;
 
@@ -72,6 +75,8 @@ pub struct Feed {
     /// Prefixes whose routes were refused because a table was full. Waiting routes are installed when space
     /// is available.
     waiting: BTreeSet<Key>,
+    /// Routes of tables for which there is no room: they come when another table goes.
+    without_table: BTreeSet<Key>,
     /// Results of changed routes since the last [`Feed::take_outcome`].
     outcome: FibOutcome,
 }
@@ -90,16 +95,33 @@ const TRIES: usize = 16;
 impl Key {
     /// Returns the lowest key of the next table or family.
     fn next_table(self) -> Option<Key> {
-        let four = |table| Key::Four(table, state::Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 });
-        let six = |table| Key::Six(table, state::Prefix { address: Ipv6Addr::UNSPECIFIED, length: 0 });
+        let four = |table| Key::first_of(table, false);
+        let six = |table| Key::first_of(table, true);
         match self {
             Key::Four(table, _) => Some(table.checked_add(1).map_or_else(|| six(0), four)),
             Key::Six(table, _) => table.checked_add(1).map(six),
         }
     }
+
+    fn first_of(table: u32, v6: bool) -> Key {
+        if v6 {
+            return Key::Six(table, state::Prefix { address: Ipv6Addr::UNSPECIFIED, length: 0 });
+        }
+        Key::Four(table, state::Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 })
+    }
 }
 
 impl Key {
+    fn is_v6(self) -> bool {
+        matches!(self, Key::Six(..))
+    }
+
+    fn table(self) -> u32 {
+        match self {
+            Key::Four(table, _) | Key::Six(table, _) => table,
+        }
+    }
+
     fn table_prefix(self) -> TablePrefix {
         match self {
             Key::Four(table, state::Prefix { address, length }) => {
@@ -143,6 +165,7 @@ impl Feed {
             adjacencies: Adjacencies::new(domain, limits.neighbours, workers),
             refused: 0,
             waiting: BTreeSet::new(),
+            without_table: BTreeSet::new(),
             outcome: FibOutcome::default(),
         }
     }
@@ -211,6 +234,10 @@ impl Feed {
                 (TO_TABLE, Some(fib)) if rule.is_plain() => {
                     lookups.push(Lookup::table_for(selector, fib.view()))
                 }
+                // The kernel may have routes in a table for which there is no room.
+                (TO_TABLE, None) if rule.is_plain() && self.has_all_tables() => {
+                    lookups.push(Lookup::say(selector, Verdict::Local))
+                }
                 (TO_TABLE, None) if rule.is_plain() => {}
                 (NOTHING, _) => {}
                 (6, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Blackhole)),
@@ -255,10 +282,48 @@ impl Feed {
     /// Returns whether a route to exactly this prefix waits for space in a kernel table.
     #[must_use]
     pub fn waits(&self, table: u32, address: IpAddr, length: u8) -> bool {
-        self.waiting.contains(&match address {
+        let key = match address {
             IpAddr::V4(address) => Key::Four(table, state::Prefix { address, length }),
             IpAddr::V6(address) => Key::Six(table, state::Prefix { address, length }),
-        })
+        };
+        self.waiting.contains(&key) || self.without_table.contains(&key)
+    }
+
+    /// Whether a table that is not there yet has no room. The main and the local table always have.
+    fn has_all_tables(&self) -> bool {
+        let own = self.fibs.keys().filter(|table| !matches!(**table, MAIN | LOCAL)).count();
+        own >= TABLES
+    }
+
+    /// Whether a table is not there, and has no room.
+    fn lacks_table(&self, table: u32) -> bool {
+        !matches!(table, MAIN | LOCAL) && !self.fibs.contains_key(&table) && self.has_all_tables()
+    }
+
+    /// Takes out tables without routes that no rule names, and brings the routes of others in their place.
+    fn change_tables(&mut self, mirror: &Mirror) {
+        let is_empty = |(table, fib): (&u32, &Fib)| !matches!(*table, MAIN | LOCAL) && fib.is_empty();
+        if self.fibs.iter().any(is_empty) {
+            let named = mirror.rules.iter().filter(|rule| rule.action == TO_TABLE).map(|rule| rule.table);
+            let waiting = self.waiting.iter().map(|key| key.table());
+            let used: BTreeSet<u32> = named.chain(waiting).collect();
+            self.fibs.retain(|table, fib| !is_empty((table, fib)) || used.contains(table));
+        }
+        while let Some(first) = self.without_table.first().copied().filter(|_| !self.has_all_tables()) {
+            let begins = [Key::first_of(first.table(), false), Key::first_of(first.table(), true)];
+            let own = begins.into_iter().flat_map(|from| {
+                let same = move |key: &&Key| key.table() == from.table() && key.is_v6() == from.is_v6();
+                self.without_table.range(from..).take_while(same).copied()
+            });
+            for key in own.collect::<Vec<Key>>() {
+                self.without_table.remove(&key);
+                if self.bring(mirror, key).is_ok() {
+                    self.outcome.found.push(key.table_prefix());
+                } else {
+                    self.waiting.insert(key);
+                }
+            }
+        }
     }
 
     /// Applies the changes of a mirror to the tables. Returns the errors of the routes that were refused. All
@@ -298,14 +363,16 @@ impl Feed {
         // Existing prefixes come first, because removals free space for new prefixes.
         let (there, new): (Vec<Key>, Vec<Key>) = keys.partition(|key| self.has(*key));
         for key in there.into_iter().chain(new) {
-            let has_waited = self.waiting.remove(&key);
+            let has_waited = self.waiting.remove(&key) | self.without_table.remove(&key);
             match self.bring(mirror, key) {
                 Ok(()) if has_waited => self.outcome.found.push(key.table_prefix()),
                 Ok(()) => {}
                 Err(error) => {
                     self.leave_to_kernel(mirror, key);
                     self.outcome.refused.push(key.table_prefix());
-                    self.waiting.insert(key);
+                    let lacks_table = matches!(error, FibError::Tables { .. });
+                    let waits = if lacks_table { &mut self.without_table } else { &mut self.waiting };
+                    waits.insert(key);
                     errors.push(error);
                 }
             }
@@ -314,6 +381,7 @@ impl Feed {
         for id in gone {
             self.fibs.values_mut().for_each(|fib| fib.define(id, None, &mut self.adjacencies));
         }
+        self.change_tables(mirror);
         self.refused += u64::try_from(errors.len()).unwrap_or(u64::MAX);
         errors
     }
@@ -370,9 +438,16 @@ impl Feed {
 
     /// Updates a prefix in a table to the state of the mirror.
     fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
+        let lacks_table = self.lacks_table(key.table());
+        let no_table = |prefix: &dyn fmt::Display| {
+            Err(FibError::Tables { prefix: prefix.to_string(), table: key.table(), limit: TABLES })
+        };
         match key {
             Key::Four(table, prefix) => {
                 let path = tables_in(table).find_map(|table| best(&mirror.routes4, table, prefix));
+                if lacks_table && path.is_some() {
+                    return no_table(&prefix);
+                }
                 match (path, self.fibs.get_mut(&table)) {
                     (Some(path), _) => {
                         let (fib, adjacencies) = self.fib(mirror, table);
@@ -384,6 +459,9 @@ impl Feed {
             }
             Key::Six(table, prefix) => {
                 let path = tables_in(table).find_map(|table| best(&mirror.routes6, table, prefix));
+                if lacks_table && path.is_some() {
+                    return no_table(&prefix);
+                }
                 match (path, self.fibs.get_mut(&table)) {
                     (Some(path), _) => {
                         let (fib, adjacencies) = self.fib(mirror, table);
@@ -559,5 +637,104 @@ fn object(mirror: &Mirror, next: &NextHop) -> Path {
         (true, false) => Path::Unreachable,
         // A group whose only member is a blackhole.
         (true, true) => Path::Blackhole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Object;
+
+    const MANY: u32 = 200;
+
+    fn rule(priority: u32, table: u32) -> Rule {
+        Rule {
+            priority,
+            v6: false,
+            action: TO_TABLE,
+            table,
+            source: None,
+            destination: None,
+            tos: 0,
+            input: None,
+            output: None,
+            mark: None,
+            flags: 0,
+            other: Vec::new(),
+        }
+    }
+
+    fn path() -> state::Path {
+        let hop = Hop { link: 3, gateway: None, weight: 1, onlink: true, encapsulates: false, dead: false };
+        state::Path {
+            kind: Kind::Unicast,
+            protocol: 3,
+            scope: 0,
+            next_hop: None,
+            hops: vec![hop],
+            source: None,
+            mtu: None,
+        }
+    }
+
+    fn key(table: u32, third: u8) -> RouteKey<Ipv4Addr> {
+        let everyone = state::Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 };
+        let prefix = state::Prefix { address: Ipv4Addr::new(10, 0, third, 0), length: 24 };
+        RouteKey { table, prefix, tos: 0, metric: 0, from: everyone }
+    }
+
+    fn feed() -> Feed {
+        let limits = Limits { words: 1 << 21, routes: 1000, paths: 16, neighbours: 16 };
+        Feed::new(&Domain::new(), limits, 1)
+    }
+
+    /// Applies what has changed, and returns how many routes were refused and how many have found room.
+    fn told(feed: &mut Feed, mirror: &Mirror, changes: &[Change]) -> (usize, usize) {
+        feed.apply(mirror, changes);
+        let outcome = feed.take_outcome();
+        (outcome.refused.len(), outcome.found.len())
+    }
+
+    fn routes(mirror: &mut Mirror, tables: impl Iterator<Item = u32>, gone: bool) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for table in tables {
+            let object = Object::Route4(key(table, 1), path());
+            mirror.apply(crate::decode::Event { gone, flags: 0, object }, &mut changes);
+        }
+        changes
+    }
+
+    #[test]
+    fn tables_beyond_the_limit_are_the_kernels() {
+        let (mut feed, mut mirror) = (feed(), Mirror::default());
+        mirror.dumped(Object::Rule(rule(10, 1)));
+        mirror.dumped(Object::Rule(rule(20, MANY)));
+        mirror.dumped(Object::Rule(rule(30, MAIN)));
+        let says = |feed: &Feed, mirror: &Mirror| {
+            let lookups = feed.lookups(mirror, false, |_| None);
+            lookups.iter().filter(|lookup| lookup.says(Verdict::Local)).count()
+        };
+        let changes = routes(&mut mirror, (1..=MANY).chain([MAIN, LOCAL]), false);
+        let refused = usize::try_from(MANY).unwrap() - TABLES;
+        assert_eq!(told(&mut feed, &mirror, &changes), (refused, 0));
+        assert_eq!(feed.tables().count(), TABLES + 2);
+        assert!(feed.table(MAIN).is_some() && feed.table(LOCAL).is_some());
+        assert!(feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
+        // The rule for a table that has no room gives its packets to the kernel.
+        assert_eq!(says(&feed, &mirror), 1);
+        // An empty table leaves its place to another, unless a rule names it.
+        let changes = routes(&mut mirror, 1..=10, true);
+        assert_eq!(told(&mut feed, &mirror, &changes), (0, 9));
+        assert_eq!(feed.tables().count(), TABLES + 2);
+        assert!(feed.table(1).is_some() && feed.table(2).is_none());
+        mirror.rules.retain(|rule| rule.table != 1);
+        assert_eq!(told(&mut feed, &mirror, &[Change::Rules]), (0, 1));
+        assert!(feed.table(1).is_none());
+        // All of them go.
+        let changes = routes(&mut mirror, 1..=MANY, true);
+        assert_eq!(told(&mut feed, &mirror, &changes).0, 0);
+        assert_eq!(feed.tables().collect::<Vec<_>>(), [MAIN, LOCAL]);
+        assert_eq!(says(&feed, &mirror), 0);
+        assert!(!feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
     }
 }

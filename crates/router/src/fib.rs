@@ -34,6 +34,18 @@ pub enum FibError {
         /// Maximum number of routes.
         limit: usize,
     },
+    /// There are as many tables as there may be.
+    #[error(
+        "route {prefix} of table {table}: the router has the {limit} tables that it may have; the kernel routes by this one"
+    )]
+    Tables {
+        /// The route.
+        prefix: String,
+        /// The number of its table.
+        table: u32,
+        /// How many tables there may be besides the main and the local one.
+        limit: usize,
+    },
     /// The maximum number of paths is reached.
     #[error("route {prefix}: routes lead to {limit} different paths already; raise the limit of paths")]
     Paths {

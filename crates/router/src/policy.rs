@@ -139,6 +139,12 @@ impl Lookup {
         }
     }
 
+    /// Whether it says just this of all packets that it is for.
+    #[must_use]
+    pub fn says(&self, verdict: Verdict) -> bool {
+        matches!(&self.ask, Ask::Say(own) if *own == verdict)
+    }
+
     /// Returns whether the rule looks all packets up in this table.
     #[must_use]
     pub fn is_all_of(&self, table: &View) -> bool {

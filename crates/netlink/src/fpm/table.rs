@@ -29,6 +29,8 @@ const TABLES: usize = 64;
 const LOOKED_AT: usize = 64;
 /// Maximum number of next-hop objects of sessions.
 const OBJECTS: usize = 65_536;
+/// Members of all groups that they may make.
+const MEMBERS: usize = 1 << 20;
 /// First next-hop ID that neither the kernel nor zebra uses.
 const ALIASES: u32 = 0x8000_0000;
 
@@ -51,6 +53,9 @@ pub(crate) struct Table {
     ids: HashMap<u32, u32>,
     /// ID at which the search for a free next-hop ID starts.
     next_alias: u32,
+    /// Members of the groups of FRR's in the mirror. Those that went are counted while `members_went` is set.
+    members: usize,
+    members_went: bool,
     /// Tables with routes of sessions. A table without such routes is removed when another table needs its
     /// place.
     tables: BTreeSet<u32>,
@@ -82,6 +87,8 @@ impl Table {
             replay: None,
             ids: HashMap::new(),
             next_alias: ALIASES,
+            members: 0,
+            members_went: false,
             tables: BTreeSet::new(),
             failed: BTreeMap::new(),
             limit,
@@ -171,6 +178,7 @@ impl Table {
         let old = |(id, next): &(&u32, &NextHop)| is_frrs(next.protocol) && !own.contains(*id);
         let old = mirror.next_hops.iter().filter(old).map(|(id, _)| *id).collect();
         mirror.next_hops_gone(old, changes);
+        self.members_went = true;
         self.swept += swept;
         swept
     }
@@ -184,6 +192,7 @@ impl Table {
         answers: &mut Vec<Answer>,
     ) {
         let mut gone = HashSet::new();
+        self.members_went |= events.iter().any(|event| event.gone);
         for event in events {
             match event {
                 Event { gone: true, object: Object::NextHop(id, _), .. } => gone.extend(self.ids.remove(&id)),
@@ -211,6 +220,7 @@ impl Table {
         let Event { gone, object, .. } = event;
         match object {
             Object::NextHop(id, _) if gone => {
+                self.members_went = true;
                 mirror.next_hops_gone(self.ids.remove(&id).into_iter().collect(), changes);
             }
             Object::NextHop(id, next) => self.next_hop(mirror, id, next, changes),
@@ -299,22 +309,38 @@ impl Table {
         let becomes =
             |own| mirror.next_hops.get(&own).is_none_or(|old: &NextHop| old.group.is_empty() != is_group);
         let fits = own.is_none_or(becomes) && (own.is_some() || self.ids.len() < OBJECTS);
-        if id >= ALIASES || is_group && next.group.is_empty() || !fits {
+        let said = |next: &NextHop| NextHop { protocol: RTPROT_ZEBRA, ..next.clone() };
+        // An object of the session before that is as this one stays, and takes no more room.
+        let old = mirror.next_hops.get(&own.unwrap_or(id));
+        let old = old.filter(|old| own.is_some() || said(old) == said(&next));
+        let before = old.map_or(0, |old| old.group.len());
+        let more = next.group.len().saturating_sub(before);
+        if id >= ALIASES || is_group && next.group.is_empty() || !fits || !self.has_members(mirror, more) {
             self.refused += 1;
             return;
         }
         let own = own.unwrap_or_else(|| {
-            let said = |next: &NextHop| NextHop { protocol: RTPROT_ZEBRA, ..next.clone() };
             let other = mirror.next_hops.get(&id).is_some_and(|old| said(old) != said(&next));
             // The ID belongs to an object of the previous session, which routes without a new announcement
             // still use.
             if other { self.free_alias(mirror) } else { id }
         });
         self.ids.insert(id, own);
+        let before = mirror.next_hops.get(&own).map_or(0, |old| old.group.len());
+        self.members = (self.members + next.group.len()).saturating_sub(before);
         if mirror.next_hops.get(&own) != Some(&next) {
             mirror.next_hops.insert(own, next);
             changes.push(Change::NextHop(own));
         }
+    }
+
+    /// Returns whether groups may have so many members more.
+    fn has_members(&mut self, mirror: &Mirror, more: usize) -> bool {
+        if self.members + more > MEMBERS && std::mem::take(&mut self.members_went) {
+            let own = mirror.next_hops.values().filter(|next| is_frrs(next.protocol));
+            self.members = own.map(|next| next.group.len()).sum();
+        }
+        more == 0 || self.members + more <= MEMBERS
     }
 
     /// Returns an unused next-hop ID. Recently used IDs are reused last.

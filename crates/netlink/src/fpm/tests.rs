@@ -411,6 +411,34 @@ fn tables_without_routes_make_room_for_others() {
     }
 }
 
+/// Groups have so many members together, and those that go make room for others.
+#[test]
+fn members_of_groups_beyond_the_limit_are_refused() {
+    const WAYS: u32 = 1024;
+    let mut site = Site::new(100);
+    let single = |id: u32| next_hop(id, IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + id)), LINK);
+    site.says((1..=WAYS).map(single));
+    let all: Vec<(u32, u8)> = (1..=WAYS).map(|id| (id, 1)).collect();
+    let refused = |site: &mut Site, id: u32| {
+        let before = site.table.refused;
+        site.says([group(id, &all)]);
+        site.table.refused - before
+    };
+    for id in 0..1024 {
+        assert_eq!(refused(&mut site, 10_000 + id), 0, "{id}");
+    }
+    assert_eq!(refused(&mut site, 20_000), 1);
+    // A group that stays as large as it is takes no more room.
+    assert_eq!(refused(&mut site, 10_000), 0);
+    site.says([next_hop_gone(10_001)]);
+    assert_eq!((refused(&mut site, 20_000), refused(&mut site, 20_001)), (0, 1));
+    site.says([group(10_002, &all[1..])]);
+    site.says([group(20_001, &all[..1])]);
+    assert!(site.mirror.next_hops.contains_key(&20_001));
+    let members: usize = site.mirror.next_hops.values().map(|next| next.group.len()).sum();
+    assert_eq!(members, 1 << 20);
+}
+
 /// zebra was restarted, and assigns the IDs of all its objects in another order.
 #[test]
 fn many_next_hops_that_are_numbered_anew_take_no_long_search() {
