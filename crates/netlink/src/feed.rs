@@ -33,6 +33,8 @@ const LOCAL: u32 = 255;
 /// Tables besides the main and the local one that a router may have: each takes megabytes, and knows all next-hop
 /// objects. The kernel routes by those beyond.
 const TABLES: usize = 64;
+/// Rules of a family that workers ask one after the other. With more the kernel routes the family.
+pub const RULES: usize = 128;
 /// `FIB_RULE_INVERT`.
 const INVERT: u32 = 2;
 
@@ -215,18 +217,48 @@ impl Feed {
         self.adjacencies.bind(device, interface);
     }
 
+    /// Returns how many rules of a family workers would ask, where those are too many.
+    #[must_use]
+    pub fn excess_rules(
+        &self,
+        mirror: &Mirror,
+        v6: bool,
+        interface: impl Fn(&str) -> Option<u16>,
+    ) -> Option<usize> {
+        let all = mirror.rules.iter().filter(|rule| rule.v6 == v6).count();
+        let asked = if all > RULES { self.rule_lookups(mirror, v6, &interface).len() } else { all };
+        Some(asked).filter(|asked| *asked > RULES)
+    }
+
     /// Returns the lookups that the policy rules of a family require, in order. `interface` returns the
     /// interface number of a device name. The result changes when the rules change or when a table is
     /// created.
     pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
-        let rules: Vec<&Rule> = mirror.rules.iter().filter(|rule| rule.v6 == v6).collect();
         let mut lookups = self.without_forwarding(mirror, v6, &interface);
+        let asked = self.rule_lookups(mirror, v6, &interface);
+        if asked.len() > RULES {
+            lookups.push(Lookup::say(Selector::ALL, Verdict::Local));
+        } else {
+            lookups.extend(asked);
+        }
+        lookups
+    }
+
+    /// Returns what the rules of a family say, one after the other.
+    fn rule_lookups(
+        &self,
+        mirror: &Mirror,
+        v6: bool,
+        interface: &impl Fn(&str) -> Option<u16>,
+    ) -> Vec<Lookup> {
+        let rules: Vec<&Rule> = mirror.rules.iter().filter(|rule| rule.v6 == v6).collect();
+        let mut lookups = Vec::new();
         let apart = is_apart(mirror, v6, rules.len());
         for (at, rule) in rules.iter().enumerate() {
-            let Some(selector) = selector(rule, &interface) else { continue };
-            // The main table contains the routes of the local table.
+            let Some(selector) = selector(rule, interface) else { continue };
+            // The main table holds what the local one does.
             let next = rules.get(at + 1).filter(|next| next.action == TO_TABLE && next.table == MAIN);
-            let both = next.is_some_and(|next| selected(next, &interface) == Some(Selector::ALL));
+            let both = next.is_some_and(|next| selected(next, interface) == Some(Selector::ALL));
             if rule.table == LOCAL && rule.is_plain() && selector == Selector::ALL && both && !apart {
                 continue;
             }
@@ -736,5 +768,26 @@ mod tests {
         assert_eq!(feed.tables().collect::<Vec<_>>(), [MAIN, LOCAL]);
         assert_eq!(says(&feed, &mirror), 0);
         assert!(!feed.waits(MANY, "10.0.1.0".parse().unwrap(), 24));
+    }
+
+    #[test]
+    fn a_family_with_too_many_rules_is_the_kernels() {
+        let (mut feed, mut mirror) = (feed(), Mirror::default());
+        let changes = routes(&mut mirror, [MAIN].into_iter(), false);
+        told(&mut feed, &mirror, &changes);
+        let says = |mirror: &Mirror| {
+            let lookups = feed.lookups(mirror, false, |_| None);
+            let kernel = matches!(lookups.as_slice(), [only] if only.says(Verdict::Local));
+            (lookups.len(), kernel, feed.excess_rules(mirror, false, |_| None))
+        };
+        for priority in 0..128 {
+            mirror.dumped(Object::Rule(rule(priority, MAIN)));
+            mirror.dumped(Object::Rule(Rule { output: Some("e1".to_owned()), ..rule(priority, MAIN) }));
+        }
+        assert_eq!(says(&mirror), (128, false, None));
+        mirror.dumped(Object::Rule(rule(200, MAIN)));
+        assert_eq!(says(&mirror), (1, true, Some(129)));
+        // The other family has none of them.
+        assert_eq!(feed.lookups(&mirror, true, |_| None).len(), 0);
     }
 }

@@ -86,6 +86,7 @@ pub fn examine(
     chart.findings.extend(services::examine(site));
     chart.findings.extend(router::waiting(site));
     chart.findings.extend(router::examine(site));
+    chart.findings.extend(router::excess_rules(site));
     chart.findings.extend(router::unlimited(site));
     chart.findings.extend_from_slice(site.flows.damaged());
     open_filters(&mut chart, site);

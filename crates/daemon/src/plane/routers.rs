@@ -417,6 +417,18 @@ impl Routers {
         self.waiting.iter().map(|(name, why)| (name, why.as_str()))
     }
 
+    /// Returns routers and families that have too many rules for the workers, with what is said of them.
+    pub fn excess_rules(&self) -> Vec<(&RouterName, &'static str, String)> {
+        let mut found = Vec::new();
+        for (name, running) in &self.all {
+            let counts = locked(&running.state).seen.excess_rules;
+            for (family, count) in ["IPv4", "IPv6"].into_iter().zip(counts) {
+                found.extend(count.map(|count| (name, family, seen::excess(count))));
+            }
+        }
+        found
+    }
+
     /// Returns closures that compute the state of each router without holding the lock.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {

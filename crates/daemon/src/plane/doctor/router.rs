@@ -61,6 +61,17 @@ pub fn waiting(site: &Site) -> Vec<DoctorFinding> {
     site.routers.waiting().map(finding).collect()
 }
 
+/// Returns the families of routers that have too many rules for the workers.
+pub fn excess_rules(site: &Site) -> Vec<DoctorFinding> {
+    let finding = |(name, family, said): (&RouterName, &str, String)| DoctorFinding {
+        object: format!("router.{name}"),
+        severity: Finding::Warning,
+        finding: format!("{family}: {said}"),
+        fix: "remove rules (`ip rule`), or put what they tell apart into fewer".to_owned(),
+    };
+    site.routers.excess_rules().into_iter().map(finding).collect()
+}
+
 /// Returns for each router the ports whose hook passes packets for the kernel without a rate limit. `punts`
 /// and `punt_limits` apply to workers only.
 pub fn unlimited(site: &Site) -> Vec<DoctorFinding> {

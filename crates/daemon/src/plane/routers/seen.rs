@@ -44,6 +44,8 @@ pub struct Seen {
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
+    /// How many rules of IPv4 and IPv6 there are where those are too many, and the kernel routes the family.
+    pub excess_rules: [Option<usize>; 2],
 }
 
 /// State of an interface's device.
@@ -54,6 +56,14 @@ pub struct Seat {
     pub mtu: u32,
     /// Whether the device is administratively up.
     pub up: bool,
+}
+
+/// Returns what is said of a family with so many rules.
+pub fn excess(count: usize) -> String {
+    let limit = netlink::RULES;
+    format!(
+        "there are {count} policy rules, of which workers ask {limit} at most: the kernel routes its packets"
+    )
 }
 
 impl State {
@@ -132,6 +142,15 @@ impl State {
         }
         self.bound = bound;
         let number = |name: &str| names.get(name).copied();
+        let excess_rules = [false, true].map(|v6| self.feed.excess_rules(mirror, v6, number));
+        for (family, count, before) in [
+            ("IPv4", excess_rules[0], self.seen.excess_rules[0]),
+            ("IPv6", excess_rules[1], self.seen.excess_rules[1]),
+        ] {
+            if let (Some(count), None) = (count, before) {
+                tracing::warn!(router = %self.router, family, count, "{}", excess(count));
+            }
+        }
         self.seen = Seen {
             devices,
             own: own_addresses(mirror),
@@ -139,6 +158,7 @@ impl State {
             four: self.feed.lookups(mirror, false, number),
             six: self.feed.lookups(mirror, true, number),
             tables: self.feed.tables().collect(),
+            excess_rules,
         };
         if let Some(switch) = &self.switch {
             let known = |lookups: &[Lookup]| self.feed.serves_programs(lookups);
