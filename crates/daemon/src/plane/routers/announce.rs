@@ -4,7 +4,9 @@
 //! and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends them only with
 //! `arp_notify` and `ndisc_notify`.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
 use model::{Config, PortName, RouterName};
@@ -20,6 +22,8 @@ use super::{Running, mirrors, object};
 
 /// Number of announcements of a change, one a second. The first one may precede the link at the other end.
 const TIMES: u8 = 3;
+/// Announcements that are sent in one look. The rest is sent by the next looks.
+const AT_ONCE: usize = 64;
 /// Number of addresses above which the table of last seen Ethernet addresses is pruned.
 const KNOWN: usize = 4096;
 /// Ethernet address of all IPv6 nodes of a link.
@@ -61,11 +65,21 @@ impl Announcer {
             let seen: BTreeSet<&Place> = own.iter().map(|it| &it.place).collect();
             self.known.retain(|place, _| seen.contains(place));
         }
-        let now = own.iter().filter(|it| self.due.contains_key(&it.place)).cloned().collect();
-        self.due.retain(|_, left| {
+        let left = |it: &&Own| self.due.get(&it.place).copied();
+        let mut now: Vec<&Own> = own.iter().filter(|it| left(it).is_some()).collect();
+        let there: BTreeSet<&Place> = now.iter().map(|it| &it.place).collect();
+        let gone: Vec<Place> = self.due.keys().filter(|place| !there.contains(place)).cloned().collect();
+        // The addresses that were announced least come first.
+        now.sort_by_key(|it| Reverse(left(it)));
+        let mut now: Vec<Own> = now.into_iter().take(AT_ONCE).cloned().collect();
+        for place in now.iter().map(|it| &it.place).chain(&gone) {
+            let Some(left) = self.due.get_mut(place) else { continue };
             *left -= 1;
-            *left > 0
-        });
+            if *left == 0 {
+                self.due.remove(place);
+            }
+        }
+        now.sort_by(|one, other| (one.index, &one.place).cmp(&(other.index, &other.place)));
         now
     }
 }
@@ -100,15 +114,28 @@ impl Running {
         let sent = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
             let routes = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding");
             let routes = routes.is_ok_and(|text| text.trim() == "1");
-            Ok(due.iter().filter(|it| send(it, routes).is_ok()).count())
+            Ok(send_all(&due, routes, FrameSender::open, FrameSender::send))
         });
         let sent = sent.unwrap_or_default();
         tracing::info!(router = %name, sent, of = due.len(), "addresses have another Ethernet address, and are announced");
     }
 }
 
-fn send(own: &Own, routes: bool) -> std::io::Result<()> {
-    FrameSender::open(own.index)?.send(&frame(own.place.0, own.mac, routes))
+/// Sends announcements that are sorted by their devices, with one socket for each device: the kernel takes
+/// milliseconds to close one. Returns how many were sent.
+fn send_all<S>(
+    due: &[Own],
+    routes: bool,
+    open: impl Fn(u32) -> io::Result<S>,
+    send: impl Fn(&S, &[u8]) -> io::Result<()>,
+) -> usize {
+    let mut sent = 0;
+    for device in due.chunk_by(|one, other| one.index == other.index) {
+        let Some(Ok(socket)) = device.first().map(|own| open(own.index)) else { continue };
+        let frames = device.iter().map(|own| frame(own.place.0, own.mac, routes));
+        sent += frames.filter(|frame| send(&socket, frame).is_ok()).count();
+    }
+    sent
 }
 
 /// Returns the announcement of an address. `routes` is whether the host is a router.
@@ -171,6 +198,41 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(announcer.look(&own), []);
         }
+    }
+
+    #[test]
+    fn many_announcements_are_spread_over_looks_and_share_sockets() {
+        let own = |number: u32, mac: u8| Own {
+            place: (std::net::Ipv4Addr::from(0x0a00_0000 + number).into(), format!("h{}", number % 2)),
+            index: number % 2,
+            mac: MacAddr([2, 0, 0, 0, 0, mac]),
+        };
+        let (before, now): (Vec<Own>, Vec<Own>) =
+            (0..1000).map(|number| (own(number, 1), own(number, 2))).unzip();
+        let mut announcer = Announcer::default();
+        assert_eq!(announcer.look(&before), []);
+        let mut times: BTreeMap<Place, usize> = BTreeMap::new();
+        let mut looks = 0;
+        loop {
+            let due = announcer.look(&now);
+            if due.is_empty() {
+                break;
+            }
+            looks += 1;
+            assert!(due.len() <= AT_ONCE);
+            let opened = std::cell::Cell::new(0);
+            let open = |_| {
+                opened.set(opened.get() + 1);
+                Ok(())
+            };
+            assert_eq!(send_all(&due, false, open, |(), _| Ok(())), due.len());
+            assert!(opened.get() <= 2, "{} sockets", opened.get());
+            due.into_iter().for_each(|own| *times.entry(own.place).or_default() += 1);
+            // Each is announced once before one is announced again.
+            assert!(times.len() == 1000 || times.values().all(|times| *times == 1), "{looks}");
+        }
+        assert!(times.values().all(|times| *times == usize::from(TIMES)));
+        assert_eq!((times.len(), looks), (1000, (1000 * usize::from(TIMES)).div_ceil(AT_ONCE)));
     }
 
     #[test]
