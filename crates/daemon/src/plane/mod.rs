@@ -23,6 +23,7 @@ mod lowest_mtu;
 mod moves;
 mod observe;
 mod open;
+mod pace;
 mod parallel;
 pub mod pins;
 mod ports;
@@ -252,10 +253,18 @@ impl DataPlane {
         let weak = Arc::downgrade(self);
         let router = move || {
             // The loop ends when the routers, and with them all senders of wake-ups, are gone.
-            for () in woken.into_iter().flatten() {
-                let Some(plane) = weak.upgrade() else { return };
-                plane.with_engine(|engine| locked(&plane.site).routing_has_changed(engine));
-            }
+            let round = || {
+                let plane = weak.upgrade()?;
+                let took = plane.with_engine(|engine| {
+                    let mut site = locked(&plane.site);
+                    // Without the time that others have held the lock.
+                    let begun = Instant::now();
+                    site.routing_has_changed(engine);
+                    begun.elapsed()
+                });
+                Some(took.unwrap_or_default())
+            };
+            pace::rounds(woken.into_iter().flatten(), round, std::thread::sleep);
         };
         std::thread::Builder::new().name("routing".to_owned()).spawn(router)?;
         let weak = Arc::downgrade(self);
