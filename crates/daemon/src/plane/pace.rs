@@ -1,9 +1,12 @@
-//! How often work is done that a tenant can bring about: pauses after rounds.
+//! How often work is done that a tenant can bring about: pauses after rounds, and between attempts that fail.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The least pause after a round.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The first pause after an attempt that has failed. It doubles with each that fails, up to [`RETRY_MOST`].
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MOST: Duration = Duration::from_secs(60);
 
 /// Does a round for each wake, and pauses behind it as long as it took, at least [`PAUSE`]. The first wake after a
 /// quiet time is served at once. Ends with the wakes, or when a round returns `None` instead of its duration.
@@ -15,6 +18,28 @@ pub fn rounds(
     for () in wakes {
         let Some(took) = round() else { return };
         pause(took.max(PAUSE));
+    }
+}
+
+/// Attempts at something that have failed, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    not_before: Instant,
+    pause: Duration,
+}
+
+impl Retry {
+    /// Returns what is noted after an attempt that failed at `now`, and after those before it.
+    #[must_use]
+    pub fn failed(before: Option<Retry>, now: Instant) -> Retry {
+        let pause = before.map_or(RETRY, |before| before.pause.saturating_mul(2).min(RETRY_MOST));
+        Retry { not_before: now + pause, pause }
+    }
+
+    /// Returns whether it is time for another attempt.
+    #[must_use]
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.not_before
     }
 }
 
@@ -30,5 +55,20 @@ mod tests {
         // The fourth wake finds the end.
         rounds(std::iter::repeat_n((), 10), || left.next(), |pause| paused.push(pause));
         assert_eq!(paused, [20, 20, 300].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn pauses_between_attempts_grow_up_to_a_minute() {
+        let mut now = Instant::now();
+        let mut retry = None;
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let failed = Retry::failed(retry, now);
+            let pause = failed.pause;
+            assert!(!failed.is_due(now + pause - Duration::from_millis(1)) && failed.is_due(now + pause));
+            pauses.push(pause.as_secs());
+            (retry, now) = (Some(failed), now + pause);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 }

@@ -22,9 +22,10 @@ mod running;
 mod seen;
 mod told;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
 
 use control::PlaneError;
 use engine::worker::monotonic;
@@ -39,6 +40,7 @@ use xdp::route::RouteCounts;
 
 use super::ids::Names;
 use super::locked;
+use super::pace::Retry;
 use super::ports::{Ports, Returned};
 use super::routes;
 use door::{Door, TAP_MTU};
@@ -58,6 +60,8 @@ pub struct Routers {
     all: BTreeMap<RouterName, Running>,
     /// Routers that wait for their namespace, with the reason.
     waiting: BTreeMap<RouterName, String>,
+    /// Attempts to open those of them whose namespace is there.
+    retries: BTreeMap<RouterName, Retry>,
     /// Channel that wakes the routing thread when workers or hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
@@ -79,6 +83,11 @@ fn place(wanted: &model::Router) -> String {
     named.unwrap_or_else(|| "the daemon's namespace".to_owned())
 }
 
+/// Returns whether the namespace of a router is there.
+fn is_there(wanted: &model::Router) -> bool {
+    wanted.settings.namespace.as_ref().is_none_or(|namespace| namespace.path().exists())
+}
+
 impl Routers {
     /// Returns an empty set of routers for `workers` workers, which are readers in `domain`.
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
@@ -88,6 +97,7 @@ impl Routers {
             workers,
             all: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            retries: BTreeMap::new(),
             wake,
             woken: Some(woken),
             watchers: 0,
@@ -107,9 +117,32 @@ impl Routers {
     /// # Errors
     /// The first router that cannot be started. A router whose namespace does not exist is left out while the
     /// daemon is `starting`, and later if the router already waits for its namespace.
-    pub fn prepare(&self, config: &Config, starting: bool) -> Result<Vec<(RouterName, Running)>, PlaneError> {
+    pub fn prepare(
+        &mut self,
+        config: &Config,
+        starting: bool,
+    ) -> Result<Vec<(RouterName, Running)>, PlaneError> {
+        self.prepare_some(config, starting, |_| true)
+    }
+
+    /// Does the same for the routers that could be opened and whose last attempt is long enough ago.
+    pub fn retry(&mut self, config: &Config, now: Instant) -> Vec<(RouterName, Running)> {
+        let due = self.missing(config, now);
+        if due.is_empty() {
+            return Vec::new();
+        }
+        // Without an error: one that fails waits on.
+        self.prepare_some(config, true, |name| due.contains(name)).unwrap_or_default()
+    }
+
+    fn prepare_some(
+        &mut self,
+        config: &Config,
+        starting: bool,
+        is_meant: impl Fn(&RouterName) -> bool,
+    ) -> Result<Vec<(RouterName, Running)>, PlaneError> {
         let mut prepared = Vec::new();
-        for (name, wanted) in &config.routers {
+        for (name, wanted) in config.routers.iter().filter(|(name, _)| is_meant(name)) {
             let before = self.all.get(name);
             let starting = starting || self.waiting.contains_key(name);
             match mirrors::check(name, wanted, config, before) {
@@ -125,11 +158,23 @@ impl Routers {
                 Ok(running) => prepared.push((name.clone(), running)),
                 Err(error) if starting => {
                     tracing::warn!(router = %name, %error, "it waits for its namespace");
+                    self.wait_for(name, wanted, error);
                 }
                 Err(error) => return Err(error),
             }
         }
         Ok(prepared)
+    }
+
+    /// Notes that a router could not be opened, and when it may be tried again.
+    fn wait_for(&mut self, name: &RouterName, wanted: &model::Router, error: PlaneError) {
+        let mut why = format!("{} is not there", place(wanted));
+        if is_there(wanted) {
+            why = error.cause;
+            let before = self.retries.get(name).copied();
+            self.retries.insert(name.clone(), Retry::failed(before, Instant::now()));
+        }
+        self.waiting.insert(name.clone(), why);
     }
 
     /// Reads the state of all routers' namespaces, before there are workers.
@@ -140,12 +185,6 @@ impl Routers {
         // A router whose namespace has disappeared does not prevent the start.
         let prepared = self.prepare(config, true)?;
         self.all.extend(prepared);
-        self.waiting = config
-            .routers
-            .iter()
-            .filter(|(name, _)| !self.all.contains_key(*name))
-            .map(|(name, wanted)| (name.clone(), format!("{} is not there", place(wanted))))
-            .collect();
         Ok(())
     }
 
@@ -178,6 +217,7 @@ impl Routers {
         }
         self.all.extend(prepared);
         self.waiting.retain(|name, _| config.routers.contains_key(name) && !self.all.contains_key(name));
+        self.retries.retain(|name, _| self.waiting.contains_key(name));
         self.tell_watched();
         self.settle(config, ports);
         for (port, queue) in self.plug(names) {
@@ -461,11 +501,13 @@ impl Routers {
     }
 
     /// Returns whether a router that does not run can be opened, because its namespace exists.
-    pub fn missing(&self, config: &Config) -> bool {
-        let is_there = |wanted: &model::Router| {
-            wanted.settings.namespace.as_ref().is_none_or(|namespace| namespace.path().exists())
-        };
-        config.routers.iter().any(|(name, wanted)| !self.all.contains_key(name) && is_there(wanted))
+    fn missing(&mut self, config: &Config, now: Instant) -> BTreeSet<RouterName> {
+        let missing = config.routers.iter().filter(|(name, _)| !self.all.contains_key(*name));
+        let (there, gone): (Vec<_>, Vec<_>) = missing.partition(|(_, wanted)| is_there(wanted));
+        // A namespace that is made anew is tried at once.
+        self.retries.retain(|name, _| gone.iter().all(|(other, _)| *other != name));
+        let is_due = |name: &RouterName| self.retries.get(name).is_none_or(|retry| retry.is_due(now));
+        there.into_iter().map(|(name, _)| name).filter(|name| is_due(name)).cloned().collect()
     }
 
     /// Closes all routers, after the workers have stopped.
@@ -478,5 +520,36 @@ impl Routers {
         for (_, queue) in std::mem::take(&mut self.given).into_values() {
             Box::new(queue).close(pool);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A router that cannot be had is not tried again at once, but a namespace that is made anew is.
+    #[test]
+    fn attempts_to_open_a_router_have_pauses() {
+        let mut routers = Routers::new(&Domain::new(), 1);
+        let config = |namespace: &str| {
+            let settings = model::RouterSettings {
+                namespace: Some(namespace.parse().unwrap()),
+                ..model::RouterSettings::default()
+            };
+            let router = model::Router { settings, ports: BTreeMap::new() };
+            Config { routers: BTreeMap::from([("edge".parse().unwrap(), router)]), ..Config::default() }
+        };
+        // A file that is there, and no namespace.
+        let broken = config("/dev/null");
+        let now = Instant::now();
+        assert_eq!(routers.missing(&broken, now).len(), 1);
+        assert!(routers.retry(&broken, now).is_empty());
+        assert_eq!(routers.waiting().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["edge"]);
+        assert!(routers.missing(&broken, now).is_empty());
+        assert_eq!(routers.missing(&broken, now + Duration::from_secs(3600)).len(), 1);
+        assert!(routers.missing(&config("/nowhere/at/all"), now).is_empty());
+        assert_eq!(routers.missing(&broken, now).len(), 1);
     }
 }

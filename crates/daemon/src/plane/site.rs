@@ -360,10 +360,8 @@ impl Site {
         if self.routers.close_gone(engine) {
             self.routing_has_changed(engine);
         }
-        if self.routers.missing(&self.config)
-            && let Ok(prepared) = self.routers.prepare(&self.config, true)
-            && !prepared.is_empty()
-        {
+        let prepared = self.routers.retry(&self.config, Instant::now());
+        if !prepared.is_empty() {
             let config = self.config.clone();
             self.routers.commit(engine, &config, &self.ports, prepared, &mut self.names);
             self.routing_has_changed(engine);

@@ -84,6 +84,11 @@ impl Running {
         let failed = |error: &dyn std::error::Error| {
             PlaneError::failed(object(name), error, "see that its namespace is there, and the privileges")
         };
+        // Before anything is opened there: a namespace that takes its name meanwhile is seen as another one.
+        let identity = wanted.settings.namespace.as_ref().map(identity).transpose();
+        let identity = identity.map_err(|error| failed(&error))?;
+        // Before the namespace's state is read: that may be much, for a router that cannot have its TAP.
+        let door = Door::make(name, wanted.settings.namespace.as_ref())?;
         let limits = Limits {
             words: words(wanted.settings.routes),
             routes: usize::try_from(wanted.settings.routes).unwrap_or(usize::MAX),
@@ -107,10 +112,6 @@ impl Running {
             refused: None,
             is_renumbered: false,
         }));
-        // The identity is read before anything is opened in the namespace, so that a replacement of the
-        // namespace under its name is detected.
-        let identity = wanted.settings.namespace.as_ref().map(identity).transpose();
-        let identity = identity.map_err(|error| failed(&error))?;
         let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
         let writer = Arc::clone(&state);
         let told = move |mirror: &Mirror, changes: &[Change]| locked(&writer).apply(mirror, changes);
@@ -121,7 +122,6 @@ impl Running {
             }),
         };
         let follower = follower.map_err(|error| failed(&error))?;
-        let door = Door::make(name, wanted.settings.namespace.as_ref())?;
         Ok(Running {
             wanted: wanted.clone(),
             identity,
