@@ -1,11 +1,11 @@
 //! Netfilter chains that affect forwarded packets in the calling thread's namespace. Packets that Trivium
 //! forwards bypass these chains.
 
-use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use rustix::net::netlink::NETFILTER;
 
-use crate::netlink::{self, NLM_F_DUMP, Netlink, NetlinkError, Request};
+use crate::netlink::{self, MessageRef, NLM_F_DUMP, Netlink, NetlinkError, Request};
 
 /// `NFNL_SUBSYS_NFTABLES` in the upper byte of a message type.
 const NFTABLES: u16 = 10 << 8;
@@ -24,6 +24,11 @@ const NETDEV: u8 = 5;
 /// Hooks that a forwarded packet passes: PRE_ROUTING, FORWARD and POST_ROUTING.
 const ON_THE_WAY: [u32; 3] = [0, 2, 4];
 const DROP: u32 = 0;
+/// Messages of a dump, and bytes of them, that are read: whoever owns the namespace may have made millions.
+const MESSAGES: usize = 10_000;
+const BYTES: usize = 4 << 20;
+/// Base chains whose rules are looked for.
+const CHAINS: usize = 64;
 
 /// Returns the names of base chains that affect forwarded packets: chains with rules, and chains with a drop
 /// policy. An nftables chain is named like `table inet filter, chain forward`. For legacy iptables, which
@@ -33,38 +38,90 @@ const DROP: u32 = 0;
 /// [`NetlinkError`] when the kernel refuses the request. A kernel without nftables is not an error.
 pub fn chains() -> Result<Vec<String>, NetlinkError> {
     let mut found = old_tables();
-    // `struct nfgenmsg` for all families.
-    let dump = |kind| Request::new(kind, NLM_F_DUMP, &[0; 4]);
-    let asked = Netlink::open_for(Some(NETFILTER))
-        .and_then(|mut netlink| Ok((netlink.transact(dump(GETCHAIN))?, netlink.transact(dump(GETRULE))?)));
-    let (chains, rules) = match asked {
+    let asked = base_chains();
+    let chains = match asked {
         Err(error) if matches!(error.errno(), libc::EPROTONOSUPPORT | libc::EINVAL | libc::EOPNOTSUPP) => {
             return Ok(found);
         }
         other => other?,
     };
-    let mut ruled: BTreeMap<(u8, String, String), usize> = BTreeMap::new();
-    for rule in &rules {
-        let Some((family, attributes)) = split(&rule.payload) else { continue };
-        if let (Some(table), Some(chain)) = (word(attributes, RULE_TABLE), word(attributes, RULE_CHAIN)) {
-            *ruled.entry((family, table, chain)).or_default() += 1;
-        }
-    }
-    for chain in &chains {
-        let Some((family, attributes)) = split(&chain.payload) else { continue };
-        let Some((_, family_name)) = FAMILIES.iter().find(|(number, _)| *number == family) else { continue };
-        let Some(hook) = attribute(attributes, CHAIN_HOOK) else { continue };
-        let number = attribute(hook, HOOK_NUMBER).and_then(big_endian);
-        let passed = family == NETDEV || number.is_some_and(|number| ON_THE_WAY.contains(&number));
-        let (Some(table), Some(name)) = (word(attributes, CHAIN_TABLE), word(attributes, CHAIN_NAME)) else {
-            continue;
-        };
-        let drops = attribute(attributes, CHAIN_POLICY).and_then(big_endian) == Some(DROP);
-        if passed && (drops || ruled.contains_key(&(family, table.clone(), name.clone()))) {
-            found.push(format!("table {family_name} {table}, chain {name}"));
+    for chain in chains {
+        if chain.drops || has_rule(&chain)? {
+            found.push(format!("table {} {}, chain {}", chain.family_name, chain.table, chain.name));
         }
     }
     Ok(found)
+}
+
+/// A base chain that forwarded packets pass.
+#[derive(Debug)]
+struct Chain {
+    family: u8,
+    family_name: &'static str,
+    table: String,
+    name: String,
+    /// Whether its policy is to drop.
+    drops: bool,
+}
+
+/// How much of a dump is still read.
+struct Budget {
+    messages: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    const WHOLE: Budget = Budget { messages: MESSAGES, bytes: BYTES };
+
+    /// Takes a message off. Breaks off behind the last one.
+    fn take(&mut self, message: &MessageRef<'_>) -> ControlFlow<()> {
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(message.payload.len());
+        if self.messages == 0 || self.bytes == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// The base chains that forwarded packets pass, as many as are looked at.
+fn base_chains() -> Result<Vec<Chain>, NetlinkError> {
+    let (mut chains, mut budget) = (Vec::new(), Budget::WHOLE);
+    // `struct nfgenmsg`: every family.
+    let dump = Request::new(GETCHAIN, NLM_F_DUMP, &[0; 4]);
+    Netlink::open_for(Some(NETFILTER))?.dump_until(dump, |message| {
+        chains.extend(base_chain(message.payload));
+        if chains.len() == CHAINS { ControlFlow::Break(()) } else { budget.take(&message) }
+    })?;
+    Ok(chains)
+}
+
+fn base_chain(payload: &[u8]) -> Option<Chain> {
+    let (family, attributes) = split(payload)?;
+    let (_, family_name) = FAMILIES.iter().find(|(number, _)| *number == family)?;
+    let hook = attribute(attributes, CHAIN_HOOK)?;
+    let number = attribute(hook, HOOK_NUMBER).and_then(big_endian);
+    let passed = family == NETDEV || number.is_some_and(|number| ON_THE_WAY.contains(&number));
+    let (table, name) = (word(attributes, CHAIN_TABLE)?, word(attributes, CHAIN_NAME)?);
+    let drops = attribute(attributes, CHAIN_POLICY).and_then(big_endian) == Some(DROP);
+    passed.then_some(Chain { family, family_name, table, name, drops })
+}
+
+/// Whether a chain has a rule. Old kernels dump the rules of all chains: with too many of them, it has one.
+fn has_rule(chain: &Chain) -> Result<bool, NetlinkError> {
+    let mut dump = Request::new(GETRULE, NLM_F_DUMP, &[chain.family, 0, 0, 0]);
+    dump.text(RULE_TABLE, &chain.table).text(RULE_CHAIN, &chain.name);
+    let (mut found, mut budget) = (false, Budget::WHOLE);
+    let read = Netlink::open_for(Some(NETFILTER))?.dump_until(dump, |message| {
+        let Some((family, attributes)) = split(message.payload) else { return budget.take(&message) };
+        let is = |kind, wanted: &str| word(attributes, kind).is_some_and(|text| text == wanted);
+        let own = family == chain.family && is(RULE_TABLE, &chain.table) && is(RULE_CHAIN, &chain.name);
+        let goes_on = if own { ControlFlow::Break(()) } else { budget.take(&message) };
+        found |= goes_on.is_break();
+        goes_on
+    });
+    match read {
+        // The chain has gone since.
+        Err(error) if error.errno() == libc::ENOENT => Ok(false),
+        read => read.map(|_| found),
+    }
 }
 
 fn old_tables() -> Vec<String> {
@@ -90,4 +147,22 @@ fn word(attributes: &[u8], wanted: u16) -> Option<String> {
 
 fn big_endian(value: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_is_read_up_to_its_bounds() {
+        let read = |length: usize| {
+            let payload = vec![0; length];
+            let message = MessageRef { kind: GETRULE, flags: 0, sequence: 1, payload: &payload };
+            let mut budget = Budget::WHOLE;
+            let read = (1..=1_000_000).find(|_| budget.take(&message).is_break());
+            read.unwrap()
+        };
+        assert_eq!(read(100), MESSAGES);
+        assert_eq!(read(1 << 12), 1 << 10);
+    }
 }

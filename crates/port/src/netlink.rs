@@ -5,6 +5,7 @@
 //! the kernel's routing state, uses the client as well.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -215,8 +216,20 @@ impl Netlink {
     /// [`NetlinkError`].
     pub fn dump(
         &mut self,
-        mut request: Request,
+        request: Request,
         mut each: impl FnMut(MessageRef<'_>),
+    ) -> Result<bool, NetlinkError> {
+        self.dump_until(request, |message| {
+            each(message);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Does the same until `each` breaks off. The socket is of no use for another dump then.
+    pub(crate) fn dump_until(
+        &mut self,
+        mut request: Request,
+        mut each: impl FnMut(MessageRef<'_>) -> ControlFlow<()>,
     ) -> Result<bool, NetlinkError> {
         self.sequence += 1;
         let len = u32::try_from(request.bytes.len()).unwrap_or(u32::MAX);
@@ -230,7 +243,11 @@ impl Netlink {
                 match message.kind {
                     NLMSG_DONE => return Ok(consistent),
                     NLMSG_ERROR => return refusal(&message).map_or(Ok(consistent), Err),
-                    _ => each(message),
+                    _ => {
+                        if each(message).is_break() {
+                            return Ok(consistent);
+                        }
+                    }
                 }
             }
         }
@@ -344,6 +361,19 @@ mod tests {
         assert_eq!(found[1].0, 18);
         let inner: Vec<_> = attributes(found[1].1).collect();
         assert_eq!(inner, [(1, &b"veth\0"[..]), (2, &7_u32.to_ne_bytes()[..])]);
+    }
+
+    #[test]
+    fn a_dump_that_is_broken_off_reads_no_more() {
+        // RTM_GETRULE of IPv4: a namespace has three rules from the start.
+        let dump = || Request::new(34, NLM_F_DUMP, &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let (mut all, mut some) = (0, 0);
+        Netlink::open().unwrap().dump(dump(), |_| all += 1).unwrap();
+        let broken_off = Netlink::open().unwrap().dump_until(dump(), |_| {
+            some += 1;
+            ControlFlow::Break(())
+        });
+        assert!(broken_off.unwrap() && all >= 3 && some == 1, "{some} of {all}");
     }
 
     proptest! {
