@@ -24,7 +24,7 @@ const NETDEV: u8 = 5;
 /// Hooks that a forwarded packet passes: PRE_ROUTING, FORWARD and POST_ROUTING.
 const ON_THE_WAY: [u32; 3] = [0, 2, 4];
 const DROP: u32 = 0;
-/// Messages of a dump, and bytes of them, that are read: whoever owns the namespace may have made millions.
+/// Messages of a dump, and bytes of them, that are read: the owner of the namespace may have made millions.
 const MESSAGES: usize = 10_000;
 const BYTES: usize = 4 << 20;
 /// Base chains whose rules are looked for.

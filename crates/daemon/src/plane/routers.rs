@@ -504,7 +504,7 @@ impl Routers {
     fn missing(&mut self, config: &Config, now: Instant) -> BTreeSet<RouterName> {
         let missing = config.routers.iter().filter(|(name, _)| !self.all.contains_key(*name));
         let (there, gone): (Vec<_>, Vec<_>) = missing.partition(|(_, wanted)| is_there(wanted));
-        // A namespace that is made anew is tried at once.
+        // A namespace that was created again is tried at once.
         self.retries.retain(|name, _| gone.iter().all(|(other, _)| *other != name));
         let is_due = |name: &RouterName| self.retries.get(name).is_none_or(|retry| retry.is_due(now));
         there.into_iter().map(|(name, _)| name).filter(|name| is_due(name)).cloned().collect()
@@ -529,7 +529,8 @@ mod tests {
 
     use super::*;
 
-    /// A router that cannot be had is not tried again at once, but a namespace that is made anew is.
+    /// Checks that a router that cannot be opened is not tried again at once, and that a namespace that was created
+    /// again is.
     #[test]
     fn attempts_to_open_a_router_have_pauses() {
         let mut routers = Routers::new(&Domain::new(), 1);

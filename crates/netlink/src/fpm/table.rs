@@ -183,7 +183,7 @@ impl Table {
         swept
     }
 
-    /// What messages say in turn. Next-hop objects that go one after the other go together.
+    /// Applies messages in order. Consecutive removals of next-hop objects are applied in one pass.
     pub(crate) fn apply_all(
         &mut self,
         mirror: &mut Mirror,
@@ -334,7 +334,7 @@ impl Table {
         }
     }
 
-    /// Returns whether groups may have so many members more.
+    /// Returns whether there is space for this number of additional group members.
     fn has_members(&mut self, mirror: &Mirror, more: usize) -> bool {
         if self.members + more > MEMBERS && std::mem::take(&mut self.members_went) {
             let own = mirror.next_hops.values().filter(|next| is_frrs(next.protocol));

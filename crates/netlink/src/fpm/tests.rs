@@ -295,8 +295,8 @@ fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
     assert_eq!(site.routes().len(), 2, "a route goes with what it leads to");
 }
 
-/// Next-hop objects that go in one piece leave what they leave when they go one by one: groups without them, and no route through them. One
-/// that comes anew in between is another.
+/// Checks that the removal of next-hop objects in one pass has the same result as their removal one by one: groups
+/// lose the members, and routes through them go. An object that is added again in between stays.
 #[test]
 fn next_hops_that_go_together_go_as_one_by_one() {
     let route = |number: u32, id| {
@@ -411,7 +411,7 @@ fn tables_without_routes_make_room_for_others() {
     }
 }
 
-/// Groups have so many members together, and those that go make room for others.
+/// Checks the limit of members of all groups together, and that removed groups make space for others.
 #[test]
 fn members_of_groups_beyond_the_limit_are_refused() {
     const WAYS: u32 = 1024;

@@ -58,7 +58,7 @@ pub struct Seat {
     pub up: bool,
 }
 
-/// Returns what is said of a family with so many rules.
+/// Returns the message about a family with `count` rules.
 pub fn excess(count: usize) -> String {
     let limit = netlink::RULES;
     format!(
