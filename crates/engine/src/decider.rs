@@ -25,6 +25,7 @@ mod listen;
 mod look;
 mod packet_out;
 mod record;
+mod teaching;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -37,10 +38,11 @@ use lookup::{FlowRef, WordHash};
 use packet::PortId;
 use record::{Bits, Counts, Fate, Fates, Record};
 use switch::flow::{
-    Ahead, Asked as Question, Event, Flow, Lesson, Op, PacketIn, Pipeline, Translated,
-    packet_and_beyond_bits, packet_bits, port,
+    Ahead, Asked as Question, Event, Flow, Op, PacketIn, Pipeline, Translated, packet_and_beyond_bits,
+    packet_bits, port,
 };
 use sync::wake::Waker;
+use teaching::Teaching;
 
 use crate::counters::WorkerCounters;
 use crate::flows::{
@@ -60,10 +62,7 @@ const TURN_NS: u64 = 1_000_000;
 /// Time in nanoseconds after which a round processes no more upcalls. The limit bounds the delay of
 /// statistics, barriers and packet-outs.
 const ROUND_PACKETS_NS: u64 = 5_000_000;
-/// Maximum number of rules that the learn actions of one packet may examine in total. The first learn action
-/// is always executed.
-const TEACHING: usize = 1 << 18;
-/// Maximum number of megaflows to revalidate between two turns of upcalls.
+/// Flows that are looked at between two turns of packets.
 const SLICE: usize = 64;
 /// Maximum time in nanoseconds by which revalidation makes up for time spent on upcalls.
 const PACKETS_NS: u64 = 200_000;
@@ -152,6 +151,7 @@ pub struct Decider {
     budgets: Budgets,
     /// Hashes of the two exact-match masks.
     every_bit: [u64; 2],
+    teaching: Teaching,
     /// Empty install boxes that workers returned, kept for reuse.
     #[allow(clippy::vec_box, reason = "it is the boxes that are kept")]
     spare: Vec<Box<Install>>,
@@ -242,6 +242,7 @@ impl Decider {
             fates: Fates::default(),
             budgets: Budgets::default(),
             every_bit,
+            teaching: Teaching::default(),
             spare: Vec::new(),
             frame: Vec::new(),
             ahead: Vec::new(),
@@ -816,7 +817,7 @@ impl Decider {
     fn effects(&mut self, pipeline: &mut Pipeline, fate: &Translated, frame: &[u8], now: u64) {
         record::credit(pipeline, (&fate.rules, &fate.missed, &fate.groups), 1, frame.len() as u64, now);
         if !fate.learns.is_empty() {
-            teach(pipeline, &fate.learns, now);
+            self.teaching.teach(pipeline, &fate.learns, now);
         }
         for (rule, idle, hard) in &fate.fin {
             pipeline.shorten(*rule, *idle, *hard);
@@ -873,18 +874,5 @@ impl Decider {
             found.push((id, live));
         }
         found
-    }
-}
-
-/// Executes the learn actions of a packet. An action fails silently if the table is full or a limit applies.
-/// Actions that would examine too many rules in total, to find a rule to evict, are skipped.
-fn teach(pipeline: &mut Pipeline, learns: &[Lesson], now: u64) {
-    let mut work = 0_usize;
-    for lesson in learns {
-        let more = pipeline.work_to_teach(lesson);
-        if work == 0 || work.saturating_add(more) <= TEACHING {
-            work = work.saturating_add(more);
-            let _ = pipeline.teach(lesson, now);
-        }
     }
 }

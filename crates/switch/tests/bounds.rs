@@ -63,6 +63,35 @@ fn rules_that_are_too_many_go_when_a_limit_says_so() {
     assert_eq!(pipeline.take_events().len(), 6);
 }
 
+/// A change that finds no room is refused without a walk over the rules of the full table.
+#[test]
+fn a_full_table_without_victims_costs_no_walk() {
+    let mut pipeline = Pipeline::new();
+    pipeline.set_table_bounds(0, bounds(100, true), 0);
+    pipeline.modify(&(0..100).map(|number| rule(number, 0)).collect::<Vec<_>>(), 0).unwrap();
+    let work = |pipeline: &Pipeline, importance| pipeline.work_of(&[rule(200, importance)]);
+    let least = Pipeline::new().work_of(&[rule(200, 0)]);
+    assert_eq!((work(&pipeline, 0), work(&pipeline, 9)), (least, least));
+    assert_eq!(pipeline.modify(&[rule(200, 0)], 0), Err((0, FlowError::TableFull)));
+    // A time-out that packets have set makes a victim of a rule.
+    let flow = Match::ANY.with(Field::Reg0, 7).value;
+    let met = pipeline.translate(Asked { flow: &flow, frame: None, trace: false }).rules[0];
+    pipeline.shorten(met, 0, 0);
+    assert_eq!(work(&pipeline, 0), least);
+    pipeline.shorten(met, 5, 0);
+    assert!(work(&pipeline, 0) >= 100);
+    // A batch that is undone changes nothing of that.
+    assert!(pipeline.modify(&[rule(200, 0), rule(201, 0)], 0).is_err());
+    assert!(work(&pipeline, 0) >= 100);
+    pipeline.modify(&[rule(200, 0)], 0).unwrap();
+    assert_eq!(work(&pipeline, 9), least);
+    // Only rules of no greater importance go.
+    pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(0, Match::ANY)))], 0).unwrap();
+    pipeline.modify(&(0..100).map(|number| rule(number, 5)).collect::<Vec<_>>(), 0).unwrap();
+    assert_eq!(work(&pipeline, 4), least);
+    assert!(work(&pipeline, 5) >= 100);
+}
+
 /// Returns an addition of a rule for a port and an address, with an idle time-out in seconds.
 fn of_port(port: u128, address: u128, idle: u16) -> Mod {
     let matching =
@@ -383,7 +412,8 @@ fn the_work_of_changes_is_estimated() {
     let alike = FlowMod { flags, ..FlowMod::add(0, 1, alike, Instructions::default()) };
     assert!(of(&pipeline, alike) <= 2, "rules of the same mask do not overlap");
     pipeline.set_table_bounds(0, bounds(1000, true), 0);
-    assert_eq!(of(&pipeline, add), 1000, "one has to make room");
+    assert_eq!(of(&pipeline, add.clone()), 1, "none makes room for it");
+    assert_eq!(of(&pipeline, FlowMod { importance: 1, ..add }), 1000, "one has to make room");
     let again = Match::ANY.with(Field::Reg0, 7);
     let again = FlowMod { flags, ..FlowMod::add(0, 1, again, Instructions::default()) };
     assert_eq!(of(&pipeline, again), 1, "the rule is replaced");

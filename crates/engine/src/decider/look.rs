@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use switch::flow::{Asked as Question, Field, Flow, Translated};
 
-use super::{Asking, Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE, teach};
+use super::{Asking, Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE};
 use crate::flows::{Answer, FlowTables, MeterLive};
 use crate::worker::monotonic;
 
@@ -155,13 +155,15 @@ impl Decider {
             counts.credit(&mut pipeline);
         }
         let Some(Some(record)) = self.records.get(id as usize) else { return false };
-        if fresh && !record.fate.learns.is_empty() {
-            teach(&mut pipeline, &record.fate.learns, now);
+        // Teaching may take as long as following.
+        let taught = fresh && !record.fate.learns.is_empty();
+        if taught {
+            self.teaching.teach(&mut pipeline, &record.fate.learns, now);
         }
         if !is_current || is_outdone || now.saturating_sub(used) > idle {
             drop(pipeline);
             self.dismiss(id);
-            return false;
+            return taught;
         }
         let changed = pipeline.version() != version && {
             let (flow, mask) = record.bits.both();
@@ -180,7 +182,7 @@ impl Decider {
                 record.version = version;
             }
             self.judge(id, now);
-            return false;
+            return taught;
         }
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
         // The number of a port that has left the bridge may be reused. No old megaflow may match packets of
@@ -188,7 +190,7 @@ impl Decider {
         let Some(in_port) = pipeline.number_of(record.port) else {
             drop(pipeline);
             self.dismiss(id);
-            return false;
+            return taught;
         };
         let asked = with_port(&record.bits.both().0, in_port);
         let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
@@ -328,6 +330,7 @@ impl Decider {
             bridge.tables.publish(events);
         }
         self.budgets.turn(self.every_bit);
+        self.teaching.turn();
         self.view.memory.store(self.memory() as u64, Ordering::Relaxed);
         self.view.flows.store(self.flows as u64, Ordering::Relaxed);
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! controllers survive a hand-over together with the flow entries. After a hand-over the owner of the
 //! pipeline sets the configuration again.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use super::message::{Event, Miss, Removed, TableState};
 use super::pipeline::{MAX_RULES, Pipeline, Table, Touched};
@@ -74,6 +74,40 @@ impl Table {
         let free = limit.saturating_sub(self.classifier.len() as u64);
         u8::try_from(free * 100 / limit.max(1)).unwrap_or(100)
     }
+}
+
+/// Counts of the rules of a table that may make room for others, by importance.
+#[derive(Default)]
+pub(crate) struct Evictable(BTreeMap<u16, usize>);
+
+impl Evictable {
+    /// A rule has come.
+    pub fn linked(&mut self, rule: &Rule) {
+        if is_evictable(rule) {
+            *self.0.entry(rule.importance).or_default() += 1;
+        }
+    }
+
+    /// A rule has gone, or has other time-outs from now on.
+    pub fn unlinked(&mut self, rule: &Rule) {
+        if is_evictable(rule)
+            && let Some(count) = self.0.get_mut(&rule.importance)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&rule.importance);
+            }
+        }
+    }
+
+    /// Whether any rule makes room for a rule of this importance.
+    pub fn has_victim(&self, importance: u16) -> bool {
+        self.0.range(..=importance).next().is_some()
+    }
+}
+
+fn is_evictable(rule: &Rule) -> bool {
+    rule.idle_timeout != 0 || rule.hard_timeout != 0 || rule.importance != 0
 }
 
 /// Order of eviction, lowest first: importance, then expiry time in nanoseconds (OpenFlow 1.5.1, 6.5).
@@ -175,6 +209,10 @@ impl Pipeline {
     /// to the largest group, is the least important in it, and expires first among entries of equal
     /// importance. Flow entries without time-outs and importance are never evicted (OpenFlow 1.5.1, 6.5).
     pub(super) fn victim(&self, table: u8, importance: u16) -> Option<RuleRef> {
+        let own = self.tables.get(usize::from(table))?;
+        if !own.evictable.has_victim(importance) {
+            return None;
+        }
         let groups = self.victims(table).into_values();
         let first = |group: Vec<(Rank, RuleRef)>| {
             let size = group.len();
@@ -211,8 +249,7 @@ impl Pipeline {
         let mut groups: HashMap<GroupKey, Vec<(Rank, RuleRef)>> = HashMap::new();
         let Some(own) = self.tables.get(usize::from(table)) else { return groups };
         let fields = &own.bounds.configured.groups;
-        let may = |rule: &Rule| rule.idle_timeout != 0 || rule.hard_timeout != 0 || rule.importance != 0;
-        for (at, rule) in self.rules_of_table(table).filter(|(_, rule)| may(rule)) {
+        for (at, rule) in self.rules_of_table(table).filter(|(_, rule)| is_evictable(rule)) {
             let rank = (rule.importance, rule.ends_ns().unwrap_or(u64::MAX));
             groups.entry(group_of(fields, &rule.matching)).or_default().push((rank, at));
         }

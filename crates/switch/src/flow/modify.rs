@@ -190,6 +190,9 @@ impl Pipeline {
         // The limits of tables are far below the capacity of a classifier.
         let _ = table.classifier.insert(rule);
         table.conjunctive += parts;
+        if let Some(rule) = self.rules.get(at) {
+            table.evictable.linked(rule);
+        }
         self.touch_rule(at, number, matching);
     }
 
@@ -201,6 +204,7 @@ impl Pipeline {
         let table = &mut self.tables[usize::from(rule.table)];
         table.classifier.remove(&rule.matching.value.0, &rule.matching.mask.0, rule.priority);
         table.conjunctive -= usize::from(rule.is_conjunctive());
+        table.evictable.unlinked(&rule);
         self.touch_rule(at, rule.table, rule.matching);
         Some(rule)
     }
@@ -462,6 +466,8 @@ impl Pipeline {
     /// time-out unchanged.
     pub fn shorten(&mut self, at: RuleRef, idle: u16, hard: u16) {
         let Some(rule) = self.rules.get_mut(at) else { return };
+        let evictable = &mut self.tables[usize::from(rule.table)].evictable;
+        evictable.unlinked(rule);
         let shorter = |own: &mut u16, to: u16| {
             if to != 0 && (*own == 0 || *own > to) {
                 *own = to;
@@ -469,6 +475,7 @@ impl Pipeline {
         };
         shorter(&mut rule.idle_timeout, idle);
         shorter(&mut rule.hard_timeout, hard);
+        evictable.linked(rule);
     }
 
     /// Queues an event.

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use lookup::{Classifier, Layout, Octets, Options};
 use packet::PortId;
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, Evictable};
 use super::events::Events;
 use super::lessons::Lessons;
 use super::message::{
@@ -61,6 +61,7 @@ pub(crate) struct Table {
     pub bounds: Bounds,
     /// Number of rules that are parts of conjunctive matches.
     pub conjunctive: usize,
+    pub evictable: Evictable,
     pub lookups: u64,
     pub matched: u64,
 }
@@ -192,6 +193,7 @@ impl Pipeline {
             classifier: Classifier::new(LAYOUT, Options::default()),
             bounds: Bounds::default(),
             conjunctive: 0,
+            evictable: Evictable::default(),
             lookups: 0,
             matched: 0,
         };

@@ -76,7 +76,10 @@ impl Pipeline {
         } else {
             0
         };
-        let evicts = table.classifier.len() >= table.limit() as usize && table.evicts();
+        // Without a victim the change is refused, and looks at no rule.
+        let evicts = table.classifier.len() >= table.limit() as usize
+            && table.evicts()
+            && table.evictable.has_victim(change.importance);
         overlaps + if evicts { self.places_of_table(change.table) } else { 1 }
     }
 

@@ -105,6 +105,40 @@ fn fewer_flows_are_kept_when_a_look_at_all_takes_too_long() {
     assert_eq!((0..30).map(|_| round(2000)).last(), Some(1000), "some it keeps in any case");
 }
 
+/// A look that has taught may have taken long, and is counted by its time, as one that has followed the flow.
+#[test]
+fn a_look_that_has_taught_counts_as_followed() {
+    use switch::flow::{Action, FlowMod, Instructions, Learn, LearnPart, LearnSource, Mod, SubField};
+    let mut rig = Rig::new(1000);
+    let source = SubField::whole(Field::EthSrc);
+    let learn = Learn {
+        idle_timeout: 0,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 5,
+        cookie: 0,
+        flags: 0,
+        table: 1,
+        limit: 0,
+        result: None,
+        parts: vec![LearnPart::Match(LearnSource::Field(source), source)],
+    };
+    let actions = vec![Action::Learn(Box::new(learn)), Action::Output { port: 2, max_len: 0 }];
+    let teacher = FlowMod::add(0, 9, Match::ANY.with(Field::InPort, 1), Instructions::apply(actions));
+    rig.switch.modify(&[Mod::Flow(Box::new(teacher))]);
+    assert_eq!((rig.leaves_by(), rig.leaves_by()), (vec![1], vec![1]));
+    let decider = rig.decider();
+    let id = u32::try_from(decider.records.iter().position(Option::is_some).unwrap()).unwrap();
+    // Neither look follows the flow as a sample.
+    decider.second = (1..).find(|second| !(u64::from(id) + second).is_multiple_of(SAMPLE)).unwrap();
+    let now = monotonic().ns;
+    decider.look_at(id, now);
+    assert!(!decider.look_at(id, now), "no packet has come since");
+    decider.records[id as usize].as_mut().unwrap().seen.0 -= 1;
+    assert!(decider.look_at(id, now));
+}
+
 #[test]
 fn packets_of_a_turn_are_looked_up_ahead_where_there_are_many_rules() {
     for (rules, wanted) in [(0, 0), (5000, 8)] {
