@@ -178,6 +178,53 @@ fn what_is_learnt_goes_with_the_last_who_taught_it() {
     assert_eq!(count(&pipeline), 0);
 }
 
+/// Learnt rules of a teacher that is gone go over several turns, as rules whose time is over do, and the
+/// first turn counts as work of the change. Rules of their cookie that come in between stay.
+#[test]
+fn many_learnt_rules_go_in_turns() {
+    let mut pipeline = Pipeline::new();
+    let teacher = FlowMod::add(0, 9, Match::ANY, Instructions::apply(vec![teaches(7, 2, 0, None)]));
+    let gone = FlowMod { command: FlowCommand::Delete { strict: true }, ..teacher.clone() };
+    let [teacher, gone] = [teacher, gone].map(|change| Mod::Flow(Box::new(change)));
+    let learnt = |number: u32| {
+        let matching = Match::ANY.with(Field::Reg0, u128::from(number));
+        let actions = Instructions::apply(vec![out(1)]);
+        FlowMod { cookie: Some(7), ..FlowMod::add(1, 5, matching, actions) }
+    };
+    let add = |numbers: std::ops::Range<u32>| -> Vec<Mod> {
+        numbers.map(|number| Mod::Flow(Box::new(learnt(number)))).collect()
+    };
+    pipeline.modify(std::slice::from_ref(&teacher), 0).unwrap();
+    pipeline.modify(&add(0..50_000), 0).unwrap();
+    pipeline.take_events();
+    assert!(pipeline.work_of(std::slice::from_ref(&gone)) > 20_000);
+    pipeline.modify(std::slice::from_ref(&gone), 0).unwrap();
+    assert_eq!(pipeline.rule_count(), 30_000);
+    // Neither another change nor one that is undone gives a rule back.
+    let first = Match::ANY.with(Field::Reg0, 0);
+    let delete = Mod::Flow(Box::new(FlowMod::delete(1, first)));
+    let refused =
+        Mod::Flow(Box::new(FlowMod::add(0, 1, Match::ANY, Instructions::apply(vec![Action::Group(9)]))));
+    assert!(pipeline.modify(&[delete, refused], 0).is_err());
+    pipeline.modify(&add(60_000..60_001), 0).unwrap();
+    assert_eq!(pipeline.rule_count(), 30_001);
+    // A rule that is taught again is a rule of its own. Rules that are on their way out do not count.
+    pipeline.modify(&[teacher], 0).unwrap();
+    let again = switch::flow::Lesson { rule: learnt(1), limit: 2 };
+    pipeline.teach(&again, 0).unwrap();
+    let more = switch::flow::Lesson { rule: learnt(70_000), limit: 2 };
+    assert!(pipeline.teach(&more, 0).is_err());
+    assert!(pipeline.expire(0) && !pipeline.expire(0));
+    let filter = FlowFilter { table: 1, ..FlowFilter::default() };
+    let mut left: Vec<u128> =
+        pipeline.flows(&filter, 0).iter().map(|flow| flow.matching.value.get(Field::Reg0)).collect();
+    left.sort_unstable();
+    assert_eq!(left, [1, 60_000]);
+    // The rules that stay go with the next end of their teacher.
+    pipeline.modify(&[gone], 0).unwrap();
+    assert_eq!(pipeline.rule_count(), 0);
+}
+
 /// Resumes waiting packets as the controller would, until none waits.
 fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec<u8>)>, usize) {
     let flow = read(frame, in_port);

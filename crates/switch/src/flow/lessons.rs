@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::Learn;
 use super::message::{FlowError, FlowMod, Mod, Removed};
+use super::modify::EXPIRED_AT_ONCE;
 use super::pipeline::Pipeline;
 use super::rule::{Rule, RuleRef};
 use super::{Action, Match};
@@ -51,6 +52,11 @@ impl Lessons {
                 }
             }
         });
+    }
+
+    /// Whether any rule keeps the rules that it teaches from going.
+    pub fn has_keepers(&self) -> bool {
+        !self.keepers.is_empty()
     }
 
     /// Clears the list of unreferenced learned flow entries, after changes were reverted.
@@ -108,18 +114,32 @@ impl Pipeline {
     fn stands(&self, rule: &FlowMod) -> Option<&Rule> {
         let Match { value, mask } = rule.matching;
         let table = self.tables.get(usize::from(rule.table))?;
-        self.rules.get(*table.classifier.get(&value.0, &mask.0, rule.priority)?)
+        let at = *table.classifier.get(&value.0, &mask.0, rule.priority)?;
+        if self.rules.is_doomed(at) { None } else { self.rules.get(at) }
     }
 
     /// Removes learned flow entries whose teachers with `delete_learned` are all removed.
     pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
-        // A removed rule may itself have taught rules.
-        while !self.lessons.orphans.is_empty() {
-            let mut orphans = std::mem::take(&mut self.lessons.orphans);
-            // Another rule may teach them by now.
-            orphans.retain(|key| !self.lessons.keepers.contains_key(key));
-            let of = |(table, cookie): &Key| self.rules.with_cookie(*table, *cookie).map(|(at, _)| at);
-            let mut gone: Vec<RuleRef> = orphans.iter().flat_map(of).collect();
+        let most = if self.rules.has_doomed() { 0 } else { EXPIRED_AT_ONCE };
+        self.drop_doomed(most, now_ns);
+    }
+
+    /// Takes out rules whose teachers are gone, so many at most. Returns whether there are more.
+    pub(super) fn drop_doomed(&mut self, most: usize, now_ns: u64) -> bool {
+        let mut left = most;
+        // What goes may have taught rules itself.
+        loop {
+            for (table, cookie) in std::mem::take(&mut self.lessons.orphans) {
+                // Another one may teach them by now.
+                if !self.lessons.keepers.contains_key(&(table, cookie)) {
+                    self.rules.doom(table, cookie);
+                }
+            }
+            let mut gone = self.rules.next_doomed(left);
+            if gone.is_empty() {
+                return self.rules.has_doomed();
+            }
+            left -= gone.len();
             gone.sort_unstable();
             for at in gone {
                 self.remove_rule(at, Removed::Delete, now_ns);
@@ -127,11 +147,21 @@ impl Pipeline {
         }
     }
 
+    /// How many learnt rules go when this rule goes, so far as they go at once.
+    pub(super) fn orphans_of(&self, rule: &Rule) -> usize {
+        let mut count = 0;
+        each_keeper(&rule.instructions.apply, &mut |key| count += self.rules.count_of(key.0, key.1));
+        count.min(EXPIRED_AT_ONCE)
+    }
+
     /// Returns the existing rule that equals the one that `learnt` would add.
     pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
         let table = self.tables.get(usize::from(learnt.table))?;
         let at = *table.classifier.get(&value.0, &mask.0, learnt.priority)?;
+        if self.rules.is_doomed(at) {
+            return None;
+        }
         let rule = self.rules.get(at)?;
         let is_same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
         is_same.then_some(at)

@@ -423,11 +423,11 @@ impl Pipeline {
     pub fn expire(&mut self, now_ns: u64) -> bool {
         let over = self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?)));
         let over: Vec<(RuleRef, Removed)> = over.take(EXPIRED_AT_ONCE).collect();
-        let has_more = over.len() == EXPIRED_AT_ONCE;
+        let mut has_more = over.len() == EXPIRED_AT_ONCE;
         for (at, why) in over {
             self.remove_rule(at, why, now_ns);
         }
-        self.drop_orphans(now_ns);
+        has_more |= self.drop_doomed(EXPIRED_AT_ONCE, now_ns);
         self.tell_vacancies();
         has_more
     }

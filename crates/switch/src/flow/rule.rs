@@ -1,7 +1,7 @@
 //! Flow entries ([`Rule`]) and the slab that holds them. Rules of one table and cookie are linked in a chain,
 //! so that they are counted and found without a scan.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::message::{FlowFlags, FlowStats};
 use super::{Action, Conjunction, Instructions, Match};
@@ -51,7 +51,7 @@ impl Rule {
     /// a chain of its own.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let chain = size_of::<(ChainKey, Chain)>();
+        let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, Chain)>();
         size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>() + self.instructions.memory()
     }
 
@@ -101,6 +101,8 @@ struct Place {
     /// Previous slot in the chain of the rule's table and cookie, and next slot.
     before: u32,
     after: u32,
+    /// The chain in which the rule stands, or last stood.
+    chain: u64,
     /// Version of the tables at which the rule of this slot was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
@@ -110,7 +112,7 @@ struct Place {
 
 impl Default for Place {
     fn default() -> Place {
-        Place { generation: 0, before: NONE, after: NONE, changed: 0, rule: None, is_listed: false }
+        Place { generation: 0, before: NONE, after: NONE, chain: 0, changed: 0, rule: None, is_listed: false }
     }
 }
 
@@ -123,6 +125,8 @@ struct Chain {
     /// Slot of the rule that was added last.
     first: u32,
     count: u32,
+    /// Table and cookie; `None`: the rules of the chain are on their way out.
+    key: Option<ChainKey>,
 }
 
 /// The slab of rules.
@@ -132,7 +136,12 @@ pub(crate) struct Rules {
     /// Free slots, each once. A slot to which a rule was restored may still be listed and is skipped.
     free: Vec<u32>,
     count: usize,
-    chains: HashMap<ChainKey, Chain>,
+    /// The chain of a table and cookie to which rules are added.
+    names: HashMap<ChainKey, u64>,
+    chains: HashMap<u64, Chain>,
+    last_chain: u64,
+    /// Chains whose rules are on their way out, the first ones first.
+    doomed: VecDeque<u64>,
 }
 
 impl Rules {
@@ -172,7 +181,7 @@ impl Rules {
         if !std::mem::replace(&mut place.is_listed, true) {
             self.free.push(at.index);
         }
-        self.unchain((rule.table, rule.cookie), at.index);
+        self.unchain(at.index);
         Some(*rule)
     }
 
@@ -182,7 +191,12 @@ impl Rules {
             let key = (rule.table, rule.cookie);
             self.count += usize::from(place.rule.is_none());
             (place.generation, place.rule) = (at.generation, Some(Box::new(rule)));
-            self.chain(key, at.index);
+            let was = place.chain;
+            if self.is_doomed(at) {
+                self.chain_to(was, at.index);
+            } else {
+                self.chain(key, at.index);
+            }
         }
     }
 
@@ -191,48 +205,103 @@ impl Rules {
         let Some(rule) = self.get_mut(at) else { return };
         let (table, old) = (rule.table, std::mem::replace(&mut rule.cookie, cookie));
         if old != cookie {
-            self.unchain((table, old), at.index);
+            self.unchain(at.index);
             self.chain((table, cookie), at.index);
         }
     }
 
     fn chain(&mut self, key: ChainKey, index: u32) {
-        let chain = self.chains.entry(key).or_insert(Chain { first: NONE, count: 0 });
+        let number = *self.names.entry(key).or_insert_with(|| {
+            self.last_chain += 1;
+            self.chains.insert(self.last_chain, Chain { first: NONE, count: 0, key: Some(key) });
+            self.last_chain
+        });
+        self.chain_to(number, index);
+    }
+
+    fn chain_to(&mut self, number: u64, index: u32) {
+        let Some(chain) = self.chains.get_mut(&number) else { return };
         let after = std::mem::replace(&mut chain.first, index);
         chain.count += 1;
         if let Some(next) = self.places.get_mut(after as usize) {
             next.before = index;
         }
         let place = &mut self.places[index as usize];
-        (place.before, place.after) = (NONE, after);
+        (place.before, place.after, place.chain) = (NONE, after, number);
     }
 
-    fn unchain(&mut self, key: ChainKey, index: u32) {
-        let Place { before, after, .. } = self.places[index as usize];
+    fn unchain(&mut self, index: u32) {
+        let Place { before, after, chain: number, .. } = self.places[index as usize];
         if let Some(next) = self.places.get_mut(after as usize) {
             next.before = before;
         }
         if let Some(previous) = self.places.get_mut(before as usize) {
             previous.after = after;
         }
-        let Some(chain) = self.chains.get_mut(&key) else { return };
+        let Some(chain) = self.chains.get_mut(&number) else { return };
         chain.count -= 1;
         if before == NONE {
             chain.first = after;
         }
-        if chain.count == 0 {
-            self.chains.remove(&key);
+        // A doomed chain stays until its turn: a batch that is undone puts rules back.
+        if chain.count == 0
+            && let Some(key) = chain.key
+        {
+            self.names.remove(&key);
+            self.chains.remove(&number);
         }
     }
 
     /// Returns the number of rules of a table with a cookie.
-    pub fn count_of(&self, table: u8, cookie: u64) -> usize {
-        self.chains.get(&(table, cookie)).map_or(0, |chain| chain.count as usize)
+    pub fn doom(&mut self, table: u8, cookie: u64) {
+        let Some(number) = self.names.remove(&(table, cookie)) else { return };
+        if let Some(chain) = self.chains.get_mut(&number) {
+            chain.key = None;
+            self.doomed.push_back(number);
+        }
     }
 
-    /// Returns the rules of a table with a cookie, in no order.
+    /// Returns the next doomed rules, so many at most. Doomed chains without rules end.
+    pub fn next_doomed(&mut self, most: usize) -> Vec<RuleRef> {
+        while let Some(number) = self.doomed.front() {
+            if self.chains.get(number).is_some_and(|chain| chain.count > 0) {
+                break;
+            }
+            self.chains.remove(number);
+            self.doomed.pop_front();
+        }
+        let chains = self.doomed.iter().filter_map(|number| self.chains.get(number));
+        chains.flat_map(|chain| self.rules_from(chain.first)).map(|(at, _)| at).take(most).collect()
+    }
+
+    /// Whether any rules are doomed.
+    pub fn has_doomed(&self) -> bool {
+        !self.doomed.is_empty()
+    }
+
+    /// Whether a rule is on its way out.
+    pub fn is_doomed(&self, at: RuleRef) -> bool {
+        let number = self.places.get(at.index as usize).map(|place| place.chain);
+        number.and_then(|number| self.chains.get(&number)).is_some_and(|chain| chain.key.is_none())
+    }
+
+    /// How many rules of a table have a cookie, doomed ones aside.
+    pub fn count_of(&self, table: u8, cookie: u64) -> usize {
+        self.chain_of(table, cookie).map_or(0, |chain| chain.count as usize)
+    }
+
+    fn chain_of(&self, table: u8, cookie: u64) -> Option<&Chain> {
+        self.chains.get(self.names.get(&(table, cookie))?)
+    }
+
+    /// The rules of a table that have a cookie, in no order, doomed ones aside.
     pub fn with_cookie(&self, table: u8, cookie: u64) -> impl Iterator<Item = (RuleRef, &Rule)> {
-        let mut next = self.chains.get(&(table, cookie)).map_or(NONE, |chain| chain.first);
+        self.rules_from(self.chain_of(table, cookie).map_or(NONE, |chain| chain.first))
+    }
+
+    /// The rules of a chain from this place on.
+    fn rules_from(&self, first: u32) -> impl Iterator<Item = (RuleRef, &Rule)> {
+        let mut next = first;
         std::iter::from_fn(move || {
             let (index, place) = (next, self.places.get(next as usize)?);
             next = place.after;

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 
 use super::Match;
 use super::message::{ALL_GROUPS, ALL_TABLES, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
-use super::modify::reached;
+use super::modify::{EXPIRED_AT_ONCE, reached};
 use super::pipeline::{Pipeline, TABLES};
+use super::rule::RuleRef;
 
 /// Number of groups reached at which the estimate for a group stops.
 const MANY_REACHED: usize = 1 << 14;
@@ -15,38 +16,47 @@ pub(super) const WORK_OF_GROUP: usize = 16;
 /// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet may match.
 const WORK_OF_PACKET: usize = 4096;
 
+/// Estimate of the results of the changes of a batch that come before another one.
+#[derive(Default)]
+struct Coming {
+    /// Rules that are added.
+    rules: usize,
+    /// Learnt rules that go with their teachers.
+    orphans: usize,
+}
+
 impl Pipeline {
     /// Returns the approximate number of rules, groups and buckets that a batch visits. More than about ten
     /// thousand take milliseconds.
     #[must_use]
     pub fn work_of(&self, mods: &[Mod]) -> usize {
-        let mut come = 0;
-        mods.iter().map(|change| self.work_in(change, &mut come)).fold(0, usize::saturating_add)
+        let mut coming = Coming::default();
+        mods.iter().map(|change| self.work_in(change, &mut coming)).fold(0, usize::saturating_add)
     }
 
     /// Returns the index of the first change with which a batch visits more than `most` rules, groups and
     /// buckets.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
-        let (mut come, mut work) = (0, 0_usize);
+        let (mut coming, mut work) = (Coming::default(), 0_usize);
         mods.iter().position(|change| {
-            work = work.saturating_add(self.work_in(change, &mut come));
+            work = work.saturating_add(self.work_in(change, &mut coming));
             work > most
         })
     }
 
     /// Returns the work of a change. `come` counts the rules that earlier changes of the batch add.
-    fn work_in(&self, change: &Mod, come: &mut usize) -> usize {
-        let all = self.rules.place_count() + *come;
+    fn work_in(&self, change: &Mod, coming: &mut Coming) -> usize {
+        let all = self.rules.place_count() + coming.rules;
         let group = |id: &u32| self.groups.get(id);
         let buckets = |id: &u32| group(id).map_or(0, |state| state.group.buckets.len());
         let work = match change {
             Mod::Flow(change) => match change.command {
                 FlowCommand::Add => {
-                    *come += 1;
+                    coming.rules += 1;
                     self.work_of_add(change)
                 }
                 FlowCommand::Modify { strict, .. } | FlowCommand::Delete { strict } => {
-                    self.places_of(change, strict) + if strict { 0 } else { *come }
+                    self.places_of(change, strict) + if strict { 0 } else { coming.rules }
                 }
             },
             Mod::Group(GroupMod::Delete(id)) if *id == ALL_GROUPS || self.uses.has_group(*id) => all,
@@ -61,7 +71,33 @@ impl Pipeline {
             Mod::Group(GroupMod::Delete(_)) | Mod::Meter(_) => 1,
             Mod::PacketOut(_) => WORK_OF_PACKET,
         };
-        work.max(1)
+        let orphans = self.orphans_in(change).min(EXPIRED_AT_ONCE - coming.orphans);
+        coming.orphans += orphans;
+        work.max(1) + orphans
+    }
+
+    /// How many learnt rules may go at once because a change takes out their teachers.
+    fn orphans_in(&self, change: &Mod) -> usize {
+        let all = if self.lessons.has_keepers() { self.rules.len() } else { 0 };
+        match change {
+            Mod::Flow(change) => {
+                let is_strict = match change.command {
+                    FlowCommand::Add => true,
+                    FlowCommand::Modify { strict, .. } | FlowCommand::Delete { strict } => strict,
+                };
+                let of = |rule: &RuleRef| self.rules.get(*rule).map_or(0, |rule| self.orphans_of(rule));
+                if is_strict && all > 0 { self.named(change).map(of).sum() } else { all }
+            }
+            Mod::Group(GroupMod::Delete(_)) | Mod::Meter(MeterMod::Delete(_)) => all,
+            Mod::Group(_) | Mod::Meter(_) | Mod::PacketOut(_) => 0,
+        }
+    }
+
+    /// The rules with the match and the priority of a change.
+    pub(super) fn named(&self, change: &FlowMod) -> impl Iterator<Item = &RuleRef> {
+        let Match { value, mask } = change.matching;
+        let tables = numbers_of(change.table).filter_map(|table| self.tables.get(usize::from(table)));
+        tables.filter_map(move |table| table.classifier.get(&value.0, &mask.0, change.priority))
     }
 
     pub(super) fn work_of_add(&self, change: &FlowMod) -> usize {
