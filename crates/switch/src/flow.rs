@@ -22,6 +22,7 @@ mod bounds;
 mod conjunction;
 mod dump;
 mod events;
+mod expire;
 mod field;
 mod lessons;
 mod matching;

@@ -299,6 +299,9 @@ impl Decider {
         for bridge in self.bridges().into_values() {
             let events = {
                 let Some(mut pipeline) = bridge.tables.lock_for_packets() else { continue };
+                if !pipeline.is_expiring() {
+                    continue;
+                }
                 self.expiring |= pipeline.expire(now);
                 pipeline.take_events()
             };

@@ -416,24 +416,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Removes expired rules.
-    ///
-    /// Returns whether there are more: one call removes at most 20,000 rules, to limit the delay of
-    /// packets.
-    pub fn expire(&mut self, now_ns: u64) -> bool {
-        let over = self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?)));
-        let over: Vec<(RuleRef, Removed)> = over.take(EXPIRED_AT_ONCE).collect();
-        let mut has_more = over.len() == EXPIRED_AT_ONCE;
-        for (at, why) in over {
-            self.remove_rule(at, why, now_ns);
-        }
-        has_more |= self.drop_doomed(EXPIRED_AT_ONCE, now_ns);
-        self.tell_vacancies();
-        has_more
-    }
-
-    /// Restores the counts (packets, octets) and times (added, changed, used, in nanoseconds) that a rule had
-    /// in the predecessor process.
+    /// Gives a rule the counts (packets, octets) and times (added, changed, used; nanoseconds) that it had in a predecessor process.
     pub fn resume_counts(
         &mut self,
         table: u8,
@@ -927,7 +910,7 @@ impl Rule {
         }
     }
 
-    fn is_over(&self, now_ns: u64) -> Option<Removed> {
+    pub(super) fn is_over(&self, now_ns: u64) -> Option<Removed> {
         if self.ends_ns()? > now_ns {
             return None;
         }

@@ -175,6 +175,8 @@ pub struct Pipeline {
     /// Function that returns whether a group can be reported to controllers of all versions. A group that
     /// cannot be reported is refused.
     pub(super) group_fits: fn(&Group) -> bool,
+    /// The place at which the next turn of [`Pipeline::expire`] begins.
+    pub(super) expire_from: usize,
     version: u64,
     notes: VecDeque<Touched>,
 }
@@ -216,6 +218,7 @@ impl Pipeline {
             fragments: Fragments::Normal,
             one_tag: false,
             group_fits: |_| true,
+            expire_from: 0,
             version: 0,
             notes: VecDeque::new(),
         }

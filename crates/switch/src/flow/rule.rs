@@ -332,6 +332,14 @@ impl Rules {
         })
     }
 
+    /// So many places from one on: the rule that stands there, with its name.
+    pub fn walk(&self, from: usize, count: usize) -> impl Iterator<Item = Option<(RuleRef, &Rule)>> {
+        let places = self.places.iter().skip(from).take(count);
+        (u32::try_from(from).unwrap_or(u32::MAX)..).zip(places).map(|(index, place)| {
+            Some((RuleRef { index, generation: place.generation }, place.rule.as_deref()?))
+        })
+    }
+
     /// Returns `count` slots from `from` on: the rule of each slot, and the version of its last change.
     pub fn places(&self, from: usize, count: usize) -> impl Iterator<Item = (Option<&Rule>, u64)> {
         self.places.iter().skip(from).take(count).map(|place| (place.rule.as_deref(), place.changed))
