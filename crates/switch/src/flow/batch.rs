@@ -270,4 +270,40 @@ mod tests {
         let add = flow_mod(FlowMod::add(0, 1, Match::ANY, Instructions::default()));
         assert_eq!(pipeline.change_in(&add, &mut small), Err(FlowError::TableFull));
     }
+
+    /// Rules that a change meets weigh more than others, whatever the estimate has made of its match.
+    #[test]
+    fn changed_rules_weigh_more_than_rules_that_are_looked_at() {
+        let mut pipeline = pipeline(1000);
+        let most_of_them = FlowMod { cookie_mask: 1 << 63, ..modify_all(1) };
+        let gone = FlowMod { cookie_mask: 1 << 63, ..FlowMod::delete(0, Match::ANY) };
+        for change in [most_of_them, gone] {
+            let change = flow_mod(change);
+            let mut try_with = |left: usize| {
+                let mut batch = Batch::new(9, pipeline.held, pipeline.held_most);
+                batch.work = BATCH_WORK - left;
+                let before = pipeline.version();
+                let done = pipeline.change_in(&change, &mut batch);
+                (done, pipeline.version() != before)
+            };
+            assert_eq!(try_with(20_000), (Err(FlowError::TooMuchWork), false));
+            assert_eq!(try_with(40_000), (Ok(()), true));
+        }
+    }
+
+    /// A bundle of a million rules that are added is done, a bundle of few changes of all these rules is not.
+    #[test]
+    fn a_million_rules_are_added_in_one_batch_and_not_changed_often_in_one() {
+        let mut rules = pipeline(100_000);
+        let add =
+            |n: u32| FlowMod::add(0, 1, Match::ANY.with(Field::Reg1, u128::from(n)), Instructions::default());
+        let adds: Vec<Mod> = (0..100_000).map(|n| flow_mod(add(n))).collect();
+        assert!(rules.work_of(&adds) * 10 < BATCH_WORK / 2);
+        let changes = vec![flow_mod(modify_all(1)); 66];
+        let fits = BATCH_WORK / (33 * 100_000);
+        assert_eq!(rules.modify(&changes, 9), Err((fits, FlowError::TooMuchWork)));
+        // Rules that are removed by every change are removed once.
+        let gone = vec![flow_mod(FlowMod::delete(0, Match::ANY)); 66];
+        rules.modify(&gone, 9).unwrap();
+    }
 }

@@ -15,7 +15,7 @@ use super::pipeline::{
     is_selected,
 };
 use super::rule::{Rule, RuleRef};
-use super::work::{WORK_OF_GROUP, numbers_of};
+use super::work::{WORK_OF_CHANGE, WORK_OF_GROUP, numbers_of};
 use super::{Action, Instructions, Match};
 
 /// Maximum number of expired rules that one call removes.
@@ -251,11 +251,14 @@ impl Pipeline {
                 if found.is_empty() && or_add && change.cookie_mask == 0 {
                     return self.add(change, batch);
                 }
+                batch.work(found.len() * WORK_OF_CHANGE)?;
                 found.into_iter().try_for_each(|at| self.change(at, change, batch))
             }
             FlowCommand::Delete { strict } => {
                 batch.work(self.places_of(change, strict))?;
-                for at in self.targets(change, strict) {
+                let found = self.targets(change, strict);
+                batch.work(found.len() * WORK_OF_CHANGE)?;
+                for at in found {
                     self.remove_in(at, Removed::Delete, batch);
                 }
                 Ok(())
@@ -775,6 +778,7 @@ impl Pipeline {
             .filter(|(_, rule)| uses(&rule.instructions.apply) || uses(&rule.instructions.write))
             .map(|(at, _)| at)
             .collect();
+        batch.work(users.len() * WORK_OF_CHANGE)?;
         for at in users {
             self.remove_in(at, Removed::GroupDelete, batch);
         }
@@ -830,6 +834,7 @@ impl Pipeline {
                 };
                 let users = self.rules.iter().filter(|(_, rule)| is_user(rule));
                 let users: Vec<RuleRef> = users.map(|(at, _)| at).collect();
+                batch.work(users.len() * WORK_OF_CHANGE)?;
                 for at in users {
                     self.remove_in(at, Removed::MeterDelete, batch);
                 }

@@ -3,16 +3,20 @@
 
 use std::collections::HashSet;
 
-use super::Match;
-use super::message::{ALL_GROUPS, ALL_TABLES, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
+use super::message::{ALL_GROUPS, ALL_TABLES, ANY_GROUP, FlowCommand, FlowMod, GroupMod, MeterMod, Mod};
 use super::modify::{EXPIRED_AT_ONCE, reached};
 use super::pipeline::{Pipeline, TABLES};
 use super::rule::RuleRef;
+use super::{Flow, Match};
 
 /// Number of groups reached at which the estimate for a group stops.
 const MANY_REACHED: usize = 1 << 14;
 /// Estimated work of a group that is reached from another group, in visited rules: it is found by hashing, while rules stand in a row.
 pub(super) const WORK_OF_GROUP: usize = 16;
+/// Weight of a rule that is added, changed or removed: actions, classifier, counts of uses, notes.
+pub(super) const WORK_OF_CHANGE: usize = 32;
+/// Weight of a mask whose rules are asked for overlaps.
+const WORK_OF_MASK: usize = 8;
 /// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet may match.
 const WORK_OF_PACKET: usize = 4096;
 
@@ -21,6 +25,8 @@ const WORK_OF_PACKET: usize = 4096;
 struct Coming {
     /// Rules that are added.
     rules: usize,
+    /// Rules that are removed.
+    removed: usize,
     /// Learnt rules that go with their teachers.
     orphans: usize,
 }
@@ -55,8 +61,16 @@ impl Pipeline {
                     coming.rules += 1;
                     self.work_of_add(change)
                 }
-                FlowCommand::Modify { strict, .. } | FlowCommand::Delete { strict } => {
-                    self.places_of(change, strict) + if strict { 0 } else { coming.rules }
+                FlowCommand::Modify { strict, .. } => {
+                    let changed = self.targets_at_least(change, strict);
+                    self.work_to_find(change, strict, coming) + changed * WORK_OF_CHANGE
+                }
+                FlowCommand::Delete { strict } => {
+                    // A rule goes once, however often a batch names it.
+                    let left = (self.rules.len() + coming.rules).saturating_sub(coming.removed);
+                    let removed = self.targets_at_least(change, strict).min(left);
+                    coming.removed += removed;
+                    self.work_to_find(change, strict, coming) + removed * WORK_OF_CHANGE
                 }
             },
             Mod::Group(GroupMod::Delete(id)) if *id == ALL_GROUPS || self.uses.has_group(*id) => all,
@@ -73,7 +87,30 @@ impl Pipeline {
         };
         let orphans = self.orphans_in(change).min(EXPIRED_AT_ONCE - coming.orphans);
         coming.orphans += orphans;
-        work.max(1) + orphans
+        work.max(1) + orphans * WORK_OF_CHANGE
+    }
+
+    fn work_to_find(&self, change: &FlowMod, strict: bool, coming: &Coming) -> usize {
+        self.places_of(change, strict) + if strict { 0 } else { coming.rules }
+    }
+
+    /// How many rules a change or removal is about, so far as they are counted without a look at each.
+    fn targets_at_least(&self, change: &FlowMod, strict: bool) -> usize {
+        if change.out_port.is_some() || change.out_group.is_some_and(|group| group != ANY_GROUP) {
+            0
+        } else if strict {
+            if change.cookie_mask != 0 { 0 } else { self.named(change).count() }
+        } else if change.matching.mask != Flow::ZERO {
+            0
+        } else if change.cookie_mask == u64::MAX {
+            let of = |table| self.rules.count_of(table, change.cookie_value);
+            numbers_of(change.table).map(of).sum()
+        } else if change.cookie_mask != 0 {
+            0
+        } else {
+            let tables = numbers_of(change.table).filter_map(|table| self.tables.get(usize::from(table)));
+            tables.map(|table| table.classifier.len()).sum()
+        }
     }
 
     /// How many learnt rules may go at once because a change takes out their teachers.
@@ -105,10 +142,11 @@ impl Pipeline {
         let Match { value, mask } = change.matching;
         if table.classifier.get(&value.0, &mask.0, change.priority).is_some() {
             // The rule is replaced, so that no overlap check and no eviction takes place.
-            return 1;
+            return WORK_OF_CHANGE;
         }
         let overlaps = if change.flags.check_overlap {
-            table.classifier.overlap_work(&mask.0, change.priority)
+            let masks = table.classifier.masks() * (WORK_OF_MASK - 1);
+            masks + table.classifier.overlap_work(&mask.0, change.priority)
         } else {
             0
         };
@@ -116,7 +154,8 @@ impl Pipeline {
         let evicts = table.classifier.len() >= table.limit() as usize
             && table.evicts()
             && table.evictable.has_victim(change.importance);
-        overlaps + if evicts { self.places_of_table(change.table) } else { 1 }
+        let room = if evicts { self.places_of_table(change.table) + WORK_OF_CHANGE } else { 0 };
+        overlaps + room + WORK_OF_CHANGE
     }
 
     /// Returns the number of slots visited to find the rules that a change or removal selects.
