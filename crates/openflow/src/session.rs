@@ -39,6 +39,8 @@ const GATHER: usize = 256 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time that a session processes received messages before it yields to other tasks.
 const TURN: Duration = Duration::from_millis(1);
+/// Notices and their meetings with monitors after which other sessions have their turn.
+const TURN_WORK: usize = 4096;
 /// Number of notices that are processed before requests of the peer are checked.
 const NOTICES: usize = 256;
 /// Time that packet-outs may wait after the peer has closed the connection. Remaining packet-outs are then
@@ -148,6 +150,28 @@ impl From<Error> for Refused {
 impl From<Ended> for Refused {
     fn from(ended: Ended) -> Refused {
         Refused::Ended(ended)
+    }
+}
+
+/// A turn of a session at the notices that it tells.
+struct Turn {
+    began: Instant,
+    work: usize,
+}
+
+impl Turn {
+    fn new() -> Turn {
+        Turn { began: Instant::now(), work: 0 }
+    }
+
+    /// Counts work. Returns whether the turn ends with it; then the next one begins.
+    fn ends_after(&mut self, work: usize) -> bool {
+        self.work += work;
+        let ends = self.work >= TURN_WORK || self.began.elapsed() >= TURN;
+        if ends {
+            *self = Turn::new();
+        }
+        ends
     }
 }
 
@@ -391,12 +415,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             for (xid, opened) in self.bundles.expire(self.options.bundle_timeout) {
                 Error::BundleTimeout.write(&mut self.out, self.version, xid, &opened);
             }
+            // Not for ever: what the peer asks comes in between.
+            let mut turn = Turn::new();
             // The number is limited, so that requests of the peer are processed in between.
             for _ in 0..NOTICES {
                 let Ok(notice) = self.seat.notices.try_recv() else { break };
                 self.notice(notice);
                 if self.out.len() >= GATHER {
                     self.flush().await?;
+                }
+                if turn.ends_after(1 + self.monitors.len()) {
+                    tokio::task::yield_now().await;
                 }
             }
             self.flush().await?;
@@ -473,5 +502,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     fn slave(&self) -> bool {
         self.seat.current() == Role::Slave
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session with many monitors gives way between a few notices, however quick they are.
+    #[test]
+    fn notices_for_many_monitors_are_told_in_turns() {
+        let mut turn = Turn::new();
+        let ends = (0..NOTICES).filter(|_| turn.ends_after(1 + 1024)).count();
+        assert!(ends >= NOTICES / 4, "{ends} turns");
     }
 }

@@ -1,8 +1,10 @@
 //! Statistics and description requests (OFPST, OFPMP), whose replies are sent in parts of at most 64 KiB.
 
+use std::cell::LazyCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use switch::flow::{ALL_TABLES, FlowError, FlowFilter, FlowStats, Instructions, port};
+use switch::flow::{ALL_TABLES, Action, FlowError, FlowFilter, FlowStats, Instructions, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
@@ -111,14 +113,49 @@ fn monitor_kind(version: Version) -> Kind {
 
 /// Returns whether a filter matches a flow entry, by its current instructions or by the instructions `before`
 /// a change.
-pub(super) fn within(filter: &FlowFilter, flow: &FlowStats, before: Option<&Instructions>) -> bool {
+pub(super) struct Named {
+    ports: HashSet<u32>,
+    groups: HashSet<u32>,
+}
+
+impl Named {
+    pub fn new(flow: &FlowStats, before: Option<&Instructions>) -> Named {
+        let mut named = Named { ports: HashSet::new(), groups: HashSet::new() };
+        for actions in [&flow.instructions.apply, &flow.instructions.write] {
+            named.add(actions, true);
+        }
+        for before in before.iter() {
+            named.add(&before.apply, false);
+            named.add(&before.write, false);
+        }
+        named
+    }
+
+    fn add(&mut self, actions: &[Action], with_groups: bool) {
+        for action in actions {
+            match action {
+                Action::Output { port, .. } | Action::Enqueue { port, .. } => _ = self.ports.insert(*port),
+                Action::Controller { .. } => _ = self.ports.insert(port::CONTROLLER),
+                Action::Group(group) if with_groups => _ = self.groups.insert(*group),
+                Action::Clone(actions) => self.add(actions, with_groups),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a filter is about this rule. The cheap questions come first, and the actions are listed once for
+/// all filters.
+pub(super) fn within<F: FnOnce() -> Named>(
+    filter: &FlowFilter,
+    flow: &FlowStats,
+    named: &LazyCell<Named, F>,
+) -> bool {
     (filter.table == ALL_TABLES || filter.table == flow.table)
         && flow.cookie & filter.cookie_mask == filter.cookie
+        && filter.out_port.is_none_or(|port| named.ports.contains(&port))
+        && filter.out_group.is_none_or(|group| named.groups.contains(&group))
         && flow.matching.is_within(&filter.matching)
-        && filter.out_port.is_none_or(|port| {
-            flow.instructions.outputs_to(port) || before.is_some_and(|before| before.outputs_to(port))
-        })
-        && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
 }
 
 /// Makes a slow call on a blocking thread that does not delay other sessions.
@@ -550,5 +587,68 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.monitors.remove(at);
         self.seat.monitor(!self.monitors.is_empty());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switch::flow::{FlowFlags, Match};
+
+    use super::*;
+
+    fn stats(table: u8, cookie: u64, instructions: Instructions) -> FlowStats {
+        FlowStats {
+            table,
+            cookie,
+            instructions,
+            matching: Match::ANY,
+            priority: 0,
+            age_ns: 0,
+            unchanged_ns: 0,
+            idle_ns: 0,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            importance: 0,
+            flags: FlowFlags::default(),
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Filters by port and group agree with the actions, inside of clones and for earlier actions, too.
+    #[test]
+    fn filters_by_port_and_group_agree_with_the_actions() {
+        let out = |port| Action::Output { port, max_len: 0 };
+        let inner =
+            vec![out(2), Action::Group(8), Action::Clone(vec![Action::Enqueue { port: 3, queue: 1 }])];
+        let instructions = Instructions {
+            apply: vec![out(1), Action::Clone(inner), out(port::CONTROLLER)],
+            write: vec![Action::Group(7), out(4)],
+            ..Instructions::default()
+        };
+        let before = Instructions::apply(vec![out(5), Action::Group(9)]);
+        let flow = stats(0, 0, instructions.clone());
+        for before in [None, Some(&before)] {
+            let named = LazyCell::new(|| Named::new(&flow, before));
+            for number in (0..12).chain([port::CONTROLLER]) {
+                let asks = FlowFilter { out_port: Some(number), ..FlowFilter::default() };
+                let sends =
+                    instructions.outputs_to(number) || before.is_some_and(|own| own.outputs_to(number));
+                assert_eq!(within(&asks, &flow, &named), sends, "port {number}");
+                let asks = FlowFilter { out_group: Some(number), ..FlowFilter::default() };
+                assert_eq!(within(&asks, &flow, &named), instructions.uses_group(number), "group {number}");
+            }
+        }
+    }
+
+    /// A monitor of another table or cookie does not have the actions looked at.
+    #[test]
+    fn a_filter_of_another_table_looks_at_no_actions() {
+        let flow = stats(3, 4, Instructions::default());
+        let named = LazyCell::new(|| unreachable!("the table differs"));
+        let port = FlowFilter { out_port: Some(1), ..FlowFilter::default() };
+        assert!(!within(&FlowFilter { table: 2, ..port.clone() }, &flow, &named));
+        assert!(!within(&FlowFilter { cookie: 5, cookie_mask: u64::MAX, ..port }, &flow, &named));
+        assert!(within(&FlowFilter { table: 3, ..FlowFilter::default() }, &flow, &named));
     }
 }

@@ -1,13 +1,14 @@
 //! Asynchronous messages of a session: packets, removed or changed flow entries and ports, according to the
 //! role and the configuration of the session.
 
+use std::cell::LazyCell;
 use std::sync::atomic::Ordering;
 
 use switch::flow::{Event, FlowStats, ForwardedRequest, Instructions, Origin, PacketIn, Reason};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::multipart::{MOST, within};
+use super::multipart::{MOST, Named, within};
 use super::{Answer, Session};
 use crate::hub::{Notice, Role};
 use crate::wire::error::Error;
@@ -280,11 +281,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Update::Removed(_) => 4,
             Update::Modified => 8,
         };
+        let named = LazyCell::new(|| Named::new(flow, before));
         let asked = self
             .monitors
             .iter()
-            .filter(|monitor| monitor.flags & bit != 0 && within(&monitor.filter, flow, before));
-        // One message serves all monitors, and contains the instructions if one of them requests them.
+            .filter(|monitor| monitor.flags & bit != 0 && within(&monitor.filter, flow, &named));
+        // One message for all monitors, with what the rule does if any of them wants that.
         let flags = asked.fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
         let Some(flags) = flags else { return own };
         let whole = flags & flow::OWN != 0;
