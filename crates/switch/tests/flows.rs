@@ -839,3 +839,31 @@ fn labels_are_taken_off_one_by_one_in_time() {
         .collect();
     assert_eq!(left, [(3, 2, 7), (3, 3, 8), (2, 1, 5), (3, 3, 7), (3, 4, 8), (2, 2, 6)]);
 }
+
+/// Steps that take long for each packet weigh more than others, and a copy that goes nowhere adds none.
+#[test]
+fn what_a_packet_takes_in_the_worker_is_bounded() {
+    let mut pipeline = pipeline();
+    let sctp = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 132);
+    let ports = |copy: Vec<Action>| -> Vec<Action> {
+        let port = |number: u128| [set(Field::SctpSrc, number), Action::Clone(copy.clone())];
+        (1..=1300).flat_map(port).chain([out(2)]).collect()
+    };
+    let ops = |pipeline: &Pipeline| pipeline.translate(asked(&sctp.value, None)).program.ops;
+    let sets = |ops: &[Op]| ops.iter().filter(|op| matches!(op, Op::Set(_))).count();
+    // Neither an empty copy nor one that is only changed.
+    for nowhere in [vec![], vec![Action::Clone(vec![])], vec![set(Field::SctpDst, 9)]] {
+        add(&mut pipeline, 0, 9, sctp, ports(nowhere));
+        let ops = ops(&pipeline);
+        assert!(matches!(ops[..], [Op::Set(_), Op::Output(_)]), "{ops:?}");
+        let Op::Set(bits) = &ops[0] else { unreachable!() };
+        assert_eq!((bits.value.get(Field::SctpSrc), bits.mask.get(Field::SctpDst)), (1300, 0));
+    }
+    add(&mut pipeline, 0, 9, sctp, ports(vec![out(3)]));
+    let steps = ops(&pipeline);
+    assert!((200..=256).contains(&sets(&steps)), "{}", sets(&steps));
+    // Other steps are as many as ever.
+    let ttl = |ttl: u128| [set(Field::NwTtl, ttl % 250), out(2)];
+    add(&mut pipeline, 0, 9, sctp, (0..2000).flat_map(ttl).collect());
+    assert_eq!(ops(&pipeline).len(), 4000);
+}

@@ -43,6 +43,12 @@ const MAX_NESTED: u32 = 192;
 const DEEP_STACK: usize = 64 << 20;
 /// Maximum number of steps of a program.
 const MAX_OPS: usize = 4096;
+/// Steps of a program, weighed by what they take for each packet, at most.
+const MAX_STEP_COST: usize = 1 << 14;
+/// Weight of a step that sets ports of SCTP, whose checksum covers the whole message.
+const COST_OF_CRC: usize = 64;
+/// Weight of a meter.
+const COST_OF_METER: usize = 4;
 /// Maximum number of actions, buckets and operations of similar cost for one packet.
 const MAX_WORK: u32 = 65_536;
 /// Maximum number of copies for controllers, and of learned flows, of one packet.
@@ -53,6 +59,8 @@ const NO_PACKET_IN: u32 = 64;
 const NO_COOKIE: u64 = u64::MAX;
 /// Maximum number of values on the stack.
 const MAX_STACK: usize = 1024;
+/// IP protocol number of SCTP.
+const SCTP: u128 = 132;
 
 /// A copy of a packet for a controller.
 #[derive(Clone, PartialEq, Debug)]
@@ -309,6 +317,8 @@ struct Run<'p> {
     made: Flow,
     /// Mask of bits that have changed and are not yet written to the frame.
     dirty: Flow,
+    /// The steps of the program so far, as they weigh.
+    cost: usize,
     /// Frame after the given number of program steps, if it was needed.
     rendered: Option<(Arc<Vec<u8>>, usize)>,
     tags: [Origin; 2],
@@ -385,6 +395,7 @@ impl<'p> Run<'p> {
             flow,
             made,
             dirty: Flow::ZERO,
+            cost: 0,
             rendered: None,
             tags: [Origin::Packet(0), Origin::Packet(1)],
             opaque: false,
@@ -584,12 +595,24 @@ impl<'p> Run<'p> {
     }
 
     fn push(&mut self, op: Op) {
-        if self.out.program.ops.len() >= MAX_OPS {
+        let cost = self.cost_of(&op);
+        if self.out.program.ops.len() >= MAX_OPS || self.cost + cost > MAX_STEP_COST {
             self.note("the packet's program has too many steps; the rest is left out");
             self.stopped = true;
             return;
         }
+        self.cost += cost;
         self.out.program.ops.push(op);
+    }
+
+    /// Weight of a step.
+    fn cost_of(&self, op: &Op) -> usize {
+        let sets_ports = |mask: &Flow| [Field::TcpSrc, Field::TcpDst].iter().any(|port| mask.get(*port) != 0);
+        match op {
+            Op::Set(bits) if self.flow.get(Field::IpProto) == SCTP && sets_ports(&bits.mask) => COST_OF_CRC,
+            Op::Meter(_) => COST_OF_METER,
+            _ => 1,
+        }
     }
 
     /// Writes bits of a field of the packet or of its metadata.
@@ -873,6 +896,7 @@ impl<'p> Run<'p> {
 
     /// Executes `does` on a copy, and restores the packet afterwards.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
+        let uncommitted = (self.dirty, self.rendered.clone(), self.cost, self.out.program.ops.len());
         self.commit();
         let before = (
             self.flow,
@@ -908,6 +932,12 @@ impl<'p> Run<'p> {
             (self.queue, self.queued),
         ) = before;
         let ops = &mut self.out.program.ops;
+        if !ops[from..].iter().any(|op| matches!(op, Op::Output(_) | Op::Normal | Op::Meter(_))) {
+            let steps;
+            (self.dirty, self.rendered, self.cost, steps) = uncommitted;
+            ops.truncate(steps);
+            return;
+        }
         // A queue that the copy selects applies to the copy only.
         let changes = |op: &Op| !matches!(op, Op::Output(_) | Op::Normal);
         if ops[from..].iter().any(changes)
