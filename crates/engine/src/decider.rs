@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::port::FramePool;
-use budget::{Budgets, every_bit};
+use budget::{Budgets, Limit, every_bit};
 use lookup::{FlowRef, WordHash};
 use packet::PortId;
 use record::{Bits, Counts, Fate, Fates, Record};
@@ -358,6 +358,10 @@ impl Decider {
     fn is_served(&self, bridge: &FlowBridge) -> bool {
         let served = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
         served.get(&bridge.tables.number()).is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables))
+    }
+
+    fn flow_limit(&self) -> Limit {
+        Limit { now: self.limit, most: self.knobs.limit.load(Ordering::Relaxed) as usize }
     }
 
     /// Runs one round. Returns whether there was any work.
@@ -691,7 +695,7 @@ impl Decider {
         let is_kept = fate.is_cacheable()
             && in_port != port::ANY
             && self.is_served(&bridge)
-            && self.budgets.has_room(worker, port, self.flows, self.limit);
+            && self.budgets.has_room(worker, port, self.flows, self.flow_limit());
         let mask = fate.mask;
         let fate = self.fates.shared(fate, meters);
         let compiled = Arc::clone(&fate.compiled);

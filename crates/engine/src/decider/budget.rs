@@ -27,9 +27,20 @@ const ASKED: usize = 1024;
 /// that mask.
 const OUTDONE: u64 = 2;
 /// Minimum number of requests for a rejected mask to replace an installed mask.
+const FLOOR: usize = 256;
+/// How often one has to be asked for, to be worth it.
 const WORTH: u64 = 16;
 
-/// A mask with installed megaflows.
+/// How many flows there may be in all.
+#[derive(Clone, Copy)]
+pub(super) struct Limit {
+    /// With a look at all of them in time.
+    pub now: usize,
+    /// As configured.
+    pub most: usize,
+}
+
+/// A mask that flows have.
 #[derive(Default)]
 struct Mask {
     flows: u32,
@@ -60,14 +71,16 @@ pub(super) struct Budgets {
 impl Budgets {
     /// Returns whether a megaflow of this port may be installed. `all` is the number of all megaflows, and
     /// `limit` is the flow limit.
-    pub fn has_room(&self, worker: usize, port: PortId, all: usize, limit: usize) -> bool {
-        all < limit || all < limit + limit / 4 && !self.is_over_share(worker, port, limit)
+    pub fn has_room(&self, worker: usize, port: PortId, all: usize, limit: Limit) -> bool {
+        let now = limit.now;
+        all < now || all < (now + now / 4).max(limit.most) && !self.is_over_share(worker, port, all, limit)
     }
 
-    /// Returns whether a port has at least its share of the flow limit.
-    pub fn is_over_share(&self, worker: usize, port: PortId, limit: usize) -> bool {
+    /// Whether a port has more flows than it may have while there is no room for others.
+    pub fn is_over_share(&self, worker: usize, port: PortId, all: usize, limit: Limit) -> bool {
         let own = self.ports.get(&(worker, port)).map_or(0, |port| port.flows);
-        own >= limit / (self.ports.len() + 1)
+        let floor = if all < limit.most { FLOOR } else { 0 };
+        own >= (limit.now / (self.ports.len() + 1)).max(floor)
     }
 
     /// Returns whether a megaflow of a port may use the mask with this hash. Counts a request for the mask
@@ -234,15 +247,49 @@ mod tests {
 
     #[test]
     fn the_last_quarter_is_for_those_who_have_little() {
+        const LIMIT: Limit = Limit { now: 100, most: 100 };
         let mut budgets = Budgets::default();
         (0..100).for_each(|_| budgets.add(0, PORT, 7));
-        assert!(budgets.has_room(0, PORT, 99, 100) && !budgets.has_room(0, PORT, 100, 100));
+        assert!(budgets.has_room(0, PORT, 99, LIMIT) && !budgets.has_room(0, PORT, 100, LIMIT));
         let other = PortId(5);
-        assert!(budgets.has_room(0, other, 100, 100));
+        assert!(budgets.has_room(0, other, 100, LIMIT));
         (0..32).for_each(|_| budgets.add(0, other, 7));
-        assert!(budgets.has_room(0, other, 124, 100) && !budgets.has_room(0, other, 125, 100));
+        assert!(budgets.has_room(0, other, 124, LIMIT) && !budgets.has_room(0, other, 125, LIMIT));
         budgets.add(0, other, 7);
-        assert!(!budgets.has_room(0, other, 101, 100), "a third each, and one for who comes next");
-        assert!(budgets.is_over_share(0, PORT, 100) && !budgets.is_over_share(0, PortId(6), 100));
+        assert!(!budgets.has_room(0, other, 101, LIMIT), "a third each, and one for who comes next");
+        assert!(
+            budgets.is_over_share(0, PORT, 101, LIMIT) && !budgets.is_over_share(0, PortId(6), 101, LIMIT)
+        );
+    }
+
+    /// Slow flows of one port lower the limit for all. Some flows of each port are admitted in any case,
+    /// up to the configured limit.
+    #[test]
+    fn a_port_keeps_a_floor_of_flows_when_the_limit_falls() {
+        let mut budgets = Budgets::default();
+        (0..5000).for_each(|_| budgets.add(0, PORT, 7));
+        let other = PortId(5);
+        let lowered = Limit { now: 1000, most: 200_000 };
+        let kept = (0..1000).take_while(|own| {
+            let room = budgets.has_room(0, other, 5000 + own, lowered);
+            if room {
+                budgets.add(0, other, 7);
+            }
+            room
+        });
+        let kept = kept.count();
+        assert!(kept >= FLOOR, "{kept}");
+        for number in 0..100 {
+            budgets.add(0, PortId(100 + number), 7);
+        }
+        let (few, third) = (PortId(100), PortId(99));
+        (1..FLOOR).for_each(|_| budgets.add(0, few, 7));
+        assert!(
+            budgets.is_over_share(0, few, 6000, lowered) && !budgets.is_over_share(0, third, 6000, lowered)
+        );
+        assert!(budgets.has_room(0, third, 6000, lowered) && !budgets.has_room(0, PORT, 6000, lowered));
+        // The configured limit holds for all.
+        let configured = Limit { now: 1000, most: 1000 };
+        assert!(!budgets.has_room(0, third, 1250, configured));
     }
 }

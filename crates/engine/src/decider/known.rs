@@ -77,7 +77,7 @@ impl Decider {
             let wider = fate.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
             if wider
                 || !fate.is_cacheable()
-                || !self.budgets.has_room(worker, flow.port, self.flows, self.limit)
+                || !self.budgets.has_room(worker, flow.port, self.flows, self.flow_limit())
             {
                 continue;
             }

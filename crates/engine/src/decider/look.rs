@@ -139,7 +139,8 @@ impl Decider {
             return false;
         }
         let (worker, port, mask) = (record.worker, record.port, record.mask);
-        let too_many = self.flows >= self.limit && self.budgets.is_over_share(worker, port, self.limit);
+        let too_many = self.flows >= self.limit
+            && self.budgets.is_over_share(worker, port, self.flows, self.flow_limit());
         let idle = if too_many { IDLE_FULL_NS } else { IDLE_NS };
         let is_outdone = self.budgets.is_outdone(worker, port, mask);
         let bridge = Arc::clone(&record.bridge);
