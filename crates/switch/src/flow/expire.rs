@@ -5,12 +5,12 @@ use super::modify::EXPIRED_AT_ONCE;
 use super::pipeline::Pipeline;
 use super::rule::RuleRef;
 
-/// Places that one turn looks at.
+/// Number of places that one turn looks at.
 const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {
-    /// Takes out the rules whose time is over, in one turn: at most [`EXPIRED_AT_ONCE`], of so many places
-    /// that packets do not wait for long. A turn goes on where the last one has ended.
+    /// Removes expired rules in one turn. A turn removes at most 20,000 rules and looks at a bounded number of
+    /// places, to limit the delay of packets. Each turn continues where the previous turn ended.
     ///
     /// Returns whether another turn is due at once.
     pub fn expire(&mut self, now_ns: u64) -> bool {
@@ -59,7 +59,7 @@ mod tests {
         pipeline.modify(&numbers.map(rule).collect::<Vec<_>>(), 0).unwrap();
     }
 
-    /// A turn looks at so many places, and the next one goes on behind them.
+    /// Checks that a turn looks at a bounded number of places, and that the next turn continues behind them.
     #[test]
     fn a_turn_looks_at_a_bounded_number_of_places() {
         let mut pipeline = Pipeline::new();

@@ -124,7 +124,7 @@ impl Pipeline {
         self.drop_doomed(most, now_ns);
     }
 
-    /// Takes out rules whose teachers are gone, so many at most. Returns whether there are more.
+    /// Removes at most `most` learned rules whose teachers are gone. Returns whether there are more.
     pub(super) fn drop_doomed(&mut self, most: usize, now_ns: u64) -> bool {
         let mut left = most;
         // What goes may have taught rules itself.

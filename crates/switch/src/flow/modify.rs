@@ -419,7 +419,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Gives a rule the counts (packets, octets) and times (added, changed, used; nanoseconds) that it had in a predecessor process.
+    /// Restores the counts (packets, octets) and times (added, changed, used; nanoseconds) of a rule from a
+    /// predecessor process.
     pub fn resume_counts(
         &mut self,
         table: u8,

@@ -261,7 +261,7 @@ impl Rules {
         }
     }
 
-    /// Returns the next doomed rules, so many at most. Doomed chains without rules end.
+    /// Returns at most `most` doomed rules, and forgets doomed chains without rules.
     pub fn next_doomed(&mut self, most: usize) -> Vec<RuleRef> {
         while let Some(number) = self.doomed.front() {
             if self.chains.get(number).is_some_and(|chain| chain.count > 0) {
@@ -332,7 +332,7 @@ impl Rules {
         })
     }
 
-    /// So many places from one on: the rule that stands there, with its name.
+    /// Iterates over `count` places from the place `from` on. Each item is the rule at the place, if there is one.
     pub fn walk(&self, from: usize, count: usize) -> impl Iterator<Item = Option<(RuleRef, &Rule)>> {
         let places = self.places.iter().skip(from).take(count);
         (u32::try_from(from).unwrap_or(u32::MAX)..).zip(places).map(|(index, place)| {
