@@ -258,13 +258,15 @@ impl Rig {
         }
     }
 
-    /// Returns the names of the pins that belong to devices of this rig's hub.
+    /// Returns the names of the pins that belong to devices of this rig's hub, in alphabetical order.
     pub fn pins(&self) -> Vec<String> {
         let inode = self.lab.hub().run(["stat", "-Lc", "%i", "/proc/self/ns/net"]).unwrap();
         let part = format!("-{}-", inode.trim());
         let Ok(entries) = std::fs::read_dir("/sys/fs/bpf/trivium") else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.filter(|name| name.contains(&part)).collect()
+        let mut names: Vec<String> = names.filter(|name| name.contains(&part)).collect();
+        names.sort();
+        names
     }
 }
 
