@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FROZEN = Path(__file__).resolve().parent / "modules.txt"
 
 _TEST_ITEM = re.compile(
-    r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))? )?(mod \w+\s*\{|mod \w+;|use [^;]*;)")
+    r"#\[cfg\([^\]]*\btest\b[^\]]*\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))? )?(mod \w+\s*\{|mod \w+;|use [^;]*;)")
 _MOD = re.compile(r"((?:#\[[^\]]*\]\s*)*)(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;")
 _USE = re.compile(r"(pub(?:\([^)]*\))?\s+)?\buse\s+([^;]+);")
 _INLINE = re.compile(r"\b((?:crate|super|self)(?:::\w+)+)")
@@ -81,7 +81,7 @@ class Crate:
         self.texts[module] = without_tests(text)
         folder = file.parent if file.name in ("lib.rs", "main.rs", "mod.rs") else file.with_suffix("")
         for match in _MOD.finditer(text):
-            if "cfg(test)" in match.group(1):
+            if re.search(r"cfg\([^\]]*\btest\b", match.group(1)):
                 continue
             name = match.group(2)
             for child in (folder / f"{name}.rs", folder / name / "mod.rs"):

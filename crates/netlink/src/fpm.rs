@@ -38,7 +38,7 @@ mod wire;
 
 pub(crate) use answers::Answers;
 pub(crate) use server::{BATCHES, Server};
-pub(crate) use table::{Answer, Table, is_frrs};
+pub(crate) use table::{Answer, Table};
 pub use wire::{BadMessage, Cause, Counts, Decoder};
 
 use crate::decode::Event;

@@ -35,6 +35,7 @@ mod error;
 mod feed;
 mod follow;
 pub mod fpm;
+mod frr;
 mod mirror;
 mod routes;
 mod state;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crate::decode::{Event, Object};
-use crate::fpm::is_frrs;
+use crate::frr::is_frrs;
 use crate::routes::{Paths, Routes};
 use crate::state::{
     Address, Family, Hop, Kind, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule, Settings,

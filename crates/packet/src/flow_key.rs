@@ -19,6 +19,7 @@ mod fields;
 mod hash;
 mod l2;
 mod layers;
+mod read;
 mod text;
 
 use zerocopy::byteorder::{big_endian, little_endian};

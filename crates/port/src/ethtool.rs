@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::link::LinkError;
+use crate::link_error::LinkError;
 use crate::netlink::{NetlinkError, text, u32_at};
 use crate::sys;
 

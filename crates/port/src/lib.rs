@@ -53,6 +53,7 @@ pub mod af_xdp;
 pub mod bound;
 pub mod ethtool;
 pub mod link;
+mod link_error;
 pub mod memory;
 pub mod netdev;
 pub mod netfilter;

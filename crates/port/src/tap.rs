@@ -6,8 +6,10 @@
 //! packet over a chain of frames, directly to and from the frame memory. A TAP needs one system call per
 //! packet, so large packets are the only way to reduce the cost.
 
+mod control;
 mod device;
 mod queue;
 
-pub use device::{Tap, TapConfig, TapControl, TapError};
+pub use control::TapControl;
+pub use device::{Tap, TapConfig, TapError};
 pub use queue::{TapHandOver, TapQueue};

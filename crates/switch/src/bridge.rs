@@ -14,7 +14,7 @@ use packet::{BridgeId, MacAddr, PortId, VlanId};
 
 use crate::config::{BridgeConfig, Now, StaticMac};
 use crate::groups::Groups;
-use crate::member::Member;
+use crate::member::{Member, MemberFacts};
 use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_key};
 
 /// Number that the next view gets.
@@ -33,21 +33,6 @@ pub struct Bridge {
     pub(crate) view: Arc<View>,
     pub(crate) tables: Arc<BridgeTables>,
     pub(crate) groups: Arc<Groups>,
-}
-
-/// VLAN and learning settings of one bridge member, for code that forwards on the bridge's behalf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemberFacts {
-    /// VLAN of untagged frames. `None` if the member does not admit untagged frames.
-    pub untagged: Option<VlanId>,
-    /// Whether the member admits frames that carry a VLAN tag.
-    pub tagged: bool,
-    /// Whether the member drops frames that carry the tag of the VLAN [`MemberFacts::untagged`].
-    pub untagged_only: bool,
-    /// Whether the member is protected: frames are not forwarded between protected members.
-    pub protected: bool,
-    /// Whether source addresses are learned on the member.
-    pub learning: bool,
 }
 
 /// The compiled configuration of a bridge.

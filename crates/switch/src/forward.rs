@@ -23,6 +23,7 @@ use sync::mac_table::{BucketIndex, Hit, MacTable};
 use crate::bridge::{Bridge, View};
 use crate::config::Now;
 use crate::decision::{Decision, TagForm};
+use crate::key_words::{MAC_MASK, addresses, ingress};
 use crate::member::{Ingress, Member};
 use crate::recall::{self, Class, Recall, Way};
 use crate::tables::{Station, mac_of, station_key};
@@ -32,10 +33,6 @@ const BURST: usize = 256;
 /// Reserved addresses 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
-const MAC_MASK: u64 = 0xffff_ffff_ffff;
-/// Mask of the first key word's fields that decide admission: ingress port, L2 flags, outer TCI without its
-/// priority.
-const INGRESS_MASK: u64 = 0x0000_ff1f_00ff_ffff;
 /// A value that no masked first key word has.
 const NO_INGRESS: u64 = u64::MAX;
 
@@ -336,20 +333,6 @@ fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropRea
             DropReason::ReservedMulticast
         }
     }
-}
-
-/// Returns the fields of a key's first word that decide admission.
-#[inline(always)]
-pub(crate) fn ingress(key: &FlowKey) -> u64 {
-    u64::from_le(key.words()[0]) & INGRESS_MASK
-}
-
-/// Returns source and destination of a frame as [`crate::tables::mac_bits`], directly from the key's words.
-#[inline(always)]
-pub(crate) fn addresses(key: &FlowKey) -> (u64, u64) {
-    let words = key.words();
-    let (first, second) = (u64::from_le(words[1]), u64::from_le(words[2]));
-    ((first >> 48 | second << 16) & MAC_MASK, first & MAC_MASK)
 }
 
 /// Returns whether an address (or a table key made of one) is a group address.

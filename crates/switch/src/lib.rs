@@ -70,18 +70,20 @@ mod decision;
 pub mod flow;
 mod forward;
 mod groups;
+mod key_words;
 mod member;
 mod multicast;
 mod recall;
 mod snooper;
 mod tables;
 
-pub use bridge::{Bridge, MemberFacts};
+pub use bridge::Bridge;
 pub use config::{
     BridgeConfig, BridgePortConfig, MAX_AGEING_SECS, Now, StaticMac, StormLimits, VlanMode, VlanSet,
 };
 pub use decision::{Decision, TagForm};
 pub use forward::Scratch;
 pub use groups::{Family, GroupPorts, Groups, RouterPorts};
+pub use member::MemberFacts;
 pub use snooper::{Snooper, SnooperConfig, SnooperCounts};
 pub use tables::{BridgeTables, FdbEntry, Shortcut, TableCounts};

@@ -11,9 +11,23 @@ use packet::record::{FloodClass, VlanSource};
 use packet::{DropReason, FlowKey, PortId, VlanId};
 use sync::token_bucket::TokenBucket;
 
-use crate::bridge::MemberFacts;
 use crate::config::{BridgePortConfig, StormLimits, VlanMode, VlanSet};
 use crate::decision::TagForm;
+
+/// VLAN and learning settings of one bridge member, for code that forwards on the bridge's behalf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberFacts {
+    /// VLAN of untagged frames. `None` if the member does not admit untagged frames.
+    pub untagged: Option<VlanId>,
+    /// Whether the member admits frames that carry a VLAN tag.
+    pub tagged: bool,
+    /// Whether the member drops frames that carry the tag of the VLAN [`MemberFacts::untagged`].
+    pub untagged_only: bool,
+    /// Whether the member is protected: frames are not forwarded between protected members.
+    pub protected: bool,
+    /// Whether source addresses are learned on the member.
+    pub learning: bool,
+}
 
 /// VLAN value of a port that has no such VLAN, for example no native VLAN.
 const NOT_ADMITTED: u16 = u16::MAX;

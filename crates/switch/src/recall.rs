@@ -25,7 +25,7 @@ use std::slice;
 use packet::{DropReason, FlowKey, PortId};
 
 use crate::decision::{Decision, TagForm};
-use crate::forward::{addresses, ingress};
+use crate::key_words::{addresses, ingress};
 
 /// Number of cached sources (64 KiB). Only the cache lines in use matter.
 const SOURCES: usize = 8192;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::process::describe;
 use crate::{LabError, Process};
 
 /// A named network namespace. It is removed with its last handle, together with processes in it.
@@ -150,14 +151,4 @@ pub(crate) fn run_command(command: &mut Command) -> Result<Output, LabError> {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     Err(LabError::Failed { command: line, status: output.status.to_string(), output: text })
-}
-
-/// Returns the command line as text.
-pub(crate) fn describe(command: &Command) -> String {
-    let mut line = command.get_program().to_string_lossy().into_owned();
-    for argument in command.get_args() {
-        line.push(' ');
-        line.push_str(&argument.to_string_lossy());
-    }
-    line
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::LabError;
-use crate::namespace::describe;
 
 /// A running child process.
 #[derive(Debug)]
@@ -182,6 +181,16 @@ fn collect(stream: impl Read + Send + 'static, lines: Arc<Lines>) -> std::thread
             bytes.clear();
         }
     })
+}
+
+/// Returns the command line as text.
+pub(crate) fn describe(command: &Command) -> String {
+    let mut line = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod compiled;
 mod cookie;
 mod error;
 mod key;
+mod limits;
 mod maps;
 mod rule;
 mod sample;
@@ -34,11 +35,11 @@ pub use compiled::Compiled;
 pub use cookie::CookieCounters;
 pub use error::FilterError;
 pub use key::Frame;
+pub use limits::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
 pub use maps::{Filter, FilterSizes, RuleCounters};
 pub use rule::{
-    Action, Base, CookieScheme, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix,
-    RULES_MAX, Rate, Rule, RuleSet, SERVICES_MAX, SourceBits, SynCookie, TcpFlags, Unit, Unreadable,
-    VlanMatch,
+    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet,
+    SourceBits, SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
 };
 pub use sample::{Sample, Samples};
 pub use tally::Tally;

@@ -1,7 +1,7 @@
 //! `trivium demo`, and the process that cleans up if the demo is killed.
 
 use crate::cli::Demo;
-use crate::demo::{self, reaper};
+use crate::demo::{self, lab};
 use crate::failure::Failure;
 
 /// Runs the demo, or the clean-up process if `--reap` is given.
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub fn run(args: &Demo) -> Result<(), Failure> {
     match &args.reap {
         Some(prefix) => {
-            reaper::run(prefix);
+            lab::reap(prefix);
             Ok(())
         }
         None => demo::run(args),

@@ -1,6 +1,7 @@
 //! Network namespaces of the demo. Devices are removed with them, because the daemon creates the veth pairs.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -273,5 +274,14 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         remove_all(&self.prefix);
+    }
+}
+
+/// Main function of the clean-up process of [`Reaper`].
+pub fn reap(prefix: &str) {
+    let mut nothing = [0];
+    while matches!(std::io::stdin().read(&mut nothing), Ok(read) if read > 0) {}
+    if is_prefix(prefix) {
+        remove_all(prefix);
     }
 }

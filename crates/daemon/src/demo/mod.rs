@@ -14,8 +14,8 @@
 //! next demo.
 
 mod daemon;
-mod lab;
-pub mod reaper;
+pub mod lab;
+mod reaper;
 mod routing;
 mod traffic;
 

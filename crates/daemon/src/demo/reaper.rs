@@ -1,11 +1,9 @@
 //! Clean-up after a killed demo: a process that waits for the end of its standard input, which the demo keeps
 //! open while it runs.
 
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::demo::lab;
 use crate::failure::Failure;
 
 /// The clean-up process, and the pipe whose end signals the end of the demo.
@@ -42,14 +40,5 @@ impl Drop for Reaper {
         // The lab has already removed everything, so the process finds nothing and ends.
         self.pipe.take();
         let _ = self.child.wait();
-    }
-}
-
-/// Main function of the clean-up process.
-pub fn run(prefix: &str) {
-    let mut nothing = [0];
-    while matches!(std::io::stdin().read(&mut nothing), Ok(read) if read > 0) {}
-    if lab::is_prefix(prefix) {
-        lab::remove_all(prefix);
     }
 }

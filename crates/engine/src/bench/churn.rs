@@ -10,9 +10,10 @@ use packet::{QueueId, WorkerId};
 use router::FibError;
 use sync::cpu::{tsc, tsc_hz};
 
+use crate::bench::flows::{A, B};
 use crate::bench::generator::pair;
 use crate::bench::routes::{self, NEXT_HOPS, Popularity, Random, Route, RoutesOf};
-use crate::bench::scenario::{A, B, ROTATION, depot, forwarding, publish, warm_up};
+use crate::bench::scenario::{ROTATION, depot, forwarding, publish, warm_up};
 use crate::bench::{BenchError, Options, Scenario};
 use crate::engine::{Engine, EngineConfig, owned};
 use crate::rest::PollMode;

@@ -10,11 +10,13 @@ use switch::flow::{Op, Pipeline, Program};
 use sync::wake::Waker;
 
 use crate::bench::generator::Destinations;
-use crate::bench::scenario::{A, B};
 use crate::flows::{CachedFlow, Compiled, FlowBridge, FlowTables, Live, rings};
 use crate::stage::flows::Flows;
 use crate::state::Room;
 use crate::worker::Worker;
+
+pub(super) const A: PortId = PortId(0);
+pub(super) const B: PortId = PortId(1);
 
 /// Contents of the flow cache in a scenario.
 #[derive(Clone, Copy, Debug)]

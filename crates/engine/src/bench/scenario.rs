@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packet::record::NoRecord;
-use packet::{PortId, QueueId, WorkerId};
+use packet::{QueueId, WorkerId};
 use port::{BURST, Batch, Depot, FrameMemory, HugePages, MemoryConfig};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 use sync::cpu::{tsc, tsc_hz};
 use sync::qsbr::Domain;
 
 use crate::bench::BenchError;
-use crate::bench::flows::FlowLoad;
+use crate::bench::flows::{A, B, FlowLoad};
 use crate::bench::generator::{Flows, Writer, fill, pair};
 use crate::bench::routes::{self, OWN, Popularity, Route, Tables};
 use crate::burst::Burst;
@@ -27,8 +27,6 @@ pub(super) const ROTATION: usize = 8192;
 const SLICE: Duration = Duration::from_millis(4);
 /// Maximum time for the workers to warm up.
 const WARM_UP: Duration = Duration::from_secs(20);
-pub(super) const A: PortId = PortId(0);
-pub(super) const B: PortId = PortId(1);
 
 /// A forwarding scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,15 +11,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::answers::{Key, Said};
 use crate::decode::{Event, Object};
+use crate::frr::{RTPROT_ZEBRA, is_frrs};
 use crate::mirror::{Change, Mirror};
 use crate::routes::{Paths, Routes};
 use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TablePrefix};
 
-const RTPROT_ZEBRA: u8 = 11;
-const RTPROT_BABEL: u8 = 42;
-/// Range of FRR protocols from `RTPROT_BGP` to the last one (`zebra/rt_netlink.h`), such as OSPF, RIP and
-/// FRR's static routes.
-const FRRS: std::ops::RangeInclusive<u8> = 186..=198;
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
 /// Maximum number of tables that sessions can use at once.
@@ -33,12 +29,6 @@ const OBJECTS: usize = 65_536;
 const MEMBERS: usize = 1 << 20;
 /// First next-hop ID that neither the kernel nor zebra uses.
 const ALIASES: u32 = 0x8000_0000;
-
-/// Returns whether FRR's daemons create routes of this protocol. Routes that zebra only learned from the
-/// kernel have other protocols.
-pub(crate) fn is_frrs(protocol: u8) -> bool {
-    protocol == RTPROT_ZEBRA || protocol == RTPROT_BABEL || FRRS.contains(&protocol)
-}
 
 /// Answer to an announcement, with the key of its route.
 pub(crate) type Answer = (Key, Option<Said>);

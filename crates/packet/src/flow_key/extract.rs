@@ -8,6 +8,7 @@
 //! (padding) but not shorter.
 
 use super::l2::L2;
+use super::read::{be16, le32, le64};
 use super::{FRAGMENT_ANY, FRAGMENT_LATER, FlowKey, L2Key, L3Kind, Layers};
 use crate::ipv6_ext::{MAX_EXTENSIONS, is_extension};
 use crate::numbers::{ethertype, ip_proto};
@@ -197,12 +198,6 @@ fn extract_any(
     }
     *key = from_le_words([l2.w0, l2.w1, l2.w2, 0, 0, 0, 0, 0]);
     Ok(packet.read(l2.eth_type, key))
-}
-
-/// Returns whether the key has fields for this EtherType, so that [`L3Packet::read`] parses its header.
-#[inline(always)]
-pub(super) fn is_read_on(eth_type: u16) -> bool {
-    matches!(eth_type, ethertype::IPV4 | ethertype::IPV6 | ethertype::ARP | ethertype::RARP)
 }
 
 /// The packet after the L2 header.
@@ -412,19 +407,4 @@ fn set_type_and_code<const N: usize>(key: &mut FlowKey, header: &[u8; N]) {
 #[inline(always)]
 fn from_le_words(words: [u64; 8]) -> FlowKey {
     FlowKey::from_words(words.map(u64::to_le))
-}
-
-#[inline(always)]
-pub(super) fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-#[inline(always)]
-pub(super) fn le32<const N: usize>(b: &[u8; N], at: usize) -> u64 {
-    u64::from(u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]))
-}
-
-#[inline(always)]
-pub(super) fn le64<const N: usize>(b: &[u8; N], at: usize) -> u64 {
-    le32(b, at) | le32(b, at + 4) << 32
 }

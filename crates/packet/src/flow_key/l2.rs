@@ -1,6 +1,6 @@
 //! The L2 part of a flow key: addresses, at most two VLAN tags (802.1Q, 802.1ad), EtherType or LLC.
 
-use super::extract::{be16, is_read_on, le32};
+use super::read::{be16, is_read_on, le32};
 use super::{INNER_IS_SERVICE, OUTER_IS_SERVICE, TAG_PRESENT};
 use crate::numbers::ethertype;
 use crate::{DropReason, PortId, VlanId};

@@ -19,7 +19,6 @@ const TUNSETIFF: u64 = 0x4004_54ca;
 const TUNSETOFFLOAD: u64 = 0x4004_54d0;
 const TUNSETVNETHDRSZ: u64 = 0x4004_54d8;
 const TUNSETPERSIST: u64 = 0x4004_54cb;
-const TUNSETCARRIER: u64 = 0x4004_54e2;
 
 const IFF_TAP: i32 = 0x0002;
 const IFF_MULTI_QUEUE: i32 = 0x0100;
@@ -144,27 +143,6 @@ impl Tap {
     pub fn create(config: &TapConfig) -> Result<Self, TapError> {
         netns::within_optional(config.netns.as_ref(), || config.create_here())
             .map_err(|source| TapError::Netns { name: config.name.clone(), source })?
-    }
-}
-
-/// Control handle of a TAP whose queue a worker owns. The TAP counts as in use while the handle exists.
-#[derive(Debug)]
-pub struct TapControl(OwnedFd);
-
-impl TapControl {
-    pub(super) fn new(queue: OwnedFd) -> Self {
-        TapControl(queue)
-    }
-
-    /// Sets the carrier of the interface. The kernel ignores routes over an interface without a carrier.
-    ///
-    /// # Errors
-    /// The kernel's error: `ENODEV` if the interface was deleted, `EPERM`, or `EINVAL` while the interface is
-    /// not up.
-    pub fn set_carrier(&self, there: bool) -> io::Result<()> {
-        let mut there = i32::from(there);
-        // SAFETY: TUNSETCARRIER reads one int.
-        unsafe { sys::ioctl(self.0.as_fd(), TUNSETCARRIER, &mut there) }.map(drop)
     }
 }
 

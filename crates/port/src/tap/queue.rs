@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use arrayvec::ArrayVec;
 
-use super::device::TapControl;
+use super::control::TapControl;
 use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::Packet;
 use crate::pool::FramePool;

@@ -5,7 +5,7 @@
 //! write. `displaced` counts the entries whose first bucket is this one and that are stored in their second
 //! bucket.
 
-use super::Entry;
+use super::entry::Entry;
 use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause, yield_now};
 
 /// Entries per bucket. Fewer in the loom models, to keep the models small.

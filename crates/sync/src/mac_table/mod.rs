@@ -22,6 +22,7 @@
 //! Ages are 16-bit seconds that are compared wrapping, so a sweep is needed at least every few hours.
 
 mod bucket;
+mod entry;
 mod hash;
 
 use std::ops::Range;
@@ -31,6 +32,7 @@ use crate::memory::vec_on_huge_pages;
 use crate::primitives::{AtomicUsize, CachePadded, Ordering, yield_now};
 pub use bucket::WAYS;
 use bucket::{Bucket, Found, FoundEntry, Locked};
+pub use entry::Entry;
 use hash::Hasher;
 
 /// Bit that is set in every stored key, so that no key equals 0, the empty slot.
@@ -71,17 +73,6 @@ impl Hit {
     fn new(entry: FoundEntry, bucket: u32) -> Self {
         Self { value: entry.value, age: entry.age, slot: Slot { bucket, way: entry.way } }
     }
-}
-
-/// An entry as returned by sweeps and listings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// Key of the caller.
-    pub key: u64,
-    /// Value that the caller stored with the key.
-    pub value: u32,
-    /// Time of the last refresh in seconds (16 bits, wrapping).
-    pub age: u16,
 }
 
 /// Result of an insertion.

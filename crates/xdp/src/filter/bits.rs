@@ -4,6 +4,10 @@ use std::collections::HashMap;
 
 use super::FilterError;
 
+/// Error of a table of classes that is full.
+const CLASSES_FULL: FilterError =
+    FilterError::Tables { table: "field of ports, lengths or addresses", limit: "65536 classes" };
+
 /// A row with one bit per rule, in the order of the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Bits(Box<[u64]>);
@@ -52,7 +56,7 @@ impl Classes {
         if let Some(number) = self.numbers.get(bits) {
             return Ok(*number);
         }
-        let number = u32::from(u16::try_from(self.rows.len()).map_err(|_| super::compiled::CLASSES_FULL)?);
+        let number = u32::from(u16::try_from(self.rows.len()).map_err(|_| CLASSES_FULL)?);
         self.numbers.insert(bits.clone(), number);
         self.rows.push(bits.clone());
         Ok(number)

@@ -10,9 +10,6 @@ use super::{
     RuleSet, SynCookie, Unit, Unreadable, VlanMatch, check,
 };
 
-pub(super) const CLASSES_FULL: FilterError =
-    FilterError::Tables { table: "field of ports, lengths or addresses", limit: "65536 classes" };
-
 /// Indices of `enum filter_field`.
 pub(super) const FIELDS: usize = 9;
 pub(super) const KIND: usize = 0;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
+use super::limits::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
 
 /// Reason why rules cannot become a filter.
 #[derive(Debug, thiserror::Error)]

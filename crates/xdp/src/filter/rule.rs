@@ -7,16 +7,6 @@ use std::time::Duration;
 
 use super::FilterError;
 
-/// Maximum number of rules in one set: `FILTER_RULES_MAX`.
-pub const RULES_MAX: usize = 4096;
-/// Maximum number of rules with cookies in one set: half of `FILTER_SERVICES_MAX`.
-pub const SERVICES_MAX: usize = 64;
-/// Maximum number of distinct places (base, offset, mask) of eight bytes each that the patterns of a set may
-/// examine: `FILTER_PROBES_MAX`.
-pub const PROBES_MAX: usize = 8;
-/// Maximum length of a pattern in bytes.
-pub const PATTERN_MAX: usize = 32;
-
 /// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
 /// A frame meets the matching rules one after the other until one decides. A frame without a decision passes.
 ///

@@ -16,12 +16,10 @@ use serde_json::json;
 use xdp::live::{Generator, Offered, Order, Protocol, Replay, Traffic, Vary};
 use xdp::watch::{Loss, LossEvent, Losses};
 
-use self::mixture::{Ends, Mixture};
+use self::mixture::{Ends, FRAMES_MAX, Mixture};
 use crate::cli::{FrameOrder, FrameProtocol, Varied, XdpGen};
 use crate::failure::Failure;
 
-/// Maximum number of stored frames (of a capture file, or of several lengths) that are sent repeatedly.
-const FRAMES_MAX: u32 = 1 << 16;
 /// Interface index of the loopback device, which is the receiving device of kernel-generated frames.
 const LOOPBACK: u32 = 1;
 

@@ -13,7 +13,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::HandoverError;
+use super::error::HandoverError;
 
 /// Number of descriptors that travel with one byte. The kernel accepts at most 253.
 const TOGETHER: usize = 64;

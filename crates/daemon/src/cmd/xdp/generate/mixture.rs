@@ -12,9 +12,11 @@ use packet::build::PacketBuilder;
 use xdp::Error;
 use xdp::live::{Protocol, Traffic, scattered};
 
-use super::FRAMES_MAX;
 use crate::cli::Lengths;
 use crate::failure::Failure;
+
+/// Maximum number of stored frames (of a capture file, or of several lengths) that are sent repeatedly.
+pub(super) const FRAMES_MAX: u32 = 1 << 16;
 
 /// Minimum Ethernet frame length in bytes without the check sequence.
 const SHORTEST: u16 = 60;

@@ -1,0 +1,30 @@
+//! Control of a TAP's interface while a worker owns its queues.
+#![allow(unsafe_code, reason = "an ioctl; see the SAFETY comment")]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::sys;
+
+const TUNSETCARRIER: u64 = 0x4004_54e2;
+
+/// Control handle of a TAP whose queue a worker owns. The TAP counts as in use while the handle exists.
+#[derive(Debug)]
+pub struct TapControl(OwnedFd);
+
+impl TapControl {
+    pub(super) fn new(queue: OwnedFd) -> Self {
+        TapControl(queue)
+    }
+
+    /// Sets the carrier of the interface. The kernel ignores routes over an interface without a carrier.
+    ///
+    /// # Errors
+    /// The kernel's error: `ENODEV` if the interface was deleted, `EPERM`, or `EINVAL` while the interface is
+    /// not up.
+    pub fn set_carrier(&self, there: bool) -> io::Result<()> {
+        let mut there = i32::from(there);
+        // SAFETY: TUNSETCARRIER reads one int.
+        unsafe { sys::ioctl(self.0.as_fd(), TUNSETCARRIER, &mut there) }.map(drop)
+    }
+}
