@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import tempfile
 import unittest
 from pathlib import Path
@@ -50,8 +51,14 @@ class RunTests(unittest.TestCase):
         outcome = run_tests.run(hangs, [], 2)
         self.assertIn("no end", outcome.status)
         self.assertEqual(outcome.said.strip(), "begun")
-        left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in path.read_bytes()]
-        self.assertEqual(left, [])
+        # A process that was killed is there until the kernel has taken it apart.
+        def left():
+            return [path for path in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in path.read_bytes()]
+
+        deadline = time.monotonic() + 10
+        while left() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual(left(), [])
         self.assertEqual(outcome.totals().failed, 1)
 
     def test_what_is_skipped_is_named_and_counted(self):
