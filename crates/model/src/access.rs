@@ -27,7 +27,7 @@ pub enum Scope {
 impl Scope {
     /// All scopes, from the least to the most powerful.
     pub const ALL: [Scope; 3] = [Scope::Read, Scope::Configure, Scope::Root];
-    /// Configuration words of the scopes, in the order of [`Scope::ALL`].
+    /// Words that name the scopes in the configuration file, in the order of [`Scope::ALL`].
     pub const WORDS: &'static [&'static str] = &["read", "configure", "root"];
 
     /// Returns the word that names the scope in the configuration.
@@ -59,9 +59,9 @@ pub struct FileUse {
 }
 
 impl FileUse {
-    /// Returns whether the path lies below one of `directories`. Only the text of the path is compared,
-    /// because the daemon opens such files without following symbolic links. A path with a `..` component
-    /// never lies below a directory.
+    /// Returns whether the path of the file lies below one of `directories`. Only the text of the path is
+    /// compared, because the daemon opens files that API clients name without following symbolic links. A
+    /// path with a `..` component never lies below a directory.
     pub fn is_within(&self, directories: &[PathBuf]) -> bool {
         let plain = |path: &Path| path.components().all(|part| !matches!(part, Component::ParentDir));
         plain(&self.path)
@@ -70,8 +70,8 @@ impl FileUse {
 }
 
 impl Config {
-    /// Returns the files that filters, ports, bridges and routers name. Files of `[daemon]` and `[ovsdb]` are
-    /// not included.
+    /// Returns the files that the filters, ports, bridges and routers of the configuration name. Files that
+    /// `[daemon]` and `[ovsdb]` name are not included.
     pub fn files(&self) -> BTreeSet<FileUse> {
         let mut all = BTreeSet::new();
         let mut add = |field: String, path: &Path, content| {

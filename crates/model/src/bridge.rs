@@ -50,10 +50,10 @@ pub struct OpenFlow {
     pub controllers: Vec<Controller>,
     /// Handling of packets while no controller is connected.
     pub fail_mode: FailMode,
-    /// OpenFlow datapath ID of the bridge. `None`: derived from the name of the bridge.
+    /// OpenFlow datapath ID of the bridge. `None`: the daemon derives the ID from the name of the bridge.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "datapath_id")]
     pub datapath_id: Option<u64>,
-    /// OpenFlow versions that may be negotiated. `None`: all versions.
+    /// OpenFlow versions that the bridge may negotiate with a controller. `None`: all versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub versions: Option<BTreeSet<OpenFlowVersion>>,
     /// Maximum number of VLAN tags of a packet that flow entries can match, 1 or 2. `None`: 2.
@@ -73,8 +73,8 @@ pub struct Controller {
     /// Connection method, in the syntax of `ovs-vsctl set-controller`: `tcp:10.0.0.1:6653`, `ssl:10.0.0.1`,
     /// `ptcp:6654:127.0.0.1`, `pssl:`, `unix:PATH`, `punix:PATH`.
     pub target: String,
-    /// Milliseconds of silence after which an echo request is sent to the controller. 0: never. `None`:
-    /// 5,000.
+    /// Milliseconds without a message from the controller after which the bridge sends an echo request. 0:
+    /// the bridge sends no echo requests. `None`: 5,000.
     pub inactivity_probe_ms: Option<u32>,
     /// Longest pause between attempts to connect, in milliseconds. `None`: 8,000.
     pub max_backoff_ms: Option<u32>,
@@ -83,7 +83,8 @@ pub struct Controller {
     /// Maximum burst of packet-in messages within `rate_limit`, in packets. `None`: a quarter of a second's
     /// rate.
     pub burst_limit: Option<u32>,
-    /// Whether the controller receives asynchronous messages.
+    /// Whether the controller receives asynchronous messages (packet-in, flow-removed, port-status and
+    /// others).
     pub asynchronous: bool,
     /// Whether a `ptcp:` listener may use an address that other machines can reach.
     pub allow_remote: bool,
@@ -96,7 +97,7 @@ impl Controller {
     /// Word in `passive_users` that stands for all users.
     pub const ALL_USERS: &str = "*";
 
-    /// Returns a controller with this connection method and default settings.
+    /// Returns a controller with the connection method `target` and default settings.
     pub fn at(target: &str) -> Controller {
         Controller {
             target: target.to_owned(),
@@ -135,10 +136,10 @@ pub enum OpenFlowVersion {
 }
 
 impl OpenFlowVersion {
-    /// Names of the versions, as `ovs-ofctl -O` takes them.
+    /// Names of the OpenFlow versions, as `ovs-ofctl -O` takes them.
     pub const NAMES: [&str; 6] =
         ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
-    /// All versions, in the order of [`OpenFlowVersion::NAMES`].
+    /// All OpenFlow versions, in the order of [`OpenFlowVersion::NAMES`].
     pub const ALL: [OpenFlowVersion; 6] = [
         OpenFlowVersion::V10,
         OpenFlowVersion::V11,
@@ -160,7 +161,7 @@ pub struct OpenFlowTls {
     pub ca: PathBuf,
 }
 
-/// Number of an OpenFlow flow table, 0..=254.
+/// Identifier of an OpenFlow flow table, 0..=254.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowTableId(pub u8);
 
@@ -185,12 +186,14 @@ pub struct FlowTable {
     /// values in these subfields form a group, and eviction starts with the largest group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Address fields whose prefixes the table tracks for lookups. `None`: both fields.
+    /// Address fields whose prefixes are tracked in lookups. With tracking, a megaflow matches more packets.
+    /// `None`: source and destination addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefixes: Option<BTreeSet<PrefixField>>,
 }
 
-/// Address field whose prefixes a flow table tracks, for IPv4, IPv6 and ARP.
+/// Address field whose prefixes a flow table tracks in lookups. The field covers IPv4, IPv6 and ARP
+/// addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub enum PrefixField {
     /// Source addresses.
@@ -251,10 +254,12 @@ impl Serialize for Controller {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailMode {
-    /// Forwards as a learning bridge, by one flow entry of priority 0 with the action `NORMAL`.
+    /// Forwards packets like a learning bridge. The flow table contains one flow entry of priority 0 with the
+    /// action `NORMAL`.
     #[default]
     Standalone,
-    /// Keeps forwarding by the flow entries of the bridge only. Packets that match no entry are dropped.
+    /// Keeps forwarding by the flow entries that the bridge already has. Packets that match no entry are
+    /// dropped.
     Secure,
 }
 
@@ -271,13 +276,13 @@ impl Default for BridgeSettings {
 /// Settings of a port as a member of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// VLANs of the member.
+    /// VLANs that the member carries, and the handling of untagged frames.
     pub vlans: VlanMode,
     /// Whether frames that arrive with the tag of the native VLAN are dropped.
     pub native_untagged_only: bool,
     /// Whether the member is isolated from the other protected members of the bridge.
     pub protected: bool,
-    /// Whether the member may lead to multicast routers. `None`: [`MulticastRouter::Auto`], or
+    /// Whether multicast routers may be reachable through the member. `None`: [`MulticastRouter::Auto`], or
     /// [`MulticastRouter::Off`] for a protected member.
     pub multicast_router: Option<MulticastRouter>,
     /// Whether source addresses are learned at this member.
@@ -309,19 +314,20 @@ impl Default for Member {
     }
 }
 
-/// Whether a bridge with snooping treats a member as a multicast router port, like `multicast_router` of a
-/// Linux bridge port.
+/// Whether a bridge with snooping treats a member as a multicast router port. The values correspond to the
+/// option `multicast_router` of a Linux bridge port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MulticastRouter {
-    /// Treats the member as a router port while IGMP or MLD queries or PIM hellos arrive there.
+    /// Treats the member as a multicast router port while IGMP or MLD queries or PIM hellos arrive at the
+    /// member.
     Auto,
-    /// Never treats the member as a router port. Queries and PIM hellos that arrive there have no effect on
-    /// groups.
+    /// Never treats the member as a multicast router port. Queries and PIM hellos that arrive at the member
+    /// do not change the multicast groups.
     Off,
 }
 
-/// Storm control limits of a member, in packets per second of each kind. `None`: no limit.
+/// Storm control limits of a member. Each limit is in packets per second. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Storm {
     /// Limit for frames to ff:ff:ff:ff:ff:ff.

@@ -1,7 +1,7 @@
 //! Causes of configuration problems, and a remedy for each cause.
 //!
-//! `Display` formats the cause, and [`Cause::fix`] returns the remedy. Neither names the object, because the
-//! problem that holds the cause does.
+//! `Display` formats the cause, and [`Cause::fix`] returns the remedy. Neither text contains the name of the
+//! affected object, because the problem that holds the cause contains this name.
 
 use std::net::IpAddr;
 
@@ -222,7 +222,7 @@ impl Cause {
         }
     }
 
-    /// Returns the remedy for causes that concern the relation between objects.
+    /// Returns the remedy for causes that concern a reference from one object to another.
     fn fix_between_objects(&self) -> String {
         use Cause::*;
         match self {

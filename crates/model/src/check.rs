@@ -1,7 +1,8 @@
 //! Checks of the relations between the objects of a configuration.
 //!
-//! The checks work on plain values, so that a file, an API object and a merge of both obey the same rules.
-//! The problems have no position in a text. [`mod@crate::load`] finds the position by the name of the object.
+//! The checks work on plain values. Therefore a configuration file, an object from the API and the merged
+//! configuration of both obey the same rules. The problems have no position in a text. [`mod@crate::load`]
+//! finds the position by the name of the object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,8 +20,8 @@ use crate::{
 pub struct Machine {
     /// Number of CPU cores.
     pub cores: usize,
-    /// Number of frames in the frame memory of the running process, which may differ from the configuration.
-    /// `None`: no process runs.
+    /// Number of frames in the frame memory of the running daemon, which may differ from the number in the
+    /// configuration. `None`: no daemon runs.
     pub frames: Option<u32>,
 }
 
@@ -56,8 +57,8 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
 
 /// Maximum number of packets that a worker processes in one burst.
 const BURST: u64 = 256;
-/// Minimum number of frames in the fill ring of an AF_XDP queue, for any number of queues that share the
-/// memory. An equal number of frames is reserved for transmission.
+/// Minimum number of frames in the fill ring of an AF_XDP queue. The minimum does not depend on the number of
+/// queues that share the frame memory. An equal number of frames is reserved for transmission.
 pub const LEAST_FILL: u32 = 64;
 
 fn check_memory(config: &Config, runs: Option<u32>, problems: &mut Vec<Problem>) {
@@ -123,7 +124,7 @@ fn check_steers(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Key of a kernel device: the file of its namespace, and its name.
+/// Key of a kernel device: the file of the device's network namespace, and the name of the device.
 type DeviceKey<'a> = (Option<PathBuf>, &'a DeviceName);
 
 fn check_devices(config: &Config, problems: &mut Vec<Problem>) {
@@ -279,8 +280,8 @@ fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     causes
 }
 
-/// Number of problems up to which a missing port gets a suggested name. With more problems, suggestions take
-/// too much time.
+/// Maximum number of problems with which a reference to a missing port gets a suggested port name. With more
+/// problems, the suggestions would take too much time.
 const GUESSED: usize = 50;
 
 fn no_such_port(config: &Config, port: &PortName, problems: usize) -> Cause {
@@ -444,7 +445,8 @@ fn check_interfaces<'a>(
     }
 }
 
-/// Returns the port whose device has this name in this namespace.
+/// Returns the port whose device has the name `device` in this namespace. Returns `None` if no port has such
+/// a device.
 fn owner_of<'c>(config: &'c Config, device: &str, namespace: Option<&Namespace>) -> Option<&'c PortName> {
     let place = |namespace: Option<&Namespace>| namespace.map(Namespace::path);
     let is_it = |(other, beside): (&DeviceName, Option<&Namespace>)| {
@@ -453,8 +455,8 @@ fn owner_of<'c>(config: &'c Config, device: &str, namespace: Option<&Namespace>)
     config.ports.iter().find(|(_, port)| port.kind.device().is_some_and(is_it)).map(|(name, _)| name)
 }
 
-/// Checks the mirror device of a port that the kernel does not know. The mirror device has the name of the
-/// port.
+/// Checks the mirror device that represents a port which has no kernel device. The mirror device has the name
+/// of the port.
 fn check_mirror(
     config: &Config,
     port: &PortName,

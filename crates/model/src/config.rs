@@ -1,7 +1,7 @@
 //! The complete configuration as one plain value, and the sections other than ports, bridges and routers.
 //!
-//! A `Config` is always complete: every default is a value in it. A `Config` is serialized in the grammar of
-//! the file (TOML or JSON, see docs/config.md), and deserialized only through the checks of
+//! A `Config` is always complete: a field that the text omits has its default value. A `Config` is serialized
+//! in the grammar of the file (TOML or JSON, see docs/config.md), and deserialized only through the checks of
 //! [`mod@crate::load`].
 
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ pub struct Daemon {
 /// Settings of the API over TCP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Tcp {
-    /// Address and port to listen on.
+    /// IP address and TCP port on which the API listens.
     pub listen: SocketAddr,
     /// Path of the PEM file with the certificate chain.
     pub cert: PathBuf,
@@ -92,7 +92,7 @@ pub struct Tcp {
     /// `token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// Further tokens, by their names in the log.
+    /// Further bearer tokens, by the names that the log uses for them.
     #[serde(rename = "token", skip_serializing_if = "BTreeMap::is_empty")]
     pub tokens: BTreeMap<String, Token>,
 }
@@ -109,8 +109,8 @@ pub struct Token {
 /// Settings of the workers: number, cores, and behaviour when idle.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Engine {
-    /// Cores that run one worker each, in the order of the worker numbers. Empty: one worker on the last
-    /// core.
+    /// Indexes of the CPU cores that run one worker each, in the order of the worker numbers. Empty: one
+    /// worker on the last core.
     pub workers: Vec<u16>,
     /// Behaviour of a worker when no packets arrive.
     pub mode: EngineMode,
@@ -131,7 +131,7 @@ pub enum EngineMode {
 /// Settings of the frame memory that AF_XDP ports share.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Memory {
-    /// Number of frames.
+    /// Number of frames in the frame memory.
     pub frames: u32,
     /// Bytes of one frame including headroom: 2048 or 4096.
     pub frame_size: u32,
@@ -143,7 +143,7 @@ pub struct Memory {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HugePages {
-    /// Uses huge pages if available, and otherwise normal pages with a warning.
+    /// Uses huge pages if they are available. If not, uses normal pages and logs a warning.
     Try,
     /// Uses huge pages, and fails if there are not enough.
     Require,
@@ -154,10 +154,11 @@ pub enum HugePages {
 /// Settings of the OVSDB client.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ovsdb {
-    /// Connection method of the OVSDB server to follow. `None`: none.
+    /// OVSDB server whose database the daemon follows. `None`: the daemon follows no database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<Target>,
-    /// Entries of each of the four rings of a port that OVSDB requests: a power of two, 64..=32768.
+    /// Number of entries in each of the four AF_XDP rings of a port that OVSDB requests. A power of two,
+    /// 64..=32768.
     pub ring_size: u32,
 }
 
@@ -211,8 +212,8 @@ impl Default for Memory {
 }
 
 impl Config {
-    /// Returns the settings of the process alone, without filters, steering policies, ports, bridges and
-    /// routers.
+    /// Returns a configuration with only the settings of the process, without filters, steering policies,
+    /// ports, bridges and routers.
     pub fn settings(&self) -> Config {
         Config {
             daemon: self.daemon.clone(),
@@ -223,12 +224,14 @@ impl Config {
         }
     }
 
-    /// Returns the bridge of a port, and the settings of the membership.
+    /// Returns the bridge of a port, and the settings of the port as a member. Returns `None` if the port is
+    /// not a member of a bridge.
     pub fn bridge_of(&self, port: &str) -> Option<(&BridgeName, &Member)> {
         self.bridges.iter().find_map(|(name, bridge)| Some((name, bridge.ports.get(port)?)))
     }
 
-    /// Returns the router of a port, and the settings of the interface.
+    /// Returns the router of a port, and the settings of the port as an interface. Returns `None` if the port
+    /// is not an interface of a router.
     pub fn router_of(&self, port: &str) -> Option<(&RouterName, &RouterPort)> {
         self.routers.iter().find_map(|(name, router)| Some((name, router.ports.get(port)?)))
     }
@@ -240,8 +243,8 @@ impl Config {
     }
 }
 
-/// Deserializes the grammar of the configuration file (as JSON, for example) with all its checks. The error
-/// lists every problem.
+/// Deserializes a configuration from the grammar of the configuration file in any format (for example, JSON),
+/// and performs all checks. The error lists every problem.
 impl<'de> Deserialize<'de> for Config {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let tree = serde_json::Value::deserialize(from)?;

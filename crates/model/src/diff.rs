@@ -1,11 +1,13 @@
-//! Computes the operations that change one configuration into another, in an order that is always possible.
+//! Computes the operations that change one configuration into another, in an order in which each operation is
+//! possible.
 //!
 //! The order is:
 //!
-//! 1. removals: static entries, members, bridges, router interfaces, routers, ports;
-//! 2. new and changed filters and steering policies;
-//! 3. ports, bridges with their members and static entries, routers with their interfaces;
-//! 4. removal of filters and steering policies, so that a port never names a missing one.
+//! 1. removals of static entries, members, bridges, router interfaces, routers and ports;
+//! 2. additions and changes of filters and steering policies;
+//! 3. additions and changes of ports, of bridges with their members and static entries, and of routers with
+//!   their interfaces;
+//! 4. removals of filters and steering policies, which no port references after step 3.
 //!
 //! A port whose change requires a new device is removed and added, together with its membership or interface.
 //! A router whose namespace changes is removed and added with its interfaces. Every other change is made
@@ -33,20 +35,20 @@ pub enum How {
     Restart,
 }
 
-/// A field whose value differs.
+/// A configuration field whose old and new values differ.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FieldChange {
     /// Name of the field in the configuration file, such as `mtu` or `peer.mac`.
     pub field: String,
-    /// Old value. Empty: the field was absent.
+    /// Old value of the field. Empty: the field was absent.
     pub old: String,
-    /// New value. Empty: the field is absent.
+    /// New value of the field. Empty: the field is absent.
     pub new: String,
-    /// Method by which the change is applied.
+    /// Method by which the change of the field is applied.
     pub how: How,
 }
 
-/// One operation of a plan. Names are those of the configuration.
+/// One operation of a plan. All names in the operation are names of configuration objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Removes a static MAC table entry.
@@ -103,7 +105,7 @@ pub enum Operation {
         /// Configuration of the steering policy.
         steer: Box<Steer>,
     },
-    /// Changes the flows, the table or the sizes of a running steering policy.
+    /// Changes the exact-match flow entries, the indirection table or the sizes of a running steering policy.
     ChangeSteer {
         /// Name of the steering policy.
         name: SteerName,
@@ -123,7 +125,7 @@ pub enum Operation {
         name: PortName,
         /// Configuration of the port.
         port: Box<Port>,
-        /// Fields whose change required the removal of the port just before. Empty for a new port.
+        /// Fields whose change required that the port was removed first. Empty for a new port.
         recreated: Vec<FieldChange>,
     },
     /// Changes a running port.
@@ -132,11 +134,11 @@ pub enum Operation {
         name: PortName,
         /// New configuration of the port.
         port: Box<Port>,
-        /// Fields that differ, all of which are applied to the running port.
+        /// Fields of the port that differ. All changes are applied while the port runs.
         fields: Vec<FieldChange>,
     },
-    /// Changes the policy of a port's hook for the absence of the daemon, because the membership of the port
-    /// changes.
+    /// Changes what a port's hook does while no daemon runs. The policy changes because the bridge membership
+    /// of the port changes.
     ChangeHookPolicy {
         /** Name of the port. */
         port: PortName,
@@ -206,7 +208,7 @@ pub enum Operation {
         name: RouterName,
         /// Settings of the router.
         settings: RouterSettings,
-        /// Fields whose change required the removal of the router just before. Empty for a new router.
+        /// Fields whose change required that the router was removed first. Empty for a new router.
         recreated: Vec<FieldChange>,
     },
     /// Changes the settings of a running router.
@@ -360,7 +362,8 @@ fn steers(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
     }
 }
 
-/// Returns the differences between two steering policies, flow by flow.
+/// Returns the differences between two steering policies, one entry for each exact-match flow entry or
+/// setting that differs.
 fn steer_changes(old: &Steer, new: &Steer) -> Vec<FieldChange> {
     let bare = |steer: &Steer| Steer { flows: Vec::new(), ..steer.clone() };
     let mut changes = fields(&bare(old), &bare(new), |_| How::Live);
@@ -389,7 +392,7 @@ fn steer_changes(old: &Steer, new: &Steer) -> Vec<FieldChange> {
     changes
 }
 
-/// Returns the differences between two filters, rule by rule.
+/// Returns the differences between two filters, one entry for each rule or setting that differs.
 fn filter_changes(old: &Filter, new: &Filter) -> Vec<FieldChange> {
     let live = |field: String, old: String, new: String| FieldChange { field, old, new, how: How::Live };
     let mut changes = Vec::new();
@@ -603,7 +606,8 @@ fn fixed_mac(port: &Port) -> bool {
     }
 }
 
-/// Returns the fields that differ between two values of one type, by their names in the file.
+/// Returns the fields that differ between two values of one type, with the field names of the configuration
+/// file. `how` returns the method by which a change of the named field is applied.
 fn fields<T: Serialize + PartialEq>(old: &T, new: &T, how: impl Fn(&str) -> How) -> Vec<FieldChange> {
     if old == new {
         return Vec::new();

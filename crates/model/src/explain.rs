@@ -1,14 +1,14 @@
 //! Explanations of packet processing: packet filters, recorded steps and captured frames.
 //!
-//! A recorder that the real stages call writes the steps. The steps therefore describe the processing that
-//! was done.
+//! The stages of the data plane record the steps while they process a packet. The steps therefore describe
+//! the processing that took place.
 
 use packet::{MacAddr, VlanId};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// Tier of the data plane that decided the forwarding of a packet.
+/// Tier of the data plane that decided how a packet is forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -17,7 +17,7 @@ pub enum Tier {
     Hook,
     /// The flow caches of a worker.
     Cache,
-    /// The tables, in the slow path.
+    /// The flow tables and the MAC table, which the slow path looks up.
     Tables,
 }
 
@@ -25,20 +25,20 @@ pub enum Tier {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Step {
-    /// Name of the stage, as in `show stages`.
+    /// Name of the processing stage that performed the step, as in `show stages`.
     pub stage: String,
-    /// Action of the stage, in one sentence.
+    /// Action of the processing stage, in one sentence.
     pub what: String,
 }
 
-/// A copy of the packet that is transmitted.
+/// A copy of a packet, as transmitted at one port.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Output {
     /// Name of the output port. If the kernel's routes select a device that is no port, the name of the
     /// device.
     pub port: String,
-    /// Frame as transmitted, in hexadecimal digits.
+    /// Bytes of the frame as transmitted, in hexadecimal digits.
     #[serde(default)]
     pub frame: String,
     /// Summary of the frame, such as `vlan 10, 02:..:01 > 02:..:02, IPv4 ...`.
@@ -46,7 +46,7 @@ pub struct Output {
     pub summary: String,
 }
 
-/// Predicted processing of a packet, with the reasons.
+/// Predicted processing of a packet, with the reason for each step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Explanation {
@@ -54,7 +54,7 @@ pub struct Explanation {
     pub in_port: String,
     /// Summary of the packet.
     pub packet: String,
-    /// Processing steps of the packet, stage by stage.
+    /// Processing steps of the packet, in the order of the stages.
     pub steps: Vec<Step>,
     /// Tier that decides the forwarding of the packet.
     pub tier: Tier,
@@ -66,7 +66,7 @@ pub struct Explanation {
     /// Name of the drop reason. Absent if the packet is not dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop: Option<String>,
-    /// Outcome in one sentence.
+    /// Outcome of the processing in one sentence.
     pub verdict: String,
 }
 
@@ -78,15 +78,15 @@ pub struct TraceEvent {
     pub number: u64,
     /// Time of reception, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Number of the worker that processed the packet.
+    /// Identifier of the worker that processed the packet.
     pub worker: u16,
     /// Name of the input port.
     pub in_port: String,
     /// Summary of the packet.
     pub packet: String,
-    /// Processing steps of the packet, stage by stage.
+    /// Processing steps of the packet, in the order of the stages.
     pub steps: Vec<Step>,
-    /// Outcome in one sentence.
+    /// Outcome of the processing in one sentence.
     pub verdict: String,
 }
 
@@ -131,23 +131,27 @@ pub struct CapturedFrame {
     pub at_ns: u64,
     /// Name of the port at which the frame was captured. For a dropped frame, the input port.
     pub port: String,
-    /// Name of the output port of a dropped frame, if the output was already chosen.
+    /// Name of the output port of a dropped frame. `None` if the frame was not dropped, or was dropped before
+    /// an output port was chosen.
     pub output: Option<String>,
-    /// Whether the frame was received at the port. If not, it was transmitted there.
+    /// Whether the frame was received at the port. `false`: the frame was transmitted at the port.
     pub received: bool,
     /// Bytes of the frame, possibly truncated.
     pub bytes: Vec<u8>,
     /// Length of the complete frame in bytes.
     pub original_length: u32,
-    /// Number of matching frames that were lost since the previous captured frame, because queues were full.
+    /// Number of frames since the previous captured frame that matched but were not captured, because queues
+    /// were full.
     pub missed: u64,
     /// Name of the drop reason. `None` if the frame was not dropped.
     pub drop: Option<String>,
-    /// Verdict of the hook's program, if the frame was captured in the hook.
+    /// Verdict of the hook's XDP program (such as `XDP_DROP`). `None` if the frame was not captured in the
+    /// hook.
     pub verdict: Option<String>,
-    /// Name of the hook counter that counted the frame and gives the reason for the verdict, if the program
-    /// counted it.
+    /// Name of the hook counter that counted the frame. The name gives the reason for the verdict. `None` if
+    /// no counter counted the frame.
     pub way: Option<String>,
-    /// Name of the filter rule that sampled the frame, or that decided it in the hook.
+    /// Name of the filter rule that sampled the frame, or whose action decided the verdict in the hook.
+    /// `None` if there is no such rule.
     pub rule: Option<String>,
 }

@@ -1,9 +1,10 @@
-//! Configuration of filters. The driver hook of a port, or a worker where there is no hook, applies the rules
-//! of a filter to received packets before any other stage. A rule drops, passes, counts, samples or limits
-//! packets.
+//! Configuration of filters. The rules of a filter are applied to received packets before any other
+//! processing. The driver hook of a port applies them, or a worker if the port has no hook. A rule drops,
+//! passes, counts, samples or limits packets.
 //!
 //! The types are plain values in the grammar of docs/config.md. The daemon converts them to the format of the
-//! hook. An empty list matches every packet, and a packet must match every list that is not empty.
+//! hook. A match condition that is an empty list matches every packet. A packet must match every list that is
+//! not empty.
 
 use std::path::PathBuf;
 
@@ -19,8 +20,8 @@ pub struct Filter {
     /// this list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocklist: Option<PathBuf>,
-    /// Handling of packets in which the fields that rules match cannot be read, if no rule decides on the
-    /// packet.
+    /// Handling of packets whose headers cannot be parsed up to the fields that rules match. Applies if no
+    /// rule decides on the packet.
     #[serde(skip_serializing_if = "Unreadable::is_usual")]
     pub unreadable: Unreadable,
     /// Rules of the filter. The rule with the highest priority is evaluated first. Rules of equal priority
@@ -29,24 +30,25 @@ pub struct Filter {
     pub rules: Vec<FilterRule>,
 }
 
-/// Handling of packets in which the fields that rules match cannot be read, if no rule decides on the packet.
+/// Handling of packets whose headers cannot be parsed up to the fields that rules match. Applies if no rule
+/// decides on the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unreadable {
     /// Drops the packets if a rule of the filter drops or limits packets by header fields.
     #[default]
     Drop,
-    /// Passes the packets. A sender can then evade all such rules.
+    /// Passes the packets. A sender can then evade all rules that match header fields.
     Pass,
 }
 
 impl Unreadable {
-    /// Configuration words, in the order of [`Unreadable::ALL`].
+    /// Words that name the values in the configuration file, in the order of [`Unreadable::ALL`].
     pub const WORDS: &'static [&'static str] = &["drop", "pass"];
     /// All values.
     pub const ALL: [Unreadable; 2] = [Unreadable::Drop, Unreadable::Pass];
 
-    /// Returns whether the value is the default, which need not be written to a file.
+    /// Returns whether the value is the default. A default value need not be written to a configuration file.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub fn is_usual(&self) -> bool {
         *self == Unreadable::Drop
@@ -64,8 +66,8 @@ impl Unreadable {
 /// A rule of a filter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FilterRule {
-    /// Name of the rule. Counters belong to the name. A rule that replaces a rule of equal name keeps its
-    /// counters.
+    /// Name of the rule. A rule that replaces a rule with an equal name keeps the counters of the replaced
+    /// rule.
     pub name: RuleName,
     /// Priority of the rule. Rules with a higher priority are evaluated first.
     pub priority: u32,
@@ -119,7 +121,7 @@ impl FilterAction {
     }
 }
 
-/// Sampling rate.
+/// Parameters of the sampling of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Sampling {
     /// Average number of packets per sample, at least 1.
@@ -135,9 +137,10 @@ pub struct RateLimit {
     pub unit: RateUnit,
     /// Length of the period, in seconds.
     pub per: u32,
-    /// Size of the bucket: number of units that are permitted at once.
+    /// Size of the token bucket: number of units that are permitted in one burst.
     pub burst: u64,
-    /// Prefix lengths of the sources that share a bucket. `None`: one bucket for the rule.
+    /// Prefix lengths that group the source addresses. Each group has its own token bucket. `None`: the rule
+    /// has one bucket for all sources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_source: Option<SourceBits>,
 }
@@ -145,40 +148,42 @@ pub struct RateLimit {
 /// Parameters of SYN cookies for a TCP service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct SynCookie {
-    /// Endpoint that accepts a connection after the client has returned its cookie.
+    /// Endpoint that accepts a connection after the client has returned its SYN cookie.
     pub scheme: CookieScheme,
-    /// Condition under which SYNs are answered.
+    /// Condition under which SYNs are answered with cookies.
     pub mode: CookieMode,
     /// Number of SYNs per second that are passed to the service in the mode "auto".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub above: Option<u32>,
-    /// Time to live (hop limit) of the answers.
+    /// Time to live (for IPv6, hop limit) of the packets that answer SYNs.
     pub ttl: u8,
     /// Largest segment size that the service accepts, for the scheme "cookie". `None`: 1460 bytes for IPv4,
     /// 1440 bytes for IPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mss: Option<u16>,
-    /// Window scale of the kernel of the service, for the scheme "cookie". `None`: no window scale, SACK or
-    /// timestamps.
+    /// TCP window scale of the kernel of the service, for the scheme "cookie". `None`: the answers offer no
+    /// window scale, SACK or timestamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wscale: Option<u8>,
-    /// Seconds for which the address of a verified client passes without a cookie, for the scheme "retry".
+    /// Seconds for which SYNs from the address of a verified client pass without a cookie, for the scheme
+    /// "retry".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remember: Option<u32>,
 }
 
-/// Endpoint that accepts a connection after the client has returned its cookie.
+/// Endpoint that accepts a connection after the client has returned its SYN cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CookieScheme {
-    /// The service, on any host, when the client repeats its SYN.
+    /// The service accepts the connection when the client repeats its SYN. The service may run on any host.
     Retry,
-    /// The kernel of the service, on this machine, which accepts the connection from the cookie.
+    /// The kernel of this machine, on which the service runs, accepts the connection from the returned
+    /// cookie.
     Cookie,
 }
 
 impl CookieScheme {
-    /// Configuration words, in the order of [`CookieScheme::ALL`].
+    /// Words that name the schemes in the configuration file, in the order of [`CookieScheme::ALL`].
     pub const WORDS: &'static [&'static str] = &["retry", "cookie"];
     /// All schemes.
     pub const ALL: [CookieScheme; 2] = [CookieScheme::Retry, CookieScheme::Cookie];
@@ -188,30 +193,30 @@ impl CookieScheme {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CookieMode {
-    /// Answers SYNs while their rate exceeds the rate that is passed to the service.
+    /// Answers SYNs with cookies while more SYNs arrive than are passed to the service.
     Auto,
     /// Answers all SYNs.
     Always,
 }
 
 impl CookieMode {
-    /// Configuration words, in the order of [`CookieMode::ALL`].
+    /// Words that name the modes in the configuration file, in the order of [`CookieMode::ALL`].
     pub const WORDS: &'static [&'static str] = &["auto", "always"];
     /// All modes.
     pub const ALL: [CookieMode; 2] = [CookieMode::Auto, CookieMode::Always];
 }
 
-/// Unit of a rate.
+/// Unit in which a rate limit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RateUnit {
     /// Packets.
     Packets,
-    /// Bytes of frames, without frame check sequences.
+    /// Bytes of frames, not including frame check sequences.
     Bytes,
 }
 
-/// Prefix lengths of source addresses that share a token bucket.
+/// Prefix lengths that group source addresses. The sources of one prefix share a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct SourceBits {
     /// Prefix length for IPv4, 0 to 32.
@@ -223,33 +228,33 @@ pub struct SourceBits {
 /// Match conditions of a rule. A packet must meet all conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FilterMatch {
-    /// Protocol families that the frame may carry behind up to 16 VLAN tags.
+    /// Protocol families, one of which the frame must carry behind up to 16 VLAN tags.
     #[serde(rename = "family", skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<Family>,
-    /// Fragment states that the packet may have.
+    /// Fragment states, one of which the packet must have.
     #[serde(rename = "fragment", skip_serializing_if = "Vec::is_empty")]
     pub fragments: Vec<FragmentState>,
-    /// IP protocols that the packet may have. For IPv6, the protocol of the header behind the extension
-    /// headers.
+    /// IP protocols, one of which the packet must have. For IPv6, the protocol is that of the header behind
+    /// the extension headers.
     #[serde(rename = "protocol", skip_serializing_if = "Vec::is_empty")]
     pub protocols: Vec<Protocol>,
-    /// Prefixes that may contain the source address.
+    /// Prefixes, one of which must contain the source address.
     #[serde(rename = "source", skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Prefix>,
-    /// Prefixes that may contain the destination address.
+    /// Prefixes, one of which must contain the destination address.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<Prefix>,
-    /// Ranges that may contain the source port.
+    /// Ranges, one of which must contain the source port.
     #[serde(rename = "source_port", skip_serializing_if = "Vec::is_empty")]
     pub source_ports: Vec<Span>,
-    /// Ranges that may contain the destination port.
+    /// Ranges, one of which must contain the destination port.
     #[serde(rename = "destination_port", skip_serializing_if = "Vec::is_empty")]
     pub destination_ports: Vec<Span>,
-    /// Ranges that may contain the frame length in bytes, without the frame check sequence.
+    /// Ranges, one of which must contain the frame length in bytes, not including the frame check sequence.
     #[serde(rename = "length", skip_serializing_if = "Vec::is_empty")]
     pub lengths: Vec<Span>,
-    /// VLANs that the frame may have. The VLAN of a frame is the identifier of its outermost tag with a
-    /// nonzero identifier.
+    /// VLANs, one of which the frame must have. The VLAN of a frame is the identifier of its outermost tag
+    /// with a nonzero identifier.
     #[serde(rename = "vlan", skip_serializing_if = "Vec::is_empty")]
     pub vlans: Vec<VlanMatch>,
     /// TCP flags that the packet must have set or cleared.
@@ -270,14 +275,14 @@ pub enum Family {
     Ipv4,
     /// IPv6.
     Ipv6,
-    /// Another protocol, or too many tags to reach the protocol.
+    /// A protocol other than IPv4 and IPv6, or a frame with too many VLAN tags to reach the protocol.
     Other,
     /// An IP header that is truncated or of an unknown version.
     Malformed,
 }
 
 impl Family {
-    /// Configuration words, in the order of [`Family::ALL`].
+    /// Words that name the families in the configuration file, in the order of [`Family::ALL`].
     pub const WORDS: &'static [&'static str] = &["ipv4", "ipv6", "other", "malformed"];
     /// All families.
     pub const ALL: [Family; 4] = [Family::Ipv4, Family::Ipv6, Family::Other, Family::Malformed];
@@ -293,28 +298,28 @@ pub enum FragmentState {
     First,
     /// Later fragment, which contains no ports.
     Later,
-    /// Fields that the rules of the filter match cannot be read. This applies to packets of any family. Tags,
-    /// options, extension headers or the transport header are truncated or too many, or a fragment can
-    /// overlap the transport header of the first fragment.
+    /// The headers cannot be parsed up to the fields that the rules of the filter match. This applies to
+    /// packets of any family. VLAN tags, options, extension headers or the transport header are truncated or
+    /// too many, or a fragment can overlap the transport header of the first fragment.
     Unreadable,
 }
 
 impl FragmentState {
-    /// Configuration words, in the order of [`FragmentState::ALL`].
+    /// Words that name the fragment states in the configuration file, in the order of [`FragmentState::ALL`].
     pub const WORDS: &'static [&'static str] = &["whole", "first", "later", "unreadable"];
     /// All fragment states.
     pub const ALL: [FragmentState; 4] =
         [FragmentState::Whole, FragmentState::First, FragmentState::Later, FragmentState::Unreadable];
 }
 
-/// An IP protocol number (IANA protocol-numbers). Common protocols are written as words.
+/// An IP protocol number (IANA protocol-numbers). The configuration file uses words for common protocols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protocol(pub u8);
 
 impl Protocol {
     /// Protocol number of TCP.
     pub const TCP: Protocol = Protocol(6);
-    /// Configuration words of common protocols, with their numbers.
+    /// Words that name common protocols in the configuration file, with their protocol numbers.
     pub const WORDS: [(&'static str, u8); 10] = [
         ("icmp", 1),
         ("igmp", 2),
@@ -395,7 +400,7 @@ impl TcpFlags {
     /// Names of the flags, starting at the lowest bit.
     pub const WORDS: [&'static str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
-    /// Returns whether no flag is compared.
+    /// Returns whether the condition compares no flag and therefore matches every packet.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub fn is_any(&self) -> bool {
         self.mask == 0
@@ -415,13 +420,14 @@ impl Serialize for TcpFlags {
 /// A byte pattern at an offset in a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// Position from which the offset is counted.
+    /// Position in the packet from which the offset is counted.
     pub base: PatternBase,
     /// Offset of the pattern in bytes, counted from `base`.
     pub offset: u16,
     /// Bytes of the pattern, 1 to 32.
     pub bytes: Vec<u8>,
-    /// Mask of the compared bits, with as many bytes as the pattern. Empty: all bits are compared.
+    /// Mask of the bits that are compared. The mask has as many bytes as the pattern. Empty: all bits are
+    /// compared.
     pub mask: Vec<u8>,
 }
 
@@ -444,7 +450,7 @@ impl Serialize for Pattern {
     }
 }
 
-/// Position from which the offset of a pattern is counted.
+/// Position in a packet from which the offset of a pattern is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PatternBase {
@@ -459,7 +465,7 @@ pub enum PatternBase {
 }
 
 impl PatternBase {
-    /// Configuration words, in the order of [`PatternBase::ALL`].
+    /// Words that name the positions in the configuration file, in the order of [`PatternBase::ALL`].
     pub const WORDS: &'static [&'static str] = &["frame", "network", "transport", "payload"];
     /// All positions.
     pub const ALL: [PatternBase; 4] =
@@ -467,8 +473,8 @@ impl PatternBase {
 }
 
 impl FilterMatch {
-    /// Returns the reason why the conditions do not match all segments of a TCP service, as SYN cookies
-    /// require, and the remedy.
+    /// Returns the reason why the conditions do not match all segments of a TCP service, and the remedy. SYN
+    /// cookies require that the conditions match all of them. Returns `None` if they do.
     pub fn no_service(&self) -> Option<(&'static str, &'static str)> {
         if self.protocols.iter().any(|protocol| *protocol != Protocol::TCP) {
             return Some(("cookies are TCP's alone", "leave `protocol` out"));
@@ -486,7 +492,8 @@ impl FilterMatch {
         ))
     }
 
-    /// Returns the reason why no packet can match, if conditions exclude each other.
+    /// Returns the reason why no packet can meet all conditions. Returns `None` if the conditions do not
+    /// exclude each other.
     pub fn contradiction(&self) -> Option<&'static str> {
         let of = |family| self.families.is_empty() || self.families.contains(&family);
         let has = |list: &[Prefix], v6| list.is_empty() || list.iter().any(|p| p.address().is_ipv6() == v6);

@@ -5,39 +5,39 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Query for flow entries, groups, meters or megaflows. Absent criteria match everything.
+/// Query for flow entries, groups, meters or megaflows. A criterion that is absent matches everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowQuery {
     /// Name of the bridge. `None`: all bridges.
     pub bridge: Option<String>,
-    /// Number of the flow table. Applies to flow entries only.
+    /// Identifier of the flow table. Applies to flow entries only.
     pub table: Option<u8>,
-    /// Number of the worker whose cache is queried. Applies to megaflows only.
+    /// Identifier of the worker whose cache is queried. Applies to megaflows only.
     pub worker: Option<u16>,
-    /// Text that the megaflow must contain. Applies to megaflows only.
+    /// Text that the text form of a megaflow must contain. Applies to megaflows only.
     pub text: Option<String>,
     /// Maximum number of results.
     pub limit: usize,
-    /// Whether ports are written as datapath port numbers. Applies to megaflows only.
+    /// Whether the results contain datapath port numbers instead of port names. Applies to megaflows only.
     pub numbers: bool,
 }
 
-/// Change of flow cache parameters that lasts until the slow path ends.
+/// Change of flow cache parameters. The change is lost when the slow path restarts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowTuning {
-    /// Sets the maximum number of megaflows of all workers.
+    /// Sets the maximum number of megaflows in the caches of all workers together.
     Limit(u32),
-    /// Sets whether cached flows are wildcarded. `false`: each cached flow matches only packets that agree in
-    /// every field.
+    /// Sets whether cached flows are wildcarded. `false`: each cached flow matches only packets that are
+    /// equal in every field of the flow key.
     Megaflows(bool),
 }
 
-/// Request to trace a packet through the tables.
+/// Request to trace a packet through the flow tables of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TraceRequest {
-    /// Name of the bridge. `None`: the bridge of the datapath port that the flow names.
+    /// Name of the bridge. `None`: the bridge of the datapath port that `flow` contains.
     pub bridge: Option<String>,
-    /// Flow, in the syntax of ovs-fields(7) or of `ovs-dpctl`.
+    /// Text of the flow, in the syntax of ovs-fields(7) or of `ovs-dpctl`.
     pub flow: String,
     /// Packet to trace.
     pub packet: TracePacket,
@@ -53,7 +53,7 @@ pub struct TraceRequest {
 /// The packet of a [`TraceRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum TracePacket {
-    /// No packet. Only the flow is known.
+    /// No packet bytes are given. The trace uses only the fields of the flow.
     #[default]
     None,
     /// A packet that is generated from the flow.
@@ -68,7 +68,7 @@ pub enum TracePacket {
 pub struct FlowRuleState {
     /// Name of the bridge.
     pub bridge: String,
-    /// Number of the flow table.
+    /// Identifier of the flow table.
     pub table: u8,
     /// Priority of the flow entry.
     pub priority: u16,
@@ -81,11 +81,11 @@ pub struct FlowRuleState {
     pub actions: String,
     /// Number of packets that matched the flow entry.
     pub packets: u64,
-    /// Number of bytes in these packets.
+    /// Number of bytes in the packets that matched the flow entry.
     pub bytes: u64,
     /// Milliseconds since the flow entry was added.
     pub age_ms: u64,
-    /// Milliseconds since a packet matched the flow entry, or since it was changed.
+    /// Milliseconds since the last packet matched the flow entry, or since the last change of the flow entry.
     pub idle_ms: u64,
     /// Idle timeout in seconds. 0: none.
     pub idle_timeout: u16,
@@ -99,9 +99,9 @@ pub struct FlowRuleState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowCount {
-    /// Number of packets.
+    /// Number of packets that were counted.
     pub packets: u64,
-    /// Number of bytes.
+    /// Number of bytes in the packets that were counted.
     pub bytes: u64,
 }
 
@@ -111,17 +111,17 @@ pub struct FlowCount {
 pub struct GroupState {
     /// Name of the bridge.
     pub bridge: String,
-    /// Number of the group.
+    /// Identifier of the group.
     pub id: u32,
     /// Group, in the syntax of `ovs-ofctl dump-groups`.
     pub text: String,
     /// Number of packets that the group processed.
     pub packets: u64,
-    /// Number of bytes in these packets.
+    /// Number of bytes in the packets that the group processed.
     pub bytes: u64,
     /// Milliseconds since the group was added.
     pub age_ms: u64,
-    /// Counts of each bucket, in the order of the buckets.
+    /// Counts of packets and bytes for each bucket, in the order of the buckets.
     pub buckets: Vec<FlowCount>,
 }
 
@@ -131,17 +131,17 @@ pub struct GroupState {
 pub struct MeterState {
     /// Name of the bridge.
     pub bridge: String,
-    /// Number of the meter.
+    /// Identifier of the meter.
     pub id: u32,
     /// Meter, in the syntax of `ovs-ofctl dump-meters`.
     pub text: String,
     /// Number of packets that the meter processed.
     pub packets: u64,
-    /// Number of bytes in these packets.
+    /// Number of bytes in the packets that the meter processed.
     pub bytes: u64,
     /// Milliseconds since the meter was added.
     pub age_ms: u64,
-    /// Counts of packets that exceeded the rate of each band, in the order of the bands.
+    /// Counts of packets and bytes that exceeded the rate of each band, in the order of the bands.
     pub bands: Vec<FlowCount>,
 }
 
@@ -151,7 +151,7 @@ pub struct MeterState {
 pub struct MegaflowState {
     /// Name of the bridge.
     pub bridge: String,
-    /// Number of the worker that caches the megaflow.
+    /// Identifier of the worker that caches the megaflow.
     pub worker: u16,
     /// Input port and masked fields that the megaflow matches.
     pub flow: String,
@@ -159,13 +159,13 @@ pub struct MegaflowState {
     pub actions: String,
     /// Number of packets that matched the megaflow.
     pub packets: u64,
-    /// Number of bytes in these packets.
+    /// Number of bytes in the packets that matched the megaflow.
     pub bytes: u64,
-    /// Milliseconds since the last packet. Absent if no packet followed the packet that installed the
-    /// megaflow.
+    /// Milliseconds since the last packet that matched the megaflow. Absent if no packet has matched it since
+    /// it was installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_ms: Option<u64>,
-    /// Flow entries that the megaflow was translated from, in the order of their lookup, such as
+    /// Flow entries that the slow path matched to build the megaflow, in the order of the lookups, such as
     /// `table=0,priority=20,icmp`.
     pub rules: Vec<String>,
 }
@@ -174,11 +174,11 @@ pub struct MegaflowState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CacheState {
-    /// Number of the worker.
+    /// Identifier of the worker that owns the flow cache.
     pub worker: u16,
-    /// Number of megaflows.
+    /// Number of megaflows in the cache.
     pub flows: u64,
-    /// Number of different megaflow masks.
+    /// Number of different megaflow masks in the cache.
     pub masks: u64,
     /// Number of packets that the exact-match cache answered.
     pub exact_hits: u64,
@@ -186,17 +186,17 @@ pub struct CacheState {
     pub masked_hits: u64,
     /// Number of packets that matched no megaflow.
     pub misses: u64,
-    /// Number of mask lookups, counted once for each packet and mask.
+    /// Number of lookups in mask subtables. Each packet counts once for each mask that was tried.
     pub probes: u64,
     /// Memory of the cache in bytes.
     pub memory: u64,
 }
 
-/// State of the slow path, which translates packets of unknown flows.
+/// State of the slow path, which determines the actions of packets that match no megaflow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeciderState {
-    /// Number of megaflows that workers have installed.
+    /// Number of megaflows that the workers currently have installed.
     pub flows: u64,
     /// Average number of megaflows over the last revalidation rounds.
     #[serde(default)]
@@ -204,7 +204,7 @@ pub struct DeciderState {
     /// Largest number of megaflows in any revalidation round.
     #[serde(default)]
     pub most_flows: u64,
-    /// Current maximum number of megaflows.
+    /// Current maximum number of megaflows in the caches of all workers together.
     pub limit: u64,
     /// Number of upcalls that were processed.
     pub upcalls: u64,
@@ -212,21 +212,21 @@ pub struct DeciderState {
     pub revalidated: u64,
     /// Duration of the last revalidation of all megaflows, in microseconds.
     pub round_us: u64,
-    /// Number of megaflows that were installed with an exact match on all fields, because their ports had
-    /// reached the maximum number of masks.
+    /// Number of megaflows that were installed with an exact match on all fields, because their input ports
+    /// had reached the maximum number of masks.
     pub narrowed: u64,
-    /// Number of megaflows that disagreed with the tables although no flow entry had changed. A value other
-    /// than 0 indicates a defect.
+    /// Number of megaflows whose actions differed from those of the flow tables although no flow entry had
+    /// changed. A value other than 0 indicates a defect.
     pub wrong: u64,
 }
 
-/// Memory of one consumer.
+/// Memory that one consumer of the daemon uses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemoryState {
-    /// Name of the consumer: `frames`, `flow caches`, `flow records`, `tables of br0`.
+    /// Name of the consumer, such as `frames`, `flow caches`, `flow records` or `tables of br0`.
     pub consumer: String,
-    /// Approximate number of bytes.
+    /// Approximate memory of the consumer in bytes.
     pub bytes: u64,
 }
 
@@ -239,6 +239,6 @@ pub struct CachesState {
     /// State of the slow path. Absent while no slow path runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decider: Option<DeciderState>,
-    /// Memory by consumer.
+    /// Memory that the flow caches and tables use, by consumer.
     pub memory: Vec<MemoryState>,
 }

@@ -1,23 +1,23 @@
-//! Policy of a port's hook for the absence of the daemon, derived from the port and from its membership of a
-//! bridge.
+//! Behaviour of a port's hook while no daemon runs, derived from the configuration of the port and from its
+//! bridge membership.
 //!
-//! Traffic of bridged ports must never leak into the host. By default, hooks of bridged ports therefore
-//! persist and drop.
+//! Traffic of bridged ports must never leak into the host. By default, hooks of bridged ports therefore stay
+//! attached when the daemon ends, and then drop packets.
 
 use crate::{Config, WhenDown};
 
-/// Policy of a port's hook for the absence of the daemon.
+/// Behaviour of a port's hook while no daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HookPolicy {
     /// Whether the program of the hook stays attached when the daemon ends.
     pub persist: bool,
-    /// Handling of packets that a persistent hook cannot decide.
+    /// Handling of packets that a persistent hook cannot forward itself.
     pub when_down: WhenDown,
 }
 
 impl Config {
-    /// Returns the hook policy of a port with defaults resolved. `None` if the port has no hook or does not
-    /// exist.
+    /// Returns the hook policy of a port, with default values filled in. Returns `None` if the port has no
+    /// hook or does not exist.
     pub fn hook_policy(&self, port: &str) -> Option<HookPolicy> {
         let xdp = self.ports.get(port)?.kind.xdp()?;
         let bridged = self.bridge_of(port).is_some();

@@ -1,4 +1,4 @@
-//! State of the hooks of ports: attached program, stages, maps and counters.
+//! State of the hooks of ports: attached XDP program, program stages, maps and counters.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,26 @@ pub struct HookState {
     pub namespace: Option<String>,
     /// Interface index of the device in its namespace.
     pub ifindex: u32,
-    /// Inode number by which the kernel identifies the namespace. 0 if the namespace no longer exists.
+    /// Inode number by which the kernel identifies the network namespace. 0 if the namespace no longer
+    /// exists.
     pub netns: u64,
     /// Name of the device driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// XDP features of the driver, in the kernel's terms. Absent if the driver does not report features.
+    /// XDP features of the driver, by the kernel's names. Absent if the driver does not report features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<String>>,
     /// Attachment mode of the program: `native`, `generic` or `offload`.
     pub mode: String,
-    /// Modes that were refused before this mode, with the reasons of the driver.
+    /// Attachment modes that the driver refused before the current mode was used, each with the reason of the
+    /// driver.
     #[serde(default)]
     pub fallbacks: Vec<String>,
-    /// Whether the program accepts frames in several buffers.
+    /// Whether the program accepts frames that span several buffers.
     pub multi_buffer: bool,
-    /// Function of the port that receives its packets: `bridged` or `routed`.
+    /// Function of the port, to which its packets are passed: `bridged` or `routed`.
     pub owner: String,
-    /// Stages of the program, in the order of their execution.
+    /// XDP program stages of the hook, in the order of their execution.
     pub stages: Vec<String>,
     /// Name of the filter that the hook applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +44,7 @@ pub struct HookState {
     /// Name of the steering policy that the hook applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<String>,
-    /// Handling of frames that no socket accepts: `pass` or `drop`.
+    /// Handling of frames that no AF_XDP socket accepts: `pass` or `drop`.
     pub when_down: String,
     /// BPF file system path where the hook is pinned. Absent if the hook is removed when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,13 +57,14 @@ pub struct HookState {
     /// Program of the hook. Absent if the device no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<HookProgram>,
-    /// Maps that the program uses.
+    /// BPF maps that the hook's program uses.
     #[serde(default)]
     pub maps: Vec<HookMap>,
-    /// Numbers of frames by the exit of the program, since the maps of the port were created.
+    /// Number of frames that each counter of the hook's program has counted since the maps of the port were
+    /// created, by the name of the counter. Each way in which the program can end has one counter.
     pub counters: BTreeMap<String, u64>,
-    /// Run-time measurement, if requested. If a custom program is attached, the measurement covers both
-    /// programs.
+    /// Run-time measurement. Absent if the client did not request it. If a custom program is attached, the
+    /// measurement covers both programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<HookRuns>,
 }
@@ -74,7 +77,7 @@ pub struct HookProgram {
     pub id: u32,
     /// Name of the program.
     pub name: String,
-    /// Hash of the instructions, as printed by `bpftool`.
+    /// Hash of the program's instructions, in the form that `bpftool` prints.
     pub tag: String,
     /// Number of instructions after the verifier removed unreachable ones.
     pub instructions: u32,
@@ -84,7 +87,7 @@ pub struct HookProgram {
     pub jited_bytes: u32,
     /// Number of runs while run-time statistics of the kernel were enabled.
     pub runs: u64,
-    /// Total duration of these runs in nanoseconds.
+    /// Total duration of the runs that `runs` counts, in nanoseconds.
     pub run_time_ns: u64,
 }
 
@@ -100,7 +103,8 @@ pub struct UserProgram {
     pub program: HookProgram,
     /// Whether the custom program refers to `trivium_next`. If not, no frame reaches the program of the port.
     pub goes_on: bool,
-    /// BPF file system path where the maps are pinned. Absent if the maps are removed when the daemon ends.
+    /// BPF file system path where the maps of the custom program are pinned. Absent if the maps are removed
+    /// when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<String>,
     /// Maps that the custom program uses.
@@ -114,10 +118,10 @@ pub struct UserProgram {
 pub struct ProgramChange {
     /// Name of the port.
     pub port: String,
-    /// Custom program after the change. Absent if none.
+    /// Custom program after the change. Absent if the port has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<UserProgram>,
-    /// Name of the custom program before the change. Absent if none.
+    /// Name of the custom program before the change. Absent if the port had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
 }
@@ -143,7 +147,7 @@ pub struct HookMap {
     pub bytes: Option<u64>,
 }
 
-/// Runs of a program within a period.
+/// Number and duration of the runs of a program within a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HookRuns {
@@ -161,7 +165,7 @@ impl HookRuns {
         scaled(self.runs, 1_000_000_000, self.elapsed_ns)
     }
 
-    /// Returns the mean duration of a run in nanoseconds. `None` if there were no runs.
+    /// Returns the mean duration of a run in nanoseconds. Returns `None` if there were no runs.
     pub fn ns_per_run(&self) -> Option<u64> {
         (self.runs > 0).then(|| self.run_time_ns / self.runs)
     }

@@ -18,7 +18,7 @@ pub enum NameError {
     /// The name is empty.
     #[error("it is empty")]
     Empty,
-    /// The name exceeds the limit of the kernel or of a table.
+    /// The name exceeds the maximum length that the kernel or a table permits.
     #[error("it has {length} bytes, and at most {limit} are possible")]
     TooLong {
         /// Length of the text in bytes.
@@ -199,18 +199,19 @@ impl Serialize for Namespace {
     }
 }
 
-/// An address of an interface with its prefix length, such as `10.0.0.1/24` or `fd00::1/64`.
+/// An interface address with its prefix length, such as `10.0.0.1/24` or `fd00::1/64`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InterfaceAddress {
-    /// Address of the interface itself.
+    /// IP address of the interface, including the host part.
     pub address: IpAddr,
     /// Prefix length in bits: 0..=32 for IPv4, 0..=128 for IPv6.
     pub prefix: u8,
 }
 
 impl InterfaceAddress {
-    /// Returns the meaning of an address that is not a host address: `Some("network")` or
-    /// `Some("broadcast")`.
+    /// Returns the reserved meaning of an address that no host may have: `Some("network")` for the network
+    /// address of its prefix, `Some("broadcast")` for the broadcast address. Returns `None` for a host
+    /// address.
     pub fn reserved_as(&self) -> Option<&'static str> {
         let (IpAddr::V4(address), 1..=30) = (self.address, self.prefix) else { return None };
         let host_bits = u32::MAX >> self.prefix;

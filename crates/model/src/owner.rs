@@ -1,9 +1,9 @@
-//! Ownership of objects. The objects of each owner form a layer, and the layers together form the
+//! Ownership of configuration objects. The objects of each owner form a layer. All layers together form the
 //! configuration.
 //!
-//! An object belongs to the layer that created it, and only that layer changes or removes it. An applied file
-//! therefore never removes objects of the API. A request of the API for an object of the file is refused,
-//! with the name of the owner.
+//! An object belongs to the layer that created it, and only requests of this layer's owner change or remove
+//! it. Applying a configuration file therefore never removes objects of the API. An API request to change an
+//! object of the file is refused, and the refusal names the owner.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +47,7 @@ impl fmt::Display for Owner {
 pub enum ObjectKey {
     /// A filter.
     Filter(FilterName),
-    /// A steering.
+    /// A steering policy.
     Steer(SteerName),
     /// A port.
     Port(PortName),
@@ -80,7 +80,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Creation, replacement or removal of one object.
+/// Creation, replacement or removal of one configuration object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Creates or replaces a filter.
@@ -177,7 +177,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the cause, without the object and the remedy.
+    /// Returns the cause of the refusal, without the name of the object and without the remedy.
     pub fn cause(&self) -> String {
         match self {
             Refusal::Owned { owner, wanted, .. } => {
@@ -190,7 +190,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the remedy.
+    /// Returns the remedy for the cause of the refusal.
     pub fn fix(&self) -> String {
         match self {
             Refusal::Owned { owner, .. } => fix_for(*owner).to_owned(),
@@ -211,7 +211,7 @@ fn fix_for(owner: Owner) -> &'static str {
     }
 }
 
-/// Objects of one owner.
+/// Configuration objects of one owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fragment {
     /// Filters by name.
@@ -222,13 +222,13 @@ pub struct Fragment {
     pub ports: BTreeMap<PortName, Port>,
     /// Bridges by name, without members.
     pub bridges: BTreeMap<BridgeName, BridgeSettings>,
-    /// Members of bridges of this owner and of other owners.
+    /// Members of bridges, by bridge and port. The bridge may belong to another owner.
     pub members: BTreeMap<(BridgeName, PortName), Member>,
-    /// Static entries of bridges of this owner and of other owners.
+    /// Static MAC table entries, by bridge and key. The bridge may belong to another owner.
     pub statics: BTreeMap<(BridgeName, StaticKey), PortName>,
     /// Virtual routers by name, without interfaces.
     pub routers: BTreeMap<RouterName, RouterSettings>,
-    /// Interfaces of routers of this owner and of other owners.
+    /// Interfaces of routers, by router and port. The router may belong to another owner.
     pub router_ports: BTreeMap<(RouterName, PortName), RouterPort>,
 }
 
@@ -256,7 +256,7 @@ impl From<&Config> for Fragment {
 }
 
 impl Fragment {
-    /// Returns the keys of all objects.
+    /// Returns the keys of all objects in the fragment.
     pub fn objects(&self) -> impl Iterator<Item = ObjectKey> + '_ {
         let filters = self.filters.keys().cloned().map(ObjectKey::Filter);
         let steers = self.steers.keys().cloned().map(ObjectKey::Steer);
@@ -287,7 +287,7 @@ impl Fragment {
         }
     }
 
-    /// Applies a change without checking ownership.
+    /// Applies a change to the fragment without checking who owns the object.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::PutFilter(filter, value) => drop(self.filters.insert(filter, value)),
@@ -322,7 +322,8 @@ impl Fragment {
         }
     }
 
-    /// Returns the change that would create the object again. `None` if the fragment does not contain it.
+    /// Returns the change that would create an object of the fragment again. Returns `None` if the fragment
+    /// does not contain the object.
     pub fn get(&self, object: &ObjectKey) -> Option<Change> {
         Some(match object {
             ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
@@ -345,16 +346,16 @@ impl Fragment {
     }
 }
 
-/// The merged configuration, with the owner of each object.
+/// The configuration that results from merging all layers, with the owner of each object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Merged {
-    /// Configuration merged from all layers.
+    /// Configuration that contains the objects of all layers.
     pub config: Config,
     /// Owner of each object.
     pub owners: BTreeMap<ObjectKey, Owner>,
 }
 
-/// Objects of all owners, and the process settings, which belong to the file.
+/// Objects of all owners, and the settings of the process, which belong to the owner `File`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layers {
     /// Settings of the process. Contains no filters, ports, bridges or routers.
@@ -364,13 +365,13 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Returns the owner of an object. `None` if the object does not exist.
+    /// Returns the owner of an object. Returns `None` if the object does not exist.
     pub fn owner_of(&self, object: &ObjectKey) -> Option<Owner> {
         self.fragments.iter().find(|(_, fragment)| fragment.contains(object)).map(|(owner, _)| *owner)
     }
 
-    /// Returns the layers after the objects of `owner` have been replaced by this configuration. A
-    /// configuration of the file also replaces the process settings.
+    /// Returns the layers that result when `config` replaces all objects of `owner`. If the owner is the
+    /// configuration file, `config` also replaces the process settings.
     ///
     /// # Errors
     ///
@@ -392,7 +393,7 @@ impl Layers {
         if refusals.is_empty() { Ok(layers) } else { Err(refusals) }
     }
 
-    /// Returns the layers after one change by `owner`.
+    /// Returns the layers that result from one change by `owner`.
     ///
     /// # Errors
     ///
@@ -430,9 +431,9 @@ impl Layers {
     ///
     /// # Errors
     ///
-    /// Returns a refusal for each object that two owners have, and for each member, static entry or interface
-    /// whose bridge or router does not exist. The latter occurs when a new file omits a bridge that an object
-    /// of the API still uses.
+    /// Returns a refusal for each object that two owners have. Returns a refusal also for each member, static
+    /// entry or interface whose bridge or router does not exist. This occurs when a new configuration file
+    /// omits a bridge that an object of the API still uses.
     pub fn merged(&self) -> Result<Merged, Vec<Refusal>> {
         let mut merged = Merged { config: self.base.clone(), ..Merged::default() };
         let mut refusals = Vec::new();

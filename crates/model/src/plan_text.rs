@@ -1,7 +1,8 @@
-//! A plan as text, for people and programs: one line for each object, with the sign `+`, `-`, `~` or `!`.
+//! The text form of a plan, for people and programs. Each object has one line with the sign `+`, `-`, `~` or
+//! `!`.
 //!
-//! The sign `!` marks settings that take effect after a restart. A port or a router that is removed and added
-//! again is one `~` line, which includes its memberships.
+//! The sign `!` marks settings that take effect after a restart of the daemon. A port or a router that is
+//! removed and added again is one `~` line, which includes its memberships.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,11 +15,12 @@ use crate::{BridgeName, FieldChange, ObjectKey, Operation, Plan, PortName, Route
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PlanLine {
-    /// Sign of the operation: `+` adds, `-` removes, `~` changes, `!` takes effect after a restart.
+    /// Sign of the operation. `+` adds an object, `-` removes one, `~` changes one, and `!` marks a setting
+    /// that takes effect after a restart of the daemon.
     pub sign: char,
     /// Path of the object, such as `bridge.br0.port.web1`.
     pub object: String,
-    /// Properties of a new object, or the differences of a changed one.
+    /// Properties of a new object, or the fields of a changed object that differ.
     pub detail: String,
 }
 
@@ -90,8 +92,8 @@ impl Plan {
     }
 }
 
-/// Returns the membership, static entry or interface that an operation adds (true) or removes (false), with
-/// its port.
+/// Returns the membership, static entry or interface that an operation adds (`true`) or removes (`false`),
+/// and the port of this object. Returns `None` for other operations.
 fn edge(operation: &Operation) -> Option<(bool, ObjectKey, &PortName)> {
     let member = |bridge: &BridgeName, port: &PortName| ObjectKey::Member(bridge.clone(), port.clone());
     match operation {

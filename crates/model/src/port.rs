@@ -8,22 +8,22 @@ use serde::Serialize;
 use crate::text;
 use crate::{DeviceName, FilterName, InterfaceAddress, Namespace, PortName, SteerName};
 
-/// A port: queues and memory of one kind.
+/// Configuration of a port, through which the data plane receives and transmits packets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Port {
     /// MTU of the port: maximum size of an L3 packet in bytes. `None`: the MTU of the device, or 1500.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<Mtu>,
-    /// Workers that serve the queues in turn. Empty: all workers.
+    /// Workers to which the queues of the port are assigned in turn. Empty: all workers.
     #[serde(serialize_with = "text::ids::serialize")]
     pub workers: Vec<WorkerId>,
     /// Whether received packets are distributed over all workers by a symmetric hash (software RSS).
     pub spread: bool,
-    /// Whether the port carries packets (`admin = "up"`).
+    /// Whether the port is administratively up (`admin = "up"`). A port that is down carries no packets.
     #[serde(serialize_with = "up_or_down")]
     pub admin: bool,
-    /// Filter for received packets. The hook of the port applies it. For kinds without a hook, the workers
-    /// apply it. Ports of kind `null` have none.
+    /// Name of the filter for received packets. The hook of the port applies the filter, or the workers if
+    /// the kind of the port has no hook. Ports of kind `null` have no filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterName>,
     /// Kind of the port, with the settings of this kind.
@@ -37,20 +37,20 @@ pub struct Port {
 pub enum PortKind {
     /// A kernel device, accessed through AF_XDP.
     AfXdp(AfXdp),
-    /// A pair of veth devices that the daemon creates. The daemon uses its end through AF_XDP. The other end
-    /// is for a container or a namespace.
+    /// A pair of veth devices that the daemon creates. The daemon uses the near device through AF_XDP. The
+    /// far device is for a container or another namespace.
     Veth(Veth),
     /// A TAP device.
     Tap(Tap),
     /// A TAP device that is the host's own interface in a bridge.
     Internal(Tap),
-    /// Packets read from a capture file, or written to one.
+    /// A capture file that packets are read from, or to which packets are written.
     Pcap(Pcap),
-    /// One end of a virtual wire between two ports of the daemon.
+    /// One of two patch ports of the daemon that a virtual wire connects.
     Patch(Patch),
-    /// A ring in memory.
+    /// A packet ring in memory.
     Ring(Ring),
-    /// Receives no packets, and discards packets that are sent.
+    /// A port that receives no packets and discards all packets that are sent to it.
     Null,
 }
 
@@ -69,8 +69,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the daemon's device in the kernel and its namespace, for kinds that have a device. The
-    /// namespace is `None` for the daemon's own.
+    /// Returns the kernel device of a port of this kind, and the device's namespace. The namespace is `None`
+    /// for the daemon's own. Returns `None` for kinds that have no device.
     pub fn device(&self) -> Option<(&DeviceName, Option<&Namespace>)> {
         match self {
             PortKind::AfXdp(port) => Some((&port.device, port.namespace.as_ref())),
@@ -80,7 +80,7 @@ impl PortKind {
         }
     }
 
-    /// Returns the AF_XDP settings, for kinds that use AF_XDP.
+    /// Returns the AF_XDP settings of the port. Returns `None` for kinds that do not use AF_XDP.
     pub fn xdp(&self) -> Option<&XdpOptions> {
         match self {
             PortKind::AfXdp(port) => Some(&port.xdp),
@@ -106,32 +106,32 @@ pub struct AfXdp {
 /// Settings of a pair of veth devices that the daemon creates.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Veth {
-    /// Name of the near end, which the daemon uses.
+    /// Name of the near device of the pair, which the daemon uses.
     pub device: DeviceName,
-    /// Namespace of the near end. `None`: the daemon's own.
+    /// Namespace of the near device. `None`: the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Settings of the far end.
+    /// Settings of the far device of the pair.
     pub peer: Peer,
-    /// AF_XDP settings of the near end.
+    /// AF_XDP settings of the near device.
     #[serde(flatten)]
     pub xdp: XdpOptions,
 }
 
-/// Settings of the far end of a veth pair.
+/// Settings of the far device of a veth pair, which the daemon does not use itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Peer {
-    /// Name of the far end.
+    /// Name of the far device.
     pub name: DeviceName,
-    /// Namespace into which the far end is moved. `None`: the daemon's own.
+    /// Namespace into which the far device is moved. `None`: the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Addresses of the far end.
+    /// Addresses of the far device.
     pub address: Vec<InterfaceAddress>,
-    /// Ethernet address of the far end. `None`: the kernel chooses.
+    /// Ethernet address of the far device. `None`: the kernel chooses an address.
     #[serde(serialize_with = "text::mac_option::serialize", skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// MTU of the far end. `None`: the MTU of the port.
+    /// MTU of the far device. `None`: the MTU of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<Mtu>,
 }
@@ -145,25 +145,25 @@ pub struct XdpOptions {
     pub mode: XdpMode,
     /// Whether the driver receives directly into the frame memory.
     pub zero_copy: ZeroCopy,
-    /// Number of entries of each of the four rings: a power of two, 64..=32768.
+    /// Number of entries in each of the four AF_XDP rings: a power of two, 64..=32768.
     pub ring_size: u32,
-    /// Value of SO_BUSY_POLL in microseconds. 0: off.
+    /// Value of the socket option SO_BUSY_POLL in microseconds. 0: no busy polling.
     pub busy_poll: u32,
-    /// Whether the hook's program stays attached when the daemon ends. `None`: yes for bridged ports, no for
-    /// other ports.
+    /// Whether the hook's program stays attached when the daemon ends. `None`: the program of a bridged port
+    /// stays, the program of any other port does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persist: Option<bool>,
-    /// Handling of packets by a persistent hook while no daemon runs. `None`: drop for bridged ports, pass
-    /// for other ports.
+    /// Handling of packets by a persistent hook while no daemon runs. `None`: the hook of a bridged port
+    /// drops, the hook of any other port passes packets to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_down: Option<WhenDown>,
-    /// Whether checksums that a sender left to its device are completed.
+    /// Whether the daemon completes checksums of received packets that the sender left to its network device.
     pub complete_checksums: Checksums,
-    /// Routes that the hook forwards by. `None`: the hook does not route.
+    /// Source of the routes by which the hook forwards packets. `None`: the hook does not route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// Name of the steering policy, which takes precedence over the function of the port. `None`: no
-    /// steering.
+    /// Name of the steering policy. Packets are steered before they reach the bridge or router of the port.
+    /// `None`: no steering.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steer: Option<SteerName>,
 }
@@ -206,7 +206,7 @@ pub enum Queues {
 }
 
 impl Queues {
-    /// Returns the number of queues. `None` if the number depends on the device.
+    /// Returns the number of selected queues. Returns `None` if the number depends on the device.
     pub fn count(&self) -> Option<usize> {
         match self {
             Queues::All => None,
@@ -230,8 +230,8 @@ impl Serialize for Queues {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum XdpMode {
-    /// Attaches in the driver if possible, and otherwise in the generic hook. The state of the port reports
-    /// the mode.
+    /// Attaches in the driver if possible. If not, attaches in the generic hook of the kernel. The state of
+    /// the port reports the mode.
     Auto,
     /// Attaches in the driver. Opening the port fails if the driver does not support it.
     Native,
@@ -255,13 +255,13 @@ pub enum ZeroCopy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenDown {
-    /// Drops the packets, so that no traffic leaks into the host.
+    /// Drops the packets. No traffic leaks into the host.
     Drop,
     /// Passes the packets to the kernel.
     Pass,
 }
 
-/// Whether checksums that a sender left to its device are completed on receive.
+/// Whether the daemon completes checksums of received packets that the sender left to its network device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksums {
@@ -291,7 +291,8 @@ pub struct Tap {
     pub queues: u16,
 }
 
-/// Settings of a port that reads or writes capture files. At least one of `read` and `write` is set.
+/// Settings of a port that reads or writes capture files. At least one of the fields `read` and `write` is
+/// set.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Pcap {
     /// Path of the file from which packets are received.
@@ -313,7 +314,7 @@ pub struct Pcap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PcapTiming {
-    /// Receives the packets at the intervals that the timestamps of the file specify.
+    /// Receives the packets at the intervals that the timestamps in the file specify.
     File,
     /// Receives the packets as fast as they are processed.
     FlatOut,
@@ -326,18 +327,18 @@ impl PcapTiming {
     }
 }
 
-/// Settings of one end of a virtual wire between two ports of the daemon.
+/// Settings of a patch port: one of two ports of the daemon that a virtual wire connects.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Patch {
-    /// Name of the other end: a patch port whose peer is this port. While the other end does not exist, the
-    /// port is down.
+    /// Name of the patch port at the other side of the wire, whose peer is this port. While that port does
+    /// not exist, this port is down.
     pub peer: PortName,
 }
 
-/// Settings of a ring in memory.
+/// Settings of a packet ring in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Ring {
-    /// Number of entries: a power of two, 64..=32768.
+    /// Number of entries in the ring: a power of two, 64..=32768.
     pub size: u32,
 }
 
@@ -353,7 +354,8 @@ impl Mtu {
     /// MTU of Ethernet.
     pub const ETHERNET: Mtu = Mtu(1500);
 
-    /// Returns the MTU of this number of bytes. `None` if it is outside of [`Mtu::MIN`] and [`Mtu::MAX`].
+    /// Returns an MTU of `bytes` bytes. Returns `None` if the number is less than [`Mtu::MIN`] or greater
+    /// than [`Mtu::MAX`].
     pub const fn new(bytes: u16) -> Option<Mtu> {
         if bytes >= Self::MIN.0 && bytes <= Self::MAX.0 { Some(Mtu(bytes)) } else { None }
     }

@@ -1,4 +1,5 @@
-//! Address prefixes (RFC 4632, RFC 4291 section 2.3) and timestamps, in the text form of files and requests.
+//! Address prefixes (RFC 4632, RFC 4291 section 2.3) and timestamps, in the text form that configuration
+//! files and API requests use.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -38,7 +39,8 @@ impl Prefix {
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// Parses `ADDRESS/LENGTH`, or an address alone, whose prefix length is that of a host.
+    /// Parses `ADDRESS/LENGTH`, or an address without a length. An address without a length is parsed as a
+    /// host prefix (/32 or /128).
     fn from_str(text: &str) -> Result<Prefix, PrefixError> {
         let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
         let address: IpAddr = address.parse().map_err(|_| PrefixError)?;
@@ -88,7 +90,8 @@ pub struct Timestamp(pub u64);
 
 const DAY: u64 = 86_400;
 
-/// Returns the number of days from 1970-01-01 to a day of the Gregorian calendar, which must not be earlier.
+/// Returns the number of days from 1970-01-01 to a day of the Gregorian calendar. The day must not be earlier
+/// than 1970-01-01.
 fn days(year: u64, month: u64, day: u64) -> u64 {
     // Years start in March, so that a leap day is the last day of a year.
     let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };

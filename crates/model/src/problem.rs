@@ -1,7 +1,8 @@
-//! A problem of a configuration: position, object, cause and remedy.
+//! A problem in a configuration: position, object, cause and remedy.
 //!
-//! A problem is displayed as `file:line:col: object: cause; fix`. Lines and columns count from 1, and columns
-//! count characters. Both are 0 if the problem has no position in a text, as for objects from the API.
+//! A problem is displayed as `file:line:col: object: cause; fix`. Line and column numbers start at 1. Columns
+//! are counted in characters. Both numbers are 0 if the problem has no position in a text, as for objects
+//! from the API.
 
 use std::fmt;
 
@@ -25,11 +26,11 @@ pub enum Severity {
 pub struct Problem {
     /// Severity of the problem.
     pub severity: Severity,
-    /// Name of the text, as given by the caller. Empty if there is none.
+    /// Name of the configuration text, as given by the caller. Empty if the text has no name.
     pub file: String,
-    /// Line number in the text, starting at 1. 0: none.
+    /// Line number in the configuration text, starting at 1. 0 if the problem has no position.
     pub line: u32,
-    /// Column number in the line in characters, starting at 1. 0: none.
+    /// Column number in the line in characters, starting at 1. 0 if the problem has no position.
     pub column: u32,
     /// Path of the affected object, such as `bridge.br0.port.web1.access`.
     pub object: String,
@@ -38,7 +39,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Returns an error at an object, without a position in a text.
+    /// Returns a problem of the severity `Error` for an object, without a position in a text.
     pub fn new(object: impl Into<String>, cause: Cause) -> Self {
         Problem {
             severity: Severity::Error,
@@ -50,12 +51,12 @@ impl Problem {
         }
     }
 
-    /// Returns the problem with the severity `Warning`.
+    /// Returns the problem with its severity changed to `Warning`.
     pub fn warning(self) -> Self {
         Problem { severity: Severity::Warning, ..self }
     }
 
-    /// Returns the remedy.
+    /// Returns the remedy for the problem.
     pub fn fix(&self) -> String {
         self.cause.fix()
     }
@@ -92,13 +93,13 @@ impl Serialize for Problem {
 pub struct ProblemReport {
     /// Severity of the problem.
     pub severity: Severity,
-    /// Name of the text. Empty if there is none.
+    /// Name of the configuration text. Empty if the text has no name.
     #[serde(default)]
     pub file: String,
-    /// Line number in the text, starting at 1. 0: none.
+    /// Line number in the configuration text, starting at 1. 0 if the problem has no position.
     #[serde(default)]
     pub line: u32,
-    /// Column number in the line, starting at 1. 0: none.
+    /// Column number in the line in characters, starting at 1. 0 if the problem has no position.
     #[serde(default)]
     pub column: u32,
     /// Path of the affected object. Empty if the problem affects the whole text.

@@ -36,7 +36,7 @@ pub struct RouterSettings {
     /// Maximum rate at which workers punt packets of each class to the kernel, in packets per second. Classes
     /// with a limit in `punt_limits` use that limit.
     pub punts: u32,
-    /// Punt limits of individual classes.
+    /// Punt limits of individual packet classes, which replace `punts` for these classes.
     #[serde(skip_serializing_if = "PuntLimits::is_empty")]
     pub punt_limits: PuntLimits,
     /// Address in the namespace on which the daemon accepts FPM connections of FRR's zebra. `None`: the
@@ -56,21 +56,21 @@ pub struct RouterSettings {
 }
 
 impl RouterSettings {
-    /// Upper bound of `routes`.
+    /// Maximum value of the setting `routes`.
     pub const ROUTES_MAX: u32 = 16_000_000;
-    /// Upper bound of `neighbours`.
+    /// Maximum value of the setting `neighbours`.
     pub const NEIGHBOURS_MAX: u32 = 1_000_000;
-    /// Upper bound of a punt limit, in packets per second.
+    /// Maximum value of a punt limit, in packets per second.
     pub const PUNTS_MAX: u32 = 10_000_000;
-    /// Upper bound of `fpm_settle`, in seconds.
+    /// Maximum value of the setting `fpm_settle`, in seconds.
     pub const FPM_SETTLE_MAX: u32 = 3_600;
 
-    /// Default maximum rate of ICMP errors that workers generate, per second. The default of Linux is equal
-    /// (`icmp_msgs_per_sec`).
+    /// Default maximum rate of ICMP errors that workers generate, in packets per second. Linux has the same
+    /// default (`icmp_msgs_per_sec`).
     pub const ERRORS: u32 = 1_000;
 
-    /// Returns the maximum rate of a class in packets per second. For ICMP errors, this is the rate that
-    /// workers generate. For other classes, it is the rate that workers punt to the kernel.
+    /// Returns the maximum rate of a packet class in packets per second. For ICMP errors, the rate limits
+    /// what workers generate. For other classes, the rate limits what workers punt to the kernel.
     #[must_use]
     pub fn punts_of(&self, class: PuntClass) -> u32 {
         let default = if class == PuntClass::Errors { RouterSettings::ERRORS } else { self.punts };
@@ -78,12 +78,12 @@ impl RouterSettings {
     }
 }
 
-/// Maximum rates at which workers punt packets to the kernel, by class, in packets per second.
+/// Maximum rates at which workers punt packets to the kernel, in packets per second, by packet class.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PuntLimits(pub BTreeMap<PuntClass, u32>);
 
 impl PuntLimits {
-    /// Returns whether no class has a limit of its own.
+    /// Returns whether no packet class has a limit of its own.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -115,24 +115,25 @@ impl Default for RouterSettings {
 /// Settings of a port as an interface of a router. The kernel determines its addresses and its MTU.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterPort {
-    /// Handling of packets without a matching route.
+    /// Handling of packets that arrive at the interface and match no route.
     pub miss: Miss,
-    /// VLANs of the port that are separate interfaces. Each has a device `DEVICE.VLAN` in the namespace of
-    /// the router.
+    /// VLANs of the port that are separate router interfaces. Each VLAN interface has a device `DEVICE.VLAN`
+    /// in the namespace of the router.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub vlans: VlanSet,
-    /// Double-tagged VLANs (customer VLAN inside a provider VLAN) that are separate interfaces. Each has a
-    /// device `DEVICE.OUTER.INNER`.
+    /// Double-tagged VLANs (a customer VLAN inside a provider VLAN) that are separate router interfaces. Each
+    /// of these interfaces has a device `DEVICE.OUTER.INNER` in the namespace of the router.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub qinq: BTreeSet<QinQ>,
     /// Type of the outer tags in `qinq`.
     #[serde(skip_serializing_if = "OuterTag::is_default")]
     pub qinq_outer: OuterTag,
-    /// Reverse path check for the sources of packets that the interface and its VLANs receive for routing.
+    /// Reverse path check for the source addresses of packets that arrive at the interface or at one of its
+    /// VLAN interfaces.
     #[serde(skip_serializing_if = "Rpf::is_off")]
     pub rpf: Rpf,
-    /// Whether the interface and its VLANs accept packets to the VRRP Ethernet addresses of the packet's
-    /// address family.
+    /// Whether the interface and its VLAN interfaces accept packets whose destination is a VRRP Ethernet
+    /// address of the packet's address family.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub vrrp: bool,
     /// Addresses of the DHCP servers to which requests of clients on the interface and on its VLANs are
@@ -167,9 +168,9 @@ fn is_true(flag: &bool) -> bool {
 }
 
 impl RouterPort {
-    /// Returns the device that represents a port of this kind in the namespace of the router. This is the
-    /// port's own device. If the kernel does not know the port, it is a mirror device with the name of the
-    /// port.
+    /// Returns the name of the device that represents a port of this kind in the namespace of the router. For
+    /// a port with a kernel device, this is the device of the port. For any other port, it is a mirror device
+    /// with the name of the port.
     pub fn device<'a>(port: &'a PortName, kind: &'a PortKind) -> &'a str {
         match kind {
             PortKind::AfXdp(AfXdp { device, .. }) | PortKind::Veth(Veth { device, .. }) => device.as_str(),
@@ -189,12 +190,12 @@ impl RouterPort {
     /// Maximum number of VLAN interfaces of a router. Each requires a kernel device and a queue.
     pub const VLANS_MAX: usize = 256;
 
-    /// Returns the name of the device of a VLAN, for a port whose own device is `device`.
+    /// Returns the name of the device that represents a VLAN of a port whose own device is named `device`.
     pub fn vlan_device(device: &str, tags: VlanTags) -> String {
         format!("{device}.{tags}")
     }
 
-    /// Returns the tags of the VLAN interfaces. Double tags follow single tags.
+    /// Returns the VLAN tags of each VLAN interface. Double tags follow single tags.
     pub fn tags(&self) -> impl Iterator<Item = VlanTags> + '_ {
         let service = self.qinq_outer == OuterTag::Service;
         let two = move |pair: &QinQ| VlanTags { outer: pair.outer, inner: Some(pair.inner), service };
@@ -233,7 +234,7 @@ impl Serialize for QinQ {
     }
 }
 
-/// Type of an outer VLAN tag.
+/// Type of the outer VLAN tag of double-tagged frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub enum OuterTag {
     /// A service tag (IEEE 802.1ad, EtherType 0x88a8).
@@ -265,7 +266,7 @@ pub enum Miss {
     Punt,
 }
 
-/// Unicast reverse path forwarding mode of an interface (RFC 3704).
+/// Unicast reverse path check of an interface (RFC 3704).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -273,9 +274,10 @@ pub enum Rpf {
     /// Does not check sources.
     #[default]
     Off,
-    /// Requires a route to the source of which at least one next hop uses the receiving interface.
+    /// Requires a route to the source address. At least one next hop of the route must use the interface that
+    /// received the packet.
     Strict,
-    /// Requires a route to the source through any interface.
+    /// Requires a route to the source address through any interface.
     Loose,
 }
 

@@ -1,7 +1,7 @@
 //! State of virtual routers: contents of their tables, synchronization with the kernel, and explanations of
 //! route lookups.
 //!
-//! The API sends these values in this form, and counters only increase, as in [`crate::PortState`].
+//! The API sends these values in this form. Counters only increase, like those of [`crate::PortState`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,9 +31,9 @@ pub struct RouterState {
     pub routes_limit: u32,
     /// Number of neighbours of both families together.
     pub neighbours: u64,
-    /// Maximum number of neighbours.
+    /// Maximum number of neighbours of both families together.
     pub neighbours_limit: u32,
-    /// Number of tables with routes.
+    /// Number of routing tables that contain routes.
     pub tables: u32,
     /// Number of policy rules.
     pub rules: u32,
@@ -47,7 +47,7 @@ pub struct RouterState {
     pub resyncs: u64,
     /// Duration of the last complete read, in milliseconds.
     pub resync_ms: u64,
-    /// Number of objects that differed from the kernel's and were repaired.
+    /// Number of objects of the router that were found to differ from those of the kernel and were repaired.
     pub drifted: u64,
     /// Number of routes that were refused because a table was full.
     pub refused: u64,
@@ -60,7 +60,7 @@ pub struct RouterState {
     /// Interfaces of the router.
     #[serde(default)]
     pub interfaces: Vec<InterfaceState>,
-    /// Current trouble of the router, such as a missing namespace. Absent if there is none.
+    /// Description of a current problem of the router, such as a missing namespace. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -79,21 +79,22 @@ pub struct FpmState {
     /// Seconds since the peer connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Number of routes announced by sessions. Includes routes of the previous session that the current
+    /// Number of routes that FPM sessions announced. Includes routes of the previous session that the current
     /// session has not announced again yet.
     pub routes: u64,
-    /// Number of sessions so far.
+    /// Number of FPM sessions since the server started.
     pub sessions: u64,
-    /// Number of messages in all sessions.
+    /// Number of FPM messages received in all sessions.
     pub messages: u64,
-    /// Number of ignored messages: messages about objects that are not followed, and routes that the kernel
-    /// reports as well.
+    /// Number of FPM messages that were ignored, because they concern objects that the router does not
+    /// follow, or routes that the kernel reports too.
     pub left: u64,
-    /// Number of refused announcements: a table was full, or the announced next hop is unknown.
+    /// Number of announcements that were refused, because a table was full or the announced next hop is
+    /// unknown.
     pub refused: u64,
     /// Number of routes that were removed because a complete replay did not announce them again.
     pub swept: u64,
-    /// Number of answers to zebra that report whether a route was installed.
+    /// Number of messages to zebra that report whether a route was installed.
     pub answers: u64,
     /// Reason for the end of the last session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,9 +112,10 @@ pub enum FpmPhase {
     /// No peer is connected.
     #[default]
     Waiting,
-    /// A peer is connected, and its replay of routes has probably not ended.
+    /// A peer is connected, and its initial announcement of routes is probably not complete.
     Replaying,
-    /// A peer is connected, and its replay has ended. Routes that were not announced have been removed.
+    /// A peer is connected, and its initial announcement of routes is complete. Routes that the peer did not
+    /// announce have been removed.
     Connected,
 }
 
@@ -137,11 +139,11 @@ pub struct PuntState {
     pub limit: u32,
     /// Number of packets that workers punted to the kernel.
     pub packets: u64,
-    /// Number of packets that exceeded the rate of the class and were dropped.
+    /// Number of packets that were dropped because they exceeded the maximum rate of the class.
     pub refused: u64,
 }
 
-/// State of a router's interface.
+/// State of an interface of a router.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct InterfaceState {
@@ -152,7 +154,7 @@ pub struct InterfaceState {
     /// VLAN of the interface. Absent: the interface receives untagged packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Inner VLAN of a double-tagged interface. Absent if there is one tag or none.
+    /// Inner VLAN of a double-tagged interface. Absent if the packets of the interface have one tag or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner_vlan: Option<u16>,
     /// Name of the device in the namespace of the router.
@@ -167,12 +169,12 @@ pub struct InterfaceState {
     pub mtu: u32,
     /// Whether the device is up and has a carrier.
     pub up: bool,
-    /// Kernel addresses of the device, with prefix lengths.
+    /// IP addresses that the kernel device has, with prefix lengths.
     #[serde(default)]
     pub addresses: Vec<String>,
     /// Handling of packets that match no route.
     pub miss: Miss,
-    /// State of the DHCP relay. Absent if the interface has none.
+    /// State of the DHCP relay for IPv4. Absent if the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_relay: Option<DhcpRelayState>,
     /// State of the DHCPv6 relay. Absent if the interface has none.
@@ -180,20 +182,23 @@ pub struct InterfaceState {
     pub dhcp6_relay: Option<DhcpRelayState>,
 }
 
-/// State of the DHCP or DHCPv6 relay of an interface. Counters count messages.
+/// State of the DHCP or DHCPv6 relay of an interface. All counters count messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DhcpRelayState {
-    /// Whether the relay listens. Listening requires the device and an address of the family, which for IPv6
-    /// must not be link-local.
+    /// Whether the relay currently receives messages. For this, the device must exist and have an address of
+    /// the family. An IPv6 address must not be link-local.
     pub listens: bool,
-    /// Number of client requests that were relayed to the servers. Each request counts once.
+    /// Number of client requests that were relayed to the servers. A request that is sent to several servers
+    /// counts once.
     pub requests: u64,
     /// Number of server replies that were relayed to clients.
     pub replies: u64,
-    /// Number of dropped messages that are truncated, not for a relay, or (DHCP) not for Ethernet.
+    /// Number of messages that were dropped because they are truncated, are not for a relay, or (DHCP) are
+    /// not for Ethernet.
     pub malformed: u64,
-    /// Number of dropped messages that passed this relay before, or that passed 16 relays (DHCPv6: 8).
+    /// Number of messages that were dropped because they had passed this relay before, or had passed 16
+    /// relays (DHCPv6: 8 relays).
     pub looping: u64,
     /// Number of dropped messages from unexpected senders: replies that are not from the configured servers,
     /// and requests that are neither from on-link clients nor from relays.
@@ -204,25 +209,25 @@ pub struct DhcpRelayState {
     pub unsent: u64,
 }
 
-/// Number of a kernel routing table. The text form uses words for the common tables.
+/// Identifier of a kernel routing table. The text form uses words for the common tables.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableId(pub u32);
 
-/// Error for a text that is not a routing table.
+/// Error for a text that does not identify a routing table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is neither \"main\", \"local\", \"default\" nor a number from 1 on")]
 pub struct TableIdError;
 
 impl TableId {
-    /// Default table of `ip route`.
+    /// Identifier of the table that `ip route` uses by default.
     pub const MAIN: TableId = TableId(254);
-    /// Table of the host's own addresses and of broadcast addresses.
+    /// Identifier of the table with the host's own addresses and with broadcast addresses.
     pub const LOCAL: TableId = TableId(255);
-    /// Table that is looked up last, and is empty by default.
+    /// Identifier of the table that the kernel looks up last. The table is empty by default.
     pub const DEFAULT: TableId = TableId(253);
 
-    /// Words for tables (the default `/etc/iproute2/rt_tables`), with their numbers.
+    /// Words that name the common tables (the default `/etc/iproute2/rt_tables`), with the identifiers.
     const WORDS: [(&'static str, TableId); 3] =
         [("main", TableId::MAIN), ("local", TableId::LOCAL), ("default", TableId::DEFAULT)];
 }
@@ -248,12 +253,13 @@ impl fmt::Display for TableId {
     }
 }
 
-/// Origin of a route (`RTPROT_*`), written as by `ip route`: a word for common origins, a number for others.
+/// Origin of a route (`RTPROT_*`). The text form is that of `ip route`: a word for common origins, a number
+/// for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RouteProtocol(pub u8);
 
 impl RouteProtocol {
-    /// Words for origins (include/uapi/linux/rtnetlink.h), with their numbers.
+    /// Words that name the common origins (include/uapi/linux/rtnetlink.h), with the numbers.
     const WORDS: [(&'static str, u8); 24] = [
         ("unspec", 0),
         ("redirect", 1),
@@ -312,22 +318,22 @@ impl<'de> Deserialize<'de> for RouteProtocol {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WayEntry {
-    /// Address of the gateway, which may be of the other address family. Absent if destinations are on the
-    /// link.
+    /// Address of the gateway, which may be of the other address family. Absent if the destinations are
+    /// directly reachable on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub gateway: Option<IpAddr>,
-    /// Name of the device. Absent if there is none, as for routes that drop packets.
+    /// Name of the output device. Absent if there is none, as for routes that drop packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Weight among several next hops, starting at 1.
+    /// Weight of the next hop among the next hops of the route, starting at 1.
     pub weight: u16,
     /// Whether the next hop is unusable, because its device is down or has lost its addresses.
     #[serde(default)]
     pub dead: bool,
 }
 
-/// Formats the next hop as `ip route` does, without a weight of 1: `via 10.0.0.2 dev eth0 weight 2 dead`.
+/// Formats the next hop as `ip route` does (`via 10.0.0.2 dev eth0 weight 2 dead`). A weight of 1 is omitted.
 impl fmt::Display for WayEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gateway = self.gateway.map(|gateway| format!("via {gateway}"));
@@ -356,13 +362,14 @@ pub struct RouteEntry {
     pub protocol: RouteProtocol,
     /// Metric. Among routes to one prefix, the route with the lowest metric is used.
     pub metric: u32,
-    /// Further condition of the route, such as `from 2001:db8::/32` or `tos 0x10`. Absent: none.
+    /// Condition that packets must meet in addition to the prefix, such as `from 2001:db8::/32` or `tos
+    /// 0x10`. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
     /// Next hops of the route, or of its next-hop object.
     #[serde(default)]
     pub ways: Vec<WayEntry>,
-    /// Number of the next-hop object that the route uses.
+    /// Identifier of the kernel next-hop object that the route uses. Absent if the route uses none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<u32>,
 }
@@ -370,7 +377,7 @@ pub struct RouteEntry {
 /// Query for routes. Absent criteria match all routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RouteQuery {
-    /// Prefix that contains the destination prefixes.
+    /// Prefix within which the destination prefixes of the routes must lie.
     pub prefix: Option<Prefix>,
     /// Routing table of the routes.
     pub table: Option<TableId>,
@@ -382,7 +389,7 @@ pub struct RouteQuery {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NextHopEntry {
-    /// Number of the next-hop object.
+    /// Identifier of the next-hop object.
     pub id: u32,
     /// Origin of the next-hop object.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
@@ -393,17 +400,18 @@ pub struct NextHopEntry {
     /// Whether packets to this next hop are dropped.
     #[serde(default)]
     pub blackhole: bool,
-    /// Members, if the object is a group.
+    /// Members of the group. Empty if the object is not a group.
     #[serde(default)]
     pub group: Vec<NextHopMember>,
-    /// Number of buckets, if the object is a resilient group.
+    /// Number of hash buckets of a resilient group. Absent for other objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u16>,
-    /// Number of packets that workers and hooks sent to the gateway of the next hop, by any route. Absent if
+    /// Number of packets that workers and hooks sent to the gateway of the next hop, for any route. Absent if
     /// there is no gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// Number of bytes in these packets, starting at the Ethernet header.
+    /// Number of bytes in the packets that `packets` counts, from the Ethernet header on. Absent if there is
+    /// no gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -412,7 +420,7 @@ pub struct NextHopEntry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NextHopMember {
-    /// Number of the member's next-hop object.
+    /// Identifier of the member's next-hop object.
     pub id: u32,
     /// Weight of the member.
     pub weight: u16,
@@ -437,7 +445,8 @@ pub struct NeighbourEntry {
     /// Number of packets that workers and hooks sent to the neighbour.
     #[serde(default)]
     pub packets: u64,
-    /// Number of bytes in these packets, starting at the Ethernet header.
+    /// Number of bytes in the packets that workers and hooks sent to the neighbour, from the Ethernet header
+    /// on.
     #[serde(default)]
     pub bytes: u64,
 }
@@ -446,10 +455,10 @@ pub struct NeighbourEntry {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RouteWhy {
-    /// Queried prefix. An address is a prefix of full length.
+    /// Prefix for which the client requested the explanation. A requested address is a prefix of full length.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub of: Prefix,
-    /// Policy rule that selected the table of the route, as written by `ip rule`.
+    /// Policy rule that selected the routing table, in the form that `ip rule` prints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// Route with the longest prefix that contains the whole queried prefix. Absent if there is none.
@@ -459,18 +468,20 @@ pub struct RouteWhy {
     pub chosen: Vec<String>,
 }
 
-/// Result of a comparison with the kernel. Differences have been repaired.
+/// Result of a comparison of the router's tables with the kernel. Differences have been repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DriftState {
     /// Number of compared objects.
     pub checked: u64,
-    /// Number of objects that differed without a kernel notification.
+    /// Number of objects that differed from the kernel's although no kernel notification had announced the
+    /// change.
     pub drifted: u64,
-    /// Names of these objects, at most 1000.
+    /// Names of the objects that differed, at most 1000.
     #[serde(default)]
     pub changes: Vec<String>,
-    /// Number of objects that changed during the comparison. The next comparison checks them.
+    /// Number of objects that were not compared, because they changed during the comparison. The next
+    /// comparison checks them.
     pub busy: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Suggestions for misspelled words: the nearest of the known words.
+//! Suggestions for misspelled words. The suggestion is the nearest known word.
 
-/// Returns the known word with the smallest distance to `word`, if the distance is small enough for a
-/// suggestion.
+/// Returns the known word with the smallest edit distance to `word`. Returns `None` if this distance is too
+/// large for a suggestion.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Known names are short. The limit avoids a quadratic comparison of a long hostile word.
     if word.len() > 64 {
@@ -18,8 +18,8 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the optimal string alignment distance of two words: insertions, deletions, replacements and
-/// transpositions of adjacent characters.
+/// Returns the optimal string alignment distance of two words: the minimum number of insertions, deletions,
+/// replacements and transpositions of adjacent characters.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

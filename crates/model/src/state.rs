@@ -17,7 +17,7 @@ use crate::{Owner, Prefix, Severity, text};
 pub struct PortState {
     /// Name of the port.
     pub name: String,
-    /// Number of the port in the data plane.
+    /// Identifier of the port in the data plane.
     pub id: u16,
     /// Kind of the port, as in the configuration file.
     pub kind: String,
@@ -41,12 +41,12 @@ pub struct PortState {
     /// Whether the driver receives directly into the frame memory (zero copy).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zero_copy: Option<bool>,
-    /// Reasons why faster modes were not possible, one sentence each.
+    /// Reasons why faster modes of AF_XDP were not possible, one sentence each.
     #[serde(default)]
     pub reasons: Vec<String>,
     /// Number of queues that the daemon serves.
     pub queues: u16,
-    /// Number of the worker of each queue, in the order of the queues.
+    /// Identifier of the worker that serves each queue, in the order of the queues.
     #[serde(default)]
     pub workers: Vec<u16>,
     /// Ethernet address of the port.
@@ -65,7 +65,7 @@ pub struct PortState {
     /// Router of which the port is an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<String>,
-    /// Whether the hook stays attached when the daemon ends.
+    /// Whether the hook's program stays attached when the daemon ends.
     #[serde(default)]
     pub persist: bool,
     /// Traffic counters of the port.
@@ -73,10 +73,11 @@ pub struct PortState {
     /// Filter that the hook applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Current trouble of the port, such as a missing device. Absent if there is none.
+    /// Description of a current problem of the port, such as a missing device. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Hook offload that the driver hook performs for the bridge of the port.
+    /// Description of the forwarding that the driver hook performs for the bridge of the port. Absent if
+    /// there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortcut: Option<String>,
 }
@@ -89,8 +90,8 @@ pub struct PortCounters {
     pub rx_packets: u64,
     /// Number of received bytes, without frame check sequences.
     pub rx_bytes: u64,
-    /// Number of packets that were lost before the daemon received them (full rings, no frames), as far as
-    /// the kernel reports.
+    /// Number of packets that were dropped before the daemon received them, because rings were full or no
+    /// frames were free. Counts what the kernel reports.
     pub rx_missed: u64,
     /// Number of transmitted packets.
     pub tx_packets: u64,
@@ -106,7 +107,7 @@ pub struct PortCounters {
 pub struct BridgeState {
     /// Name of the bridge.
     pub name: String,
-    /// Number of the bridge in the data plane.
+    /// Identifier of the bridge in the data plane.
     pub id: u16,
     /// Owner of the bridge.
     pub owner: Owner,
@@ -121,10 +122,12 @@ pub struct BridgeState {
     /// Number of multicast groups in the snooping table.
     #[serde(default)]
     pub groups: u32,
-    /// Number of MAC table entries that the driver hooks of the members hold.
+    /// Number of MAC table entries that the driver hooks of the members hold. Absent if the hooks do not
+    /// forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<u32>,
-    /// Number of megaflows of OpenFlow rules that the driver hooks of the members hold.
+    /// Number of OpenFlow megaflows that the driver hooks of the members hold. Absent if the hooks do not
+    /// forward for the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_flows: Option<u32>,
     /// MAC table counters since the creation of the bridge.
@@ -149,7 +152,7 @@ pub struct BridgeCounts {
 }
 
 impl BridgeCounts {
-    /// Returns the difference to an earlier reading of the counters.
+    /// Returns the difference between these counters and the earlier reading `before`.
     #[must_use]
     pub fn since(self, before: BridgeCounts) -> BridgeCounts {
         BridgeCounts {
@@ -161,12 +164,12 @@ impl BridgeCounts {
     }
 }
 
-/// A port that is a member of a multicast group, or that leads to a multicast router.
+/// A port with a multicast group membership, or a port through which a multicast router is reachable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MulticastMember {
     /// VLAN of the membership.
     pub vlan: VlanId,
-    /// Address of the group. `None`: the port leads to a router.
+    /// Address of the group. `None`: a multicast router is reachable through the port.
     pub group: Option<std::net::IpAddr>,
     /// Name of the port.
     pub port: String,
@@ -174,7 +177,7 @@ pub struct MulticastMember {
     pub age_s: u32,
 }
 
-/// State of a bridge's member.
+/// State of a member of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberState {
@@ -199,7 +202,7 @@ pub struct MemberState {
 pub struct FdbEntry {
     /// Name of the bridge.
     pub bridge: String,
-    /// VLAN of the entry. 0: none.
+    /// VLAN of the entry. 0 if the entry has no VLAN.
     #[serde(with = "text::vlan")]
     #[cfg_attr(feature = "schema", schema(value_type = u16))]
     pub vlan: VlanId,
@@ -237,7 +240,8 @@ pub struct FdbFilter {
 }
 
 impl FdbFilter {
-    /// Returns whether an entry matches the criteria. The limit is not considered.
+    /// Returns whether an entry matches all criteria of the filter. The maximum number of results is not
+    /// considered.
     pub fn matches(&self, entry: &FdbEntry) -> bool {
         self.bridge.as_ref().is_none_or(|bridge| *bridge == entry.bridge)
             && self.port.as_ref().is_none_or(|port| *port == entry.port)
@@ -250,7 +254,7 @@ impl FdbFilter {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkerState {
-    /// Number of the worker.
+    /// Identifier of the worker.
     pub id: u16,
     /// Core that the worker is pinned to.
     pub core: u16,
@@ -258,9 +262,9 @@ pub struct WorkerState {
     pub busy: f64,
     /// Whether the worker currently sleeps.
     pub sleeping: bool,
-    /// Number of processed bursts.
+    /// Number of packet bursts that the worker processed.
     pub bursts: u64,
-    /// Number of processed packets.
+    /// Number of packets that the worker processed.
     pub packets: u64,
     /// Number of times that the worker slept.
     pub sleeps: u64,
@@ -272,27 +276,27 @@ pub struct WorkerState {
     pub queues: Vec<String>,
 }
 
-/// Processing cost of one stage over all workers.
+/// Processing cost of one processing stage, summed over all workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageState {
-    /// Name of the stage.
+    /// Name of the processing stage.
     pub name: String,
     /// Number of packets that the stage processed.
     pub packets: u64,
-    /// Time spent in the stage, in nanoseconds.
+    /// Time that the workers spent in the stage, in nanoseconds.
     pub ns: u64,
 }
 
 impl StageState {
-    /// Returns the mean time per packet in nanoseconds, or 0 if there were no packets.
+    /// Returns the mean processing time per packet in nanoseconds, or 0 if there were no packets.
     #[allow(clippy::cast_precision_loss, reason = "a mean for people to read")]
     pub fn ns_per_packet(&self) -> f64 {
         if self.packets == 0 { 0.0 } else { self.ns as f64 / self.packets as f64 }
     }
 }
 
-/// Drop counter of a port for one reason.
+/// Drop counter of one port for one drop reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DropState {
@@ -347,12 +351,12 @@ pub struct RuleState {
     pub expired: bool,
     /// Number of packets that matched the rule.
     pub packets: u64,
-    /// Number of bytes in these packets.
+    /// Number of bytes in the packets that matched the rule.
     pub bytes: u64,
     /// Number of matching packets that the rule dropped, passed, sampled or answered, or that exceeded its
-    /// rate. For a dry run, the packets that the action would have affected.
+    /// rate. For a dry-run rule, number of packets that the action would have affected.
     pub acted_packets: u64,
-    /// Number of bytes in these packets.
+    /// Number of bytes in the packets that `acted_packets` counts.
     pub acted_bytes: u64,
     /// SYN cookie counters. Absent if the action is not `syncookie`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -371,9 +375,9 @@ pub struct CookieState {
     pub invalid: u64,
     /// Number of SYNs that could not be answered and were dropped.
     pub refused: u64,
-    /// Number of SYNs that were passed to the service.
+    /// Number of SYNs that were passed to the service without a cookie.
     pub through: u64,
-    /// Whether SYNs are currently answered.
+    /// Whether the rule currently answers SYNs with cookies.
     pub answering: bool,
 }
 
@@ -403,7 +407,7 @@ pub struct Blocked {
     pub listed: u64,
 }
 
-/// Finding of the `doctor` diagnostics at one object.
+/// Finding of the `doctor` diagnostics about one object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DoctorFinding {
@@ -461,7 +465,7 @@ pub struct RssTable {
     pub buckets: Vec<u16>,
 }
 
-/// All counters at one time, for live views.
+/// All counters of the daemon at one point in time, for live views.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Counters {
@@ -471,7 +475,7 @@ pub struct Counters {
     pub ports: BTreeMap<String, PortCounters>,
     /// States of the workers.
     pub workers: Vec<WorkerState>,
-    /// Numbers of dropped packets by reason, over all ports.
+    /// Number of dropped packets for each drop reason, over all ports.
     pub drops: BTreeMap<String, u64>,
 }
 
@@ -485,7 +489,7 @@ pub struct LinkEvent {
     pub port: String,
     /// Whether the link is up.
     pub up: bool,
-    /// Current trouble of the port. Absent if there is none.
+    /// Description of a current problem of the port. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }

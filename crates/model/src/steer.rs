@@ -1,9 +1,10 @@
-//! Configuration and state of steering policies. A steering policy selects where packets of a port are
+//! Configuration and state of steering policies. A steering policy selects where the packets of a port are
 //! delivered: to the worker, to the kernel, or to the kernel on another CPU. The policy can also add metadata
-//! for the receiver.
+//! in front of a packet for the receiver.
 //!
-//! The types are plain values in the grammar of docs/config.md. The daemon converts them to the format of the
-//! hook.
+//! The policy looks up a packet first in a table of exact-match flow entries, here called exact flows. If no
+//! exact flow matches, the hash of the packet selects a bucket of an indirection table. The types are plain
+//! values in the grammar of docs/config.md. The daemon converts them to the format of the hook.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,21 +15,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use crate::{Owner, Protocol};
 
-/// A steering policy: exact flows and an indirection table. Any number of ports may share one policy.
+/// A steering policy: exact-match flow entries and an indirection table. Any number of ports may share one
+/// policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Steer {
-    /// Maximum number of exact flows, including flows that are added while the policy runs. 0: exact flows
-    /// are not looked up.
+    /// Maximum number of exact-match flow entries, including entries that are added while the policy runs. 0:
+    /// the policy has no exact-match lookup.
     pub capacity: u32,
-    /// Length of the packet queue of each CPU. Packets that exceed it are dropped.
+    /// Length of the packet queue of each CPU, in packets. Packets that arrive at a full queue are dropped.
     pub cpu_queue: u32,
     /// Whether the flow hash and the mark are added as metadata in front of the packets.
     pub metadata: bool,
-    /// Target of each bucket of the flow hash, repeated up to 256 buckets. Empty: all packets are delivered
-    /// to the worker, and no hash is computed.
+    /// Target of each bucket of the flow hash. The list is repeated until it has 256 buckets. Empty: all
+    /// packets are delivered to the worker, and no hash is computed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub table: Vec<SteerTarget>,
-    /// Exact flows of the policy.
+    /// Exact-match flow entries of the policy.
     #[serde(rename = "flow", skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<SteerFlow>,
 }
@@ -36,9 +38,9 @@ pub struct Steer {
 impl Steer {
     /// Number of buckets in the indirection table.
     pub const BUCKETS: usize = 256;
-    /// Upper bound of `capacity`.
+    /// Maximum value of `capacity`, in flow entries.
     pub const CAPACITY_MAX: u32 = 1 << 20;
-    /// Upper bound of `cpu_queue`, in packets.
+    /// Maximum value of `cpu_queue`, in packets.
     pub const QUEUE_MAX: u32 = 16_384;
 }
 
@@ -48,18 +50,18 @@ impl Default for Steer {
     }
 }
 
-/// Target of steered packets: `worker`, `kernel` or `cpu N`.
+/// Target to which packets are steered: `worker`, `kernel` or `cpu N`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SteerTarget {
     /// The worker, through the AF_XDP socket of the receiving queue.
     Worker,
     /// The network stack of the kernel.
     Kernel,
-    /// The network stack of the kernel on this CPU.
+    /// The network stack of the kernel, on the CPU with this index.
     Cpu(u16),
 }
 
-/// Error for a text that is not a target.
+/// Error for a text that is not a steering target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("it is neither \"worker\" nor \"kernel\" nor \"cpu 1\"")]
 pub struct SteerTargetError;
@@ -103,10 +105,10 @@ impl<'de> Deserialize<'de> for SteerTarget {
     }
 }
 
-/// Key of an exact flow: one direction of a connection.
+/// Key of an exact-match flow entry: one direction of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SteerKey {
-    /// VLAN of the only tag. `None`: untagged.
+    /// VLAN of packets with exactly one tag. `None`: the packets are untagged.
     pub vlan: Option<VlanId>,
     /// Source address.
     pub source: IpAddr,
@@ -114,7 +116,7 @@ pub struct SteerKey {
     pub destination: IpAddr,
     /// IP protocol number. For IPv6, the protocol of the header behind the extension headers.
     pub protocol: u8,
-    /// Source and destination port. Only TCP, UDP and SCTP have ports.
+    /// Source port and destination port. `None` for protocols other than TCP, UDP and SCTP.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -144,7 +146,7 @@ impl fmt::Display for SteerKey {
     }
 }
 
-/// An exact flow with its target.
+/// An exact-match flow entry with its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SteerFlow {
     /// Key of the flow.
@@ -155,7 +157,7 @@ pub struct SteerFlow {
     pub mark: u32,
 }
 
-/// Serializes the flow with the fields of `[[steer.NAME.flow]]`.
+/// Serializes the flow entry with the fields of `[[steer.NAME.flow]]`.
 impl Serialize for SteerFlow {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
@@ -189,28 +191,28 @@ pub struct SteerState {
     pub owner: Owner,
     /// Names of the ports whose hooks apply the policy.
     pub ports: Vec<String>,
-    /// Number of exact flows.
+    /// Number of exact-match flow entries in the policy.
     pub flows: u64,
-    /// Number of exact flows that were added while the policy ran.
+    /// Number of exact-match flow entries that were added while the policy ran.
     pub live_flows: u64,
-    /// Maximum number of exact flows.
+    /// Maximum number of exact-match flow entries.
     pub capacity: u32,
-    /// Length of the packet queue of each CPU.
+    /// Length of the packet queue of each CPU, in packets.
     pub cpu_queue: u32,
     /// Whether the flow hash and the mark are added in front of packets.
     pub metadata: bool,
     /// Number of packets that were delivered without metadata, because the driver provided too little
     /// headroom.
     pub unmarked: u64,
-    /// Numbers of table buckets by target. Empty if there is no table.
+    /// Number of indirection table buckets with each target. Empty if the policy has no indirection table.
     pub buckets: Vec<SteerShare>,
-    /// Whether the table differs from the configuration.
+    /// Whether the current indirection table differs from the table in the configuration.
     pub live_table: bool,
     /// Counters of delivered packets by target.
     pub sent: Vec<SteerSent>,
 }
 
-/// Share of one target in an indirection table.
+/// Number of buckets that an indirection table assigns to one target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteerShare {
@@ -228,18 +230,18 @@ pub struct SteerSent {
     /// Target: `worker`, `kernel` or `cpu N`.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteerTarget,
-    /// Number of packets.
+    /// Number of packets that were delivered to the target.
     pub packets: u64,
-    /// Number of bytes in these packets.
+    /// Number of bytes in the packets that were delivered to the target.
     pub bytes: u64,
 }
 
-/// An exact flow in requests and answers of the API.
+/// An exact-match flow entry in requests and answers of the API.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SteerEntry {
-    /// VLAN of the only tag, 1 to 4094. Absent: untagged.
+    /// VLAN of packets with exactly one tag, 1 to 4094. Absent: the packets are untagged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Source address.
@@ -250,29 +252,30 @@ pub struct SteerEntry {
     pub destination: IpAddr,
     /// IP protocol number.
     pub protocol: u8,
-    /// Source port, for TCP, UDP and SCTP.
+    /// Source port. Absent for protocols other than TCP, UDP and SCTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// Destination port, for TCP, UDP and SCTP.
+    /// Destination port. Absent for protocols other than TCP, UDP and SCTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
-    /// Target: `worker`, `kernel` or `cpu N`. Ignored when the flow is removed.
+    /// Target of the packets: `worker`, `kernel` or `cpu N`. Ignored in requests to remove the flow entry.
     #[serde(default = "SteerEntry::worker")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub to: SteerTarget,
     /// Mark that is added to the metadata of the flow's packets. 0: none.
     #[serde(default)]
     pub mark: u32,
-    /// Seconds after which the flow is removed.
+    /// Seconds after which the flow entry is removed. Absent: the entry does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
-    /// In answers: whether the flow was added while the policy ran, and is not part of the configuration.
+    /// Whether the flow entry was added while the policy ran, and is not part of the configuration. Set in
+    /// answers only.
     #[serde(default)]
     pub live: bool,
-    /// In answers: number of packets of the flow.
+    /// Number of packets that matched the flow entry. Set in answers only.
     #[serde(default)]
     pub packets: u64,
-    /// In answers: number of bytes in these packets.
+    /// Number of bytes in the packets that matched the flow entry. Set in answers only.
     #[serde(default)]
     pub bytes: u64,
 }
@@ -282,11 +285,11 @@ impl SteerEntry {
         SteerTarget::Worker
     }
 
-    /// Returns the key of the flow.
+    /// Returns the key of the flow entry.
     ///
     /// # Errors
     ///
-    /// Returns the cause and the remedy if no packet can match the flow.
+    /// Returns the cause and the remedy if no packet can match the flow entry.
     pub fn key(&self) -> Result<SteerKey, (&'static str, &'static str)> {
         let ports = match (self.source_port, self.destination_port) {
             (Some(source), Some(destination)) => Some((source, destination)),
@@ -327,15 +330,15 @@ impl SteerKey {
     }
 }
 
-/// Request to add exact flows to a steering policy, or to remove them.
+/// Request to add exact-match flow entries to a steering policy, or to remove them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SteerRequest {
-    /// Whether the flows are removed.
+    /// Whether the request removes the flow entries instead of adding them.
     #[serde(default)]
     pub remove: bool,
-    /// Flows to add or remove.
+    /// Flow entries to add or remove.
     pub flows: Vec<SteerEntry>,
 }
 
@@ -343,9 +346,9 @@ pub struct SteerRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SteerDone {
-    /// Number of flows that were added, changed or removed.
+    /// Number of flow entries that were added, changed or removed.
     pub changed: u64,
-    /// Number of flows after the request.
+    /// Number of flow entries in the policy after the request.
     pub flows: u64,
 }
 

@@ -1,7 +1,8 @@
-//! Objects of one owner as a JSON text that persists across restarts.
+//! Text form (JSON) of the objects of one owner, which the daemon saves across restarts.
 //!
-//! Each object is stored with the parts of its name, because names may contain the dots that join them, and
-//! with its fields as in the configuration file. Reading applies the checks of all other input.
+//! Each object is stored with the parts of its name as a list, because a name may contain dots. The fields of
+//! the object are those of the configuration file. Reading performs the same checks as reading a
+//! configuration file.
 
 use packet::{MacAddr, VlanId};
 use serde::{Deserialize, Serialize};
@@ -71,7 +72,7 @@ impl Stored {
 }
 
 impl Fragment {
-    /// Returns the objects as a text that [`Fragment::from_json`] reads.
+    /// Returns the objects of the fragment as a JSON text that [`Fragment::from_json`] reads.
     pub fn to_json(&self) -> String {
         let none = || Stored {
             filter: None,
@@ -151,7 +152,7 @@ impl Fragment {
         Ok(fragment)
     }
 
-    /// Returns a fragment with the objects whose keys `keep` accepts.
+    /// Returns a copy of the fragment that contains only the objects for whose keys `keep` returns `true`.
     pub fn only(&self, keep: impl Fn(&ObjectKey) -> bool) -> Fragment {
         let mut part = Fragment::default();
         let changes: Vec<Change> =

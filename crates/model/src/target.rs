@@ -25,7 +25,8 @@ pub enum TargetError {
     /// The method is `ssl:`, which is not supported yet.
     #[error("`ssl:` is not there yet")]
     Ssl,
-    /// The method would wait for the server to connect, which is not supported yet.
+    /// The method is passive: the client would wait for the server to connect. Such methods are not supported
+    /// yet.
     #[error("`{0}:` would wait for the server to connect, which is not there yet")]
     Passive(String),
     /// The text is not a connection method.

@@ -1,7 +1,8 @@
-//! Serialized forms of values from other crates in JSON and TOML: addresses as text, numbered identities as
-//! numbers.
+//! Serialized forms (JSON and TOML) of values from other crates. Addresses are serialized as text, numeric
+//! identifiers as numbers.
 //!
-//! The `packet` crate does not depend on serde, so each field selects its form (`#[serde(with = "...")]`).
+//! The `packet` crate does not depend on serde. Each field therefore selects its serialized form with
+//! `#[serde(with = "...")]`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
@@ -67,7 +68,7 @@ pub mod vlan_option {
     }
 }
 
-/// Lists of numbered identities (workers, queues) as numbers.
+/// Lists of numeric identifiers (workers, queues) as numbers.
 pub mod ids {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! VLAN modes of a bridge's member (access or trunk), and sets of VLAN identifiers (IEEE 802.1Q clause 8.8).
+//! VLAN modes of a bridge member (access or trunk), and sets of VLAN identifiers (IEEE 802.1Q clause 8.8).
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,18 @@ use std::str::FromStr;
 use packet::VlanId;
 use serde::{Serialize, Serializer};
 
-/// VLAN mode of a member: handling of tagged and untagged frames.
+/// VLAN mode of a bridge member, which determines the handling of tagged and untagged frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VlanMode {
-    /// Access port. Untagged frames belong to this VLAN and leave untagged. Tagged frames are dropped.
+    /// Access port. Untagged frames that arrive belong to this VLAN, and frames of this VLAN are transmitted
+    /// untagged. Tagged frames that arrive are dropped.
     Access(VlanId),
-    /// Trunk port. Carries tagged frames of the allowed VLANs, and untagged frames of the native VLAN if
-    /// there is one.
+    /// Trunk port. The port carries tagged frames of the allowed VLANs. If there is a native VLAN, the port
+    /// also carries untagged frames, which belong to the native VLAN.
     Trunk {
-        /// VLANs that the member carries. Includes the native VLAN.
+        /// VLANs that the member carries, including the native VLAN.
         allowed: VlanSet,
-        /// VLAN of untagged frames. `None`: untagged frames are dropped.
+        /// Native VLAN, to which untagged frames belong. `None`: untagged frames are dropped.
         native: Option<VlanId>,
         /// Whether frames of the native VLAN are transmitted with a tag.
         native_tagged: bool,
@@ -32,7 +33,7 @@ impl VlanMode {
         }
     }
 
-    /// Returns the VLAN of untagged frames. `None` if untagged frames are dropped.
+    /// Returns the VLAN to which untagged frames belong. Returns `None` if untagged frames are dropped.
     pub fn untagged(&self) -> Option<VlanId> {
         match self {
             VlanMode::Access(access) => Some(*access),
@@ -111,7 +112,7 @@ impl FromIterator<VlanId> for VlanSet {
     }
 }
 
-/// Formats the set as `10, 20-29`.
+/// Formats the set as a list of VLANs and ranges, such as `10, 20-29`.
 impl fmt::Display for VlanSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (first, last)) in self.ranges.iter().enumerate() {
@@ -134,7 +135,8 @@ impl Serialize for VlanSet {
     }
 }
 
-/// A range as written in a configuration file, `20-29` or `7`. The bounds 1..=4094 are not checked.
+/// A VLAN range as written in a configuration file, such as `20-29` or `7`. The type does not check that the
+/// bounds lie in 1..=4094.
 pub(crate) struct RawRange(pub i64, pub i64);
 
 impl FromStr for RawRange {

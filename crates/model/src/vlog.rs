@@ -144,11 +144,11 @@ pub enum VlogLevel {
     Off,
     /// Logs emergencies.
     Emer,
-    /// Logs errors as well.
+    /// Logs errors and emergencies.
     Err,
-    /// Logs warnings as well.
+    /// Logs warnings and everything that `Err` logs.
     Warn,
-    /// Logs operational information as well.
+    /// Logs operational information and everything that `Warn` logs.
     Info,
     /// Logs all messages.
     Dbg,
@@ -158,7 +158,7 @@ impl VlogLevel {
     const ALL: [VlogLevel; 6] =
         [VlogLevel::Off, VlogLevel::Emer, VlogLevel::Err, VlogLevel::Warn, VlogLevel::Info, VlogLevel::Dbg];
 
-    /// Returns the level's name, in capitals.
+    /// Returns the name of the level in capital letters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -188,7 +188,7 @@ impl VlogDestination {
     pub const ALL: [VlogDestination; 3] =
         [VlogDestination::Syslog, VlogDestination::Console, VlogDestination::File];
 
-    /// Returns the destination's name, in capitals.
+    /// Returns the name of the destination in capital letters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -199,17 +199,17 @@ impl VlogDestination {
     }
 }
 
-/// A specification of `vlog/set`.
+/// A specification of log settings, as an argument of `vlog/set`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VlogSpec {
-    /// `[MODULE][:DESTINATION][:LEVEL]`: sets a level. Absent parts mean all modules, all destinations, and
-    /// the level `dbg`.
+    /// `[MODULE][:DESTINATION][:LEVEL]`: sets a log level. An absent module means all modules, an absent
+    /// destination means all destinations, and an absent level means `dbg`.
     Level {
         /// Name of the module. `None`: all modules.
         module: Option<&'static str>,
         /// Destination of the messages. `None`: all destinations.
         destination: Option<VlogDestination>,
-        /// New level.
+        /// New log level.
         level: VlogLevel,
     },
     /// `PATTERN:DESTINATION:PATTERN`: sets the pattern of log lines.
@@ -229,7 +229,7 @@ const FACILITIES: [&str; 20] = [
     "audit", "alert", "clock2", "local0", "local1", "local2", "local3", "local4",
 ];
 
-/// Returns the module with this name, without regard to case.
+/// Returns the module with this name, ignoring case. Returns `None` if there is none.
 #[must_use]
 pub fn vlog_module(name: &str) -> Option<&'static str> {
     // Open vSwitch accepts dashes in place of underscores.
@@ -240,7 +240,7 @@ pub fn vlog_module(name: &str) -> Option<&'static str> {
 impl FromStr for VlogSpec {
     type Err = String;
 
-    /// Parses a specification. The error is the text that Open vSwitch returns.
+    /// Parses a specification of log settings. The error is the message that Open vSwitch returns.
     fn from_str(text: &str) -> Result<VlogSpec, String> {
         const SEPARATORS: [char; 4] = [' ', ',', ':', '\t'];
         let is = |word: &str, other: &str| word.eq_ignore_ascii_case(other);

@@ -7,7 +7,7 @@ use super::openflow::read_openflow;
 use super::vlans;
 use crate::{Bridge, BridgeSettings, Cause, Member, MulticastRouter, PortName, StaticKey, Storm, VlanMode};
 
-/// Valid port numbers. OpenFlow 1.0 reserves the numbers from 0xff00.
+/// Range of valid OpenFlow port numbers. OpenFlow 1.0 reserves the numbers from 0xff00.
 const NUMBER_BOUNDS: (i64, i64) = (1, 0xfeff);
 const TABLE_BOUNDS: (i64, i64) = (1, 1 << 22);
 
@@ -35,8 +35,8 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
     }
 }
 
-/// Reads the settings of a bridge from an API request, in which members and static entries are separate
-/// objects.
+/// Reads the settings of a bridge from an API request. API requests name members and static entries as
+/// separate objects. Therefore the fields contain neither.
 pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);
@@ -172,8 +172,8 @@ fn read_port_name(entry: &mut Fields<'_>, findings: &mut Findings) -> Option<Por
     entry.parsed("port", |text, source| Cause::BadName { text, what: "port", source }, findings)
 }
 
-/// Reads the port of a static entry from an API request, in which bridge, VLAN and address are the name of
-/// the entry.
+/// Reads the port of a static entry from an API request. The name of the entry in the request contains the
+/// bridge, the VLAN and the MAC address.
 pub(super) fn read_static_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<PortName> {
     let port = read_port_name(&mut fields, findings);
     fields.finish(findings);

@@ -9,7 +9,7 @@ use crate::{
     Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, PortName, Scope, Tcp, Token, VlogSpec,
 };
 
-/// Maximum number of file directories, and of tokens.
+/// Maximum number of file directories. Also the maximum number of tokens.
 const LIST_LIMIT: usize = 64;
 
 pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
@@ -106,8 +106,8 @@ fn read_tcp(node: &Node, findings: &mut Findings) -> Option<Tcp> {
     Some(Tcp { listen: listen?, cert: cert?, key: key?, token_file, tokens })
 }
 
-/// Reads `[daemon.tcp.token.NAME]`. The default scope is `read`, so that a token with more rights requires an
-/// explicit scope.
+/// Reads `[daemon.tcp.token.NAME]`. The default scope is `read`. A token with more rights therefore requires
+/// an explicit scope.
 fn read_tokens(fields: &mut Fields<'_>, findings: &mut Findings) -> BTreeMap<String, Token> {
     let Some(entry) = fields.get("token", findings) else { return BTreeMap::new() };
     let table = fields.path("token");

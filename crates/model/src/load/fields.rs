@@ -17,7 +17,8 @@ use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, Prob
 /// Maximum number of addresses of an interface.
 const ADDRESS_LIMIT: usize = 256;
 
-/// Results of reading so far: problems with their positions, and the position of each object.
+/// Results of reading a configuration so far: the problems with their positions, and the position of each
+/// object.
 #[derive(Default)]
 pub(super) struct Findings {
     pub problems: Vec<(Place, Problem)>,
@@ -25,7 +26,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Returns whether more problems exist than are reported.
+    /// Returns whether the number of problems exceeds the number that is reported.
     pub fn full(&self) -> bool {
         self.problems.len() > PROBLEM_LIMIT
     }
@@ -45,7 +46,7 @@ pub(super) struct Fields<'n> {
     known: Vec<&'static str>,
 }
 
-/// Returns the table in a node. Adds a problem if the node is not a table.
+/// Returns the table that a node contains. Adds a problem and returns `None` if the node is not a table.
 pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings) -> Option<Fields<'n>> {
     match &node.value {
         Value::Table(table) => Some(Fields::new(object.to_owned(), node.place, table)),
@@ -56,8 +57,8 @@ pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings
     }
 }
 
-/// Reads all objects of one kind by name, with `read`. An object with an invalid name is read for its other
-/// problems.
+/// Reads all objects of one kind, and returns them by name. `read` reads one object. An object with an
+/// invalid name is also read, in order to report its other problems.
 pub(super) fn named<K, V>(
     what: &'static str,
     node: &Node,
@@ -70,7 +71,7 @@ where
     named_in(what, what, node, findings, read)
 }
 
-/// Like [`named`], for a table that is part of another object, such as `bridge.br0.port`.
+/// Like [`named`], for the objects in a table that is part of another object, such as `bridge.br0.port`.
 pub(super) fn named_in<K, V>(
     table: &str,
     what: &'static str,
@@ -123,7 +124,7 @@ impl<'n> Fields<'n> {
         entry.map_or(self.place, |entry| entry.place)
     }
 
-    /// Returns the entry of a key, regardless of its type.
+    /// Returns the entry of a key, whatever the type of the value. Returns `None` if the key is absent.
     pub fn get(&mut self, key: &'static str, findings: &mut Findings) -> Option<&'n Entry> {
         self.known.push(key);
         let entry = self.table.entries.iter().find(|entry| entry.key == key)?;
@@ -138,8 +139,8 @@ impl<'n> Fields<'n> {
         &self.table.entries
     }
 
-    /// Reports every key that was not read. `foreign` returns the cause for a key that belongs to other kinds
-    /// of ports.
+    /// Reports every key of the table that was not read. `foreign` returns the cause for a key that is valid
+    /// only for other kinds of ports.
     pub fn finish_with(self, findings: &mut Findings, foreign: impl Fn(&str) -> Option<Cause>) {
         for entry in &self.table.entries {
             if self.known.iter().any(|known| *known == entry.key) {
@@ -193,7 +194,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Reads an integer within bounds. `unit` follows the bounds in a message (" bytes").
+    /// Reads an integer within bounds. `unit` is the text that follows the bounds in a problem, such as "
+    /// bytes".
     pub fn number<T: TryFrom<i64>>(
         &mut self,
         key: &'static str,
@@ -225,7 +227,7 @@ impl<'n> Fields<'n> {
         self.table.entries.iter().find(|entry| entry.key == key).and_then(|entry| entry.node.place)
     }
 
-    /// Reads a word, and returns the value of equal index.
+    /// Reads a word, and returns the value with the index that the word has in the list of words.
     pub fn word<T: Copy>(
         &mut self,
         key: &'static str,
@@ -248,7 +250,7 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// Reads a text and parses it. `cause` returns the cause of the problem if parsing fails.
+    /// Reads a text and parses it. `cause` builds the cause of the problem if parsing fails.
     pub fn parsed<T: FromStr>(
         &mut self,
         key: &'static str,
@@ -348,7 +350,7 @@ impl<'n> Fields<'n> {
         addresses
     }
 
-    /// Reports a list that exceeds its maximum length.
+    /// Adds a problem if a list exceeds its maximum length.
     pub fn limit(&self, key: &str, what: &'static str, count: usize, limit: usize, findings: &mut Findings) {
         if count > limit {
             findings.add(self.place_of(key), self.path(key), Cause::TooMany { what, count, limit });
@@ -398,7 +400,8 @@ pub(super) fn vlan_in(object: &str, node: &Node, findings: &mut Findings) -> Opt
     number_in(object, node, bounds, "", findings).and_then(VlanId::new)
 }
 
-/// Returns a function that builds the cause for an invalid object name.
+/// Returns a function that builds the problem cause for an invalid object name. `what` names the kind of the
+/// object.
 pub(super) fn bad_name(what: &'static str) -> impl Fn(&str, NameError) -> Cause {
     move |text, source| Cause::BadName { text: text.to_owned(), what, source }
 }

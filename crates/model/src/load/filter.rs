@@ -12,18 +12,19 @@ use crate::{
     SynCookie, TcpFlags, Timestamp, Unreadable, VlanMatch,
 };
 
-/// Maximum number of rules of a filter, limited by the tables of the hook.
+/// Maximum number of rules in a filter, which the sizes of the hook's tables limit.
 const RULE_LIMIT: usize = 4096;
 /// Maximum number of values in one list of a rule.
 const VALUE_LIMIT: usize = 4096;
 /// Maximum number of patterns in one rule. The hook reads at most eight positions for all rules together.
 const PATTERN_LIMIT: usize = 32;
 const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit", "syncookie"];
-/// Default number of SYNs per second that are passed to a service.
+/// Default number of SYNs per second that are passed to a service in the mode "auto".
 const USUAL_SYNS: u32 = 1000;
 /// Default number of seconds for which a verified client passes without a cookie.
 const USUAL_MEMORY: u32 = 300;
-/// Keys of `action = "syncookie"`, with the setting that each key requires.
+/// Keys that belong to `action = "syncookie"`. Each key is listed with the mode or scheme that it requires,
+/// or `None`.
 const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
     ("scheme", None),
     ("mode", None),

@@ -1,12 +1,12 @@
 //! Loads a text as a checked configuration, or reports all its problems.
 //!
-//! A text is read in three steps. Each step continues after a problem, so that all problems are reported at
-//! once:
+//! A text is read in three steps. Reading continues after a problem, and all problems are reported together.
+//! The steps check:
 //!
-//! - syntax (`tree`);
-//! - schema with types and bounds (`daemon`, `filter`, `steer`, `port`, `bridge`, `router`, based on
+//! - the syntax (`tree`);
+//! - the schema with types and bounds (`daemon`, `filter`, `steer`, `port`, `bridge`, `router`, based on
 //!   `fields`);
-//! - relations between objects ([`crate::check`]).
+//! - the relations between objects ([`crate::check`]).
 //!
 //! The grammar is described in docs/config.md.
 
@@ -63,7 +63,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
 }
 
-/// Loads a configuration file. `file` is the name of the file in problems.
+/// Loads a configuration from the TOML text of a configuration file. `file` is the file name that problems
+/// contain.
 ///
 /// # Errors
 ///
@@ -73,7 +74,7 @@ pub fn load(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
     load_on(text, file, Format::Toml, None).map(|loaded| loaded.config)
 }
 
-/// Loads a configuration in either language, and checks it against the machine if one is given.
+/// Loads a configuration from a TOML or JSON text, and checks it against a machine if `machine` is given.
 ///
 /// # Errors
 ///
@@ -158,8 +159,8 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
     }
 }
 
-/// Reads the whole tree. The returned names are those of all ports in the text, including ports that could
-/// not be read.
+/// Reads the sections of a whole configuration. The returned names are those of all ports in the text,
+/// including ports that could not be read.
 fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     let mut findings = Findings::default();
     let mut fields = Fields::new(String::new(), Some(0), table);
@@ -209,7 +210,8 @@ fn limit(what: &'static str, object: &str, count: usize, limit: usize, findings:
     }
 }
 
-/// Returns the position of an object, or of the nearest enclosing table.
+/// Returns the position of an object in the text. If the object has no position, returns the position of the
+/// nearest enclosing table.
 fn nearest_place(places: &BTreeMap<String, usize>, object: &str) -> Place {
     let mut object = object;
     loop {
@@ -220,7 +222,7 @@ fn nearest_place(places: &BTreeMap<String, usize>, object: &str) -> Place {
     }
 }
 
-/// Returns the problems with lines and columns, in the order of their positions.
+/// Returns the problems with line and column numbers, in the order of their positions.
 fn placed(mut problems: Vec<(Place, Problem)>, file: &str, lines: &Lines<'_>) -> Vec<Problem> {
     problems.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
     if problems.len() > PROBLEM_LIMIT {

@@ -45,7 +45,8 @@ pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) ->
     Some(OpenFlow { controllers, fail_mode, datapath_id, versions, vlan_limit, tls, tables })
 }
 
-/// Reads a controller: a connection method, or a table with a connection method and further settings.
+/// Reads a controller. Its value is a connection method, or a table with a connection method and further
+/// settings.
 fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option<Controller> {
     match &item.value {
         Value::Text(text) => Some(Controller::at(text)),

@@ -228,7 +228,8 @@ fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {
     pcap
 }
 
-/// Returns the cause for a key that belongs to other kinds of ports.
+/// Returns the problem cause for a key that is valid only for kinds of ports other than `kind`. Returns
+/// `None` if no kind has the key.
 fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
         "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"

@@ -33,7 +33,8 @@ pub(super) fn read_steer(mut fields: Fields<'_>, findings: &mut Findings) -> Ste
     }
 }
 
-/// Reads the table: a word or a list of words, whose number is a power of two.
+/// Reads the indirection table of a steering policy. The value is a word or a list of words, and the number
+/// of words is a power of two.
 fn read_table(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<SteerTarget> {
     let Some(items) = fields.items("table", findings) else { return Vec::new() };
     let (count, mut table) = (items.len(), Vec::new());

@@ -1,7 +1,7 @@
-//! A text as a tree of values with positions, as a common form of TOML and JSON.
+//! A tree of values with positions, which represents a TOML text or a JSON text.
 //!
 //! JSON values have no position (`None`), because serde_json does not keep positions. Problems then identify
-//! the value by the object's name.
+//! the value by the name of the object.
 
 use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
@@ -19,7 +19,7 @@ pub(super) struct Node {
 pub(super) enum Value {
     Text(String),
     Integer(i64),
-    /// An integer beyond 64 bits, which is valid for no key.
+    /// An integer that does not fit into 64 bits. No key accepts such a value.
     Huge,
     Fraction,
     Bool(bool),
@@ -57,11 +57,12 @@ impl Value {
     }
 }
 
-/// Maximum length of a text for which every syntax error is reported, in bytes. The parser keeps all errors
-/// in memory.
+/// Maximum length of a text for which every syntax error is reported, in bytes. The limit bounds memory,
+/// because the parser keeps all errors.
 const RECOVERED_BYTES: usize = 128 << 10;
 
-/// Reads TOML as far as possible. The returned problems are syntax errors with their offsets.
+/// Parses a TOML text, and continues after syntax errors. Returns the parts that could be read, and a problem
+/// with its offset for each syntax error.
 pub(super) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
     if text.len() > RECOVERED_BYTES {
         return match DeTable::parse(text) {
@@ -118,7 +119,8 @@ fn toml_value(value: DeValue<'_>) -> Value {
     }
 }
 
-/// Reads JSON. After a syntax error, the table is empty and the one problem reports the error.
+/// Parses a JSON text. If the text has a syntax error, returns an empty table and one problem that reports
+/// the error.
 pub(super) fn from_json(text: &str) -> (Table, Vec<(Place, Problem)>) {
     let empty = || Table { entries: Vec::new() };
     match serde_json::from_str::<Json>(text) {
