@@ -1,32 +1,36 @@
-//! A hash table from 32-bit hashes to 32-bit numbers, for owners that store the keys elsewhere.
+//! A hash table that maps 32-bit hashes to 32-bit numbers. The owner of the table stores the keys elsewhere,
+//! for example in an array in which the numbers are indexes.
 //!
-//! Entries are in groups of fifteen. A group has an 8-bit tag for each entry, so that sixteen octets decide
-//! whether the group may hold a hash. A search for an absent hash, the common case in a search under many
-//! masks, reads nothing else. The tags of a large table still fit in a small cache. An entry whose group is
-//! full goes to the next group with space, and each group that it passed counts it. A search ends at a group
-//! that no entry passed. Removal leaves no tombstones, and growing needs no keys.
+//! Entries are stored in groups of fifteen ways (places for an entry). A group has an 8-bit tag for each way.
+//! A comparison of sixteen octets therefore decides whether the group may hold a hash. A search for an absent
+//! hash, the common case in a search under many masks, reads only tags. Even the tags of a large table fit in
+//! a small CPU cache.
+//!
+//! An entry whose group is full is stored in the next group with space. Each group that the entry passed
+//! counts the entry. A search ends at a group that no entry passed. Removals leave no tombstones, and growing
+//! the table needs no keys.
 
 use sync::cpu::prefetch_read;
 use sync::memory::advise_huge_pages;
 
 use crate::simd;
 
-/// Number that [`Buckets::number_at`] returns for [`Slot::NONE`]. Must not be stored.
+/// Number that [`Buckets::number_at`] returns for [`Slot::NONE`]. Callers must not store it.
 pub const NO_NUMBER: u32 = u32::MAX;
 const WAYS: usize = 15;
-/// Number of groups from which the tags do not stay in L1.
+/// Number of groups from which on the tags do not stay in the L1 cache.
 const LARGE: usize = 256;
-/// Average number of entries per group at which the table grows. At that load one in twenty groups is full.
+/// Average number of entries per group at which the table grows. At this load one in twenty groups is full.
 const MOST_PER_GROUP: usize = 10;
 
-/// Tags of one group: fifteen tags (0 for a free way), and in the highest octet the number of entries that
-/// passed the group. Such an entry belongs to this group or an earlier one, but is stored in a later one. The
-/// count saturates at 255.
+/// Tags of one group. There are fifteen tags, of which 0 marks a free way. The highest octet holds the number
+/// of entries that passed the group: entries that belong to this group or an earlier one, but are stored in a
+/// later one. The number saturates at 255.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Tags([u64; 2]);
 
-/// Returns a vector of `len` clones, on huge pages if it is large.
+/// Returns a vector of `len` clones of `with`, on huge pages if the vector is large.
 fn filled<T: Clone>(len: usize, with: T) -> Vec<T> {
     let mut all = Vec::with_capacity(len);
     advise_huge_pages(all.spare_capacity_mut());
@@ -34,8 +38,8 @@ fn filled<T: Clone>(len: usize, with: T) -> Vec<T> {
     all
 }
 
-/// Reserves space for `more` elements, on huge pages if the vector is large, so that random reads do not also
-/// miss the TLB.
+/// Reserves space for `more` further elements. A large vector is placed on huge pages, in order to avoid a
+/// TLB miss for each random read.
 pub fn make_room<T>(all: &mut Vec<T>, more: usize) {
     if all.capacity() - all.len() < more {
         let mut larger = Vec::with_capacity((2 * all.capacity()).max(all.len() + more));
@@ -49,7 +53,7 @@ const PASSED: u32 = 56;
 const ALL_WAYS: u32 = (1 << WAYS) - 1;
 
 impl Tags {
-    /// Returns a mask with one bit per way that has this tag.
+    /// Returns a bit mask of the ways of the group that have this tag, one bit for each way.
     #[inline(always)]
     fn ways(self, tag: u8) -> u32 {
         simd::octets_that_are(self.0, tag) & ALL_WAYS
@@ -71,25 +75,26 @@ impl Tags {
     }
 }
 
-/// Returns the first way of a mask that [`Tags::ways`] returned.
+/// Returns the index of the first way in a bit mask that [`Tags::ways`] returned.
 #[inline(always)]
 fn first_way(ways: u32) -> usize {
     ways.trailing_zeros() as usize
 }
 
-/// Returns the tag of a hash. The lowest bits of the hash select the group.
+/// Returns the 8-bit tag of a hash. The tag uses other bits of the hash than the lowest, which select the
+/// group.
 #[inline(always)]
 fn tag(hash: u32) -> u8 {
     // A tag is not 0, which marks a free way.
     hash.to_le_bytes()[3].max(1)
 }
 
-/// Possible position of an entry.
+/// Possible position of an entry in a [`Buckets`] table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
 impl Slot {
-    /// No position.
+    /// Value that denotes no position.
     pub const NONE: Slot = Slot(u32::MAX);
 }
 
@@ -99,10 +104,10 @@ struct Entry {
     number: u32,
 }
 
-/// Hash table of numbers. See the [module](self). Several entries may have equal hashes.
+/// Hash table that maps hashes to numbers. See the [module](self). Several entries may have equal hashes.
 #[derive(Clone, Debug)]
 pub struct Buckets {
-    /// Tags of the groups. The number of groups is a power of two.
+    /// Tags of each group. The number of groups is a power of two.
     tags: Vec<Tags>,
     entries: Vec<Entry>,
     len: usize,
@@ -121,7 +126,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the memory use in bytes.
+    /// Returns the memory use of the table in bytes.
     pub fn memory(&self) -> usize {
         self.tags.capacity() * size_of::<Tags>() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -142,14 +147,16 @@ impl Buckets {
         prefetch_read(&self.tags[self.home(hash)]);
     }
 
-    /// Returns the likely position of an entry with this hash, and whether there may be one.
+    /// Returns the position at which an entry with this hash probably is, and whether the table may contain
+    /// such an entry.
     #[inline(always)]
     pub fn glance(&self, hash: u32) -> (Slot, bool) {
         let (ways, is_maybe) = self.ways(hash);
         (self.slot(hash, ways), is_maybe)
     }
 
-    /// Returns the possible ways of an entry with this hash, and whether there may be one.
+    /// Returns a bit mask of the ways at which an entry with this hash may be, and whether the table may
+    /// contain such an entry.
     #[inline(always)]
     pub fn ways(&self, hash: u32) -> (u32, bool) {
         let tags = self.tags[self.home(hash)];
@@ -157,7 +164,7 @@ impl Buckets {
         (ways, (ways != 0) | (tags.passed() != 0))
     }
 
-    /// Returns the position of the first way of a mask.
+    /// Returns the position of the first way in the bit mask `ways`, which belongs to the group of `hash`.
     #[inline(always)]
     pub fn slot(&self, hash: u32, ways: u32) -> Slot {
         // A table never has as many entries as would overflow.
@@ -165,13 +172,13 @@ impl Buckets {
         if ways == 0 { Slot::NONE } else { Slot(slot) }
     }
 
-    /// Returns whether the table is large enough that prefetching pays off.
+    /// Returns whether the table is so large that prefetching reduces the time of a search.
     #[inline(always)]
     pub fn is_large(&self) -> bool {
         self.tags.len() >= LARGE
     }
 
-    /// Prefetches an entry.
+    /// Prefetches the entry at a position.
     #[inline(always)]
     pub fn prefetch_slot(&self, slot: Slot) {
         if let Some(entry) = self.entries.get(slot.0 as usize) {
@@ -179,13 +186,14 @@ impl Buckets {
         }
     }
 
-    /// Returns the number of an entry.
+    /// Returns the number of the entry at a position. Returns [`NO_NUMBER`] for [`Slot::NONE`].
     #[inline(always)]
     pub fn number_at(&self, slot: Slot) -> u32 {
         self.entries.get(slot.0 as usize).map_or(NO_NUMBER, |entry| entry.number)
     }
 
-    /// Returns the number stored under this hash for which `is` returns true.
+    /// Returns the number of the entry that has this hash and for which `is` returns `true`. Returns `None`
+    /// if there is no such entry.
     #[inline(always)]
     pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let group = self.home(hash);
@@ -199,7 +207,8 @@ impl Buckets {
         self.place_behind(hash, is).map(|at| self.entries[at].number)
     }
 
-    /// Returns the way of a group that holds the hash and for which `is` returns true.
+    /// Returns the index of the way in a group whose entry has the hash, and for whose number `is` returns
+    /// `true`. Returns `None` if there is no such entry in the group.
     #[inline(always)]
     fn way(&self, group: usize, tags: Tags, hash: u32, is: &mut impl FnMut(u32) -> bool) -> Option<usize> {
         let mut ways = tags.ways(tag(hash));
@@ -214,7 +223,8 @@ impl Buckets {
         None
     }
 
-    /// Searches the groups after the first.
+    /// Searches the groups after the first group of a hash. Returns the position of the entry for whose
+    /// number `is` returns `true`.
     #[cold]
     fn place_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut group = self.home(hash);
@@ -230,7 +240,8 @@ impl Buckets {
         None
     }
 
-    /// Returns the position of an entry.
+    /// Returns the position of the entry that has this hash and for whose number `is` returns `true`. Returns
+    /// `None` if there is no such entry.
     fn place(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
         let group = self.home(hash);
         match self.way(group, self.tags[group], hash, &mut is) {
@@ -239,7 +250,7 @@ impl Buckets {
         }
     }
 
-    /// Adds an entry.
+    /// Adds an entry that maps `hash` to `number`.
     pub fn insert(&mut self, hash: u32, number: u32) {
         if self.len >= self.tags.len() * MOST_PER_GROUP {
             let old = std::mem::replace(self, Buckets::with_groups(self.tags.len() * 2));
@@ -270,14 +281,14 @@ impl Buckets {
         self.len += 1;
     }
 
-    /// Replaces the number of an entry.
+    /// Replaces the number `old` of an entry by `new`.
     pub fn replace(&mut self, hash: u32, old: u32, new: u32) {
         if let Some(at) = self.place(hash, |number| number == old) {
             self.entries[at].number = new;
         }
     }
 
-    /// Removes an entry. Returns whether it existed.
+    /// Removes an entry. Returns whether the entry existed.
     pub fn remove(&mut self, hash: u32, number: u32) -> bool {
         let Some(at) = self.place(hash, |stored| stored == number) else { return false };
         self.clear(at);
@@ -296,7 +307,7 @@ impl Buckets {
     }
 }
 
-/// A multiset of hashes.
+/// A multiset of hashes: it counts how often each hash was inserted.
 #[derive(Clone, Debug)]
 pub struct HashCounts(Buckets);
 
@@ -305,7 +316,7 @@ impl HashCounts {
         HashCounts(Buckets::new())
     }
 
-    /// Returns the memory use in bytes.
+    /// Returns the memory use of the multiset in bytes.
     pub fn memory(&self) -> usize {
         self.0.memory()
     }
@@ -322,7 +333,7 @@ impl HashCounts {
         &self.0
     }
 
-    /// Returns whether this position of the [buckets](HashCounts::buckets) holds the hash.
+    /// Returns whether the entry at this position of the [buckets](HashCounts::buckets) has the hash.
     #[inline(always)]
     pub fn is_at(&self, slot: Slot, hash: u32) -> bool {
         self.0.entries.get(slot.0 as usize).is_some_and(|entry| entry.hash == hash)
@@ -358,7 +369,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Hashes are drawn from a small set, so that groups overflow into others.
+        /// Tests insertions, searches and removals. The hashes are drawn from a small set, therefore groups
+        /// overflow into others.
         #[test]
         fn entries_are_found_until_they_are_removed(
             ops in prop::collection::vec((any::<bool>(), 0_u32..6, 0_u32..60), 1..500),
@@ -416,8 +428,8 @@ mod tests {
         groups
     }
 
-    /// Tests keys that an attacker who knows the hash but not the secrets would choose: they differ in few
-    /// bits, at either end, in any word.
+    /// Tests sets of keys that an attacker who knows the hash function but not the secrets would choose. The
+    /// keys of a set differ in a few bits, at either end of any word.
     #[test]
     fn no_choice_of_keys_makes_long_searches() {
         use crate::hash::{Secrets, fold, short};
@@ -448,8 +460,8 @@ mod tests {
         }
     }
 
-    /// Tests that keys which collide under one table's secrets do not collide under another's, so that an
-    /// attacker cannot find colliding keys in its own process.
+    /// Tests that keys which collide under one table's secrets do not collide under the secrets of another
+    /// table. Therefore an attacker cannot find colliding keys in a process of its own.
     #[test]
     fn keys_that_collide_here_do_not_elsewhere() {
         use crate::hash::{Secret, Secrets, fold, short};

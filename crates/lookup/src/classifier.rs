@@ -60,14 +60,14 @@ use subtable::{NONE, Subtable, ports_of};
 use terms::Terms;
 use trie::{Reach, Trie};
 
-/// A rule: a value under a mask, a priority and a payload.
+/// A rule: a value under a mask, with a priority and a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<const W: usize, T> {
-    /// Words that matching keys have. Bits outside the mask are ignored.
+    /// Words that a key must equal in the bits of the mask. Bits outside the mask are ignored.
     pub value: [u64; W],
-    /// Bits of the key that are compared.
+    /// Bits of the key that are compared with the value.
     pub mask: [u64; W],
-    /// Priority of the rule. Higher priorities win.
+    /// Priority of the rule. If several rules match a key, the rule with the highest priority is the result.
     pub priority: u16,
     /// Payload that the owner defines.
     pub payload: T,
@@ -76,39 +76,41 @@ pub struct Rule<const W: usize, T> {
 /// Granularity of prefix tracking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixStep {
-    /// Bit granularity: a result depends on as few bits as possible.
+    /// Bit granularity: a result depends on the minimum number of bits.
     Bit,
-    /// Octet granularity: a result depends on up to seven more bits, but results have an eighth of the number
-    /// of different masks.
+    /// Octet granularity: a result depends on up to seven more bits, but all results together have only an
+    /// eighth of the number of different masks.
     Octet,
 }
 
-/// Optimisations that look-ups use.
+/// Optimisations of the look-ups in a classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether subtables are searched by falling priority until no better rule is possible.
+    /// Whether a look-up searches subtables in descending order of their highest priority, and ends when no
+    /// remaining subtable can have a better rule.
     pub sorted: bool,
     /// Whether tracked look-ups match subtables stage by stage. A result then does not depend on stages after
     /// the first one without a match.
     pub staged: bool,
-    /// Whether tracked look-ups skip subtables for whose prefix length no rule matches the key.
+    /// Whether tracked look-ups skip a subtable if no rule with the subtable's prefix length matches the key.
     pub prefixes: bool,
-    /// Prefix fields of the layout for which `prefixes` applies, one bit each. The lowest bit is the first
-    /// field.
+    /// Prefix fields of the layout to which `prefixes` applies, one bit for each field. The lowest bit is the
+    /// first field.
     pub prefix_fields: u8,
     /// Granularity of the prefix bits that a result depends on.
     pub prefix_step: PrefixStep,
-    /// Whether a result depends only on the ports where no rule of a subtable has the key's ports (tracked
-    /// look-ups).
+    /// Whether a tracked look-up records only port bits for a subtable in which no rule has the ports of the
+    /// key. The recorded bits are those that prove this. Without this option, the look-up records all bits of
+    /// the mask.
     pub ports: bool,
-    /// Whether subtables without a rule for the key's partition are skipped.
+    /// Whether look-ups skip subtables that have no rule for the partition of the key.
     pub partitions: bool,
-    /// Maximum number of rules.
+    /// Maximum number of rules in the classifier.
     pub most_rules: u32,
 }
 
 impl Options {
-    /// Returns whether prefixes of this field of the layout are tracked.
+    /// Returns whether look-ups track the prefixes of this prefix field of the layout.
     #[inline(always)]
     fn tracks(&self, field: usize) -> bool {
         self.prefix_fields >> field & 1 == 1
@@ -130,28 +132,29 @@ impl Default for Options {
     }
 }
 
-/// Error: the classifier holds as many rules as the [`Options`] allow. Nothing was changed.
+/// Error for an insertion into a classifier that already holds as many rules as its [`Options`] allow. The
+/// classifier has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are {most} rules already, which is the limit")]
 pub struct RulesFull {
-    /// Maximum number of rules.
+    /// Maximum number of rules in the classifier.
     pub most: u32,
 }
 
-/// A rule in a classifier.
+/// A view of a rule in a classifier.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a, const W: usize, T> {
-    /// Value of the rule, with zeros outside the mask.
+    /// Value of the rule. The bits outside the mask are zero.
     pub value: [u64; W],
-    /// Bits of the key that are compared.
+    /// Bits of the key that are compared with the value.
     pub mask: &'a [u64; W],
-    /// Priority of the rule. Higher priorities win.
+    /// Priority of the rule. If several rules match a key, the rule with the highest priority is the result.
     pub priority: u16,
     /// Payload that the owner defines.
     pub payload: &'a T,
 }
 
-/// Prefixes of one tracked field.
+/// Prefixes that the rules of a classifier have in one tracked field.
 #[derive(Debug)]
 struct Tracked {
     octets: Octets,
@@ -159,7 +162,7 @@ struct Tracked {
     prefixes: Prefixes,
 }
 
-/// Prefix set with the granularity of [`PrefixStep`].
+/// Set of prefixes, in the data structure for a granularity ([`PrefixStep`]).
 #[derive(Debug)]
 enum Prefixes {
     Bits(Trie),
@@ -190,7 +193,7 @@ impl Prefixes {
         }
     }
 
-    /// Prefetches the memory that a query about a value reads first.
+    /// Prefetches the memory that a query about this field value reads first.
     #[inline(always)]
     fn prefetch(&self, value: u128) {
         match self {
@@ -199,8 +202,9 @@ impl Prefixes {
         }
     }
 
-    /// Returns the number of bits of a value that prove that no prefix of length `length` (not 0) matches it.
-    /// `None` if one matches. `known` caches the result of earlier queries for this value.
+    /// Returns the number of leading bits of a field value that prove that no prefix of length `length` (not
+    /// 0) matches the value. Returns `None` if such a prefix matches. `known` caches the result of earlier
+    /// queries for this value.
     #[inline(always)]
     fn bits_without(&self, value: u128, length: u32, known: &mut Option<Reach>) -> Option<u32> {
         match self {
@@ -229,13 +233,14 @@ pub struct Classifier<const W: usize, T> {
     options: Options,
     secrets: Secrets,
     mask_secret: Secret,
-    /// Index from the hash of a mask to its subtable.
+    /// Hash table that maps the hash of a mask to the index of the mask's subtable.
     masks: Buckets,
-    /// Subtables by number. `None` where a subtable became empty.
+    /// Subtables by index. `None` at the index of a subtable that became empty and was removed.
     subtables: Vec<Option<Subtable<W, T>>>,
-    /// Numbers of subtables that became empty.
+    /// Indexes in `subtables` that are free because the subtable became empty.
     vacant: Vec<u32>,
-    /// Subtables by falling highest priority, then by number.
+    /// Subtables in descending order of their highest priority. Subtables of equal priority are ordered by
+    /// index.
     order: Vec<Ranked>,
     tries: Vec<Tracked>,
     terms: Terms,
@@ -243,7 +248,7 @@ pub struct Classifier<const W: usize, T> {
     len: usize,
 }
 
-/// Direction of a change to the rule counts.
+/// Direction in which a change modifies the counts of rules.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Comes,
@@ -276,13 +281,15 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Returns the options in effect.
+    /// Returns the options in effect. Options that have no effect in the layout of the classifier are
+    /// disabled.
     #[must_use]
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// Changes the options. Takes as long as inserting all rules again. A lower limit removes no rules.
+    /// Changes the options. This takes as long as inserting all rules again. If the new maximum number of
+    /// rules is lower than the current number, no rule is removed.
     pub fn set_options(&mut self, options: Options) {
         self.options = in_effect(&self.layout, options);
         for tracked in &mut self.tries {
@@ -302,7 +309,7 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Returns the number of rules.
+    /// Returns the number of rules in the classifier.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -314,19 +321,19 @@ impl<const W: usize, T> Classifier<W, T> {
         self.len == 0
     }
 
-    /// Returns the number of different masks, to which the cost of a look-up is proportional.
+    /// Returns the number of different masks of the rules. The cost of a look-up is proportional to it.
     #[must_use]
     pub fn masks(&self) -> usize {
         self.order.len()
     }
 
-    /// Returns whether a rule with this mask exists.
+    /// Returns whether the classifier has a rule with this mask.
     #[must_use]
     pub fn has_mask(&self, mask: &[u64; W]) -> bool {
         self.subtable_of(mask).is_some()
     }
 
-    /// Returns the memory use in bytes, without memory that payloads point to.
+    /// Returns the memory use of the classifier in bytes, not including memory that payloads point to.
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -338,10 +345,12 @@ impl<const W: usize, T> Classifier<W, T> {
             + self.partitions.memory()
     }
 
-    /// Inserts a rule. Replaces a rule with equal value, mask and priority and returns its payload.
+    /// Inserts a rule. If a rule with equal value, mask and priority exists, replaces this rule and returns
+    /// its payload.
     ///
     /// # Errors
-    /// Returns [`RulesFull`] if the limit is reached. Nothing has changed then.
+    /// Returns [`RulesFull`] if the classifier already holds the maximum number of rules. The classifier has
+    /// not changed then.
     pub fn insert(&mut self, rule: Rule<W, T>) -> Result<Option<T>, RulesFull> {
         let known = self.subtable_of(&rule.mask);
         if self.len >= self.options.most_rules as usize {
@@ -364,7 +373,7 @@ impl<const W: usize, T> Classifier<W, T> {
         Ok(old)
     }
 
-    /// Removes a rule and returns its payload.
+    /// Removes a rule and returns its payload. Returns `None` if the rule does not exist.
     pub fn remove(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<T> {
         let at = self.subtable_of(mask)?;
         let mut subtable = self.subtables[at].take()?;
@@ -387,26 +396,26 @@ impl<const W: usize, T> Classifier<W, T> {
         payload
     }
 
-    /// Returns the payload of a rule.
+    /// Returns the payload of a rule. Returns `None` if the rule does not exist.
     #[must_use]
     pub fn get(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&T> {
         let subtable = self.subtables[self.subtable_of(mask)?].as_ref()?;
         subtable.slots[subtable.find_rule(value, priority)? as usize].payload.as_ref()
     }
 
-    /// Returns a mutable reference to the payload of a rule.
+    /// Returns a mutable reference to the payload of a rule. Returns `None` if the rule does not exist.
     pub fn get_mut(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&mut T> {
         let at = self.subtable_of(mask)?;
         self.subtables[at].as_mut()?.payload(value, priority)
     }
 
-    /// Returns an iterator over all rules in no particular order.
+    /// Returns an iterator over all rules of the classifier, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W, T>> {
         self.subtables.iter().flatten().flat_map(Subtable::entries)
     }
 
-    /// Returns the rules that a loose OpenFlow match selects: their masks have all bits of `mask`, and they
-    /// equal `value` in those bits.
+    /// Returns the rules that a loose OpenFlow match selects. The mask of a selected rule has all bits of
+    /// `mask`, and the value of the rule equals `value` in those bits.
     pub fn within<'a>(
         &'a self,
         value: &'a [u64; W],
@@ -418,14 +427,16 @@ impl<const W: usize, T> Classifier<W, T> {
         entries.filter(move |entry| crate::naive::matches(&entry.value, value, mask))
     }
 
-    /// Returns whether one key can match a rule of this value and mask and another rule of equal priority. A
-    /// rule with exactly this value, mask and priority does not count.
+    /// Returns whether a key exists that matches both a rule with this value and mask and another rule of
+    /// equal priority in the classifier. A rule with exactly this value, mask and priority does not count as
+    /// another rule.
     #[must_use]
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         self.subtables.iter().flatten().any(|subtable| subtable.overlaps(value, mask, priority))
     }
 
-    /// Returns the maximum number of masks and rules that [`Classifier::overlaps`] examines.
+    /// Returns the maximum number of masks and rules that a call of [`Classifier::overlaps`] with these
+    /// arguments examines.
     #[must_use]
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         self.subtables.iter().flatten().map(|subtable| subtable.overlap_work(mask, priority)).sum()
@@ -436,7 +447,7 @@ impl<const W: usize, T> Classifier<W, T> {
         short(mask.iter().fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
     }
 
-    /// Returns the number of a mask's subtable.
+    /// Returns the index of the subtable for a mask. Returns `None` if no rule has this mask.
     fn subtable_of(&self, mask: &[u64; W]) -> Option<usize> {
         let has =
             |at: u32| self.subtables[at as usize].as_ref().is_some_and(|subtable| subtable.mask == *mask);
@@ -457,8 +468,8 @@ impl<const W: usize, T> Classifier<W, T> {
         at
     }
 
-    /// Moves a subtable in `order` from the position of its old highest priority `before` to that of
-    /// `highest`.
+    /// Moves a subtable to the position in `order` that its new highest priority `highest` requires. `before`
+    /// is the old highest priority of the subtable.
     fn rank(&mut self, at: usize, before: Option<u16>, highest: Option<u16>) {
         let subtable = number(at);
         let place = |order: &[Ranked], highest: u16| {
@@ -477,7 +488,7 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Updates all enabled counts (prefixes, stages, ports, partitions) for a rule.
+    /// Adds a rule to, or removes it from, all enabled counts (prefixes, stages, ports and partitions).
     fn count(&mut self, subtable: &mut Subtable<W, T>, at: usize, value: &[u64; W], change: Change) {
         let options = &self.options;
         if options.prefixes {
@@ -509,7 +520,7 @@ impl<const W: usize, T> Classifier<W, T> {
     }
 }
 
-/// Returns the options without those that have no effect in this layout.
+/// Returns the options with those options disabled that have no effect in this layout.
 fn in_effect<const W: usize>(layout: &Layout<W>, options: Options) -> Options {
     Options {
         partitions: options.partitions && !layout.partition().is_empty(),
@@ -520,7 +531,8 @@ fn in_effect<const W: usize>(layout: &Layout<W>, options: Options) -> Options {
     }
 }
 
-/// Returns the number of a subtable. There are fewer subtables than rules.
+/// Converts a subtable index to `u32`. The conversion cannot fail, because there are fewer subtables than
+/// rules.
 fn number(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(NONE)
 }

@@ -54,17 +54,18 @@ pub use find::MISS;
 use find::Notes;
 use mask::Mask;
 
-/// Number of words of a packet's key.
+/// Number of 64-bit words in the key of a packet.
 pub const KEY_WORDS: usize = 8;
-/// Index that means "no flow" or "no mask".
+/// Index value that denotes no flow or no mask.
 const NONE: u32 = u32::MAX;
 
-/// Capacity limits of a flow cache.
+/// Maximum numbers of flows and masks in a flow cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowLimits {
-    /// Maximum number of flows, at most 2^24.
+    /// Maximum number of flows in the cache, at most 2^24.
     pub flows: u32,
-    /// Maximum number of different masks of one port's flows, under which a missed packet is looked up.
+    /// Maximum number of different masks that the flows of one port may have. A packet that misses is looked
+    /// up under all masks of its port.
     pub masks: u32,
 }
 
@@ -74,22 +75,22 @@ impl Default for FlowLimits {
     }
 }
 
-/// Reason why a flow was not inserted. Nothing was changed.
+/// Reason why a flow was not inserted. The flow cache has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowRefused {
-    /// The limit of flows is reached.
+    /// The cache already contains the maximum number of flows.
     #[error("the cache holds {most} flows already, which is the limit")]
     Flows {
-        /// Maximum number of flows.
+        /// Maximum number of flows in the cache.
         most: u32,
     },
-    /// The limit of masks of the port is reached, and the flow has a new mask.
+    /// The flow has a mask that is new for its port, and the port already has the maximum number of masks.
     #[error("the port's flows have {most} different masks already, which is the limit")]
     Masks {
-        /// Maximum number of masks per port.
+        /// Maximum number of masks for one port.
         most: u32,
     },
-    /// A flow with equal key and mask exists.
+    /// The cache already contains a flow with equal key and mask.
     #[error("the flow is there already")]
     Exists(FlowRef),
 }
@@ -102,50 +103,53 @@ pub struct FlowRef {
 }
 
 impl FlowRef {
-    /// Returns the index of the flow, as [`FlowCache::find_burst`] reports it. After removal the index may
-    /// belong to another flow.
+    /// Returns the index of the flow, which [`FlowCache::find_burst`] also reports. After the flow is
+    /// removed, the index may belong to another flow.
     #[must_use]
     pub fn index(self) -> u32 {
         self.index
     }
 }
 
-/// Counters of look-up results.
+/// Counters of the results of look-ups in a flow cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounters {
     /// Number of packets that the exact-match cache answered.
     pub exact: u64,
-    /// Number of packets that a wildcard flow answered after an exact-match miss.
+    /// Number of packets that a wildcard flow (megaflow) answered, because the exact-match cache did not.
     pub wildcard: u64,
     /// Number of packets that matched no flow.
     pub misses: u64,
-    /// Number of look-ups of a packet under a mask.
+    /// Number of mask lookups. Each packet counts once for each mask under which it was looked up.
     pub probes: u64,
 }
 
-/// A flow. It occupies two cache lines if the value is at most 48 octets.
+/// A flow in the cache. A flow occupies two cache lines if its value has at most 48 octets.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Flow<T> {
     key: [u64; KEY_WORDS],
-    /// Number of the flow's mask. [`NONE`] in a free entry.
+    /// Index of the flow's mask. [`NONE`] in a free entry.
     mask: u32,
-    /// Number of flows that were removed from this entry.
+    /// Number of flows that were removed from this entry so far. A [`FlowRef`] with another generation is
+    /// invalid.
     generation: u32,
-    /// Index of the masked extended key, if the mask has bits there. In a free entry, the next free entry.
+    /// Index of the flow's masked extended key, if the mask has bits in the extended key. In a free entry,
+    /// index of the next free entry.
     link: u32,
     /// Port whose packets the flow matches.
     port: u16,
     value: Option<T>,
 }
 
-/// A mask in the search order of a port.
+/// A mask in the search order of one port.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     mask: u32,
-    /// Number of the port's flows with this mask.
+    /// Number of the port's flows that have this mask.
     flows: u32,
-    /// Number of the port's packets that matched under this mask. Halved at each reordering.
+    /// Number of the port's packets that matched a flow with this mask. The number is halved each time that
+    /// the masks are sorted.
     hits: u64,
 }
 
@@ -158,21 +162,22 @@ pub struct FlowCache<const X: usize, T> {
     flows: Vec<Flow<T>>,
     free: u32,
     len: usize,
-    /// Masked extended keys of the flows whose masks have bits there.
+    /// Masked extended keys of those flows whose masks have bits in the extended key.
     beyond: Vec<[u64; X]>,
     free_beyond: Vec<u32>,
     masks: Vec<Mask<X>>,
     free_masks: Vec<u32>,
-    /// Index from a mask's hash to its number.
+    /// Hash table that maps the hash of a mask to the index of the mask.
     by_mask: Buckets,
-    /// Masks of each port's flows, in search order.
+    /// For each port, the masks of the port's flows, in search order.
     ranks: Vec<Vec<Ranked>>,
     counters: FlowCounters,
     notes: Option<Box<Notes>>,
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
-    /// Returns an empty cache. Reserves address space, but not memory, for the maximum number of flows.
+    /// Returns an empty cache. Reserves the address space for the maximum number of flows, without using
+    /// memory for it.
     #[must_use]
     pub fn new(limits: FlowLimits) -> Self {
         let limits = FlowLimits { flows: limits.flows.min(1 << 24), ..limits };
@@ -197,17 +202,17 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Sets the insertion rate of the exact-match cache: one in `one_in` packets that wildcard flows answer.
-    /// `None` disables the exact-match cache.
+    /// Sets how many packets insert an entry into the exact-match cache: one in `one_in` packets that a
+    /// wildcard flow answers. `None` disables the exact-match cache.
     pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
         self.hints.set_one_in(one_in);
     }
 
-    /// Inserts a flow for a port's packets that equal `key` and `beyond` in the bits of the masks. The port
-    /// itself is not compared, so keys and masks must distinguish ports.
+    /// Inserts a flow. The flow matches packets of a port whose key and extended key equal `key` and `beyond`
+    /// in the bits of the masks. The port itself is not compared, so keys and masks must distinguish ports.
     ///
     /// # Errors
-    /// Returns [`FlowRefused`]. Nothing has changed then.
+    /// Returns the reason as [`FlowRefused`] if the flow is not inserted. The cache has not changed then.
     pub fn insert(
         &mut self,
         port: u16,
@@ -270,7 +275,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         Ok(self.reference(index))
     }
 
-    /// Removes a flow and returns its value.
+    /// Removes a flow and returns its value. Returns `None` if the flow no longer exists.
     pub fn remove(&mut self, flow: FlowRef) -> Option<T> {
         let place = self.flows.get_mut(flow.index as usize)?;
         if place.generation != flow.generation {
@@ -302,41 +307,42 @@ impl<const X: usize, T> FlowCache<X, T> {
         Some(value)
     }
 
-    /// Returns the value of a flow.
+    /// Returns the value of a flow. Returns `None` if the flow no longer exists.
     #[must_use]
     pub fn get(&self, flow: FlowRef) -> Option<&T> {
         let place = self.flows.get(flow.index as usize)?;
         place.value.as_ref().filter(|_| place.generation == flow.generation)
     }
 
-    /// Returns a mutable reference to the value of a flow.
+    /// Returns a mutable reference to the value of a flow. Returns `None` if the flow no longer exists.
     pub fn get_mut(&mut self, flow: FlowRef) -> Option<&mut T> {
         let place = self.flows.get_mut(flow.index as usize)?;
         let same = place.generation == flow.generation;
         place.value.as_mut().filter(|_| same)
     }
 
-    /// Returns the value of a flow by the index that [`FlowCache::find_burst`] reported. `None` for [`MISS`].
-    /// No flow may have been removed in between.
+    /// Returns the value of the flow at an index that [`FlowCache::find_burst`] reported. Returns `None` for
+    /// [`MISS`]. The caller must not have removed a flow since that call.
     #[inline(always)]
     #[must_use]
     pub fn get_at(&self, index: u32) -> Option<&T> {
         self.flows.get(index as usize)?.value.as_ref()
     }
 
-    /// Like [`FlowCache::get_at`], with a mutable reference.
+    /// Like [`FlowCache::get_at`], but returns a mutable reference.
     #[inline(always)]
     pub fn get_at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.flows.get_mut(index as usize)?.value.as_mut()
     }
 
-    /// Returns a reference to the flow at an index that remains valid after the burst.
+    /// Returns a reference to the flow at an index that [`FlowCache::find_burst`] reported. The reference,
+    /// unlike the index, stays valid when other flows are removed.
     #[must_use]
     pub fn reference_at(&self, index: u32) -> Option<FlowRef> {
         self.flows.get(index as usize).filter(|flow| flow.value.is_some()).map(|_| self.reference(index))
     }
 
-    /// Returns an iterator over all flows.
+    /// Returns an iterator over all flows in the cache, with a reference to each flow and its value.
     pub fn iter(&self) -> impl Iterator<Item = (FlowRef, &T)> {
         (0..).zip(&self.flows).filter_map(|(index, flow)| {
             let reference = FlowRef { index, generation: flow.generation };
@@ -344,7 +350,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         })
     }
 
-    /// Sorts each port's masks by their hits, with recent hits weighted most. Call it about once per second.
+    /// Sorts the masks of each port by the number of packets that matched under them. Recent packets have the
+    /// greatest weight. The owner calls this method about once per second.
     pub fn rerank(&mut self) {
         for ranks in &mut self.ranks {
             ranks.sort_unstable_by_key(|own| std::cmp::Reverse(own.hits));
@@ -354,7 +361,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Returns the number of flows.
+    /// Returns the number of flows in the cache.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -366,26 +373,26 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.len == 0
     }
 
-    /// Returns the number of different masks.
+    /// Returns the number of different masks of all flows.
     #[must_use]
     pub fn masks(&self) -> usize {
         self.masks.len() - self.free_masks.len()
     }
 
-    /// Returns the capacity limits.
+    /// Returns the capacity limits of the cache.
     #[must_use]
     pub fn limits(&self) -> FlowLimits {
         self.limits
     }
 
-    /// Returns the counters of look-up results.
+    /// Returns the counters of the results of look-ups.
     #[must_use]
     pub fn counters(&self) -> FlowCounters {
         self.counters
     }
 
-    /// Returns the memory in use in bytes, without memory that values point to. Flow entries that were never
-    /// used do not count.
+    /// Returns the memory in use in bytes, not including memory that values point to. Flow entries that were
+    /// never used do not count.
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()
@@ -428,12 +435,14 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.free_masks.push(number);
     }
 
-    /// Returns the position of a mask in a port's search order, if flows of that port have it.
+    /// Returns the position of a mask in the search order of a port. Returns `None` if no flow of the port
+    /// has this mask.
     fn rank(&self, port: u16, number: u32) -> Option<usize> {
         self.ranks.get(usize::from(port))?.iter().position(|own| own.mask == number)
     }
 
-    /// Returns the flow with equal mask and equal masked words.
+    /// Returns the index of the flow whose mask and masked words equal the given ones. Returns `None` if
+    /// there is no such flow.
     fn same_flow(&self, number: u32, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> Option<u32> {
         let mask = &self.masks[number as usize];
         let same = |index: u32| self.flows[index as usize].is(mask, &self.beyond, key, || *beyond);
@@ -441,13 +450,13 @@ impl<const X: usize, T> FlowCache<X, T> {
     }
 }
 
-/// Returns an index as `u32`. The limits keep indexes below [`NONE`].
+/// Converts an index to `u32`. The capacity limits keep all indexes below [`NONE`].
 fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(NONE)
 }
 
 impl<T> Flow<T> {
-    /// Returns whether a packet matches this flow, given the flow's mask.
+    /// Returns whether a packet matches a flow. The mask is that of the flow.
     #[inline(always)]
     fn is<const X: usize>(
         &self,

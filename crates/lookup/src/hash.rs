@@ -1,21 +1,21 @@
-//! Hash of masked words: a sum of secret multiplications, one per word.
+//! Hash of masked words: a sum of products with secret numbers, one product for each word.
 //!
-//! Each word has two secret numbers. The word is xored with one and multiplied by the other, and the halves
-//! of the 128-bit product are xored. The sum over words can continue from any word, so that the hash of a
-//! key's first words is an intermediate result of the hash of the whole key. The products do not depend on
-//! each other. A sender that does not know the secrets cannot choose keys that collide, which is possible
-//! with a CRC.
+//! Each word position has two secret numbers. The word is xored with one of them and multiplied by the other,
+//! and the halves of the 128-bit product are xored. A sum over the first words can be continued with further
+//! words. The hash of a key's first words is therefore an intermediate result of the hash of the whole key.
+//! The products do not depend on each other. A sender that does not know the secret numbers cannot choose
+//! keys that collide. With a CRC, this would be possible.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Secret numbers of one word position.
+/// The two secret numbers of one word position.
 #[derive(Clone, Copy, Debug)]
 pub struct Secret {
     pub add: u64,
     pub multiply: u64,
 }
 
-/// Secret numbers for any number of word positions. Each table has its own.
+/// Generator of the secret numbers for any number of word positions. Each table has its own generator.
 #[derive(Debug)]
 pub struct Secrets(RandomState);
 
@@ -24,25 +24,25 @@ impl Secrets {
         Secrets(RandomState::new())
     }
 
-    /// Returns the secret numbers of one position.
+    /// Returns the secret numbers of the word position `place`.
     pub fn of(&self, place: usize) -> Secret {
         Secret { add: self.0.hash_one((place, 0_u8)), multiply: self.0.hash_one((place, 1_u8)) | 1 }
     }
 }
 
-/// A secret hash of any number of words, for tables that hold no keys. A sender that does not know the secret
-/// cannot choose words that collide.
+/// A secret hash function for any number of words, for hash tables that do not store keys. A sender that does
+/// not know the secret numbers cannot choose words that collide.
 #[derive(Debug)]
 pub struct WordHash(Secret);
 
 impl WordHash {
-    /// Returns a hash with new secret numbers.
+    /// Returns a hash function with new secret numbers.
     #[must_use]
     pub fn new() -> WordHash {
         WordHash(Secrets::new().of(0))
     }
 
-    /// Returns the hash of these words in this order.
+    /// Returns the hash of the given words. The hash depends on the order of the words.
     #[inline]
     pub fn of(&self, words: impl IntoIterator<Item = u64>) -> u64 {
         let Secret { add, multiply } = self.0;
@@ -56,7 +56,7 @@ impl Default for WordHash {
     }
 }
 
-/// Returns the xor of both halves of the 128-bit product.
+/// Returns the xor of the two halves of the 128-bit product of `a` and `b`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
 pub fn fold(a: u64, b: u64) -> u64 {

@@ -1,6 +1,6 @@
-//! Reference implementation of [`Classifier`](crate::Classifier): a list of rules that is searched linearly.
+//! Reference implementation of [`Classifier`](crate::Classifier): a list of rules with a linear search.
 //!
-//! For tests in this and other crates. The list is too slow for other use.
+//! The list serves tests in this crate and other crates. It is too slow for other uses.
 
 use crate::classifier::Rule;
 
@@ -22,7 +22,7 @@ pub fn matches<const W: usize>(key: &[u64; W], value: &[u64; W], mask: &[u64; W]
     (0..W).all(|word| (key[word] ^ value[word]) & mask[word] == 0)
 }
 
-/// Returns whether a rule has this value and mask.
+/// Returns whether a rule has this value (under the mask) and this mask.
 fn same<const W: usize, T>(rule: &Rule<W, T>, value: &[u64; W], mask: &[u64; W]) -> bool {
     rule.mask == *mask && matches(value, &rule.value, mask)
 }
@@ -34,33 +34,35 @@ impl<const W: usize, T> Linear<W, T> {
         Linear::default()
     }
 
-    /// Inserts a rule. Replaces a rule with equal value, mask and priority and returns its payload.
+    /// Inserts a rule. If a rule with equal value, mask and priority exists, replaces this rule and returns
+    /// its payload.
     pub fn insert(&mut self, rule: Rule<W, T>) -> Option<T> {
         let old = self.remove(&rule.value, &rule.mask, rule.priority);
         self.rules.push(rule);
         old
     }
 
-    /// Removes a rule and returns its payload.
+    /// Removes a rule and returns its payload. Returns `None` if the rule does not exist.
     pub fn remove(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<T> {
         let at = self.rules.iter().position(|rule| rule.priority == priority && same(rule, value, mask))?;
         Some(self.rules.swap_remove(at).payload)
     }
 
-    /// Returns the payload of a rule.
+    /// Returns the payload of a rule. Returns `None` if the rule does not exist.
     #[must_use]
     pub fn get(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&T> {
         let found = self.rules.iter().find(|rule| rule.priority == priority && same(rule, value, mask));
         found.map(|rule| &rule.payload)
     }
 
-    /// Returns all rules.
+    /// Returns all rules in the list.
     #[must_use]
     pub fn rules(&self) -> &[Rule<W, T>] {
         &self.rules
     }
 
-    /// Returns whether one key can match a rule of this value and mask and another rule of equal priority.
+    /// Returns whether a key exists that matches both a rule with this value and mask and another rule of
+    /// equal priority in the list.
     #[must_use]
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         self.rules.iter().any(|rule| {
@@ -69,13 +71,15 @@ impl<const W: usize, T> Linear<W, T> {
         })
     }
 
-    /// Returns a rule of the highest priority among the rules that match.
+    /// Returns a rule with the highest priority among the rules that match the key. Returns `None` if no rule
+    /// matches.
     #[must_use]
     pub fn lookup(&self, key: &[u64; W]) -> Option<&Rule<W, T>> {
         self.lookup_where(key, |_, _| true)
     }
 
-    /// Returns a rule of the highest priority among the rules that match and for which `wanted` returns true.
+    /// Returns a rule with the highest priority among the rules that match the key and for which `wanted`
+    /// returns `true`. Returns `None` if there is no such rule.
     pub fn lookup_where(
         &self,
         key: &[u64; W],

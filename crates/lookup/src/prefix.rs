@@ -1,4 +1,4 @@
-//! Addresses as numbers in host byte order, and prefixes of them.
+//! IP addresses as numbers in host byte order, and address prefixes.
 
 use std::fmt;
 use std::hash::Hash;
@@ -13,35 +13,36 @@ mod sealed {
 
 /// An IPv4 address as `u32` or an IPv6 address as `u128`, with the first octet in the highest bits.
 pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed + 'static {
-    /// Lowest address.
+    /// Lowest address of the family.
     const FIRST: Self;
-    /// Number of bits of an address.
+    /// Number of bits in an address.
     const BITS: u32;
-    /// Number of bits that index the root table.
+    /// Number of leading address bits that index the root table of a trie.
     const ROOT_BITS: u32;
 
-    /// Returns `count` bits, at most 18, from bit `from` on, counted from the highest. Bits beyond the
-    /// address are zero.
+    /// Returns `count` bits of the address, at most 18. The first of them is bit `from`, counted from the
+    /// highest bit. Bits beyond the end of the address are zero.
     #[must_use]
     fn bits(self, from: u32, count: u32) -> usize;
 
-    /// Returns the address with all bits from `length` on cleared.
+    /// Returns the address with all bits after the first `length` bits cleared.
     #[must_use]
     fn masked(self, length: u32) -> Self;
 
-    /// Returns the address with all bits from `length` on set.
+    /// Returns the address with all bits after the first `length` bits set.
     #[must_use]
     fn last(self, length: u32) -> Self;
 
-    /// Part of each address that a table always stores.
+    /// Type of the part of an address that a table always stores.
     type Upper: Copy + Ord + Send + Sync;
-    /// Part of an address that a table stores only where it is not zero.
+    /// Type of the part of an address that a table stores only if the part is not zero.
     type Lower: Copy + Default + PartialEq + Send + Sync;
 
-    /// Splits an IPv6 address into halves. The upper part of an IPv4 address is the whole address.
+    /// Splits the address into an upper and a lower part. The parts of an IPv6 address are its halves. The
+    /// upper part of an IPv4 address is the whole address, and the lower part is empty.
     fn halves(self) -> (Self::Upper, Self::Lower);
 
-    /// Joins the parts that [`Address::halves`] returns.
+    /// Joins the two parts that [`Address::halves`] returned to an address.
     fn joined(upper: Self::Upper, lower: Self::Lower) -> Self;
 
     /// Writes the address in its usual notation.
@@ -110,7 +111,7 @@ fn joined(upper: u64, lower: u64) -> u128 {
 address!(u32, 18, Ipv4Addr, u32, (), |address| (address, ()), |address, ()| address);
 address!(u128, 16, Ipv6Addr, u64, u64, halves, joined);
 
-/// A prefix: the addresses that have equal first bits.
+/// An address prefix, which stands for all addresses with equal first bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     address: A,
@@ -118,8 +119,8 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// Returns the prefix of length `length` that contains an address. Lengths above [`Address::BITS`] are
-    /// reduced to it.
+    /// Returns the prefix of `length` bits that contains an address. A length above [`Address::BITS`] counts
+    /// as [`Address::BITS`].
     #[must_use]
     pub fn new(address: A, length: u8) -> Prefix<A> {
         let bits = A::BITS.min(u32::from(length));

@@ -12,30 +12,30 @@ use crate::trie::Hop;
 
 /// Maximum number of prefixes in a leaf. An insertion moves all later entries of the leaf.
 const MOST: usize = 256;
-/// Number of entries by which a leaf grows, instead of doubling.
+/// Number of entries by which the memory of a leaf grows. The memory is not doubled, in order to save space.
 const STEP: usize = 32;
 
-/// Ordered map of prefixes. See the module documentation.
+/// Ordered map from prefixes to next hops. See the module documentation.
 pub struct Routes<A: Address> {
-    /// First prefix of each leaf.
+    /// First prefix of each leaf, in the order of the leaves.
     firsts: Vec<Prefix<A>>,
-    /// Leaves in order. No leaf is empty.
+    /// Leaves in the order of their prefixes. No leaf is empty.
     leaves: Vec<Leaf<A>>,
     len: usize,
 }
 
-/// Entries of a leaf in columns, so that numbers of different widths leave no gaps.
+/// Entries of a leaf, stored in columns. Numbers of different widths then leave no gaps in memory.
 struct Leaf<A: Address> {
-    /// Upper and lower part of each address. The lower part of an IPv4 address is empty.
+    /// Upper part of each address. The lower parts are in another column, and are empty for IPv4 addresses.
     uppers: Vec<A::Upper>,
     lowers: Seldom<A::Lower>,
     lengths: Vec<u8>,
-    /// Lower and upper half of each hop.
+    /// Lower 16 bits of each next hop. The upper 16 bits are in another column.
     hops: Vec<u16>,
     beyond: Seldom<u16>,
 }
 
-/// A column that is usually all zeros, in which case it is not stored.
+/// A column of values that are usually all zero. While all values are zero, the column uses no memory.
 struct Seldom<T>(Vec<T>);
 
 impl<A: Address> Routes<A> {
@@ -52,7 +52,8 @@ impl<A: Address> Routes<A> {
         Some(leaf.hop(leaf.find(prefix).ok()?))
     }
 
-    /// Inserts a prefix or changes its hop. Returns the previous hop.
+    /// Inserts a prefix with a next hop, or changes the next hop of a prefix. Returns the previous next hop,
+    /// or `None` if the prefix is new.
     pub fn insert(&mut self, prefix: Prefix<A>, hop: Hop) -> Option<Hop> {
         let at = self.leaf_of(&prefix);
         let Some(leaf) = self.leaves.get_mut(at) else {
@@ -87,7 +88,7 @@ impl<A: Address> Routes<A> {
         None
     }
 
-    /// Removes a prefix and returns its hop.
+    /// Removes a prefix and returns its next hop. Returns `None` if the map does not contain the prefix.
     pub fn remove(&mut self, prefix: &Prefix<A>) -> Option<Hop> {
         let at = self.leaf_of(prefix);
         let leaf = self.leaves.get_mut(at)?;
@@ -118,12 +119,12 @@ impl<A: Address> Routes<A> {
         Some(hop)
     }
 
-    /// Returns an iterator over all prefixes in order.
+    /// Returns an iterator over all prefixes and their next hops, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         self.leaves.iter().flat_map(|leaf| leaf.from(0))
     }
 
-    /// Returns an iterator over the prefixes from `first` to `last`, both included, in order.
+    /// Returns an iterator over the prefixes from `first` to `last` inclusive and their next hops, in order.
     pub fn range(&self, first: Prefix<A>, last: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         let at = self.leaf_of(&first);
         let skipped = self.leaves.get(at).map_or(0, |leaf| leaf.find(&first).unwrap_or_else(|place| place));
@@ -131,7 +132,7 @@ impl<A: Address> Routes<A> {
         leaves.flat_map(|(leaf, skipped)| leaf.from(skipped)).take_while(move |(prefix, _)| *prefix <= last)
     }
 
-    /// Returns the leaf that holds a prefix if any leaf does.
+    /// Returns the index of the leaf that would hold a prefix.
     fn leaf_of(&self, prefix: &Prefix<A>) -> usize {
         self.firsts.partition_point(|first| first <= prefix).saturating_sub(1)
     }
@@ -144,7 +145,7 @@ impl<A: Address> Routes<A> {
         }
     }
 
-    /// Updates the first prefix of a leaf after a change.
+    /// Updates the entry in `firsts` for a leaf whose first prefix may have changed.
     fn name(&mut self, at: usize) {
         if let Some((name, leaf)) = self.firsts.get_mut(at).zip(self.leaves.get(at))
             && let Some(first) = leaf.first()
@@ -185,7 +186,8 @@ impl<A: Address> Leaf<A> {
         self.key(0).map(|(address, length)| Prefix::new(address, length))
     }
 
-    /// Returns the position of a prefix, or as an error the position of the next one.
+    /// Returns the position of a prefix in the leaf. If the leaf does not contain the prefix, returns as an
+    /// error the position of the next greater prefix.
     fn find(&self, prefix: &Prefix<A>) -> Result<usize, usize> {
         let wanted = (prefix.address(), prefix.length());
         let (mut from, mut to) = (0, self.len());
@@ -199,13 +201,13 @@ impl<A: Address> Leaf<A> {
         if self.key(from) == Some(wanted) { Ok(from) } else { Err(from) }
     }
 
-    /// Returns an iterator over the prefixes of the leaf from a position on.
+    /// Returns an iterator over the prefixes of the leaf from the position `place` on.
     fn from(&self, place: usize) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         let keyed = (place..).map_while(|place| Some((place, self.key(place)?)));
         keyed.map(|(place, (address, length))| (Prefix::new(address, length), self.hop(place)))
     }
 
-    /// Sets the hop of the prefix at a position. Returns the previous hop.
+    /// Sets the next hop of the prefix at a position. Returns the previous next hop.
     fn lead(&mut self, place: usize, hop: Hop) -> Hop {
         let (before, (low, high)) = (self.hop(place), halves(hop));
         if let Some(at) = self.hops.get_mut(place) {
@@ -239,7 +241,7 @@ impl<A: Address> Leaf<A> {
         hop
     }
 
-    /// Splits off the second half of the leaf.
+    /// Removes the second half of the leaf's entries and returns it as a new leaf.
     fn split(&mut self) -> Leaf<A> {
         let half = self.len() / 2;
         let behind = Leaf {
@@ -282,7 +284,7 @@ impl<A: Address> Leaf<A> {
     }
 }
 
-/// Returns the lower and the upper half of a hop's number.
+/// Returns the lower and the upper 16 bits of a next hop.
 #[allow(clippy::cast_possible_truncation, reason = "halves of the number")]
 fn halves(hop: Hop) -> (u16, u16) {
     (hop.0 as u16, (hop.0 >> 16) as u16)
@@ -297,8 +299,8 @@ impl<T: Copy + Default + PartialEq> Seldom<T> {
         !self.0.is_empty()
     }
 
-    /// Sets a value in the column of a leaf with `len` entries. The methods below also take the length of the
-    /// leaf.
+    /// Sets the value at position `place` in the column of a leaf with `len` entries. The other methods of
+    /// the column also take the number of entries in the leaf as `len`.
     fn set(&mut self, len: usize, place: usize, value: T) {
         if value != T::default() && !self.is_there() {
             self.0 = vec![T::default(); len];
@@ -351,8 +353,8 @@ mod tests {
 
     use super::*;
 
-    /// Applies operations to the map and to a model, over prefixes that are close to each other. Hops above 1
-    /// are large.
+    /// Applies operations to the map and to a model, and tests that both agree. The prefixes are close to
+    /// each other. Next hops above 1 are large numbers.
     fn agree<A: Address>(ops: Vec<(A, u8, u32)>, asked: [A; 6]) -> Result<(), TestCaseError> {
         let (mut routes, mut model) = (Routes::<A>::new(), BTreeMap::new());
         for (address, length, hop) in ops {

@@ -1,10 +1,10 @@
-//! Code paths for CPUs with additional instructions. Tests compare each with the portable path.
+//! Code paths for CPUs with additional instructions. Tests compare each code path with the portable one.
 //!
-//! Both paths are compiled from one source:
+//! The additional path and the portable path of a function are compiled from one source:
 //! - [`look_up`](crate::trie::look_up) with the population count instruction (`popcnt`), which baseline
 //!   x86-64 lacks.
 //! - Look-ups in a [`FlowCache`], and look-ups of several keys in a [`Classifier`], with 256-bit words and
-//!   flagless multiplication (`avx2`, `bmi1`, `bmi2`, `popcnt`).
+//!   multiplication that leaves the flags unchanged (`avx2`, `bmi1`, `bmi2`, `popcnt`).
 //!
 //! Comparisons of sixteen octets use SSE2, which is part of baseline x86-64.
 #![allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
@@ -16,8 +16,8 @@ use crate::flow_cache::{FlowCache, KEY_WORDS};
 use crate::prefix::Address;
 use crate::trie::Hop;
 
-/// Like [`crate::trie::look_up`], with `popcnt`. Returns `false` and does nothing on a CPU without the
-/// instruction.
+/// Like [`crate::trie::look_up`], with the instruction `popcnt`. Returns `true` if the look-up was done. On a
+/// CPU without the instruction, returns `false` and does nothing.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) -> bool {
@@ -35,7 +35,8 @@ fn counting<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) 
     crate::trie::look_up(words, addresses, hops);
 }
 
-/// Returns `false`. On other architectures the compiler uses the instruction where it exists.
+/// Returns `false` and does nothing. On architectures other than x86-64, the compiler uses a population count
+/// instruction where it exists.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn look_up<A: Address>(_: &[AtomicU64], _: &[A], _: &mut [Hop]) -> bool {
     false
@@ -48,8 +49,8 @@ fn has_wide_words() -> bool {
     has!("avx2") && has!("bmi1") && has!("bmi2") && has!("popcnt")
 }
 
-/// Like [`FlowCache::find_burst`], with wide words. Returns `false` and does nothing on a CPU without the
-/// instructions.
+/// Like [`FlowCache::find_burst`], with 256-bit words. Returns `true` if the look-up was done. On a CPU
+/// without the instructions, returns `false` and does nothing.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn find_burst<'k, const X: usize, T>(
@@ -79,7 +80,7 @@ fn find_burst_in_wide_words<'k, const X: usize, T>(
     cache.find_in_bursts(port, key, beyond, found);
 }
 
-/// Returns `false`. Other architectures have only the portable path.
+/// Returns `false` and does nothing, because architectures other than x86-64 have only the portable path.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn find_burst<'k, const X: usize, T>(
     _: &mut FlowCache<X, T>,
@@ -91,7 +92,7 @@ pub fn find_burst<'k, const X: usize, T>(
     false
 }
 
-/// Like [`Classifier::burst`], with wide words if the CPU has them.
+/// Like [`Classifier::burst`], with 256-bit words if the CPU has the instructions.
 #[inline]
 pub fn burst<'a, const TRACKED: bool, const W: usize, T>(
     classifier: &'a Classifier<W, T>,
@@ -118,7 +119,8 @@ fn burst_in_wide_words<'a, const TRACKED: bool, const W: usize, T>(
     classifier.burst::<TRACKED>(keys, wild, found);
 }
 
-/// Compares the octets of two words with `wanted`. Returns a mask with one bit per equal octet.
+/// Compares each octet of two words with `wanted`. Returns a mask with one bit for each octet that is equal
+/// to `wanted`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub fn octets_that_are(words: [u64; 2], wanted: u8) -> u32 {
@@ -131,7 +133,7 @@ pub fn octets_that_are(words: [u64; 2], wanted: u8) -> u32 {
     bits.cast_unsigned()
 }
 
-/// Portable variant of `octets_that_are`.
+/// Portable variant of `octets_that_are`, for any architecture.
 #[cfg(any(test, not(target_arch = "x86_64"), miri))]
 pub fn octets_that_are_anywhere(words: [u64; 2], wanted: u8) -> u32 {
     let octets = words.into_iter().flat_map(u64::to_le_bytes);

@@ -1,4 +1,4 @@
-//! The writer side of a trie: the prefixes, and the construction of the words that readers see.
+//! The writer side of a trie: the map of prefixes, and the construction of the words that readers access.
 
 use std::array;
 use std::fmt;
@@ -12,35 +12,35 @@ use crate::routes::Routes;
 use crate::trie::{DEFAULT, Hop, IS_NODE, NODE, ROOT, STRIDE, Trie, low, place};
 use crate::words::{Part, Parts, TableFull};
 
-/// Number of slots of a node.
+/// Number of slots in a node.
 const SLOTS: usize = 64;
 
-/// A table of prefixes and next hops. See the crate's documentation.
+/// A table of prefixes and next hops, owned by the writer. See the crate's documentation.
 pub struct Table<A: Address> {
     routes: Routes<A>,
-    /// Number of prefixes of each length.
+    /// For each prefix length, number of prefixes with this length.
     lengths: Vec<usize>,
     parts: Parts,
-    /// Parts built by the current change, which readers cannot reach yet.
+    /// Parts of the trie that the current change has built. Readers cannot reach them yet.
     made: Vec<Part>,
-    /// Parts that readers cannot reach after the current change is published.
+    /// Parts of the trie that readers can no longer reach after the current change is published.
     left: Vec<Part>,
 }
 
-/// Size of a table.
+/// Memory use of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// Number of prefixes.
+    /// Number of prefixes in the table.
     pub prefixes: usize,
-    /// Bytes of the trie that are in use.
+    /// Number of bytes of the trie that are in use.
     pub bytes: usize,
-    /// Bytes of the trie that were ever in use. Only these occupy memory.
+    /// Number of bytes of the trie that were in use at any time. Only these bytes occupy memory.
     pub touched: usize,
-    /// Maximum size of the trie in bytes.
+    /// Maximum size of the trie, in bytes.
     pub capacity: usize,
 }
 
-/// Content of a slot.
+/// Content of a slot in a node or of a root entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Hop(u32),
@@ -48,8 +48,8 @@ enum Entry {
 }
 
 impl<A: Address> Table<A> {
-    /// Returns a table without prefixes, with `words` words of eight bytes for its trie. Readers register
-    /// with `domain`.
+    /// Returns a table without prefixes. The trie has `words` words of eight bytes. Readers of the trie
+    /// register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize) -> Table<A> {
         Table {
@@ -62,13 +62,14 @@ impl<A: Address> Table<A> {
     }
 
     /// Returns a table whose trie is also written to external memory (a mapped BPF array) at the same
-    /// offsets, for readers that are not workers. The memory must be zero and must have no other writer. Its
-    /// length is the length of the trie.
+    /// offsets, for readers that are not workers. The memory must be zero and must have no other writer. The
+    /// length of the memory determines the length of the trie.
     ///
-    /// External readers start at word 1 plus the first [`Address::ROOT_BITS`] bits of an address. See the
-    /// crate's documentation. If they find 0, word 0 applies, the default route. Memory that external readers
-    /// may use is not rewritten until `readers` are past it. If there is no other space, changes wait for
-    /// that, some milliseconds.
+    /// External readers start at the root entry of an address: the word whose index is 1 plus the first
+    /// [`Address::ROOT_BITS`] bits of the address. See the crate's documentation. If this word is 0, word 0
+    /// applies, which holds the default route. Memory that external readers may still use is not rewritten
+    /// until `readers` reports that they no longer use it. If no other memory is free, a change waits for
+    /// this, which takes some milliseconds.
     ///
     /// # Errors
     /// Returns [`TableFull`] if the memory is too small for a root table.
@@ -88,11 +89,11 @@ impl<A: Address> Table<A> {
         Trie::new(self.parts.shared())
     }
 
-    /// Sets the hop of a prefix and returns the previous one. Setting [`Hop::NONE`] is equivalent to
-    /// [`Table::remove`].
+    /// Sets the next hop of a prefix and returns the previous next hop, or `None` if the prefix is new.
+    /// Setting [`Hop::NONE`] is equivalent to [`Table::remove`].
     ///
     /// # Errors
-    /// Returns [`TableFull`]. Nothing has changed then.
+    /// Returns [`TableFull`] if the trie has no space for the change. The table has not changed then.
     pub fn insert(&mut self, prefix: Prefix<A>, hop: Hop) -> Result<Option<Hop>, TableFull> {
         let before = self.set(prefix, hop);
         if before.unwrap_or_default() != hop {
@@ -103,21 +104,22 @@ impl<A: Address> Table<A> {
         Ok(before)
     }
 
-    /// Removes a prefix and returns its hop.
+    /// Removes a prefix and returns its next hop. Returns `None` if the table does not contain the prefix.
     ///
     /// # Errors
-    /// Returns [`TableFull`]. Nothing has changed then. Some words are reserved for removals. They run out
-    /// only by removing a prefix shorter than the root table's bits, or by thousands of removals while no
-    /// reader passes a quiescent point.
+    /// Returns [`TableFull`] if the trie has no space for the change. The table has not changed then. Some
+    /// words of the trie are reserved for removals. The reserve runs out only if a prefix shorter than
+    /// [`Address::ROOT_BITS`] is removed, or after thousands of removals during which no reader passes a
+    /// quiescent point.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Result<Option<Hop>, TableFull> {
         self.insert(prefix, Hop::NONE)
     }
 
-    /// Sets the hops of many prefixes like [`Table::insert`] for each in turn, but faster for a whole table.
-    /// Readers see the changes in several steps.
+    /// Sets the next hops of many prefixes. The result is that of calling [`Table::insert`] for each prefix
+    /// in turn, but loading a whole table is faster. Readers see the changes in several steps.
     ///
     /// # Errors
-    /// Returns [`TableFull`]. Nothing has changed then.
+    /// Returns [`TableFull`] if the trie has no space for the changes. The table has not changed then.
     pub fn load(&mut self, routes: impl IntoIterator<Item = (Prefix<A>, Hop)>) -> Result<(), TableFull> {
         let mut before: Vec<(Prefix<A>, Hop)> = Vec::new();
         for (prefix, hop) in routes {
@@ -131,25 +133,25 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// Returns the hop of exactly this prefix.
+    /// Returns the next hop of exactly this prefix. Returns `None` if the table does not contain the prefix.
     #[must_use]
     pub fn get(&self, prefix: &Prefix<A>) -> Option<Hop> {
         self.routes.get(prefix)
     }
 
-    /// Returns the longest prefix that covers an address, and its hop. [`Trie::look_up`] returns the hop
-    /// alone.
+    /// Returns the longest prefix that contains an address, and its next hop. Returns `None` if no prefix
+    /// contains the address. [`Trie::look_up`] returns only the next hop.
     #[must_use]
     pub fn longest(&self, address: A) -> Option<(Prefix<A>, Hop)> {
         self.cover(address, 0, A::BITS)
     }
 
-    /// Returns an iterator over all prefixes, by address and then by length.
+    /// Returns an iterator over all prefixes and their next hops, ordered by address and then by length.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
         self.routes.iter()
     }
 
-    /// Returns the number of prefixes.
+    /// Returns the number of prefixes in the table.
     #[must_use]
     pub fn len(&self) -> usize {
         self.routes.len()
@@ -161,25 +163,26 @@ impl<A: Address> Table<A> {
         self.len() == 0
     }
 
-    /// Returns the size of the table.
+    /// Returns the memory use of the table.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let (used, touched, capacity) = self.parts.usage();
         Usage { prefixes: self.len(), bytes: 8 * used, touched: 8 * touched, capacity: 8 * capacity }
     }
 
-    /// Frees words that no reader can reach any more. Changes call it implicitly. Never waits.
+    /// Frees words of the trie that no reader can reach any more. Each change does this implicitly. The
+    /// method never waits.
     pub fn collect(&mut self) {
         self.parts.collect(true);
     }
 
-    /// Passes the words to a function, for comparing implementations of the look-up.
+    /// Calls a function with the words of the trie. Tests use this to compare implementations of the look-up.
     #[cfg(test)]
     pub(crate) fn read<R>(&self, by: impl FnOnce(&[std::sync::atomic::AtomicU64]) -> R) -> R {
         by(&self.parts.shared().words)
     }
 
-    /// Changes only the prefix map and returns the previous hop.
+    /// Changes only the map of prefixes, not the trie. Returns the previous next hop.
     fn set(&mut self, prefix: Prefix<A>, hop: Hop) -> Option<Hop> {
         let before = match hop {
             Hop::NONE => self.routes.remove(&prefix),
@@ -191,7 +194,8 @@ impl<A: Address> Table<A> {
         before
     }
 
-    /// Returns the longest prefix of at least `least` and at most `most` bits that covers an address.
+    /// Returns the longest prefix that contains an address, among the prefixes with `least` to `most` bits.
+    /// Returns `None` if there is none.
     fn cover(&self, address: A, least: u32, most: u32) -> Option<(Prefix<A>, Hop)> {
         (least..=most.min(A::BITS))
             .rev()
@@ -202,13 +206,14 @@ impl<A: Address> Table<A> {
             })
     }
 
-    /// Returns the hop of an address that no prefix longer than `most` bits covers. 0 if only the default
-    /// route covers it, which is a separate word.
+    /// Returns the next hop that an address gets from prefixes of at most `most` bits. Returns 0 if only the
+    /// default route covers the address, because the default route is stored in a separate word.
     fn inherited(&self, address: A, most: u32) -> u32 {
         self.cover(address, 1, most).map_or(0, |(_, hop)| hop.0)
     }
 
-    /// Rebuilds the words for a prefix's addresses. All words are written before the first is published.
+    /// Rebuilds the parts of the trie that cover the addresses of a prefix. All new words are written before
+    /// the first of them is published.
     fn rewritten(&mut self, prefix: Prefix<A>) -> Result<(), TableFull> {
         self.parts.use_reserve(self.get(&prefix).is_none());
         let entries = self.root_entries(prefix);
@@ -229,7 +234,7 @@ impl<A: Address> Table<A> {
         Ok(())
     }
 
-    /// Returns the changed root entries under a prefix, with their indexes.
+    /// Returns the root entries that a change of a prefix affects, each with its index and new value.
     fn root_entries(&mut self, prefix: Prefix<A>) -> Result<Vec<(usize, u64)>, TableFull> {
         let length = u32::from(prefix.length());
         let first = ROOT + prefix.address().bits(0, A::ROOT_BITS);
@@ -254,7 +259,7 @@ impl<A: Address> Table<A> {
         Ok(entries)
     }
 
-    /// Returns the new value of a root entry and marks the node of the old value as unreachable.
+    /// Returns the new value of a root entry. Marks the node of the old value as unreachable.
     fn root_entry(&mut self, old: u64, entry: Entry) -> Result<u64, TableFull> {
         if old & IS_NODE != 0 {
             self.left.push(Part { at: low(old), length: NODE });
@@ -280,7 +285,8 @@ impl<A: Address> Table<A> {
         Ok(part)
     }
 
-    /// Returns an updated entry below `from` bits, where only `prefix`, which is longer, has changed.
+    /// Returns the updated version of an entry that covers the addresses with equal first `from` bits. Only
+    /// `prefix`, which is longer than `from` bits, has changed since the entry was built.
     fn changed(&mut self, old: Entry, from: u32, prefix: Prefix<A>) -> Result<Entry, TableFull> {
         let mut slots = self.slots(&old);
         self.leave(&old);
@@ -299,7 +305,8 @@ impl<A: Address> Table<A> {
         self.joined(&slots)
     }
 
-    /// Fills the slots under a prefix. Each slot covers the addresses with equal first `below` bits.
+    /// Fills the slots whose addresses a prefix contains. Each slot covers the addresses with equal first
+    /// `below` bits.
     fn fill(&mut self, prefix: Prefix<A>, below: u32, slots: &mut [Entry]) -> Result<(), TableFull> {
         let (address, length) = (prefix.address(), u32::from(prefix.length()));
         slots.fill(Entry::Hop(self.inherited(address, length)));
@@ -314,7 +321,8 @@ impl<A: Address> Table<A> {
         self.spread(&inner, length, below, slots)
     }
 
-    /// Applies prefixes longer than `from` bits, in order, to slots of `below` bits.
+    /// Applies all prefixes longer than `from` bits, in order, to slots. Each slot covers the addresses with
+    /// equal first `below` bits.
     fn spread(
         &mut self,
         mut routes: &[(Prefix<A>, Hop)],
@@ -344,7 +352,8 @@ impl<A: Address> Table<A> {
         Ok(())
     }
 
-    /// Returns a node with these slots, or the hop if all slots have an equal hop.
+    /// Returns a new node with the given slots. If all slots have an equal next hop, returns the next hop
+    /// instead.
     fn joined(&mut self, slots: &[Entry; SLOTS]) -> Result<Entry, TableFull> {
         if let Some(Entry::Hop(hop)) = slots.first().filter(|first| slots.iter().all(|slot| slot == *first)) {
             return Ok(Entry::Hop(*hop));
@@ -374,7 +383,7 @@ impl<A: Address> Table<A> {
         Ok(Entry::Node([is_node, is_new, u64::from(children_at) | u64::from(leaves_at) << 32]))
     }
 
-    /// Returns the slots of an entry. If the entry is a hop, all slots have it.
+    /// Returns the slots of an entry. If the entry is a next hop, returns slots that all have this next hop.
     fn slots(&self, entry: &Entry) -> [Entry; SLOTS] {
         let [is_node, is_new, bases] = match entry {
             Entry::Hop(_) => return [*entry; SLOTS],
@@ -395,7 +404,8 @@ impl<A: Address> Table<A> {
         })
     }
 
-    /// Marks the arrays of an entry as unreachable. The arrays of its children may remain reachable.
+    /// Marks the arrays of an entry's node as unreachable. The arrays of its child nodes may remain
+    /// reachable.
     fn leave(&mut self, entry: &Entry) {
         let Entry::Node([is_node, is_new, bases]) = entry else { return };
         let (children, leaves) = (NODE * place(is_node.count_ones()), place(is_new.count_ones()).div_ceil(2));
@@ -406,7 +416,7 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Marks the arrays of an entry and of all its descendants as unreachable.
+    /// Marks the arrays of an entry's node and of all its descendants as unreachable.
     fn leave_all(&mut self, entry: Entry) {
         if let Entry::Node([is_node, _, bases]) = entry {
             self.leave(&entry);

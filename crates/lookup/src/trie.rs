@@ -1,4 +1,4 @@
-//! The reader side of a table. The crate's documentation describes the memory layout.
+//! The reader side of a trie. The crate's documentation describes the memory layout.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -14,26 +14,28 @@ use crate::words::Shared;
 pub const DEFAULT: usize = 0;
 /// Index of the first word of the root table.
 pub const ROOT: usize = 1;
-/// Bit of a root entry: its lower half is the index of a node and not a hop.
+/// Flag of a root entry. If set, the lower half of the entry is the index of a node. If clear, it is a next
+/// hop.
 pub const IS_NODE: u64 = 1 << 63;
-/// Number of address bits that a node decides.
+/// Number of address bits that select the slot of a node.
 pub const STRIDE: u32 = 6;
 /// Number of words of a node.
 pub const NODE: usize = 3;
-/// Number of addresses that are looked up together. Enough to overlap memory latencies, few enough to stay in
-/// registers and L1.
+/// Number of addresses that are looked up together. The number is large enough to overlap memory latencies,
+/// and small enough for the state to stay in registers and the L1 cache.
 const LANES: usize = 16;
 
-/// Next hop of a prefix: a number whose meaning its owner defines.
+/// Next hop of a prefix: a number whose meaning the owner of the table defines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Hop(pub u32);
 
 impl Hop {
-    /// Next hop of addresses that no prefix covers. A prefix cannot lead to it.
+    /// Next hop that a look-up returns for addresses that no prefix contains. A prefix cannot have this next
+    /// hop.
     pub const NONE: Hop = Hop(0);
 }
 
-/// The reader side of a table. Clones refer to one table.
+/// The reader side of a table. All clones refer to the same table.
 #[derive(Debug)]
 pub struct Trie<A> {
     shared: Arc<Shared>,
@@ -55,7 +57,7 @@ pub fn low(word: u64) -> u32 {
     low
 }
 
-/// Returns the number of set bits up to and including the bit of this slot.
+/// Returns the number of bits in `bits` that are set at or below the bit of this slot.
 #[inline(always)]
 fn rank(bits: u64, slot: usize) -> usize {
     // The shift is at most 63, and all bits above the slot are shifted out.
@@ -75,11 +77,12 @@ pub fn place(at: u32) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
-/// Descends one level: returns the target of a node's slot and whether the target is a node. If not, the
-/// target is twice the index of the word that holds the hop, plus one if the hop is in its upper half.
+/// Descends one level in the trie. Returns the target of a node's slot and whether the target is a node. If
+/// the target is no node, the returned number is twice the index of the word that holds the next hop, plus
+/// one if the next hop is in the upper half of the word.
 ///
-/// Both targets are computed and one is selected without a branch, because the outcome is unpredictable and a
-/// misprediction costs more.
+/// Both possible targets are computed, and one is selected without a branch. The outcome is unpredictable,
+/// and a misprediction would cost more.
 #[inline(always)]
 fn step(words: &[AtomicU64], node: usize, slot: usize) -> (usize, bool) {
     let (children, leaves, bases) = (word(words, node), word(words, node + 1), word(words, node + 2));
@@ -101,10 +104,11 @@ impl<A: Address> Trie<A> {
         Trie { shared: Arc::clone(shared), address: PhantomData }
     }
 
-    /// Looks up the next hops of addresses, for as many as both slices hold.
+    /// Looks up the next hop of each address and writes it to `hops`. If the slices have different lengths,
+    /// only the length of the shorter slice is processed.
     ///
     /// # Panics
-    /// When the reader is offline or belongs to another domain (programming errors).
+    /// Panics if the reader is offline or belongs to another domain (programming errors).
     pub fn look_up(&self, reader: &Reader, addresses: &[A], hops: &mut [Hop]) {
         reader.check(&self.shared.domain);
         if !simd::look_up(&self.shared.words, addresses, hops) {
@@ -113,8 +117,8 @@ impl<A: Address> Trie<A> {
     }
 }
 
-/// Looks up addresses level by level in groups, so that memory accesses overlap. The first accesses of the
-/// next group are prefetched meanwhile.
+/// Looks up the addresses in groups. The addresses of a group descend level by level, therefore their memory
+/// accesses overlap. Meanwhile, the first words for the next group are prefetched.
 #[inline(always)]
 pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) {
     let root = |address: &A| ROOT + address.bits(0, A::ROOT_BITS);

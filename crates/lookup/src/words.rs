@@ -1,10 +1,10 @@
-//! The array of words that holds a trie, and the allocator of its parts. There is one writer. Readers read
-//! single words.
+//! The array of words that holds a trie, and the allocator of its parts. One writer changes the array.
+//! Readers read single words atomically.
 //!
-//! Parts are allocated by size. A part that readers may still use is reused only after a grace period.
-//! Adjacent free parts are joined occasionally, so that space freed in parts of one size can serve parts of
-//! another size. Words are zero until first written and their pages are not mapped, so a large array costs
-//! only the memory that is used.
+//! Parts are allocated by their size. A part that readers may still use is reused only after a grace period.
+//! Adjacent free parts are joined occasionally. Space that was freed in parts of one size can then serve
+//! parts of another size. Words are zero until they are first written, and the kernel maps no memory for such
+//! pages. A large array therefore costs only the memory that is used.
 //!
 //! A mirror is externally owned memory (a mapped BPF array) that holds a copy of the words at the same
 //! offsets. BPF programs read it.
@@ -17,25 +17,25 @@ use sync::qsbr::Domain;
 use sync::readers::{Memory, Readers, Ticket};
 use zerocopy::FromZeros;
 
-/// Number of words of the longest part: 64 nodes of three words.
+/// Number of words in the longest part: 64 nodes of three words each.
 const LONGEST: usize = 192;
-/// Number of words reserved for removals, which suffices for many paths of nodes.
+/// Number of words that are reserved for removals. This is sufficient for many paths of nodes.
 pub const RESERVE: usize = 8192;
-/// Number of words by which the array may grow before free parts are joined. One sixteenth of the used words
-/// if that is more.
+/// Number of words by which the array may grow before free parts are joined. If one sixteenth of the used
+/// words is more, that number applies.
 const JOIN: usize = 1 << 13;
-/// Number of unlinked parts that wait before a grace period begins for them.
+/// Number of unlinked parts that are collected before a grace period begins for them.
 const BATCH: usize = 1024;
 
-/// Error: all words of the table are in use.
+/// Error for a change that needs more words than the table has free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the table's {words} words are full; remove prefixes, or make the table with more words")]
 pub struct TableFull {
-    /// Number of words that the table was created with.
+    /// Number of words with which the table was created.
     pub words: usize,
 }
 
-/// State that readers and the writer share.
+/// State that the readers and the writer of an array share.
 #[derive(Debug)]
 pub struct Shared {
     pub words: Box<[AtomicU64]>,
@@ -54,32 +54,32 @@ pub struct Parts {
     shared: Arc<Shared>,
     readers: Readers,
     mirror: Option<Memory>,
-    /// Index of the first word that was never allocated.
+    /// Index of the first word that has never been allocated.
     top: usize,
-    /// Free parts, by length.
+    /// Free parts by length: the index of each list is the length of its parts.
     free: Vec<Vec<u32>>,
     /// Free parts longer than [`LONGEST`].
     stretches: Vec<Part>,
     /// Value of `top` when free parts were last joined.
     joined_at: usize,
-    /// Parts unlinked since the last grace period began.
+    /// Parts that were unlinked since the last grace period began.
     fresh: Vec<Part>,
     waiting: VecDeque<(Ticket, Vec<Part>)>,
-    /// Number of words that are allocated or wait for a grace period.
+    /// Number of words that are allocated, or unlinked and waiting for the end of a grace period.
     used: usize,
-    /// Whether allocations may use [`RESERVE`].
+    /// Whether allocations may use the words that [`RESERVE`] sets aside.
     reserve: bool,
 }
 
 impl Parts {
-    /// Creates an array of `words` words, at most 2^32 - 1. The first `fixed` words are not allocated to
-    /// parts.
+    /// Creates an array of `words` words, at most 2^32 - 1. The first `fixed` words never become parts.
     pub fn new(domain: &Arc<Domain>, words: usize, fixed: usize) -> Parts {
         let words = words.max(fixed + 2 * RESERVE).min(usize::try_from(u32::MAX).unwrap_or(usize::MAX));
         Parts::made(&Readers::of(domain), words, fixed, None)
     }
 
-    /// Creates an array with a mirror. The mirror must be zero, and its length is the length of the array.
+    /// Creates an array with a mirror. The memory of the mirror must be zero. The array gets the length of
+    /// the mirror.
     pub fn mirrored(readers: &Readers, mirror: Memory, fixed: usize) -> Result<Parts, TableFull> {
         let words = mirror.as_ref().as_ref().len();
         if words < fixed + 2 * RESERVE || u32::try_from(words).is_err() {
@@ -108,7 +108,7 @@ impl Parts {
         }
     }
 
-    /// Sets whether the following allocations may use the reserve.
+    /// Sets whether the following allocations may use the reserve for removals.
     pub fn use_reserve(&mut self, may: bool) {
         self.reserve = may;
     }
@@ -117,7 +117,8 @@ impl Parts {
         &self.shared
     }
 
-    /// Returns the number of words in use, the number that were ever in use, and the total.
+    /// Returns the number of words in use, the number of words that were in use at any time, and the total
+    /// number of words.
     pub fn usage(&self) -> (usize, usize, usize) {
         (self.used, self.top, self.shared.words.len())
     }
@@ -126,8 +127,8 @@ impl Parts {
         self.shared.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Stores a word that readers may reach (release). A reader that sees the word also sees all earlier
-    /// writes.
+    /// Stores a word that readers may reach (with release ordering). A reader that sees the word also sees
+    /// all earlier writes.
     pub fn publish(&self, at: usize, word: u64) {
         if let Some(place) = self.shared.words.get(at) {
             place.store(word, Ordering::Release);
@@ -137,13 +138,14 @@ impl Parts {
         }
     }
 
-    /// Returns the words of the mirror from an index on. Empty without a mirror.
+    /// Returns the words of the mirror from an index on. Returns an empty slice if the array has no mirror.
     fn mirror_from(&self, at: usize) -> &[AtomicU64] {
         let words = self.mirror.as_ref().map_or(&[][..], |mirror| mirror.as_ref().as_ref());
         words.get(at..).unwrap_or(&[])
     }
 
-    /// Allocates a part and fills it with these words, at most [`LONGEST`].
+    /// Allocates a part with the length of `content`, at most [`LONGEST`], and copies `content` into the
+    /// part.
     pub fn place(&mut self, content: &[u64]) -> Result<Part, TableFull> {
         let length = content.len();
         let at = self.take(length)?;
@@ -195,7 +197,8 @@ impl Parts {
         }
     }
 
-    /// Returns a free part of this length, or the beginning of a longer one.
+    /// Returns the index of a free part with this length, or of the beginning of a longer free part. Returns
+    /// `None` if there is none.
     fn found(&mut self, length: usize) -> Option<u32> {
         let longer = (length..).zip(self.free.get_mut(length..)?).find(|(_, list)| !list.is_empty());
         if let Some((longer, list)) = longer {
@@ -214,8 +217,8 @@ impl Parts {
         Some(at)
     }
 
-    /// Joins adjacent free parts, so that space in parts of unused lengths becomes available for other
-    /// lengths.
+    /// Joins adjacent free parts. Space in free parts of lengths that are not needed becomes available for
+    /// other lengths.
     fn join(&mut self) {
         self.joined_at = self.top;
         let lists = self.free.iter_mut().enumerate();
@@ -266,8 +269,9 @@ impl Parts {
         }
     }
 
-    /// Waits until external readers are past the oldest unlinked batch, which takes some milliseconds, and
-    /// frees the batch. Returns false if no batch waits for external readers alone.
+    /// Waits until external readers no longer use the oldest batch of unlinked parts, which takes some
+    /// milliseconds. Then frees the batch and returns `true`. Returns `false` if no batch waits only for
+    /// external readers.
     fn wait_for_strangers(&mut self) -> bool {
         let Some((ticket, _)) = self.waiting.front() else { return false };
         let waiting = self.waiting.len();
@@ -276,7 +280,8 @@ impl Parts {
         self.waiting.len() < waiting
     }
 
-    /// Begins a grace period for unlinked parts and frees parts whose grace period is over. Never waits.
+    /// Begins a grace period for unlinked parts, and frees parts whose grace period is over. The method never
+    /// waits.
     pub fn collect(&mut self, all: bool) {
         if !self.fresh.is_empty() && (all || self.fresh.len() >= BATCH) {
             self.waiting.push_back((self.readers.begin(), std::mem::take(&mut self.fresh)));

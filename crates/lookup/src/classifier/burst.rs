@@ -1,9 +1,9 @@
-//! Look-up of several keys that go through the subtables in step.
+//! Look-up of several keys together (a burst), one subtable after the other.
 //!
-//! Results and tracked bits equal those of [`Classifier::lookup`] and [`Classifier::lookup_tracked`]. In each
-//! subtable a step is done for all remaining keys before the next step begins. Their memory reads then
-//! overlap. Branches depend only on the number of keys, not on the outcome of each key, so the CPU predicts
-//! them well.
+//! The results and the tracked bits equal those of [`Classifier::lookup`] and [`Classifier::lookup_tracked`].
+//! In each subtable, a step of the search is done for all keys that have no result yet before the next step
+//! begins. Therefore the memory reads for different keys overlap. Branches depend only on the number of keys,
+//! not on the outcome for each key. The CPU therefore predicts the branches well.
 
 use super::layout::{MOST_PREFIXES, field, or_field};
 use super::partitions;
@@ -16,13 +16,13 @@ use crate::buckets::{Buckets, HashCounts};
 use crate::hash::short;
 use crate::simd;
 
-/// Maximum number of keys that go in step.
+/// Maximum number of keys that are looked up together.
 pub const BURST: usize = 32;
 
 // Macros, because closures in iterators would become functions without the target features that `simd`
 // enables.
 
-/// Runs code for each key of a bit set.
+/// Runs a block of code for each key in a bit set of keys.
 macro_rules! each {
     ($set:expr, |$at:ident| $what:expr) => {{
         let mut left: u32 = $set;
@@ -34,7 +34,7 @@ macro_rules! each {
     }};
 }
 
-/// Runs code for each key of a bit set, or for all keys if that is faster.
+/// Runs a block of code for each key in a bit set of keys, or for all keys of the burst if that is faster.
 macro_rules! most {
     ($set:expr, |$at:ident| $what:expr) => {{
         let set: u32 = $set;
@@ -48,7 +48,8 @@ macro_rules! most {
     }};
 }
 
-/// Returns the subset of keys for which a condition holds. The condition may be evaluated for other keys too.
+/// Returns the subset of a bit set of keys for which a condition holds. The condition may also be evaluated
+/// for keys outside the set.
 macro_rules! only {
     ($set:expr, |$at:ident| $holds:expr) => {{
         let (set, mut some): (u32, u32) = ($set, 0);
@@ -57,35 +58,36 @@ macro_rules! only {
     }};
 }
 
-/// Cached results about the tracked fields of the keys.
+/// Cached results of prefix queries about the tracked fields of the keys in a burst.
 struct Fields {
-    /// Set of the keys for which the result is known, per field.
+    /// For each field, bit set of the keys whose entry in `values` has been computed.
     known: [u32; MOST_PREFIXES],
-    /// With octet steps the value of the field, with bit steps the lengths of the prefixes that match it.
+    /// For each field and key: with octet steps, the value of the field. With bit steps, the lengths of the
+    /// prefixes that match the field.
     values: [[u128; BURST]; MOST_PREFIXES],
-    /// Number of bits of the field that the result depends on.
+    /// For each field and key, number of leading bits of the field that the result depends on.
     bits: [[u32; BURST]; MOST_PREFIXES],
 }
 
-/// State of a burst.
+/// State of the look-up of a burst of keys.
 struct Burst<'k, const W: usize> {
     keys: [&'k [u64; W]; BURST],
     sums: [u64; BURST],
     hashes: [u32; BURST],
-    /// Contributions of shared mask words to the hashes of all keys. `known` has a bit for each that is
-    /// computed.
+    /// Contribution of each shared mask word to the hash of each key. `known` has a bit for each shared mask
+    /// word whose contributions have been computed.
     products: [[u64; BURST]; MOST_TERMS],
     known: u32,
 }
 
-/// Tracked bits of a burst.
+/// Record of the key bits that the results of a burst depend on.
 struct Notes<'k, const W: usize> {
-    /// Bits that each result depends on.
+    /// For each key, bits that the result depends on.
     wild: &'k mut [[u64; W]],
     fields: Fields,
 }
 
-/// Returns the subset of keys whose hashes are counted.
+/// Returns the subset of the keys in `set` whose hashes the multiset `counts` contains.
 #[inline(always)]
 fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
     let buckets = counts.buckets();
@@ -104,7 +106,8 @@ fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
     sure | others
 }
 
-/// Returns the subset of keys whose hashes may be in a table, and sets their possible ways.
+/// Returns the subset of the keys in `set` whose hashes may be in the table `buckets`. Writes the ways at
+/// which the entry of such a key may be to `ways`.
 #[inline(always)]
 fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BURST]) -> u32 {
     if buckets.is_large() {
@@ -118,7 +121,7 @@ fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BU
 }
 
 impl<const W: usize> Burst<'_, W> {
-    /// Continues the hashes over some of the words.
+    /// Adds some words of each key in `set` to the hash of the key.
     #[inline(always)]
     fn add_hash(&mut self, set: u32, words: &[Word], terms: &Terms) {
         for word in words {
@@ -146,8 +149,8 @@ impl<const W: usize> Notes<'_, W> {
         }
     }
 
-    /// Returns the subset of keys for which no tracked field of this stage rules the subtable out. Tracks the
-    /// bits of the proof for the other keys.
+    /// Returns the subset of keys for which no tracked field in this stage of the layout proves that the
+    /// subtable has no match. For each other key, records the bits of the proof.
     #[inline(always)]
     fn not_ruled_out<T>(
         &mut self,
@@ -184,8 +187,8 @@ impl<const W: usize> Notes<'_, W> {
         set
     }
 
-    /// Returns the subset of keys whose words up to the last stage match some rule. Tracks the bits of the
-    /// proof for the other keys.
+    /// Returns the subset of keys whose words in all stages except the last match the words of some rule in
+    /// the subtable. For each other key, records the bits that prove that no rule matches.
     #[inline(always)]
     fn stages<T>(
         &mut self,
@@ -227,7 +230,7 @@ impl Fields {
         }
     }
 
-    /// Computes the state of a field for the keys of a set that lack it.
+    /// Computes the cached prefix results of a field for the keys of a set whose results are not yet known.
     #[inline(always)]
     fn learn<const W: usize>(&mut self, burst: &mut Burst<'_, W>, place: usize, tracked: &Tracked, set: u32) {
         let new = set & !self.known[place];
@@ -260,21 +263,21 @@ impl Fields {
 }
 
 impl<const W: usize, T> Classifier<W, T> {
-    /// Looks up each key like [`Classifier::lookup`]. Writes one result per key to `found`.
+    /// Looks up each key as [`Classifier::lookup`] does. Writes the result for each key to `found`.
     ///
     /// # Panics
-    /// If `found` has fewer entries than `keys`.
+    /// Panics if `found` has fewer entries than `keys`.
     pub fn lookup_burst<'a>(&'a self, keys: &[&[u64; W]], found: &mut [Option<(&'a T, u16)>]) {
         for (keys, found) in keys.chunks(BURST).zip(found[..keys.len()].chunks_mut(BURST)) {
             simd::burst::<false, W, T>(self, keys, &mut [], found);
         }
     }
 
-    /// Looks up each key like [`Classifier::lookup_tracked`]. Sets the bits that each result depends on in
-    /// the key's entry of `wild`.
+    /// Looks up each key as [`Classifier::lookup_tracked`] does. Sets the bits that the result for a key
+    /// depends on in the key's entry of `wild`.
     ///
     /// # Panics
-    /// If `found` or `wild` has fewer entries than `keys`.
+    /// Panics if `found` or `wild` has fewer entries than `keys`.
     pub fn lookup_burst_tracked<'a>(
         &'a self,
         keys: &[&[u64; W]],
@@ -287,7 +290,7 @@ impl<const W: usize, T> Classifier<W, T> {
         }
     }
 
-    /// Looks up at most [`BURST`] keys. Without `TRACKED`, `wild` is not used.
+    /// Looks up at most [`BURST`] keys. If `TRACKED` is `false`, `wild` is not used.
     #[inline(always)]
     pub(crate) fn burst<'a, const TRACKED: bool>(
         &'a self,

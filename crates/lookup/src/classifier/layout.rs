@@ -1,19 +1,19 @@
-//! Positions of the fields in a key.
+//! Layout of a key: the positions of its fields.
 
 use std::ops::Range;
 
 /// Position of one field in the bytes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Octets {
-    /// Index of the first octet.
+    /// Index of the field's first octet in the key.
     pub from: usize,
-    /// Number of octets, at most 16.
+    /// Number of octets in the field, at most 16.
     pub count: usize,
 }
 
-/// Maximum number of fields with tracked prefixes.
+/// Maximum number of key fields whose prefixes are tracked.
 pub const MOST_PREFIXES: usize = 8;
-/// Maximum number of port fields.
+/// Maximum number of port fields in a key.
 pub const MOST_PORTS: usize = 8;
 
 /// Positions of the key fields that a classifier treats specially.
@@ -29,15 +29,17 @@ pub struct Layout<const W: usize> {
 }
 
 impl<const W: usize> Layout<W> {
-    /// Returns a layout.
+    /// Returns a layout with the given positions.
     ///
-    /// - `stages`: end of metadata, L2, L3 and L4 in words. The last is `W`.
-    /// - `prefixes`: fields whose prefixes are tracked, each within one stage.
-    /// - `ports`: first octet of each two-octet port field in the last stage.
-    /// - `partition`: range of words (first, end) whose value partitions the rules. `(0, 0)` for none.
+    /// - `stages`: number of words up to the end of the metadata, L2, L3 and L4 stages. The last number is
+    ///   `W`.
+    /// - `prefixes`: fields whose prefixes are tracked. Each field lies within one stage.
+    /// - `ports`: index of the first octet of each two-octet port field, in the last stage.
+    /// - `partition`: range of words (first word, word after the last) whose value partitions the rules. `(0,
+    ///   0)`: the rules are not partitioned.
     ///
     /// # Panics
-    /// If an argument violates these conditions. In a constant this is a compile-time error.
+    /// Panics if an argument violates these conditions. In a constant this is a compile-time error.
     #[must_use]
     pub const fn new(
         stages: [usize; 4],
@@ -68,7 +70,7 @@ impl<const W: usize> Layout<W> {
         layout
     }
 
-    /// Returns the stage that contains an octet.
+    /// Returns the index of the stage that contains an octet of the key.
     pub(super) const fn stage_of(&self, octet: usize) -> usize {
         let mut stage = 0;
         while octet / 8 >= self.stages[stage] {
@@ -82,13 +84,13 @@ impl<const W: usize> Layout<W> {
     }
 }
 
-/// Converts a word to or from a number whose highest octet is the first in memory.
+/// Converts a word between memory order and a number whose highest octet is the first octet in memory.
 #[inline(always)]
 fn turned(word: u64) -> u64 {
     word.to_be()
 }
 
-/// Returns a field of a key, left-aligned.
+/// Returns the value of a field in a key, left-aligned.
 #[inline(always)]
 pub fn field<const W: usize>(key: &[u64; W], octets: Octets) -> u128 {
     let (first, shift) = (octets.from / 8, octets.from % 8 * 8);
@@ -98,7 +100,7 @@ pub fn field<const W: usize>(key: &[u64; W], octets: Octets) -> u128 {
     (both << shift | behind) & (u128::MAX << (128 - octets.count * 8))
 }
 
-/// Sets the left-aligned bits of a field in a key.
+/// Sets in a key those bits of a field that are set in the left-aligned value `bits`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes a number of 128 bits apart")]
 pub fn or_field<const W: usize>(key: &mut [u64; W], octets: Octets, bits: u128) {

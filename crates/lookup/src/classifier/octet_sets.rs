@@ -1,10 +1,10 @@
-//! Set of the prefixes that rules have in one field, with octet granularity. Sets of hashes replace a trie,
-//! so that a query of a large table reads a few independent memory locations.
+//! The set of the prefixes that rules have in one field, with octet granularity. The module uses sets of
+//! hashes instead of a trie. A query of a large table then reads a few independent memory locations.
 //!
-//! One set holds the prefixes. For each number of octets another set holds the first octets of all longer
-//! prefixes. The first of these sets that lacks the key's octets determines how many octets prove that no
-//! longer prefix matches. If two hashes collide, an absent prefix seems present. The result then depends on
-//! more bits than necessary, never on fewer.
+//! One set holds the hashes of the prefixes. For each number of octets, a further set holds the hashes of the
+//! first octets of all longer prefixes. The first of these sets that lacks the key's octets determines how
+//! many octets prove that no longer prefix matches. If two hashes collide, an absent prefix seems present.
+//! The result then depends on more bits than necessary, never on fewer.
 
 use super::trie::leading;
 use crate::buckets::HashCounts;
@@ -15,7 +15,8 @@ use crate::hash::{Secret, Secrets, fold, short};
 pub struct OctetSets {
     secret: Secret,
     prefixes: HashCounts,
-    /// Sets of leading octets of longer prefixes, for one octet, two octets and so on.
+    /// Sets of the leading octets of longer prefixes. The first set is for one octet, the second for two
+    /// octets, and so on.
     longer: Vec<HashCounts>,
 }
 
@@ -24,7 +25,7 @@ impl OctetSets {
         OctetSets { secret: secrets.of(usize::MAX / 2), prefixes: HashCounts::new(), longer: Vec::new() }
     }
 
-    /// Returns the memory use in bytes.
+    /// Returns the memory use of the sets in bytes.
     pub fn memory(&self) -> usize {
         let sets = self.longer.capacity() * size_of::<HashCounts>();
         sets + self.prefixes.memory() + self.longer.iter().map(HashCounts::memory).sum::<usize>()
@@ -35,7 +36,8 @@ impl OctetSets {
         self.hash_of(length)(value)
     }
 
-    /// Returns the hash function for prefixes of this length, which takes values that begin with the prefix.
+    /// Returns a function that hashes the prefix of this length of a value. The value is left-aligned, and
+    /// its bits after the prefix are ignored.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a prefix")]
     pub fn hash_of(&self, length: u32) -> impl Fn(u128) -> u32 {
@@ -47,22 +49,24 @@ impl OctetSets {
         }
     }
 
-    /// Returns the hashes of all prefixes.
+    /// Returns the multiset of the hashes of all prefixes.
     pub fn prefixes(&self) -> &HashCounts {
         &self.prefixes
     }
 
-    /// Returns the sets of leading octets of longer prefixes, for one octet, two octets and so on.
+    /// Returns the sets of the leading octets of longer prefixes. The first set is for one octet, the second
+    /// for two octets, and so on.
     pub fn longer(&self) -> &[HashCounts] {
         &self.longer
     }
 
-    /// Returns the number of octets before the last octet in which a prefix has bits.
+    /// Returns the number of whole octets in front of the octet that contains the last bit of a prefix of
+    /// this length.
     fn octets_before(length: u32) -> u32 {
         length.saturating_sub(1) / 8
     }
 
-    /// Adds a left-aligned prefix.
+    /// Adds a prefix of `length` bits, whose bits are left-aligned.
     pub fn insert(&mut self, bits: u128, length: u32) {
         self.prefixes.add(self.hash(bits, length));
         for (at, octets) in (1..=Self::octets_before(length)).enumerate() {
@@ -74,7 +78,7 @@ impl OctetSets {
         }
     }
 
-    /// Removes a prefix that [`OctetSets::insert`] added, once.
+    /// Removes one occurrence of a prefix that [`OctetSets::insert`] added.
     pub fn remove(&mut self, bits: u128, length: u32) {
         self.prefixes.remove(self.hash(bits, length));
         for (at, octets) in (1..=Self::octets_before(length)).enumerate() {
@@ -85,8 +89,8 @@ impl OctetSets {
         }
     }
 
-    /// Prefetches the sets of two and three octets that [`OctetSets::bits`] reads, which are large and likely
-    /// to be read.
+    /// Prefetches the memory of those sets that [`OctetSets::bits`] is likely to read from main memory: the
+    /// large sets for two and three octets.
     #[inline(always)]
     pub fn prefetch(&self, value: u128) {
         for (set, bits) in self.longer.iter().skip(1).zip([16, 24]) {
@@ -94,13 +98,14 @@ impl OctetSets {
         }
     }
 
-    /// Returns whether a left-aligned value has a prefix of this length.
+    /// Returns whether the first `length` bits of a left-aligned value are a prefix in the set.
     #[inline(always)]
     pub fn has(&self, value: u128, length: u32) -> bool {
         self.prefixes.contains(self.hash(value, length))
     }
 
-    /// Returns the number of bits, in whole octets, that prove that no prefix longer than these bits matches.
+    /// Returns the number of leading bits of a value, in whole octets, that prove that no longer prefix
+    /// matches the value.
     pub fn bits(&self, value: u128) -> u32 {
         let mut bits = 8;
         for set in &self.longer {

@@ -1,7 +1,8 @@
-//! Index from a value of the partition's words to the subtables that have rules with the value.
+//! Index that maps each value of the partition words (see [`Layout::new`](super::Layout::new)) to the
+//! subtables that have rules with this value.
 //!
-//! Each value has 64 bits. Bit `n` stands for all subtables whose number modulo 64 is `n`. A subtable whose
-//! bit is clear has no rule with this value.
+//! The index maps each value to a set of 64 bits. Bit `n` stands for all subtables whose index modulo 64 is
+//! `n`. A subtable whose bit is clear has no rule with this value.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use crate::hash::{Secret, Secrets, fold, short};
 #[derive(Clone, Debug)]
 struct Value {
     bits: u64,
-    /// Subtables with a rule of this value, each with the number of such rules.
+    /// Indexes of the subtables that have rules with this value, each with the number of such rules.
     subtables: Vec<(u32, u32)>,
 }
 
@@ -21,13 +22,13 @@ pub struct Partitions {
     words: Range<usize>,
     secrets: Box<[Secret]>,
     index: Buckets,
-    /// Words of the values, one value after the other.
+    /// Words of the known partition values, one value after the other.
     keys: Vec<u64>,
     values: Vec<Value>,
     free: Vec<u32>,
 }
 
-/// Returns the bit of a subtable.
+/// Returns the bit that stands for a subtable.
 #[inline(always)]
 pub fn bit(subtable: u32) -> u64 {
     1 << (subtable % 64)
@@ -46,7 +47,7 @@ impl Partitions {
         }
     }
 
-    /// Returns the memory use in bytes.
+    /// Returns the memory use of the index in bytes.
     pub fn memory(&self) -> usize {
         let counts: usize = self.values.iter().map(|value| value.subtables.capacity()).sum();
         self.index.memory()
@@ -86,25 +87,26 @@ impl Partitions {
         self.index.find(hash, is)
     }
 
-    /// Returns the bits of the subtables that may have rules for a key.
+    /// Returns the bits of the subtables that may have rules with the partition value of a key.
     #[inline(always)]
     pub fn bits<const W: usize>(&self, key: &[u64; W]) -> u64 {
         self.bits_hashed(self.hash_of(key), key)
     }
 
-    /// Returns the hash of a key's value.
+    /// Returns the hash of a key's partition value.
     #[inline(always)]
     pub fn hash_of<const W: usize>(&self, key: &[u64; W]) -> u32 {
         self.hash(&key[self.words.clone()])
     }
 
-    /// Like [`Partitions::bits`], given the hash of the value.
+    /// Like [`Partitions::bits`], for a caller that has already computed the hash of the partition value.
     #[inline(always)]
     pub fn bits_hashed<const W: usize>(&self, hash: u32, key: &[u64; W]) -> u64 {
         self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
     }
 
-    /// Returns the table that maps hashes to values. A value that is absent has no bits.
+    /// Returns the hash table that maps the hash of a partition value to the index of the value. A value that
+    /// is not in the table has no bits.
     pub fn index(&self) -> &Buckets {
         &self.index
     }

@@ -1,12 +1,13 @@
-//! Look-up of one key: searches subtables in order, as long as a better rule is possible.
+//! Look-up of one key. The search visits the subtables in order, as long as a rule with a higher priority is
+//! possible.
 //!
-//! With tracking, the key bits that the result depends on are recorded. A subtable without a match costs the
-//! bits of the cheapest proof that the [`Options`](super::Options) allow:
-//! - The words of the partition.
-//! - The first bits of a field, if no rule has a prefix of the subtable's length.
+//! With tracking, the search records the key bits that the result depends on. For a subtable without a match,
+//! it records the bits of the cheapest proof that the [`Options`](super::Options) allow:
+//! - The words of the partition, if the subtable has no rule for the partition of the key.
+//! - The first bits of a field, if no rule has a prefix of the subtable's length that matches the key.
 //! - The bits of the mask up to the stage in which no rule matches.
-//! - The first bits of the ports.
-//! - The whole mask otherwise.
+//! - The first bits of the ports, if no rule of the subtable has the key's ports.
+//! - All bits of the mask, in all other cases.
 
 use super::layout::{MOST_PREFIXES, Octets, field, or_field};
 use super::partitions;
@@ -18,20 +19,21 @@ use crate::hash::short;
 /// Number of subtables that are prefetched before the first of them is searched.
 const AHEAD: usize = 8;
 
-/// Search strategy within a subtable.
+/// Strategy for the search within a subtable: with or without tracking.
 trait Finder<const W: usize> {
-    /// Prepares the search of a subtable, which is number `at` among [`AHEAD`].
+    /// Prepares the search of a subtable by prefetching. `at` is the index of the subtable among the
+    /// [`AHEAD`] subtables that are prepared together.
     fn prepare<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>);
 
-    /// Returns the first rule of the key's value in a subtable.
+    /// Returns the first rule in a subtable whose value matches the key. Returns `None` if no rule matches.
     fn find<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>)
     -> Option<u32>;
 
-    /// Records that a subtable was skipped because of the partition.
+    /// Records that a subtable was skipped, because it has no rules for the partition of the key.
     fn passed_over<T>(&mut self, classifier: &Classifier<W, T>);
 }
 
-/// Search without tracking.
+/// Search strategy that does not record the key bits.
 struct Plain<'a, const W: usize> {
     key: &'a [u64; W],
     sums: [u64; AHEAD],
@@ -51,15 +53,15 @@ impl<const W: usize> Finder<W> for Plain<'_, W> {
     fn passed_over<T>(&mut self, _: &Classifier<W, T>) {}
 }
 
-/// Search with tracking of the bits that the result depends on.
+/// Search strategy that records the key bits that the result depends on.
 struct Tracking<'a, const W: usize> {
     key: &'a [u64; W],
     wild: &'a mut [u64; W],
-    /// Prefixes of each tracked field that match the key, once computed.
+    /// For each tracked field, lengths of the prefixes that match the key. `None` if not yet computed.
     reaches: [Option<Reach>; MOST_PREFIXES],
 }
 
-/// Adds the masks of words to the tracked bits.
+/// Adds the mask bits of the given words to the recorded bits.
 #[inline(always)]
 fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
     for word in words {
@@ -67,8 +69,8 @@ fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
     }
 }
 
-/// Tracks why no rule of a subtable matches the key's words: the ports if no rule has them, otherwise all
-/// words.
+/// Records why no rule of a subtable matches the key. If no rule has the key's ports, records the ports, and
+/// otherwise all words of the mask.
 pub(super) fn missed<const W: usize, T>(
     classifier: &Classifier<W, T>,
     subtable: &Subtable<W, T>,
@@ -92,8 +94,8 @@ pub(super) fn missed<const W: usize, T>(
 }
 
 impl<const W: usize> Tracking<'_, W> {
-    /// Returns whether a tracked field of this stage proves that the subtable has no match, and tracks the
-    /// bits of the proof.
+    /// Returns whether a tracked field in this stage proves that the subtable has no match. If so, records
+    /// the bits of the proof.
     #[inline(always)]
     fn is_ruled_out<T>(
         &mut self,
@@ -159,27 +161,28 @@ impl<const W: usize> Finder<W> for Tracking<'_, W> {
 }
 
 impl<const W: usize, T> Classifier<W, T> {
-    /// Returns the matching rule of the highest priority, and the priority. If several matching rules have
-    /// that priority, the choice is arbitrary but stable until rules or options change.
+    /// Returns the payload and the priority of the matching rule with the highest priority. Returns `None` if
+    /// no rule matches. If several matching rules have the highest priority, the choice is arbitrary. The
+    /// choice does not change until rules or options change.
     #[inline]
     #[must_use]
     pub fn lookup(&self, key: &[u64; W]) -> Option<(&T, u16)> {
         self.search(key, &mut Plain { key, sums: [0; AHEAD] }, |_, _| true)
     }
 
-    /// Like [`Classifier::lookup`], and sets the bits of `wild` that the result depends on. Until rules or
-    /// options change, every key that equals this one in those bits has an equal result.
+    /// Like [`Classifier::lookup`]. Also sets those bits of `wild` that the result depends on. Until rules or
+    /// options change, every key that equals this key in those bits has an equal result.
     #[must_use]
     pub fn lookup_tracked(&self, key: &[u64; W], wild: &mut [u64; W]) -> Option<(&T, u16)> {
         self.lookup_where(key, wild, |_, _| true)
     }
 
-    /// Like [`Classifier::lookup_tracked`], among the rules for which `wanted` returns true. `wanted` gets
-    /// payload and priority.
+    /// Like [`Classifier::lookup_tracked`], but considers only the rules for which `wanted` returns `true`.
+    /// The arguments of `wanted` are the payload and the priority of a rule.
     ///
-    /// `wanted` is also called for rules that it rejects. If it rejects all, it sees every matching rule in
-    /// no particular order, and `wild` gets the bits that all of them depend on. Rules of no higher priority
-    /// than an accepted rule may be skipped.
+    /// If `wanted` rejects all rules, it is called for every matching rule in no particular order, and `wild`
+    /// gets the bits that all these rules depend on. After `wanted` has accepted a rule, rules of the same or
+    /// a lower priority may be skipped.
     pub fn lookup_where(
         &self,
         key: &[u64; W],

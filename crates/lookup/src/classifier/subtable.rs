@@ -14,27 +14,28 @@ use super::{Change, Entry};
 use crate::buckets::{Buckets, HashCounts, Slot as Place, make_room};
 use crate::hash::{Secret, Secrets, fold, short};
 
-/// Index that means "no rule".
+/// Index value that denotes no rule.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A word in which a mask has bits.
+/// A word of a key in which the mask of the subtable has bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
     pub at: usize,
     pub mask: u64,
     secret: Secret,
-    /// Index among the words that several masks share.
+    /// Index of the word in the table of mask words that several subtables share. `None` if the word is not
+    /// in this table.
     pub term: Option<u8>,
 }
 
 impl Word {
-    /// Returns the masked word of a key.
+    /// Returns this word of a key, with the mask applied.
     #[inline(always)]
     fn of<const W: usize>(&self, key: &[u64; W]) -> u64 {
         key[self.at] & self.mask
     }
 
-    /// Returns the contribution of this word to a key's hash.
+    /// Returns what this word of a key adds to the hash of the key.
     #[inline(always)]
     pub fn product<const W: usize>(&self, key: &[u64; W]) -> u64 {
         fold(self.of(key) ^ self.secret.add, self.secret.multiply)
@@ -43,10 +44,11 @@ impl Word {
 
 #[derive(Clone, Debug)]
 pub(super) struct Slot<T> {
-    /// Payload of the rule. `None` in a free slot.
+    /// Payload of the rule in this slot. `None` in a free slot.
     pub payload: Option<T>,
     pub priority: u16,
-    /// Next rule of equal value by falling priority. In a free slot, the next free slot.
+    /// Index of the next rule with equal value in descending order of priority. In a free slot, index of the
+    /// next free slot.
     pub next: u32,
 }
 
@@ -55,26 +57,27 @@ pub(super) struct Slot<T> {
 pub(super) struct Subtable<const W: usize, T> {
     pub mask: [u64; W],
     pub words: Box<[Word]>,
-    /// Number of words up to and including each stage.
+    /// For each stage, number of mask words up to the end of the stage.
     pub cuts: [usize; 4],
-    /// Last stage in which the mask has bits.
+    /// Index of the last stage in which the mask has bits.
     pub last_stage: usize,
-    /// Hashes of the rules' leading words at the end of each stage except the last.
+    /// For each stage except the last, multiset of the hashes of the rules' words up to the end of the stage.
     pub stages: [HashCounts; 3],
-    /// Prefix length of the mask on each tracked field. 0 if the mask has no bits there or is not a prefix.
+    /// Prefix length of the mask in each tracked field. 0 if the mask has no bits in the field, or its bits
+    /// are not a prefix.
     pub lengths: [u8; MOST_PREFIXES],
-    /// Mask on the concatenated port fields, left-aligned.
+    /// Mask bits in the concatenated port fields, left-aligned.
     pub ports_mask: u128,
-    /// Concatenated ports of the rules, left-aligned.
+    /// Set of the concatenated port fields of all rules, left-aligned.
     pub ports: Trie,
-    /// Whether the mask has all bits of the partition.
+    /// Whether the mask contains all bits of the partition words.
     pub partitioned: bool,
     pub index: Buckets,
-    /// Masked words of each slot.
+    /// Masked words of the rules, slot by slot.
     values: Vec<u64>,
     pub(super) slots: Vec<Slot<T>>,
     free: u32,
-    /// Number of rules of each priority.
+    /// For each priority, number of rules with this priority.
     priorities: BTreeMap<u16, u32>,
 }
 
@@ -122,7 +125,7 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Returns the memory use in bytes, without the size of the struct itself.
+    /// Returns the memory use of the subtable in bytes, not including the size of the struct itself.
     pub fn memory(&self) -> usize {
         // A B-tree node holds up to 11 entries and is usually half full.
         let priorities = self.priorities.len() * 2 * size_of::<(u16, u32)>();
@@ -135,7 +138,7 @@ impl<const W: usize, T> Subtable<W, T> {
             + priorities
     }
 
-    /// Returns the highest priority of a rule. `None` without rules.
+    /// Returns the highest priority of any rule. Returns `None` if the subtable has no rules.
     pub fn highest(&self) -> Option<u16> {
         self.priorities.last_key_value().map(|(priority, _)| *priority)
     }
@@ -144,7 +147,7 @@ impl<const W: usize, T> Subtable<W, T> {
         self.priorities.contains_key(&priority)
     }
 
-    /// Continues a hash over some of the words.
+    /// Adds some words of a key to the sum of a hash, and returns the new sum.
     #[inline(always)]
     pub fn add_hash(sum: u64, words: &[Word], key: &[u64; W]) -> u64 {
         words.iter().map(|word| word.product(key)).fold(sum, u64::wrapping_add)
@@ -157,19 +160,20 @@ impl<const W: usize, T> Subtable<W, T> {
         stored.iter().zip(&self.words).fold(0, |other, (stored, word)| other | (stored ^ word.of(key))) == 0
     }
 
-    /// Returns the highest-priority rule of a key's value, given the hash of all words.
+    /// Returns the slot of the highest-priority rule whose value matches the key. `sum` is the hash of all
+    /// words of the mask. Returns `None` if no rule matches.
     #[inline(always)]
     pub fn find_hashed(&self, sum: u64, key: &[u64; W]) -> Option<u32> {
         self.index.find(short(sum), |slot| self.is(slot, key))
     }
 
-    /// Like [`Subtable::find_hashed`], and computes the hash.
+    /// Like [`Subtable::find_hashed`], but computes the hash itself.
     #[inline(always)]
     pub fn find(&self, key: &[u64; W]) -> Option<u32> {
         self.find_hashed(Self::add_hash(0, &self.words, key), key)
     }
 
-    /// Hashes a key and prefetches the memory that a search for the key reads first.
+    /// Returns the hash of a key, and prefetches the memory that a search for the key reads first.
     #[inline(always)]
     pub fn prefetch(&self, key: &[u64; W]) -> u64 {
         let sum = Self::add_hash(0, &self.words, key);
@@ -177,7 +181,7 @@ impl<const W: usize, T> Subtable<W, T> {
         sum
     }
 
-    /// Prefetches the rule that an index glance found at `place`.
+    /// Prefetches the rule that a first look into the hash table found at `place`.
     #[inline(always)]
     pub fn prefetch_rule(&self, place: Place) {
         let number = self.index.number_at(place) as usize;
@@ -190,8 +194,8 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Updates `best` with the first acceptable rule of the list at `first`, if that rule has a higher
-    /// priority.
+    /// Searches the list of rules that begins at slot `first` for the first acceptable rule. Stores the rule
+    /// in `best` if its priority is higher than that of `best`.
     #[inline(always)]
     pub fn better<'a>(
         &'a self,
@@ -213,7 +217,7 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Returns the slot of a rule.
+    /// Returns the slot of the rule with this value and priority. Returns `None` if there is no such rule.
     pub fn find_rule(&self, value: &[u64; W], priority: u16) -> Option<u32> {
         match self.walk(value, |slot, own| match own.cmp(&priority) {
             std::cmp::Ordering::Greater => ControlFlow::Continue(()),
@@ -225,7 +229,8 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Visits the rules of a key's value by falling priority.
+    /// Calls `each` for the rules whose value matches the key, in descending order of priority, until `each`
+    /// returns `Break`.
     fn walk<B>(&self, key: &[u64; W], mut each: impl FnMut(u32, u16) -> ControlFlow<B>) -> ControlFlow<B> {
         let mut at = self.find(key).unwrap_or(NONE);
         while at != NONE {
@@ -236,7 +241,8 @@ impl<const W: usize, T> Subtable<W, T> {
         ControlFlow::Continue(())
     }
 
-    /// Inserts a rule, or replaces the payload of an existing one and returns the old payload.
+    /// Inserts a rule. If a rule with this value and priority exists, replaces its payload and returns the
+    /// old payload.
     pub fn insert(&mut self, value: &[u64; W], priority: u16, payload: T) -> Option<T> {
         let sum = Self::add_hash(0, &self.words, value);
         let head = self.find_hashed(sum, value);
@@ -257,7 +263,7 @@ impl<const W: usize, T> Subtable<W, T> {
         None
     }
 
-    /// Fills a free slot and returns its index.
+    /// Stores a rule in a free slot, and returns the index of the slot.
     fn fill(&mut self, slot: Slot<T>, value: &[u64; W]) -> u32 {
         let stride = self.words.len();
         let words = self.words.iter().map(|word| word.of(value));
@@ -276,7 +282,7 @@ impl<const W: usize, T> Subtable<W, T> {
         at
     }
 
-    /// Removes a rule and returns its payload.
+    /// Removes a rule and returns its payload. Returns `None` if the rule does not exist.
     pub fn remove(&mut self, value: &[u64; W], priority: u16) -> Option<T> {
         let sum = Self::add_hash(0, &self.words, value);
         let head = self.find_hashed(sum, value)?;
@@ -304,13 +310,13 @@ impl<const W: usize, T> Subtable<W, T> {
         payload
     }
 
-    /// Returns the payload of a rule.
+    /// Returns the payload of a rule. Returns `None` if the rule does not exist.
     pub fn payload(&mut self, value: &[u64; W], priority: u16) -> Option<&mut T> {
         let slot = self.find_rule(value, priority)?;
         self.slots[slot as usize].payload.as_mut()
     }
 
-    /// Returns an iterator over all rules.
+    /// Returns an iterator over all rules of the subtable.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_, W, T>> {
         self.slots.iter().enumerate().filter_map(|(at, slot)| {
             let payload = slot.payload.as_ref()?;
@@ -318,7 +324,7 @@ impl<const W: usize, T> Subtable<W, T> {
         })
     }
 
-    /// Adds a rule to, or removes it from, the sets of all stages except the last.
+    /// Adds a rule to, or removes it from, the hash multisets of all stages except the last.
     pub fn count_stages(&mut self, value: &[u64; W], change: Change) {
         let (mut sum, mut done) = (0, 0);
         for stage in 0..self.last_stage {
@@ -335,13 +341,13 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Clears all counts about rules.
+    /// Clears all multisets and counts of rules.
     pub fn forget(&mut self) {
         self.stages = std::array::from_fn(|_| HashCounts::new());
         self.ports = Trie::new();
     }
 
-    /// Returns the complete value of a slot.
+    /// Returns the value of the rule in a slot, with all words of a key. Words without mask bits are zero.
     pub fn value(&self, slot: usize) -> [u64; W] {
         let mut value = [0; W];
         for (word, stored) in self.words.iter().zip(&self.values[slot * self.words.len()..]) {
@@ -350,7 +356,8 @@ impl<const W: usize, T> Subtable<W, T> {
         value
     }
 
-    /// Returns one more than the number of rules that [`Subtable::overlaps`] examines.
+    /// Returns the maximum number of rules that a call of [`Subtable::overlaps`] with these arguments
+    /// examines, plus one.
     pub fn overlap_work(&self, mask: &[u64; W], priority: u16) -> usize {
         let is_found = || self.words.iter().all(|word| mask[word.at] & word.mask == word.mask);
         if self.mask == *mask || !self.has_priority(priority) || is_found() {
@@ -360,8 +367,8 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Returns whether a rule of this priority agrees with the value in the bits that both masks have. The
-    /// rule with exactly this value and mask does not count.
+    /// Returns whether the subtable has a rule of this priority that equals `value` in the bits that both
+    /// masks have. A rule with exactly this value and mask does not count.
     pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
         if self.mask == *mask || !self.has_priority(priority) {
             return false;

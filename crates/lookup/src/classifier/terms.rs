@@ -1,7 +1,7 @@
-//! Mask words that several subtables share.
+//! Table of the mask words that several subtables share.
 //!
-//! A key's word has an equal contribution to the hashes of all these subtables, so a burst of keys computes
-//! it once.
+//! If the masks of several subtables have equal bits in a word, then this word of a key adds the same number
+//! to the hashes of all these subtables. A burst look-up computes this number once for each key.
 
 /// Maximum number of mask words that are recorded as shared.
 pub const MOST_TERMS: usize = 16;
@@ -10,7 +10,7 @@ pub const MOST_TERMS: usize = 16;
 struct Term {
     at: usize,
     mask: u64,
-    /// Number of subtables that use the word.
+    /// Number of subtables whose masks have this word.
     uses: u32,
 }
 
@@ -19,8 +19,8 @@ struct Term {
 pub struct Terms([Term; MOST_TERMS]);
 
 impl Terms {
-    /// Records a new subtable with these mask bits in one word. Returns the index of the term, or `None` if
-    /// the table is full.
+    /// Records that a new subtable has these mask bits in the word at index `at`. Returns the index of the
+    /// mask word in the table, or `None` if the table is full.
     pub fn take(&mut self, at: usize, mask: u64) -> Option<u8> {
         let same = self.0.iter().position(|term| term.uses > 0 && (term.at, term.mask) == (at, mask));
         let place = same.or_else(|| self.0.iter().position(|term| term.uses == 0))?;
@@ -29,14 +29,15 @@ impl Terms {
         u8::try_from(place).ok()
     }
 
-    /// Releases a term that [`Terms::take`] returned.
+    /// Records that a subtable no longer uses a mask word. `place` is the index that [`Terms::take`]
+    /// returned.
     pub fn release(&mut self, place: Option<u8>) {
         if let Some(term) = place.and_then(|place| self.0.get_mut(usize::from(place))) {
             term.uses -= 1;
         }
     }
 
-    /// Returns the index of a term if more than one subtable uses it.
+    /// Returns the index of a mask word if more than one subtable uses the word, and `None` if not.
     #[inline(always)]
     pub fn shared(&self, place: Option<u8>) -> Option<usize> {
         let place = usize::from(place?) % MOST_TERMS;

@@ -1,34 +1,35 @@
-//! Set of the prefixes that rules have in one field: a binary trie with nodes only where a prefix ends or the
-//! trie forks.
+//! The set of the prefixes that rules have in one field, with bit granularity. The set is a binary trie that
+//! has nodes only where a prefix ends or the trie forks.
 //!
-//! One walk with a key's field returns the lengths of all matching prefixes, and the number of bits that the
-//! result depends on.
+//! One walk with the field value of a key returns the lengths of all matching prefixes, and the number of
+//! bits that the result depends on.
 
-/// Index that means "no node".
+/// Index value that denotes no node.
 const NONE: u32 = u32::MAX;
 
-/// Returns a mask of the first `length` bits, at most 128.
+/// Returns a mask whose first `length` bits are set. `length` is at most 128.
 #[inline(always)]
 pub fn leading(length: u32) -> u128 {
     if length == 0 { 0 } else { u128::MAX << (128 - length.min(128)) }
 }
 
-/// Result of a walk.
+/// Result of a walk through the trie with a field value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Lengths of the matching prefixes. Bit `n - 1` stands for length `n`.
+    /// Lengths of the prefixes that match the value. Bit `n - 1` stands for length `n`.
     pub lengths: u128,
-    /// Number of leading bits that the result depends on. Keys with these bits equal match equal prefixes.
+    /// Number of leading bits of the value that the result depends on. A value with equal leading bits
+    /// matches the same prefixes.
     pub bits: u32,
 }
 
 impl Reach {
-    /// Returns a result without matching lengths.
+    /// Returns a result that contains no matching lengths and depends on `bits` leading bits.
     pub fn of_bits(bits: u32) -> Reach {
         Reach { lengths: 0, bits }
     }
 
-    /// Returns whether a prefix of this length, 1 to 128, matches.
+    /// Returns whether a prefix of this length, 1 to 128, matches the value.
     #[inline(always)]
     pub fn has(&self, length: u32) -> bool {
         self.lengths >> (length - 1) & 1 == 1
@@ -37,15 +38,15 @@ impl Reach {
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// Prefix bits, left-aligned, with zeros after the length.
+    /// Bits of the prefix, left-aligned. The bits after the length are zero.
     bits: u128,
     length: u32,
-    /// Number of rules with this prefix. 0 at a node that is only a fork.
+    /// Number of rules that have this prefix. 0 at a node that is only a fork.
     rules: u32,
     children: [u32; 2],
 }
 
-/// A set of prefixes, each with a count.
+/// A set of prefixes that counts the rules of each prefix.
 #[derive(Clone, Debug)]
 pub struct Trie {
     nodes: Vec<Node>,
@@ -53,7 +54,8 @@ pub struct Trie {
     root: u32,
 }
 
-/// Parent of a node: the root pointer (`None`), or a node and the side below it.
+/// Position of the pointer to a node: the root pointer (`None`), or the parent node and the side of the
+/// parent on which the node is.
 type Link = Option<(u32, usize)>;
 
 #[inline(always)]
@@ -61,7 +63,7 @@ fn place(node: u32) -> usize {
     node as usize
 }
 
-/// Returns the bit after the first `length` bits.
+/// Returns the value of the bit that follows the first `length` bits.
 #[inline(always)]
 fn side(bits: u128, length: u32) -> usize {
     usize::from(bits << length >> 127 == 1)
@@ -72,12 +74,12 @@ impl Trie {
         Trie { nodes: Vec::new(), free: Vec::new(), root: NONE }
     }
 
-    /// Returns the memory use in bytes.
+    /// Returns the memory use of the trie in bytes.
     pub fn memory(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Finds all prefixes of a left-aligned value.
+    /// Finds all prefixes that match a left-aligned value.
     pub fn walk(&self, value: u128) -> Reach {
         let (mut lengths, mut known, mut at) = (0, 0, self.root);
         while at != NONE {
@@ -116,7 +118,7 @@ impl Trie {
         }
     }
 
-    /// Adds a prefix. `bits` are left-aligned with zeros after the length.
+    /// Adds a prefix. `bits` is left-aligned, and its bits after the length are zero.
     pub fn insert(&mut self, bits: u128, length: u32) {
         let leaf = Node { bits, length, rules: 1, children: [NONE; 2] };
         let (mut link, mut at) = (None, self.root);
@@ -151,7 +153,7 @@ impl Trie {
         self.link(link, new);
     }
 
-    /// Removes a prefix that [`Trie::insert`] added, once.
+    /// Removes one occurrence of a prefix that [`Trie::insert`] added.
     pub fn remove(&mut self, bits: u128, length: u32) {
         let (mut above, mut link, mut at) = (None, None, self.root);
         while at != NONE {
@@ -175,7 +177,7 @@ impl Trie {
         }
     }
 
-    /// Removes a node at which no prefix ends and the trie does not fork.
+    /// Removes a node if no prefix ends at the node and the trie does not fork there.
     fn tidy(&mut self, link: Link, at: u32) {
         let node = &self.nodes[place(at)];
         let only = match node.children {

@@ -1,8 +1,9 @@
-//! The exact-match cache (EMC): hints that a packet with certain key words likely belongs to a certain flow.
+//! The exact-match cache (EMC). An entry, called a hint, maps the hash of a packet's key to the flow that
+//! such a packet probably matches.
 //!
-//! A hint has 32 bits: the index of a flow in the low bits, and a part of the packet's hash above it. A
-//! reader of a hint compares the flow with the packet. Hints are evicted pseudo-randomly, so that a sender
-//! cannot choose packets that keep others out of the cache.
+//! A hint has 32 bits: the index of a flow in the low bits, and a part of the packet's hash in the high bits.
+//! A reader verifies a hint by comparing the flow with the packet. Hints are evicted pseudo-randomly. A
+//! sender therefore cannot choose packets that keep the packets of other senders out of the cache.
 
 use std::num::NonZeroU32;
 
@@ -12,7 +13,7 @@ use crate::hash::{Secret, Secrets, fold, short};
 const SETS: usize = 1024;
 const WAYS: usize = 8;
 
-/// One set of hints, half a cache line.
+/// One set of hints, which occupies half a cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(32))]
 struct Set([u32; WAYS]);
@@ -21,11 +22,10 @@ struct Set([u32; WAYS]);
 #[derive(Debug)]
 pub(super) struct Hints {
     sets: Box<[Set]>,
-    /// Mask of the flow index bits of a hint. The all-ones index is not a valid flow.
+    /// Mask of the bits in a hint that hold the flow index. An index with all bits set denotes no flow.
     places: u32,
     secrets: [Secret; KEY_WORDS / 2],
-    /// Insertion rate: one in this number of packets without a valid hint inserts one. `None` disables the
-    /// cache.
+    /// One in this number of packets without a valid hint inserts a hint. `None`: the cache is disabled.
     one_in: Option<NonZeroU32>,
     random: u32,
 }
@@ -43,7 +43,7 @@ impl Hints {
         }
     }
 
-    /// Returns the memory use in bytes.
+    /// Returns the memory use of the exact-match cache in bytes.
     pub fn memory(&self) -> usize {
         self.sets.len() * size_of::<Set>()
     }
@@ -76,7 +76,8 @@ impl Hints {
         sync::cpu::prefetch_read(&self.sets[Self::set(hash)]);
     }
 
-    /// Returns the index of a flow that may be the packet's, or an invalid index.
+    /// Returns the index of the flow that a packet with this hash probably matches. Returns an index that
+    /// denotes no flow if there is no hint.
     #[inline(always)]
     pub fn find(&self, hash: u32) -> u32 {
         let Set(ways) = &self.sets[Self::set(hash)];
@@ -94,7 +95,7 @@ impl Hints {
         self.random
     }
 
-    /// Inserts a hint at the configured rate.
+    /// Inserts a hint for one in the configured number of calls. `place` is the index of the flow.
     #[inline(always)]
     pub fn offer(&mut self, hash: u32, place: u32) {
         let Some(one_in) = self.one_in else { return };

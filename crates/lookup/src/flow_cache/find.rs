@@ -1,5 +1,5 @@
-//! Burst look-up in the flow cache. Memory for all packets is prefetched before the first access waits.
-//! Packets are sorted into hits and misses without branches, which would be unpredictable.
+//! Burst look-up in the flow cache. Memory for all packets of a burst is prefetched before it is first read.
+//! Packets are sorted into hits and misses without branches, because such branches would be unpredictable.
 
 use sync::cpu::prefetch_read;
 
@@ -8,23 +8,24 @@ use super::{FlowCache, KEY_WORDS};
 use crate::buckets::{NO_NUMBER, Slot};
 use crate::simd;
 
-/// Flow index that means "no flow" in the results of [`FlowCache::find_burst`].
+/// Flow index that denotes a miss in the results of [`FlowCache::find_burst`].
 pub const MISS: u32 = u32::MAX;
-/// Number of packets that are processed together. Their state of a few KiB stays in L1.
+/// Number of packets that are processed together. The state of these packets has a few KiB and stays in the
+/// L1 cache.
 const TOGETHER: usize = 256;
 
-/// State of the packets of a burst. It is kept from burst to burst, because initialising it costs as much as
-/// a dozen packets, and most bursts of a worker with little load have one packet.
+/// State of the look-up of a burst. The state is kept between bursts, because initialising it takes as long
+/// as looking up a dozen packets. Most bursts of a worker with little load have only one packet.
 #[derive(Debug)]
 pub(super) struct Notes {
-    /// Hashes of the complete keys.
+    /// For each packet, hash of the complete key.
     exact: [u32; TOGETHER],
-    /// Hashes under the current mask of the packets without a flow, in their order.
+    /// For each packet that has no flow yet, hash of the key under the current mask, in the order of `rest`.
     masked: [u32; TOGETHER],
     /// Packets for which no flow has been found yet.
     rest: Packets,
-    /// Packets for which the mask may have a flow. `hashes` and `slots` hold their hashes and the positions
-    /// of the flow numbers.
+    /// Packets for which a flow with the current mask may exist. `hashes` and `slots` hold the hash of each
+    /// packet and the position of its flow index in the hash table.
     likely: Packets,
     hashes: [u32; TOGETHER],
     slots: [Slot; TOGETHER],
@@ -43,7 +44,7 @@ impl Default for Notes {
     }
 }
 
-/// Some packets of a burst, by number.
+/// A subset of the packets of a burst, by their indexes.
 #[derive(Debug)]
 struct Packets {
     numbers: [u16; TOGETHER],
@@ -57,7 +58,7 @@ impl Packets {
         &self.numbers[..self.len.min(TOGETHER)]
     }
 
-    /// Adds a packet if `is` is true.
+    /// Adds the packet with index `number` if `is` is `true`.
     #[inline(always)]
     fn add_if(&mut self, number: u16, is: bool) {
         self.numbers[self.len % TOGETHER] = number;
@@ -66,11 +67,12 @@ impl Packets {
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
-    /// Finds the flows of packets received on a port. Writes the index of each packet's flow to `found`, for
-    /// [`FlowCache::get_at`], or [`MISS`]. The length of `found` is the number of packets.
+    /// Finds the flow of each packet of a burst that was received on one port. Writes the index of the
+    /// packet's flow, for [`FlowCache::get_at`], or [`MISS`] to `found`. The length of `found` is the number
+    /// of packets.
     ///
-    /// `key` and `beyond` return the key and the extended key of a packet by its number. `beyond` is called
-    /// only if a flow has bits there, possibly several times per packet.
+    /// `key` and `beyond` return the key and the extended key of the packet with a given index. `beyond` is
+    /// called only if a flow has bits in the extended key, possibly several times for a packet.
     pub fn find_burst<'k>(
         &mut self,
         port: u16,
@@ -123,8 +125,9 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.exact += (found.len() - notes.rest.len) as u64;
     }
 
-    /// Exact-match look-up for bursts in which most packets have the key of the preceding packet. Such
-    /// packets are compared, and neither hashed nor looked up.
+    /// Looks up packets in the exact-match cache, for bursts in which most packets have the key of the
+    /// preceding packet. A packet with the key of the preceding packet gets the flow of that packet, without
+    /// hashing and look-up.
     #[inline(always)]
     fn ask_hints_in_rows<'k>(
         &mut self,
@@ -183,7 +186,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
     }
 
-    /// Prefetches both cache lines of a flow. The second is for the reader of the value.
+    /// Prefetches both cache lines of the flow at an index. The second line holds the value, which the caller
+    /// reads.
     #[inline(always)]
     fn prefetch_flow(&self, at: u32) {
         if let Some(flow) = self.flows.get(at as usize) {
@@ -217,8 +221,8 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.misses += notes.rest.len as u64;
     }
 
-    /// Looks up all remaining packets under one mask and keeps those without a flow. Returns the number of
-    /// packets for which flows were found.
+    /// Looks up all packets that have no flow yet under one mask. Removes the packets that match from
+    /// `rest`. Returns the number of packets for which a flow was found.
     #[inline(always)]
     fn ask_mask<'k>(
         &mut self,
@@ -273,12 +277,12 @@ impl<const X: usize, T> FlowCache<X, T> {
     }
 }
 
-/// Returns whether most packets seem to have the key of the preceding packet. Compares the words that differ
-/// most between flows, without a branch per packet.
+/// Returns whether most packets of the burst probably have the key of the preceding packet. Compares only the
+/// words that differ most often between flows, without a branch for each packet.
 #[inline(always)]
 fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize) -> bool {
-    /// Words of a `packet::FlowKey` with the first half of the destination address, and with ports, TOS and
-    /// TTL.
+    /// Indexes of the compared words of a `packet::FlowKey`. One word contains the first half of the
+    /// destination address. The other word contains the ports, TOS and TTL.
     const TELLING: [usize; 2] = [5, 7];
     let follows = |at: &usize| {
         let (before, own) = (key(at - 1), key(*at));
@@ -287,13 +291,14 @@ fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize
     2 * (1..packets).map(|at| usize::from(follows(&at))).sum::<usize>() > packets
 }
 
-/// Compares two keys without an early exit.
+/// Returns whether two keys are equal. Compares all words, without an early exit.
 #[inline(always)]
 fn is_same(one: &[u64; KEY_WORDS], other: &[u64; KEY_WORDS]) -> bool {
     (0..KEY_WORDS).fold(0, |differ, at| differ | (one[at] ^ other[at])) == 0
 }
 
-/// Hashes the remaining packets and prefetches the memory that their search reads first.
+/// Computes the hash of each packet that has no flow yet, and prefetches the memory that its search reads
+/// first.
 #[inline(always)]
 fn hash_all<'k, const PAIRS: usize, const X: usize>(
     mask: &Mask<X>,

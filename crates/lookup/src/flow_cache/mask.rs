@@ -1,11 +1,11 @@
-//! A mask of flows and the hash table of the flows that have it.
+//! A mask that flows of the cache have, and the hash table of these flows.
 
 use super::KEY_WORDS;
 use crate::buckets::Buckets;
 use crate::hash::{Secret, Secrets, fold, short};
 
-/// Two words of a key that are hashed together. If the number of words is odd, the last pair has one word
-/// twice, the second time with an empty mask.
+/// Two words of a key that are hashed together. If the number of words is odd, the last pair contains the
+/// last word twice, the second time with an empty mask.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     at: [usize; 2],
@@ -13,14 +13,14 @@ struct Pair {
     add: [u64; 2],
 }
 
-/// A mask with its flows. See the [module](self).
+/// A mask and the hash table of the flows that have it. See the [module](self).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Mask<const X: usize> {
     key: [u64; KEY_WORDS],
     pairs: [Pair; KEY_WORDS / 2],
-    /// Number of pairs in which the mask has bits, at least 1. If the mask is empty, the one pair has no
-    /// words.
+    /// Number of word pairs in which the mask has bits, at least 1. If the mask is empty, there is one pair
+    /// with empty masks.
     used: usize,
     has_beyond: bool,
     pub index: Buckets,
@@ -51,7 +51,7 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// Returns the hash under which the number of a mask is found.
+    /// Returns the hash of a mask, under which the index of the mask is stored.
     pub fn number_hash(secrets: &Secrets, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> u32 {
         let Secret { add, multiply } = secrets.of(KEY_WORDS + X);
         short(key.iter().chain(beyond).fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
@@ -65,7 +65,7 @@ impl<const X: usize> Mask<X> {
         (self.key, self.beyond)
     }
 
-    /// Returns the memory use in bytes.
+    /// Returns the memory use of the hash table in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>() + self.index.memory()
     }
@@ -85,19 +85,19 @@ impl<const X: usize> Mask<X> {
         std::array::from_fn(|at| beyond[at] & self.beyond[at])
     }
 
-    /// Returns whether a key equals a masked key in the bits of the mask.
+    /// Returns whether a key equals `masked`, a key to which the mask was applied, in the bits of the mask.
     #[inline(always)]
     pub fn matches(&self, key: &[u64; KEY_WORDS], masked: &[u64; KEY_WORDS]) -> bool {
         // No early exit, because a mispredicted branch costs more.
         (0..KEY_WORDS).fold(0, |other, at| other | (key[at] & self.key[at] ^ masked[at])) == 0
     }
 
-    /// Returns the number of pairs of key words that a hash covers, 1 to 4.
+    /// Returns the number of pairs of key words that the hash covers, 1 to 4.
     pub fn pairs(&self) -> usize {
         self.used
     }
 
-    /// Returns the hash of a packet's masked words.
+    /// Returns the hash of a packet's key words and extended key words under the mask.
     pub fn hash(&self, key: &[u64; KEY_WORDS], beyond: impl FnOnce() -> [u64; X]) -> u32 {
         match self.used {
             1 => self.hash_pairs::<1>(key, beyond),
@@ -107,8 +107,8 @@ impl<const X: usize> Mask<X> {
         }
     }
 
-    /// Like [`Mask::hash`], if the mask has `PAIRS` pairs. A caller that selects `PAIRS` outside a loop
-    /// avoids the inner loop.
+    /// Like [`Mask::hash`], for a mask that has `PAIRS` pairs. A caller that selects `PAIRS` outside a loop
+    /// avoids a loop over the pairs inside.
     #[inline(always)]
     pub fn hash_pairs<const PAIRS: usize>(
         &self,
