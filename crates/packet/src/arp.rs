@@ -1,7 +1,7 @@
 //! Address resolution for IPv4 over Ethernet (RFC 826, announcements and probes RFC 5227).
 //!
-//! Bridges and routers parse ARP to learn from it and to answer it. Interfaces without a kernel device send
-//! it.
+//! Bridges and routers parse ARP messages to learn addresses and to answer requests. For interfaces without a
+//! kernel device, the data plane sends ARP messages itself.
 
 use std::net::Ipv4Addr;
 
@@ -12,9 +12,9 @@ use crate::error::{split_header, write_header};
 use crate::numbers::ethertype;
 use crate::{BuildError, DropReason, HeaderError, MacAddr};
 
-/// Operation of an ARP request.
+/// ARP operation code of a request.
 pub const REQUEST: u16 = 1;
-/// Operation of an ARP reply.
+/// ARP operation code of a reply.
 pub const REPLY: u16 = 2;
 
 const ETHERNET: u16 = 1;
@@ -25,7 +25,7 @@ const ETHERNET: u16 = 1;
 )]
 #[repr(C)]
 pub struct Header {
-    /// Hardware address space. 1 is Ethernet.
+    /// Hardware address space. The value 1 stands for Ethernet.
     pub hardware: U16,
     /// Protocol address space, an EtherType.
     pub protocol: U16,
@@ -33,7 +33,7 @@ pub struct Header {
     pub hardware_len: u8,
     /// Length of a protocol address in octets.
     pub protocol_len: u8,
-    /// Operation: [`REQUEST`], [`REPLY`], or 3 and 4 for RARP.
+    /// ARP operation code: [`REQUEST`], [`REPLY`], or 3 and 4 for RARP.
     pub operation: U16,
     /// Hardware address of the sender.
     pub sender_mac: MacAddr,
@@ -55,7 +55,8 @@ impl<'a> Arp<'a> {
     /// Checks that the ARP message is complete and is for IPv4 over Ethernet. Padding may follow the message.
     ///
     /// # Errors
-    /// Returns [`DropReason::ArpTruncated`] or [`DropReason::ArpBadField`].
+    /// Returns an error with [`DropReason::ArpTruncated`] if the message is incomplete, or with
+    /// [`DropReason::ArpBadField`] if it is not for IPv4 over Ethernet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(bytes, DropReason::ArpTruncated)?;
         let fields = [
@@ -72,7 +73,7 @@ impl<'a> Arp<'a> {
         Ok(Arp { header })
     }
 
-    /// Returns the operation: [`REQUEST`], [`REPLY`] or another.
+    /// Returns the ARP operation code: [`REQUEST`], [`REPLY`] or another code.
     pub fn operation(&self) -> u16 {
         self.header.operation.get()
     }
@@ -82,12 +83,12 @@ impl<'a> Arp<'a> {
         self.header.sender_mac
     }
 
-    /// Returns the IPv4 address of the sender. 0.0.0.0 in a probe.
+    /// Returns the IPv4 address of the sender, which is 0.0.0.0 in a probe.
     pub fn sender_ip(&self) -> Ipv4Addr {
         self.header.sender_ip.into()
     }
 
-    /// Returns the Ethernet address of the target. Zero in a request.
+    /// Returns the Ethernet address of the target, which is zero in a request.
     pub fn target_mac(&self) -> MacAddr {
         self.header.target_mac
     }
@@ -106,7 +107,7 @@ impl<'a> Arp<'a> {
 /// An ARP message to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArpRepr {
-    /// Operation of the message: [`REQUEST`], [`REPLY`] or another.
+    /// ARP operation code of the message: [`REQUEST`], [`REPLY`] or another code.
     pub operation: u16,
     /// Ethernet address of the sender.
     pub sender_mac: MacAddr,
@@ -127,7 +128,7 @@ impl ArpRepr {
         ArpRepr { operation: REQUEST, sender_mac, sender_ip, target_mac: MacAddr::ZERO, target_ip }
     }
 
-    /// Returns the reply to `request` with the MAC address `mac`.
+    /// Returns the reply to `request`. The reply contains `mac` as the requested MAC address.
     pub fn reply_to(request: &Arp<'_>, mac: MacAddr) -> ArpRepr {
         ArpRepr {
             operation: REPLY,
@@ -138,7 +139,7 @@ impl ArpRepr {
         }
     }
 
-    /// Returns the representation of a parsed ARP message.
+    /// Returns a message to be written with the fields of a parsed ARP message.
     pub fn parse(view: &Arp<'_>) -> ArpRepr {
         ArpRepr {
             operation: view.operation(),

@@ -1,11 +1,11 @@
-//! Builds complete packets from a chain of calls. Lengths, types and checksums are filled in.
+//! Builds complete packets from a chain of method calls. The builder fills in lengths, types and checksums.
 //!
-//! Tests, benchmarks, packet specs ([`crate::spec`]) and stages that answer a packet use the builder. The
-//! single header representations are re-exported here.
+//! Users of the builder are tests, benchmarks, packet specs ([`crate::spec`]), and code that answers a
+//! packet. The module also re-exports the types for writing single headers.
 //!
-//! The type of the builder follows the chain, so that only calls that fit the last header are available:
-//! `ttl` after `ipv4`, `flags` after `tcp`. A builder holds no heap memory, and [`PacketBuilder::build_into`]
-//! allocates nothing.
+//! The type of the builder changes with each call. Therefore only the methods that fit the last header are
+//! available: `ttl` after `ipv4`, `flags` after `tcp`. A builder uses no heap memory, and
+//! [`PacketBuilder::build_into`] does not allocate.
 //!
 //! ```
 //! use packet::build::PacketBuilder;
@@ -46,11 +46,12 @@ pub use crate::vxlan::VxlanRepr;
 
 use crate::MacAddr;
 
-/// Maximum number of headers in one packet. Enough for VXLAN with tags inside and outside.
+/// Maximum number of headers in one packet. This is enough for VXLAN with VLAN tags in the outer and the
+/// inner frame.
 pub const MAX_LAYERS: usize = 12;
 
-/// One header of the packet. Types, lengths and checksums that depend on other headers are filled in when the
-/// packet is written.
+/// One header of a packet under construction. Types, lengths and checksums that depend on other headers are
+/// filled in when the packet is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Layer {
     Eth(EthRepr),
@@ -58,7 +59,7 @@ pub(crate) enum Layer {
     Arp(ArpRepr),
     Ipv4(Ipv4Repr),
     Ipv6(Ipv6Repr),
-    /// Hop-by-hop header with the router alert that MLD needs (RFC 2711).
+    /// IPv6 hop-by-hop header with the router alert option that MLD requires (RFC 2711).
     RouterAlert,
     Fragment(FragmentRepr),
     Tcp(TcpRepr),
@@ -72,24 +73,24 @@ pub(crate) enum Layer {
     Vxlan(VxlanRepr),
 }
 
-/// Positions in the chain, used as type parameters of [`PacketBuilder`].
+/// Type parameters of [`PacketBuilder`], which stand for the last header in the chain.
 pub mod at {
-    /// Position after an Ethernet header or VLAN tag.
+    /// The last header is an Ethernet header or a VLAN tag.
     #[derive(Clone, Copy, Debug)]
     pub struct L2;
-    /// Position after an IPv4 header.
+    /// The last header is an IPv4 header.
     #[derive(Clone, Copy, Debug)]
     pub struct Ipv4;
-    /// Position after an IPv6 header or extension header.
+    /// The last header is an IPv6 header or an IPv6 extension header.
     #[derive(Clone, Copy, Debug)]
     pub struct Ipv6;
-    /// Position after a TCP header.
+    /// The last header is a TCP header.
     #[derive(Clone, Copy, Debug)]
     pub struct Tcp;
-    /// Position after a UDP header.
+    /// The last header is a UDP header.
     #[derive(Clone, Copy, Debug)]
     pub struct Udp;
-    /// Position where only a payload can follow.
+    /// After the last header only a payload can follow.
     #[derive(Clone, Copy, Debug)]
     pub struct End;
 }
@@ -105,7 +106,7 @@ pub struct PacketBuilder<'p, At = at::End> {
 }
 
 impl PacketBuilder<'static, at::L2> {
-    /// Starts a packet with an Ethernet header. The EtherType is set from the next header.
+    /// Starts a packet with an Ethernet header. The EtherType is derived from the header that follows.
     pub fn eth(src: MacAddr, dst: MacAddr) -> PacketBuilder<'static, at::L2> {
         let empty: PacketBuilder<'static, at::L2> =
             PacketBuilder { layers: [None; MAX_LAYERS], count: 0, payload: &[], pad_to: 0, at: PhantomData };
@@ -114,7 +115,7 @@ impl PacketBuilder<'static, at::L2> {
 }
 
 impl<'p, At> PacketBuilder<'p, At> {
-    /// Sets the bytes after the last header.
+    /// Sets the payload of the packet: the bytes after the last header.
     pub fn payload<'q>(self, payload: &'q [u8]) -> PacketBuilder<'q, At> {
         PacketBuilder {
             layers: self.layers,
@@ -125,18 +126,19 @@ impl<'p, At> PacketBuilder<'p, At> {
         }
     }
 
-    /// Pads the frame with zeros after the packet to this length in bytes. The minimum on the wire is 60.
+    /// Pads the frame with zeros to the length `frame_len` in bytes. The minimum length on the wire is 60
+    /// bytes.
     pub fn pad_to(mut self, frame_len: usize) -> Self {
         self.pad_to = frame_len;
         self
     }
 
-    /// Returns the length of the frame in bytes.
+    /// Returns the length of the complete frame in bytes.
     pub fn frame_len(&self) -> usize {
         (self.headers_len() + self.payload.len()).max(self.pad_to)
     }
 
-    /// Builds the frame in a new vector. Lengths above 65,535 appear in headers as 65,535.
+    /// Returns the frame in a new vector. A length field whose value would exceed 65,535 is set to 65,535.
     pub fn build(&self) -> Vec<u8> {
         let mut frame = vec![0; self.frame_len()];
         self.build_into(&mut frame);
@@ -158,7 +160,7 @@ impl<'p, At> PacketBuilder<'p, At> {
         self.layers.iter().flatten().map(Layer::len).sum()
     }
 
-    /// Returns this chain with another position type.
+    /// Returns this packet as a builder with another type parameter for the last header.
     pub(crate) fn retag<Next>(self) -> PacketBuilder<'p, Next> {
         PacketBuilder {
             layers: self.layers,
@@ -169,8 +171,8 @@ impl<'p, At> PacketBuilder<'p, At> {
         }
     }
 
-    /// Adds a header. A header beyond [`MAX_LAYERS`] is left out. The types of the chain reach that number
-    /// only by nesting.
+    /// Adds a header to the packet. If the packet already has [`MAX_LAYERS`] headers, the new header is
+    /// omitted. Only nested tunnels or repeated tags reach this number.
     pub(crate) fn push<Next>(mut self, layer: Layer) -> PacketBuilder<'p, Next> {
         if let Some(place) = self.layers.get_mut(self.count) {
             *place = Some(layer);

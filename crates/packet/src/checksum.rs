@@ -4,18 +4,19 @@
 //! These functions are used where packets are rewritten (router, NAT), built, or completed in software for a
 //! port without checksum offload.
 //!
-//! Sums are `u32` partial sums of 16-bit words in network byte order, not complemented. Partial sums may be
-//! added in any order. [`fold`] reduces a partial sum to 16 bits, and [`finish`] returns the value that goes
-//! into a header.
+//! A partial sum is a `u32` sum of 16-bit words in network byte order, not complemented. Partial sums may be
+//! added in any order. [`fold`] reduces a partial sum to 16 bits, and [`finish`] returns the value that is
+//! stored in a header.
 //!
 //! Invariant: an incremental update yields the checksum that a full computation yields (checked by a property
 //! test). A sum of zero may appear as 0x0000 or 0xffff, which are equal in one's complement.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Returns the partial sum of `bytes`. An odd last byte counts as if a zero byte followed it.
+/// Returns the partial sum of `bytes`. If the number of bytes is odd, the sum counts a zero byte after the
+/// last byte.
 ///
-/// Partial sums may be added (`sum(a) + sum(b)`) where `a` has an even length. A result is below 2^16, so
+/// Partial sums may be added (`sum(a) + sum(b)`) if `a` has an even length. A result is below 2^16. Therefore
 /// 65,536 results can be added without overflow.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u32 {
@@ -47,8 +48,8 @@ pub fn sum(bytes: &[u8]) -> u32 {
     u32::from(fold_wide(total).swap_bytes())
 }
 
-/// Returns the sum of the two 32-bit halves of a word. A `u64` holds the sum of 2^31 results without
-/// overflow.
+/// Returns the sum of the two 32-bit halves of an eight-byte word. A `u64` holds the sum of 2^31 results
+/// without overflow.
 #[inline(always)]
 fn halves(word: &[u8]) -> u64 {
     let word = word.first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_le_bytes(*bytes));
@@ -64,7 +65,7 @@ fn fold_wide(total: u64) -> u16 {
     u16::try_from(total).unwrap_or(u16::MAX)
 }
 
-/// Reduces a partial sum to 16 bits by adding back the carries. The result is not complemented.
+/// Reduces a partial sum to 16 bits by adding the carries to the low bits. The result is not complemented.
 #[inline]
 pub const fn fold(partial: u32) -> u16 {
     let once = (partial & 0xffff) + (partial >> 16);
@@ -72,7 +73,7 @@ pub const fn fold(partial: u32) -> u16 {
     low16(twice)
 }
 
-/// Returns the checksum field value for a partial sum: folded and complemented.
+/// Returns the checksum field value for a partial sum: the sum reduced to 16 bits and complemented.
 #[inline]
 pub const fn finish(partial: u32) -> u16 {
     !fold(partial)
@@ -88,39 +89,40 @@ pub const fn finish_udp(partial: u32) -> u16 {
     }
 }
 
-/// Returns the checksum of an IPv4 header (or of any message without pseudo-header) whose checksum field is
-/// zero.
+/// Returns the checksum of an IPv4 header whose checksum field is zero, or of any message without a
+/// pseudo-header.
 ///
-/// Over a header that includes its checksum, the result is 0 if and only if the checksum is correct.
+/// For a header that includes its checksum, the result is 0 if and only if the checksum is correct.
 #[inline]
 pub fn ipv4_header(header: &[u8]) -> u16 {
     finish(sum(header))
 }
 
-/// Returns the partial sum of the IPv4 pseudo-header (RFC 9293 section 3.1). `len` is the length of L4 header
-/// and payload in octets.
+/// Returns the partial sum of the IPv4 pseudo-header (RFC 9293 section 3.1). `len` is the length of the L4
+/// header and the payload in octets.
 #[inline]
 pub fn l4_pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, len: u16) -> u32 {
     let (src, dst) = (u32::from(src), u32::from(dst));
     (src >> 16) + (src & 0xffff) + (dst >> 16) + (dst & 0xffff) + u32::from(proto) + u32::from(len)
 }
 
-/// Returns the partial sum of the IPv6 pseudo-header (RFC 8200 section 8.1). `len` is the length of L4 header
-/// and payload in octets.
+/// Returns the partial sum of the IPv6 pseudo-header (RFC 8200 section 8.1). `len` is the length of the L4
+/// header and the payload in octets.
 #[inline]
 pub fn l4_pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, len: u32) -> u32 {
     let addresses = sum(&src.octets()) + sum(&dst.octets());
     addresses + u32::from(proto) + (len >> 16) + (len & 0xffff)
 }
 
-/// Returns the checksum after a 16-bit field at an even offset changed from `old` to `new` (RFC 1624 equation
-/// 3).
+/// Returns the new checksum of a message in which a 16-bit field at an even offset changed from `old` to
+/// `new` (RFC 1624 equation 3).
 #[inline]
 pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     finish(!checksum as u32 + !old as u32 + new as u32)
 }
 
-/// Returns the checksum after a 32-bit field at an even offset changed from `old` to `new`.
+/// Returns the new checksum of a message in which a 32-bit field at an even offset changed from `old` to
+/// `new`.
 #[inline]
 pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     let old = !old;
@@ -128,17 +130,17 @@ pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     finish(!checksum as u32 + old + (new >> 16) + (new & 0xffff))
 }
 
-/// Returns the checksum after bytes at an even offset changed from `old` to `new`. Both slices have the same
-/// even length.
+/// Returns the new checksum of a message in which bytes at an even offset changed from `old` to `new`. Both
+/// slices must have the same even length.
 #[inline]
 pub fn update_bytes(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     finish(u32::from(!checksum) + u32::from(!fold(sum(old))) + sum(new))
 }
 
-/// Computes the checksum of a complete message and stores it at offset `at`. The checksum field counts as
-/// zero.
+/// Computes the checksum of a complete message and stores it at offset `at`. The old content of the checksum
+/// field is ignored.
 ///
-/// `pseudo_sum` is the pseudo-header sum of the IP header (0 for ICMP and IGMP). For UDP use
+/// `pseudo_sum` is the partial sum of the pseudo-header (0 for ICMP and IGMP). For UDP use
 /// [`udp::fill_checksum`](crate::udp::fill_checksum). Does nothing if the message ends before the field.
 pub fn fill(message: &mut [u8], at: usize, pseudo_sum: u32) {
     store(message, at, 0);
@@ -154,14 +156,14 @@ pub fn store(message: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// Returns the CRC32c (Castagnoli) of `bytes` as used by SCTP (RFC 9260 appendix A). Software implementation,
-/// eight bytes a step.
+/// Returns the CRC32c (Castagnoli) of `bytes` as used by SCTP (RFC 9260 appendix A). The software
+/// implementation processes eight bytes in each step.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !crc32c_continue(u32::MAX, bytes)
 }
 
-/// Continues a CRC32c over further bytes. The first `state` is `u32::MAX`, and the last result must be
-/// complemented.
+/// Continues a CRC32c over further bytes, and returns the new state. The initial state is `u32::MAX`. The
+/// caller must complement the last state to get the CRC32c.
 pub fn crc32c_continue(state: u32, bytes: &[u8]) -> u32 {
     let mut state = state;
     let mut words = bytes.chunks_exact(8);
@@ -182,7 +184,7 @@ pub fn crc32c_continue(state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// CRC32c tables. Table `n` holds the effect of a byte that is followed by `n` bytes.
+/// CRC32c tables. Table `n` holds the contribution of a byte that `n` bytes follow.
 static CRC_TABLES: [[u32; 256]; 8] = crc_tables();
 
 const fn crc_tables() -> [[u32; 256]; 8] {
@@ -224,7 +226,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// Reference implementation of RFC 1071 section 4.1, word by word.
+    /// Reference implementation of the checksum in RFC 1071 section 4.1, which adds one word at a time.
     fn naive(bytes: &[u8]) -> u16 {
         let mut total = 0u64;
         for pair in bytes.chunks(2) {

@@ -1,12 +1,14 @@
-//! Reasons for dropping a packet, each with one counter, one stable number and one sentence of explanation.
+//! Reasons for dropping a packet. Each reason has one counter, one stable number and one sentence of
+//! explanation.
 //!
-//! Every packet leaves the data path by transmission, by a punt to the kernel, or for one of these reasons.
-//! The numbers appear in captures, counters and metrics, so numbers are stable: reasons are only appended,
-//! and numbers are not reused.
+//! The data path transmits every packet, punts it to the kernel, or drops it for one of these reasons. The
+//! numbers of the reasons appear in captures, counters and metrics. Therefore the numbers are stable: new
+//! reasons are appended, and numbers are not reused.
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal, $explain:literal;)+) => {
-        /// Reason for dropping a packet. The number is stable and indexes counters.
+        /// Reason for dropping a packet. The number of a reason is stable and is the index of the reason's
+        /// counter.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum DropReason {
@@ -16,17 +18,18 @@ macro_rules! drop_reasons {
         impl DropReason {
             /// All reasons in the order of their numbers: `ALL[r as usize] == r`.
             pub const ALL: [DropReason; DropReason::COUNT] = [$(DropReason::$variant,)+];
-            /// Number of reasons. Reason numbers are 0..COUNT.
+            /// Number of drop reasons. The numbers of the reasons are 0..COUNT.
             pub const COUNT: usize = [$($id,)+].len();
 
-            /// Returns the stable name in kebab case, for counters, metrics and captures.
+            /// Returns the stable name of the reason in kebab case, as used in counters, metrics and
+            /// captures.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(DropReason::$variant => $name,)+
                 }
             }
 
-            /// Returns one sentence with the cause and the next step.
+            /// Returns one sentence with the cause of the drop and the next step for the operator.
             pub const fn explain(self) -> &'static str {
                 match self {
                     $(DropReason::$variant => $explain,)+
@@ -216,18 +219,18 @@ drop_reasons! {
 }
 
 impl DropReason {
-    /// Returns the reason with this number.
+    /// Returns the reason with this number. Returns `None` if no reason has the number.
     #[inline]
     pub const fn from_u8(id: u8) -> Option<DropReason> {
         if (id as usize) < Self::COUNT { Some(Self::ALL[id as usize]) } else { None }
     }
 
-    /// Returns the reason with this stable name.
+    /// Returns the reason with this stable name. Returns `None` if no reason has the name.
     pub fn from_name(name: &str) -> Option<DropReason> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 
-    /// Returns the number as an index into per-reason counters.
+    /// Returns the number of the reason as an index into arrays of drop counters.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize

@@ -1,16 +1,18 @@
-//! Errors of parsing headers and of writing packets.
+//! Errors in parsing headers and in writing packets.
 
 use crate::DropReason;
 
-/// Error of a header that is not valid. [`HeaderError::reason`] returns the drop reason to count for it.
+/// Error for a header that is not valid. [`HeaderError::reason`] returns the drop reason to count for the
+/// error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HeaderError {
-    /// The bytes end inside the header, or before the length that the header announces.
+    /// The bytes end inside the header, or before the end of the packet that a length field of the header
+    /// specifies.
     #[error("{reason}: {need} bytes are needed and {have} are there")]
     Truncated {
         /// Drop reason to count for the error.
         reason: DropReason,
-        /// Number of bytes needed, as far as known when parsing stopped.
+        /// Number of bytes that the header needs, as far as known when parsing stopped.
         need: usize,
         /// Number of bytes available.
         have: usize,
@@ -20,7 +22,7 @@ pub enum HeaderError {
     BadField {
         /// Drop reason to count for the error.
         reason: DropReason,
-        /// Name of the field in its RFC.
+        /// Name of the field, as in the RFC of the protocol.
         field: &'static str,
         /// Value of the field.
         value: u32,
@@ -28,7 +30,7 @@ pub enum HeaderError {
 }
 
 impl HeaderError {
-    /// Returns the drop reason of a stage that drops a packet because of this error.
+    /// Returns the drop reason to count if a packet is dropped because of this error.
     #[inline]
     pub const fn reason(self) -> DropReason {
         match self {
@@ -42,7 +44,7 @@ impl HeaderError {
     }
 }
 
-/// Returns the header at the start of `bytes` and the bytes after it.
+/// Returns the header at the start of `bytes`, and the bytes after the header. The error contains `reason`.
 #[inline]
 pub(crate) fn split_header<H>(bytes: &[u8], reason: DropReason) -> Result<(&H, &[u8]), HeaderError>
 where
@@ -55,13 +57,13 @@ where
     })
 }
 
-/// Returns the first `len` bytes, a length that a header announces.
+/// Returns the first `len` bytes. `len` is a length that a header specifies. The error contains `reason`.
 #[inline]
 pub(crate) fn promised(bytes: &[u8], len: usize, reason: DropReason) -> Result<&[u8], HeaderError> {
     bytes.get(..len).ok_or(HeaderError::Truncated { reason, need: len, have: bytes.len() })
 }
 
-/// Error of writing a header or packet.
+/// Error in writing a header or packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildError {
     /// The buffer is shorter than the header or packet.

@@ -1,7 +1,7 @@
 //! Ethernet II and IEEE 802.3 headers (IEEE 802.3 clause 3), the outermost header of every frame.
 //!
-//! A frame reaches from the destination address to the last payload byte, as drivers deliver it. Preamble and
-//! frame check sequence are not part of it.
+//! In this module, a frame extends from the destination address to the last payload byte, as drivers deliver
+//! it. Preamble and frame check sequence are not part of a frame.
 
 use zerocopy::byteorder::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,7 +10,8 @@ use crate::error::{split_header, write_header};
 use crate::numbers::ethertype;
 use crate::{BuildError, DropReason, HeaderError, MacAddr};
 
-/// Minimum length of a frame on the wire without frame check sequence, in bytes. Shorter frames are padded.
+/// Minimum length of a frame on the wire in bytes, not including the frame check sequence. Shorter frames are
+/// padded.
 pub const MIN_FRAME: usize = 60;
 
 /// Ethernet header as laid out in the frame, 14 bytes.
@@ -38,7 +39,7 @@ impl<'a> Eth<'a> {
     /// Checks that the Ethernet header is complete.
     ///
     /// # Errors
-    /// Returns [`DropReason::EthTruncated`].
+    /// Returns an error with [`DropReason::EthTruncated`] if the header is incomplete.
     pub fn parse(frame: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, payload) = split_header(frame, DropReason::EthTruncated)?;
         Ok(Eth { header, payload })
@@ -54,19 +55,18 @@ impl<'a> Eth<'a> {
         self.header.src
     }
 
-    /// Returns the field after the addresses: an EtherType (VLAN tag identifiers included), or a length below
-    /// 0x0600.
+    /// Returns the type field after the addresses. The value is an EtherType, a VLAN tag protocol identifier,
+    /// or a payload length below 0x0600.
     pub fn ethertype(&self) -> u16 {
         self.header.ethertype.get()
     }
 
-    /// Returns whether the frame carries a length instead of an EtherType. An LLC header follows (STP,
-    /// IS-IS).
+    /// Returns whether the type field is a payload length. An LLC header then follows (STP, IS-IS).
     pub fn is_llc(&self) -> bool {
         self.ethertype() < ethertype::MIN
     }
 
-    /// Returns the bytes after the Ethernet header, padding included.
+    /// Returns the bytes after the Ethernet header, including padding.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -87,7 +87,7 @@ impl EthRepr {
     /// Number of bytes that [`EthRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Returns the representation of a parsed Ethernet header.
+    /// Returns a header to be written with the fields of a parsed Ethernet header.
     pub fn parse(view: &Eth<'_>) -> EthRepr {
         EthRepr { dst: view.dst(), src: view.src(), ethertype: view.ethertype() }
     }

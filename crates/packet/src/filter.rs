@@ -1,7 +1,7 @@
-//! Filters over flow keys, in the syntax of packet specs. `trace` and `capture` select packets by them.
+//! Filters over flow keys, in the syntax of packet specs. `trace` and `capture` select packets with filters.
 //!
-//! A filter is parsed once. Matching a packet then takes one masked comparison of its key. All items of the
-//! filter must match.
+//! A filter is parsed once. Matching a packet then takes one masked comparison of the packet's flow key. A
+//! packet must match all items of the filter.
 //!
 //! ```
 //! use packet::filter::Filter;
@@ -26,8 +26,8 @@ pub struct Filter {
     upper: UpperNeed,
 }
 
-/// Condition on the protocol that follows from a port or ICMP type item when the filter does not set the
-/// protocol.
+/// Condition on the protocol that a port item or an ICMP item implies. Applies if the filter contains no
+/// protocol item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum UpperNeed {
     #[default]
@@ -39,12 +39,12 @@ enum UpperNeed {
 }
 
 impl Filter {
-    /// Parses a filter: `field=value` items and words, separated by commas. The empty text matches every
-    /// packet.
+    /// Parses a filter text: `field=value` items and words, separated by commas. The filter of an empty text
+    /// matches every packet.
     ///
-    /// Addresses take a mask or prefix length (`ip_src=10.0.0.0/8`,
-    /// `eth_dst=01:00:00:00:00:00/01:00:00:00:00:00`), ports take a mask (`dst_port=0x1000/0xf000`). `tcp`,
-    /// `udp` and `sctp` match both IP versions.
+    /// Addresses may have a mask or a prefix length (`ip_src=10.0.0.0/8`,
+    /// `eth_dst=01:00:00:00:00:00/01:00:00:00:00:00`). Ports may have a mask (`dst_port=0x1000/0xf000`).
+    /// `tcp`, `udp` and `sctp` match both IP versions.
     ///
     /// # Errors
     /// Returns a [`TextError`] that names the field, the cause and the remedy.
@@ -66,7 +66,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Returns whether the filter matches a key, which must be fully extracted.
+    /// Returns whether the filter matches a flow key. [`FlowKey::extract`] must have filled the key.
     #[inline]
     pub fn matches(&self, key: &FlowKey) -> bool {
         key.matches(&self.value, &self.mask) && self.upper_matches(key)

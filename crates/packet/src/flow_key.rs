@@ -1,8 +1,8 @@
-//! The flow key: the 64 bytes of a packet that look-ups, hashes and matches read.
+//! The flow key: the 64 bytes about a packet that look-ups, hashes and matches read.
 //!
-//! [`FlowKey::extract`] builds the key first for every received frame, and the flow caches read nothing else.
-//! The fields are ordered as metadata, L2, L3, L4. A classifier that reads the key in stages reads it front
-//! to back, as eight words ([`FlowKey::words`]):
+//! [`FlowKey::extract`] builds the key of every received frame before other processing. The flow caches read
+//! only the key. The order of the fields is metadata, L2, L3, L4. A classifier that reads the key stage by
+//! stage reads it from front to back. The key consists of eight words ([`FlowKey::words`]):
 //!
 //! ```text
 //!  word 0  in_port, L2 flags, L3 kind, outer TCI, inner TCI     word 3,4  IP source (or ARP sender)
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants: fields that a packet lacks are zero. Multi-byte fields are in network byte order. The key has
-//! no padding, so equal keys have equal bytes. If a header is malformed, the fields from that header on are
-//! zero and [`Layers::malformed`] reports the reason.
+//! no padding. Therefore equal keys have equal bytes. If a header is malformed, the fields of that header and
+//! of all later headers are zero, and [`Layers::malformed`] reports the reason.
 
 mod extract;
 mod fields;
@@ -27,15 +27,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use layers::Layers;
 
-/// A flow key of which only metadata and L2 are filled, by [`FlowKey::extract_l2`].
+/// A flow key in which only the metadata and L2 fields are filled, by [`FlowKey::extract_l2`].
 ///
-/// This alias names the type of the full key, because bridges with and without flow tables share their
-/// stages. After `extract_l2` the words from L3 on hold stale memory. Only the accessors up to
+/// The type is an alias of the full key, because bridges with and without flow tables share code. After
+/// `extract_l2`, the words from L3 on hold the content of a previous packet. Only the accessors up to
 /// [`FlowKey::eth_type`] are valid.
 pub type L2Key = FlowKey;
 
-/// Bit of a TCI in the flow key that marks the tag as present. On the wire its position is the drop eligible
-/// indicator.
+/// Bit of a TCI (tag control information) in the flow key that marks the tag as present. On the wire, this
+/// bit is the drop eligible indicator.
 pub const TAG_PRESENT: u16 = 0x1000;
 
 /// Bit of [`FlowKey::fragment_bits`]: the packet is a fragment.
@@ -46,20 +46,20 @@ pub const FRAGMENT_LATER: u8 = 2;
 const OUTER_IS_SERVICE: u8 = 1;
 const INNER_IS_SERVICE: u8 = 2;
 
-/// Kind of network header that words 3 to 6 of a key describe. Bit 0 means "IP", so that a mask can match
-/// either version.
+/// Kind of network header that words 3 to 6 of a key describe. Bit 0 is set for both IP versions, and a mask
+/// can therefore match either version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum L3Kind {
-    /// No known network header, or a malformed one.
+    /// The packet has no known network header, or a malformed one.
     #[default]
     None = 0,
-    /// IPv4. The address is in the first four octets of each address field.
+    /// The packet is IPv4. The address is in the first four octets of each address field.
     Ipv4 = 1,
-    /// IPv6. The addresses fill the address fields.
+    /// The packet is IPv6. The addresses fill the address fields.
     Ipv6 = 3,
-    /// ARP or RARP. The address fields hold the sender and target protocol addresses, the protocol field
-    /// holds the operation.
+    /// The packet is ARP or RARP. The address fields hold the sender and target protocol addresses. The
+    /// protocol field holds the operation.
     Arp = 2,
 }
 
@@ -88,7 +88,7 @@ pub struct FlowKey {
 const _: () = assert!(size_of::<FlowKey>() == 64 && align_of::<FlowKey>() == 64);
 
 impl FlowKey {
-    /// The all-zero key.
+    /// Flow key in which all bits are zero.
     pub const ZERO: FlowKey = FlowKey {
         in_port: little_endian::U16::ZERO,
         l2_flags: 0,
@@ -114,7 +114,7 @@ impl FlowKey {
         zerocopy::transmute_ref!(self)
     }
 
-    /// Returns the key that consists of these words. This is the inverse of [`FlowKey::words`].
+    /// Returns the key that consists of the given words. This is the inverse of [`FlowKey::words`].
     #[inline]
     pub fn from_words(words: [u64; 8]) -> FlowKey {
         zerocopy::transmute!(words)

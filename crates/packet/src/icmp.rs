@@ -59,7 +59,7 @@ impl<'a> Icmp<'a> {
     /// Checks that the ICMP header is complete. `message` is the payload of the IP packet.
     ///
     /// # Errors
-    /// Returns [`DropReason::IcmpTruncated`].
+    /// Returns an error with [`DropReason::IcmpTruncated`] if the header is incomplete.
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _) = split_header(message, DropReason::IcmpTruncated)?;
         Ok(Icmp { header, message })
@@ -80,41 +80,44 @@ impl<'a> Icmp<'a> {
         checksum::finish(checksum::sum(self.message)) == 0
     }
 
-    /// Returns the identifier and sequence number of an echo request or reply.
+    /// Returns the identifier and sequence number if the message is an echo request or reply. Returns `None`
+    /// for other messages.
     pub fn echo(&self) -> Option<(u16, u16)> {
         let [a, b, c, d] = self.header.rest;
         matches!(self.kind(), kind::ECHO | kind::ECHO_REPLY)
             .then_some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
-    /// Returns the MTU of the next hop in bytes if the message is "fragmentation needed". 0 from routers
-    /// older than RFC 1191.
+    /// Returns the MTU of the next hop in bytes if the message is "fragmentation needed". Routers older than
+    /// RFC 1191 set the MTU to 0. Returns `None` for other messages.
     pub fn next_hop_mtu(&self) -> Option<u16> {
         let [_, _, high, low] = self.header.rest;
         (self.kind() == kind::UNREACHABLE && self.code() == FRAGMENTATION_NEEDED)
             .then_some(u16::from_be_bytes([high, low]))
     }
 
-    /// Returns the better gateway if the message is a redirect.
+    /// Returns the address of the better gateway if the message is a redirect. Returns `None` for other
+    /// messages.
     pub fn gateway(&self) -> Option<Ipv4Addr> {
         (self.kind() == kind::REDIRECT).then_some(self.header.rest.into())
     }
 
-    /// Returns whether the ICMP message is an error. An error carries the start of the packet that caused it
-    /// and is never answered.
+    /// Returns whether the ICMP message is an error message. An error message contains the start of the
+    /// packet that caused it, and must not be answered with another error.
     pub fn is_error(&self) -> bool {
         use kind::{PARAMETER_PROBLEM, REDIRECT, TIME_EXCEEDED, UNREACHABLE};
         matches!(self.kind(), UNREACHABLE | 4 | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
     }
 
-    /// Returns the bytes after the ICMP header: echo data, or the start of the packet that caused an error.
+    /// Returns the bytes after the ICMP header. For an echo message this is the echo data. For an error
+    /// message it is the start of the packet that caused the error.
     pub fn payload(&self) -> &'a [u8] {
         self.message.get(LEN..).unwrap_or_default()
     }
 }
 
-/// An ICMP header to be written. [`IcmpRepr::emit`] leaves the checksum zero and [`checksum::fill`] completes
-/// it.
+/// An ICMP header to be written. [`IcmpRepr::emit`] writes zero as the checksum, and [`checksum::fill`] then
+/// stores the correct value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IcmpRepr {
     /// ICMP message type. See [`kind`].
@@ -139,12 +142,12 @@ impl IcmpRepr {
         IcmpRepr { kind: kind::ECHO_REPLY, code: 0, rest: echo_rest(id, seq) }
     }
 
-    /// Returns a "fragmentation needed" error for a link of this MTU, in bytes.
+    /// Returns a "fragmentation needed" error for a link with this MTU, in bytes.
     pub fn fragmentation_needed(mtu: u16) -> IcmpRepr {
         IcmpRepr { kind: kind::UNREACHABLE, code: FRAGMENTATION_NEEDED, rest: echo_rest(0, mtu) }
     }
 
-    /// Returns the representation of a parsed ICMP header.
+    /// Returns a header to be written with the fields of a parsed ICMP header.
     pub fn parse(view: &Icmp<'_>) -> IcmpRepr {
         IcmpRepr { kind: view.kind(), code: view.code(), rest: view.header.rest }
     }

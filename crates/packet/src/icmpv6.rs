@@ -49,7 +49,7 @@ pub struct Header {
     pub kind: u8,
     /// ICMPv6 code, whose meaning depends on the type.
     pub code: u8,
-    /// Checksum over pseudo-header and ICMPv6 message.
+    /// Checksum over the pseudo-header and the ICMPv6 message.
     pub checksum: U16,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Icmpv6<'a> {
     /// Checks that the fixed ICMPv6 header is complete. `message` is the data after the IPv6 headers.
     ///
     /// # Errors
-    /// Returns [`DropReason::Icmpv6Truncated`].
+    /// Returns an error with [`DropReason::Icmpv6Truncated`] if the header is incomplete.
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _) = split_header(message, DropReason::Icmpv6Truncated)?;
         Ok(Icmpv6 { header, message })
@@ -80,7 +80,8 @@ impl<'a> Icmpv6<'a> {
         self.header.code
     }
 
-    /// Returns whether the ICMPv6 checksum is correct, given the pseudo-header sum of the IPv6 header.
+    /// Returns whether the ICMPv6 checksum is correct. `pseudo_sum` is the partial sum of the IPv6
+    /// pseudo-header.
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.message)) == 0
     }
@@ -90,29 +91,33 @@ impl<'a> Icmpv6<'a> {
         self.message.get(LEN..).unwrap_or_default()
     }
 
-    /// Returns whether the ICMPv6 message is an error. An error carries the start of the packet that caused
-    /// it and is never answered.
+    /// Returns whether the ICMPv6 message is an error message. An error message contains the start of the
+    /// packet that caused it, and must not be answered with another error.
     pub fn is_error(&self) -> bool {
         self.kind() < 128
     }
 
-    /// Returns the identifier and sequence number of an echo request or reply.
+    /// Returns the identifier and sequence number if the message is an echo request or reply. Returns `None`
+    /// for other messages.
     pub fn echo(&self) -> Option<(u16, u16)> {
         let (&[a, b, c, d], _) = self.body().split_first_chunk()?;
         matches!(self.kind(), kind::ECHO | kind::ECHO_REPLY)
             .then_some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
-    /// Returns the MTU of the link in bytes if the message is a "packet too big".
+    /// Returns the MTU of the link in bytes if the message is "packet too big". Returns `None` for other
+    /// messages.
     pub fn mtu(&self) -> Option<u32> {
         let mtu = self.body().first_chunk()?;
         (self.kind() == kind::TOO_BIG).then_some(u32::from_be_bytes(*mtu))
     }
 
-    /// Returns the neighbour discovery message, or `None` for other types.
+    /// Returns the neighbour discovery message. Returns `None` if the ICMPv6 type is not one of neighbour
+    /// discovery.
     ///
     /// # Errors
-    /// Returns [`DropReason::Icmpv6Truncated`] if the message ends early.
+    /// Returns an error with [`DropReason::Icmpv6Truncated`] if the message ends before its fixed part is
+    /// complete.
     pub fn neighbour_discovery(&self) -> Option<Result<Nd<'a>, HeaderError>> {
         let fixed = match self.kind() {
             kind::ROUTER_SOLICIT => 4,
@@ -144,18 +149,18 @@ impl<'a> Nd<'a> {
         self.kind
     }
 
-    /// Returns the target address of a neighbour solicitation, neighbour advertisement or redirect. `None` in
-    /// router messages.
+    /// Returns the target address of a neighbour solicitation, neighbour advertisement or redirect. Returns
+    /// `None` for router messages.
     pub fn target(&self) -> Option<Ipv6Addr> {
         self.fixed.get(4..)?.first_chunk().filter(|_| self.kind >= kind::NEIGHBOUR_SOLICIT).map(address)
     }
 
-    /// Returns the destination address of a redirect. `None` in other messages.
+    /// Returns the destination address of a redirect. Returns `None` for other messages.
     pub fn destination(&self) -> Option<Ipv6Addr> {
         self.fixed.get(20..)?.first_chunk().map(address)
     }
 
-    /// Returns the router, solicited and override flags of an advertisement, in this order.
+    /// Returns the router, solicited and override flags of a neighbour advertisement, in this order.
     pub fn advert_flags(&self) -> (bool, bool, bool) {
         let flags = if self.kind == kind::NEIGHBOUR_ADVERT { self.fixed[0] } else { 0 };
         (flags & 0x80 != 0, flags & 0x40 != 0, flags & 0x20 != 0)
@@ -174,20 +179,20 @@ fn address(octets: &[u8; 16]) -> Ipv6Addr {
 /// One neighbour discovery option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NdOption<'a> {
-    /// Link-layer address of the sender.
+    /// Link-layer address of the sender of the message.
     SourceLink(MacAddr),
-    /// Link-layer address of the target.
+    /// Link-layer address of the target of the message.
     TargetLink(MacAddr),
-    /// Prefix information: prefix, prefix length, flags (0x80 on-link, 0x40 autonomous).
+    /// Prefix information: prefix, prefix length in bits, and flags (0x80 on-link, 0x40 autonomous).
     Prefix(Ipv6Addr, u8, u8),
-    /// MTU of the link in bytes.
+    /// MTU of the link, in bytes.
     Mtu(u32),
-    /// Another option: type and the bytes after the length.
+    /// Option of another type. The fields are the type and the bytes after the length.
     Other(u8, &'a [u8]),
 }
 
-/// Iterator over neighbour discovery options. An option with a bad length yields one error and ends the
-/// iteration.
+/// Iterator over the options of a neighbour discovery message. An option with a bad length yields one error
+/// and ends the iteration.
 #[derive(Clone, Debug)]
 pub struct NdOptions<'a> {
     rest: &'a [u8],
@@ -220,8 +225,8 @@ impl<'a> Iterator for NdOptions<'a> {
     }
 }
 
-/// First eight bytes of an ICMPv6 message to be written. [`Icmpv6Repr::emit`] leaves the checksum zero and
-/// [`checksum::fill`] completes it.
+/// First eight bytes of an ICMPv6 message to be written. [`Icmpv6Repr::emit`] writes zero as the checksum,
+/// and [`checksum::fill`] then stores the correct value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Icmpv6Repr {
     /// ICMPv6 message type. See [`kind`].
@@ -247,18 +252,18 @@ impl Icmpv6Repr {
         Icmpv6Repr { kind: kind::ECHO_REPLY, code: 0, rest: [a, b, c, d] }
     }
 
-    /// Returns a "packet too big" message for a link of this MTU, in bytes.
+    /// Returns a "packet too big" message for a link with this MTU, in bytes.
     pub fn too_big(mtu: u32) -> Icmpv6Repr {
         Icmpv6Repr { kind: kind::TOO_BIG, code: 0, rest: mtu.to_be_bytes() }
     }
 
-    /// Returns the representation of a parsed ICMPv6 message.
+    /// Returns the first bytes of a message to be written, with the fields of a parsed ICMPv6 message.
     pub fn parse(view: &Icmpv6<'_>) -> Icmpv6Repr {
         let rest = view.body().first_chunk().copied().unwrap_or_default();
         Icmpv6Repr { kind: view.kind(), code: view.code(), rest }
     }
 
-    /// Writes the eight bytes and returns the bytes after them.
+    /// Writes the first eight bytes of the message and returns the bytes after them.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.
@@ -278,7 +283,7 @@ pub struct NeighbourRepr {
     pub kind: u8,
     /// Flags of an advertisement: 0x80 router, 0x40 solicited, 0x20 override.
     pub flags: u8,
-    /// Target address that is solicited or advertised.
+    /// Target address: the address that the message solicits or advertises.
     pub target: Ipv6Addr,
     /// Source link-layer address of a solicitation, or target link-layer address of an advertisement.
     pub link: MacAddr,
@@ -288,7 +293,7 @@ impl NeighbourRepr {
     /// Number of bytes that [`NeighbourRepr::emit`] writes.
     pub const LEN: usize = 32;
 
-    /// Writes the message without checksum and returns the bytes after it.
+    /// Writes the message with zero as the checksum and returns the bytes after it.
     ///
     /// # Errors
     /// Returns [`BuildError::BufferTooSmall`] if `bytes` is too short.

@@ -1,8 +1,8 @@
-//! Identifiers that all crates use: ports, queues, workers, bridges and VLANs.
+//! Identifiers of ports, queues, workers, bridges and VLANs, which all crates use.
 //!
-//! The identifiers are wrapped numbers, so that a queue cannot be passed where a port is expected. The
-//! control plane assigns the numbers, and `model` maps them to names. VLAN identifiers follow IEEE 802.1Q
-//! clause 9.6.
+//! Each kind of identifier is a type of its own. Therefore a queue cannot be passed where a port is expected.
+//! The control plane assigns the identifiers, and `model` maps them to names. VLAN identifiers follow IEEE
+//! 802.1Q clause 9.6.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -16,7 +16,7 @@ macro_rules! id {
         pub struct $name(pub u16);
 
         impl $name {
-            /// Returns the number as an index into a table with one entry per identifier.
+            /// Returns the identifier as an index into a table with one entry for each identifier.
             #[inline]
             pub const fn index(self) -> usize {
                 self.0 as usize
@@ -52,58 +52,61 @@ macro_rules! id {
 }
 
 id! {
-    /// Identifier of a data plane port of any kind. Numbers are dense, so that they can index tables.
+    /// Identifier of a data plane port of any kind. The identifiers are consecutive, and can therefore index
+    /// tables.
     PortId
 }
 id! {
-    /// Identifier of a receive and transmit queue pair of one port.
+    /// Identifier of a queue pair (receive queue and transmit queue) of one port.
     QueueId
 }
 id! {
-    /// Identifier of a worker, a data path thread.
+    /// Identifier of a worker, which is a thread of the data path.
     WorkerId
 }
 id! {
-    /// Identifier of a bridge (switch instance).
+    /// Identifier of a bridge.
     BridgeId
 }
 
-/// A VLAN identifier: 1..=4094, or [`VlanId::NONE`] (0) for no VLAN domain.
+/// A VLAN identifier: 1..=4094, or [`VlanId::NONE`] (0) for traffic without a VLAN.
 ///
-/// On the wire, VID 0 is a priority tag (it names no VLAN) and 4095 is reserved, so neither can be
-/// configured.
+/// On the wire, identifier 0 marks a priority tag, which names no VLAN, and identifier 4095 is reserved.
+/// Therefore neither can be configured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// No VLAN domain: untagged and priority-tagged traffic, and bridges that ignore VLANs.
+    /// Value for traffic without a VLAN: untagged and priority-tagged traffic, and traffic of bridges that
+    /// ignore VLANs.
     pub const NONE: VlanId = VlanId(0);
     /// Smallest VLAN identifier that can be configured.
     pub const MIN: VlanId = VlanId(1);
     /// Largest VLAN identifier that can be configured.
     pub const MAX: VlanId = VlanId(4094);
 
-    /// Returns the VLAN with this identifier. `None` unless `vid` is in 1..=4094.
+    /// Returns the VLAN with this identifier. Returns `None` if `vid` is not in 1..=4094.
     #[inline]
     pub const fn new(vid: u16) -> Option<VlanId> {
         if vid >= 1 && vid <= 4094 { Some(VlanId(vid)) } else { None }
     }
 
-    /// Returns the VLAN of a tag's twelve VID bits: [`VlanId::NONE`] for a priority tag, `None` for 4095.
+    /// Returns the VLAN for the twelve identifier bits of a tag. Returns [`VlanId::NONE`] for a priority tag,
+    /// and `None` for the reserved identifier 4095.
     #[inline]
     pub const fn from_tag(tci: u16) -> Option<VlanId> {
         let vid = tci & 0x0fff;
         if vid == 0x0fff { None } else { Some(VlanId(vid)) }
     }
 
-    /// Returns the identifier, 0..=4094.
+    /// Returns the VLAN identifier, 0..=4094.
     #[inline]
     pub const fn get(self) -> u16 {
         self.0
     }
 
-    /// Returns the identifier as an index into a table of 4,096 entries.
+    /// Returns the VLAN identifier as an index into a table of 4,096 entries.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -116,13 +119,13 @@ impl VlanId {
     }
 }
 
-/// VLAN tags of the frames of one VLAN on a port: one tag (IEEE 802.1Q), or a customer tag inside a service
-/// tag ("QinQ", IEEE 802.1ad).
+/// VLAN tags that the frames of one VLAN have on a port: one tag (IEEE 802.1Q), or a customer tag inside a
+/// service tag ("QinQ", IEEE 802.1ad).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VlanTags {
-    /// VLAN of the only tag or of the service tag.
+    /// VLAN of the outer tag, or of the only tag.
     pub outer: VlanId,
-    /// VLAN of the inner customer tag (IEEE 802.1Q), if there is one.
+    /// VLAN of the inner customer tag (IEEE 802.1Q). `None` if there is only one tag.
     pub inner: Option<VlanId>,
     /// Whether the outer tag is a service tag (TPID 0x88a8).
     pub service: bool,

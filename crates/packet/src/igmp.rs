@@ -1,4 +1,5 @@
-//! IGMP versions 1 to 3 (RFC 1112 appendix I, RFC 2236, RFC 3376). IGMP snooping learns IPv4 groups from it.
+//! IGMP versions 1 to 3 (RFC 1112 appendix I, RFC 2236, RFC 3376). IGMP snooping learns the listeners of IPv4
+//! groups from these messages.
 
 use std::net::Ipv4Addr;
 
@@ -27,7 +28,7 @@ pub mod kind {
     pub const REPORT_V3: u8 = 0x22;
 }
 
-/// First eight bytes of every IGMP message. In a version 3 report the group field holds the number of
+/// First eight bytes of every IGMP message. In a version 3 report, the group field holds the number of group
 /// records.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -36,7 +37,7 @@ pub mod kind {
 pub struct Header {
     /// IGMP message type. See [`kind`].
     pub kind: u8,
-    /// Maximum response code of a query. See [`decode_time`] for version 3.
+    /// Maximum response code of a query. For version 3, [`decode_time`] decodes it.
     pub max_resp: u8,
     /// Checksum over the whole IGMP message.
     pub checksum: U16,
@@ -47,21 +48,21 @@ pub struct Header {
 /// A parsed IGMP message.
 #[derive(Clone, Debug)]
 pub enum Igmp<'a> {
-    /// Membership query of a router.
+    /// Membership query that a router sent.
     Query(Query<'a>),
-    /// Membership report of a host (version 1 or 2).
+    /// Membership report that a host sent (version 1 or 2).
     Report {
         /// IGMP version of the report, 1 or 2.
         version: u8,
         /// Address of the multicast group.
         group: Ipv4Addr,
     },
-    /// Leave group message of a host (version 2).
+    /// Leave group message that a host sent (version 2).
     Leave {
         /// Address of the multicast group.
         group: Ipv4Addr,
     },
-    /// Membership report of a host with its source filters (version 3).
+    /// Membership report with source filters that a host sent (version 3).
     ReportV3(Records<'a>),
     /// Message of another type. The field is the type number.
     Other(u8),
@@ -70,17 +71,19 @@ pub enum Igmp<'a> {
 /// A membership query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query<'a> {
-    /// IGMP version of the query (1, 2 or 3), derived from length and response time (RFC 3376 section 7.1).
+    /// IGMP version of the query (1, 2 or 3), derived from the length of the message and the response code
+    /// (RFC 3376 section 7.1).
     pub version: u8,
-    /// Maximum time before a host reports, in tenths of a second. 100 for version 1.
+    /// Maximum time before a host reports its memberships, in tenths of a second. 100 for version 1.
     pub max_resp: u32,
-    /// Group that is queried. 0.0.0.0 in a general query.
+    /// Group that the router queries. 0.0.0.0 in a general query.
     pub group: Ipv4Addr,
-    /// Suppress Router-Side Processing flag (version 3): routers must not update their timers.
+    /// Value of the flag "Suppress Router-Side Processing" (version 3). If set, routers must not update their
+    /// timers.
     pub suppress: bool,
-    /// Query interval of the querier in seconds (version 3).
+    /// Interval of the router's queries in seconds (version 3).
     pub interval: u32,
-    /// Sources that are queried (version 3).
+    /// Addresses of the sources that the router queries (version 3).
     pub sources: &'a [[u8; 4]],
 }
 
@@ -89,7 +92,8 @@ impl<'a> Igmp<'a> {
     /// checksum is not verified. See [`checksum_ok`].
     ///
     /// # Errors
-    /// Returns [`DropReason::IgmpTruncated`] or [`DropReason::MulticastControlBad`].
+    /// Returns an error with [`DropReason::IgmpTruncated`] if the message is incomplete, or with
+    /// [`DropReason::MulticastControlBad`] if its content is invalid.
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, rest): (&Header, _) = split_header(message, DropReason::IgmpTruncated)?;
         let group = header.group.into();
@@ -107,7 +111,7 @@ impl<'a> Igmp<'a> {
     }
 }
 
-/// Returns whether the checksum of the message is correct.
+/// Returns whether the checksum of an IGMP message is correct.
 pub fn checksum_ok(message: &[u8]) -> bool {
     checksum::finish(checksum::sum(message)) == 0
 }
@@ -152,8 +156,8 @@ fn too_many(count: usize) -> HeaderError {
     )
 }
 
-/// Decodes a response time or interval code: linear below 128, else mantissa and exponent (RFC 3376 section
-/// 4.1.1).
+/// Decodes a response time code or interval code. A code below 128 is the value itself. A greater code
+/// consists of mantissa and exponent (RFC 3376 section 4.1.1).
 pub fn decode_time(code: u8) -> u32 {
     let code = u32::from(code);
     if code < 128 { code } else { (code & 0x0f | 0x10) << ((code >> 4 & 7) + 3) }
@@ -179,7 +183,8 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Returns the record type with this number. Receivers ignore records of unknown types.
+    /// Returns the record type with this number. Returns `None` for other numbers. Receivers ignore records
+    /// of unknown types.
     pub const fn from_u8(number: u8) -> Option<RecordKind> {
         Some(match number {
             1 => RecordKind::IsInclude,
@@ -244,15 +249,16 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// First eight bytes of an IGMP message to be written. [`IgmpRepr::emit`] leaves the checksum zero and
-/// [`checksum::fill`] completes it.
+/// First eight bytes of an IGMP message to be written. [`IgmpRepr::emit`] writes zero as the checksum, and
+/// [`checksum::fill`] then stores the correct value.
 ///
-/// The records of a version 3 report follow as payload. The group field then holds the number of records.
+/// In a version 3 report, the group records follow as payload, and the group field holds the number of
+/// records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IgmpRepr {
     /// IGMP message type. See [`kind`].
     pub kind: u8,
-    /// Maximum response code of a query, in tenths of a second below 128.
+    /// Maximum response code of a query. A code below 128 is in tenths of a second.
     pub max_resp: u8,
     /// Address of the multicast group.
     pub group: Ipv4Addr,
@@ -262,7 +268,7 @@ impl IgmpRepr {
     /// Number of bytes that [`IgmpRepr::emit`] writes.
     pub const LEN: usize = MIN_LEN;
 
-    /// Returns the first bytes of a version 3 report with this number of records.
+    /// Returns the first bytes of a version 3 report that contains `records` group records.
     pub fn report_v3(records: u16) -> IgmpRepr {
         let [high, low] = records.to_be_bytes();
         IgmpRepr { kind: kind::REPORT_V3, max_resp: 0, group: Ipv4Addr::new(0, 0, high, low) }

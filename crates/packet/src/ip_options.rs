@@ -1,25 +1,27 @@
-//! Option lists of IPv4 and TCP: kind, length, data, with one-byte kinds 0 (end of list) and 1 (padding).
+//! Option lists of IPv4 and TCP headers. An option consists of kind, length and data. The kinds 0 (end of
+//! list) and 1 (padding) consist of one byte only.
 
 use crate::{DropReason, HeaderError};
 
-/// One option with a length octet: its kind and the bytes after the length.
+/// One option that has a length octet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawOption<'a> {
-    /// Kind octet of the option. For IPv4 with the copied flag and class bits.
+    /// Kind octet of the option. For IPv4, the octet includes the copied flag and the class bits.
     pub kind: u8,
-    /// Octets after the length octet.
+    /// Data of the option: the octets after the length octet.
     pub data: &'a [u8],
 }
 
-/// Iterator over an option list. Padding is skipped. The end option ends the iteration, and a bad length
-/// yields one error and ends it.
+/// Iterator over an option list, which skips padding. The end-of-list option ends the iteration. An option
+/// with a bad length yields one error and ends the iteration.
 #[derive(Clone, Debug)]
 pub struct RawOptions<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> RawOptions<'a> {
-    /// Returns an iterator over the options in `bytes`, the octets between the fixed header and the payload.
+    /// Returns an iterator over the options in `bytes`. `bytes` are the octets between the fixed header and
+    /// the payload.
     pub fn new(bytes: &'a [u8]) -> RawOptions<'a> {
         RawOptions { rest: bytes }
     }

@@ -1,7 +1,7 @@
 //! IPv4 headers with options and fragments (RFC 791, DSCP RFC 2474, ECN RFC 3168).
 //!
-//! Stages use this view where a packet is routed, punted or answered. The flow key holds the fields that
-//! look-ups need.
+//! This view of the header is used where a packet is routed, punted or answered. Look-ups use the fields of
+//! the flow key instead.
 
 use std::net::Ipv4Addr;
 
@@ -30,11 +30,12 @@ pub struct Header {
     pub version_ihl: u8,
     /// DSCP (6 bits) and ECN (2 bits).
     pub tos: u8,
-    /// Length of IPv4 header and payload in octets.
+    /// Length of the IPv4 header and the payload in octets.
     pub total_len: U16,
     /// Identification, which is common to all fragments of a packet.
     pub id: U16,
-    /// Flags reserved, don't fragment, more fragments (1 bit each) and offset in units of 8 octets (13 bits).
+    /// Flags (reserved, "don't fragment" and "more fragments", 1 bit each) and fragment offset in units of 8
+    /// octets (13 bits).
     pub fragment: U16,
     /// IPv4 time to live, in hops.
     pub ttl: u8,
@@ -57,10 +58,11 @@ pub struct Ipv4<'a> {
 }
 
 impl<'a> Ipv4<'a> {
-    /// Checks version and lengths like Linux on receipt (`ip_rcv`). Padding after the packet is cut off.
+    /// Checks version and lengths as Linux does on receipt (`ip_rcv`). Padding after the packet is cut off.
     ///
     /// # Errors
-    /// Returns [`DropReason::Ipv4Truncated`], [`DropReason::Ipv4BadHeader`] or [`DropReason::Ipv4BadLength`].
+    /// Returns an error with [`DropReason::Ipv4Truncated`], [`DropReason::Ipv4BadHeader`] or
+    /// [`DropReason::Ipv4BadLength`] if a check fails.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(bytes, DropReason::Ipv4Truncated)?;
         let (version, words) = (header.version_ihl >> 4, header.version_ihl & 0x0f);
@@ -89,7 +91,7 @@ impl<'a> Ipv4<'a> {
         self.header_bytes.len()
     }
 
-    /// Returns the length of IPv4 header and payload in octets.
+    /// Returns the length of the IPv4 header and the payload in octets.
     pub fn total_len(&self) -> u16 {
         self.header.total_len.get()
     }
@@ -104,12 +106,12 @@ impl<'a> Ipv4<'a> {
         self.header.id.get()
     }
 
-    /// Returns whether routers must not fragment the packet.
+    /// Returns whether the "don't fragment" flag is set.
     pub fn dont_fragment(&self) -> bool {
         self.header.fragment.get() & DONT_FRAGMENT != 0
     }
 
-    /// Returns whether further fragments follow.
+    /// Returns whether the "more fragments" flag is set.
     pub fn more_fragments(&self) -> bool {
         self.header.fragment.get() & MORE_FRAGMENTS != 0
     }
@@ -119,7 +121,7 @@ impl<'a> Ipv4<'a> {
         usize::from(self.header.fragment.get() & 0x1fff) * 8
     }
 
-    /// Returns whether the packet is a fragment, first or later.
+    /// Returns whether the packet is a fragment, either the first or a later one.
     pub fn is_fragment(&self) -> bool {
         self.more_fragments() || self.fragment_offset() != 0
     }
@@ -154,7 +156,7 @@ impl<'a> Ipv4<'a> {
         self.header.dst.into()
     }
 
-    /// Returns the IPv4 option bytes, padding included.
+    /// Returns the bytes of the IPv4 options, including padding.
     pub fn option_bytes(&self) -> &'a [u8] {
         self.header_bytes.get(MIN_LEN..).unwrap_or_default()
     }
@@ -169,7 +171,7 @@ impl<'a> Ipv4<'a> {
         self.payload
     }
 
-    /// Returns the IPv4 pseudo-header sum for the payload as one L4 packet.
+    /// Returns the partial sum of the IPv4 pseudo-header for the payload of this packet.
     pub fn pseudo_sum(&self) -> u32 {
         let len = u16::try_from(self.payload.len()).unwrap_or(u16::MAX);
         checksum::l4_pseudo_v4(self.src(), self.dst(), self.proto(), len)
@@ -191,9 +193,9 @@ pub struct Ipv4Repr {
     pub ttl: u8,
     /// Identification field of the IPv4 header.
     pub id: u16,
-    /// Whether routers must not fragment the packet.
+    /// Whether the "don't fragment" flag is set.
     pub dont_fragment: bool,
-    /// Whether further fragments follow.
+    /// Whether the "more fragments" flag is set.
     pub more_fragments: bool,
     /// Offset of this fragment's payload in the original packet, in octets, a multiple of 8.
     pub fragment_offset: u16,
@@ -217,10 +219,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The empty option list.
+    /// An option list without options.
     pub const NONE: Options = Options { bytes: [0; MAX_OPTIONS], len: 0 };
 
-    /// Returns these bytes as options. `None` if there are more than 40.
+    /// Returns an option list with the given bytes. Returns `None` if there are more than 40 bytes.
     pub fn new(bytes: &[u8]) -> Option<Options> {
         let mut options = Options::NONE;
         options.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -228,7 +230,7 @@ impl Options {
         Some(options)
     }
 
-    /// Returns the option bytes with their padding, a multiple of four.
+    /// Returns the bytes of the options and their padding. The length is a multiple of four.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
@@ -253,7 +255,7 @@ impl Default for Ipv4Repr {
 }
 
 impl Ipv4Repr {
-    /// Returns the representation of a parsed IPv4 header.
+    /// Returns a header to be written with the fields of a parsed IPv4 header.
     pub fn parse(view: &Ipv4<'_>) -> Ipv4Repr {
         Ipv4Repr {
             src: view.src(),

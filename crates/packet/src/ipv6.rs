@@ -1,7 +1,7 @@
 //! IPv6 headers (RFC 8200). Extension headers are in [`crate::ipv6_ext`].
 //!
-//! Stages use this view where a packet is routed, punted or answered. The flow key holds the fields that
-//! look-ups need.
+//! This view of the header is used where a packet is routed, punted or answered. Look-ups use the fields of
+//! the flow key instead.
 
 use std::net::Ipv6Addr;
 
@@ -24,7 +24,7 @@ pub const LEN: usize = size_of::<Header>();
 pub struct Header {
     /// Version (4 bits), traffic class (8 bits), flow label (20 bits).
     pub version_class_label: U32,
-    /// Length of the data after this header in octets, extension headers included.
+    /// Length of the data after this header in octets, including extension headers.
     pub payload_len: U16,
     /// Protocol number of the header that follows.
     pub next_header: u8,
@@ -44,13 +44,14 @@ pub struct Ipv6<'a> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// Checks version and length like Linux on receipt (`ip6_rcv`). Padding after the packet is cut off.
+    /// Checks version and length as Linux does on receipt (`ip6_rcv`). Padding after the packet is cut off.
     ///
-    /// A payload length of 0 with hop-by-hop options is treated as a jumbogram (RFC 2675) that fills the
-    /// frame.
+    /// A packet with payload length 0 and hop-by-hop options is treated as a jumbogram (RFC 2675) that
+    /// extends to the end of the frame.
     ///
     /// # Errors
-    /// Returns [`DropReason::Ipv6Truncated`], [`DropReason::Ipv6BadHeader`] or [`DropReason::Ipv6BadLength`].
+    /// Returns an error with [`DropReason::Ipv6Truncated`], [`DropReason::Ipv6BadHeader`] or
+    /// [`DropReason::Ipv6BadLength`] if a check fails.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, rest): (&Header, _) = split_header(bytes, DropReason::Ipv6Truncated)?;
         let version = header.version_class_label.get() >> 28;
@@ -79,7 +80,8 @@ impl<'a> Ipv6<'a> {
         self.header.version_class_label.get() & 0x000f_ffff
     }
 
-    /// Returns the protocol number of the header that directly follows, which may be an extension header.
+    /// Returns the protocol number of the header that directly follows this header. The following header may
+    /// be an extension header.
     pub fn next_header(&self) -> u8 {
         self.header.next_header
     }
@@ -99,7 +101,7 @@ impl<'a> Ipv6<'a> {
         self.header.dst.into()
     }
 
-    /// Returns the bytes after the fixed IPv6 header, extension headers included, without padding.
+    /// Returns the bytes after the fixed IPv6 header, including extension headers but not padding.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -109,15 +111,16 @@ impl<'a> Ipv6<'a> {
         Extensions::new(self.next_header(), self.payload)
     }
 
-    /// Returns the upper-layer protocol and its bytes, after all extension headers.
+    /// Returns the upper-layer protocol and the bytes of the upper layer, after all extension headers.
     ///
     /// # Errors
-    /// Returns [`DropReason::Ipv6ExtTruncated`] or [`DropReason::Ipv6ExtTooMany`].
+    /// Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is incomplete, or with
+    /// [`DropReason::Ipv6ExtTooMany`] if there are too many.
     pub fn upper(&self) -> Result<Upper<'a>, HeaderError> {
         self.extensions().upper()
     }
 
-    /// Returns the IPv6 pseudo-header sum for an L4 packet of `len` octets.
+    /// Returns the partial sum of the IPv6 pseudo-header for an L4 packet of `len` octets.
     pub fn pseudo_sum(&self, proto: u8, len: usize) -> u32 {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         crate::checksum::l4_pseudo_v6(self.src(), self.dst(), proto, len)
@@ -158,7 +161,7 @@ impl Default for Ipv6Repr {
 }
 
 impl Ipv6Repr {
-    /// Returns the representation of a parsed IPv6 header.
+    /// Returns a header to be written with the fields of a parsed IPv6 header.
     pub fn parse(view: &Ipv6<'_>) -> Ipv6Repr {
         Ipv6Repr {
             src: view.src(),

@@ -1,4 +1,5 @@
-//! IPv6 extension headers (RFC 8200 section 4, AH RFC 4302): a bounded walk to the upper-layer protocol.
+//! IPv6 extension headers (RFC 8200 section 4, AH RFC 4302). The module finds the upper-layer protocol behind
+//! a limited number of extension headers.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,11 +8,11 @@ use crate::error::{promised, write_header};
 use crate::numbers::ip_proto;
 use crate::{BuildError, DropReason, HeaderError};
 
-/// Maximum number of extension headers that are walked. Legitimate traffic has fewer.
+/// Maximum number of extension headers that the parser skips. Legitimate packets have fewer.
 pub const MAX_EXTENSIONS: usize = 8;
 
-/// Returns whether a protocol number is an extension header that is walked. ESP encrypts the following
-/// headers and so ends the walk.
+/// Returns whether a protocol number belongs to an extension header that the parser skips. ESP does not
+/// belong to them, because ESP encrypts the headers that follow.
 pub const fn is_extension(next_header: u8) -> bool {
     matches!(
         next_header,
@@ -46,31 +47,33 @@ impl FragmentHeader {
         self.offset_more.get() & 1 != 0
     }
 
-    /// Returns whether the header marks a fragment. An atomic fragment (RFC 6946) is not a fragment.
+    /// Returns whether the packet with this header is a fragment. A packet with an atomic fragment header
+    /// (RFC 6946) is not a fragment.
     pub fn is_fragment(&self) -> bool {
         self.more() || self.offset() != 0
     }
 }
 
-/// One extension header: its protocol number and all its bytes.
+/// One extension header of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extension<'a> {
-    /// Protocol number of this extension header, from the next-header field before it.
+    /// Protocol number of this extension header, from the next-header field of the previous header.
     pub kind: u8,
-    /// Bytes of the header. The first is its own next-header field.
+    /// Bytes of the extension header. The first byte is the next-header field.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Extension<'a> {
-    /// Returns the fragment header if this extension is one.
+    /// Returns the fragment header if this extension header is one. Returns `None` for other extension
+    /// headers.
     pub fn fragment(&self) -> Option<&'a FragmentHeader> {
         let header = FragmentHeader::ref_from_bytes(self.bytes).ok()?;
         if self.kind == ip_proto::FRAGMENT { Some(header) } else { None }
     }
 }
 
-/// Iterator over extension headers. Ends at the upper-layer protocol, after the header of a later fragment,
-/// or after one error.
+/// Iterator over the extension headers of a packet. The iteration ends at the upper-layer protocol, after the
+/// fragment header of a later fragment, or after one error.
 #[derive(Clone, Debug)]
 pub struct Extensions<'a> {
     next_header: u8,
@@ -79,28 +82,29 @@ pub struct Extensions<'a> {
     done: bool,
 }
 
-/// Upper-layer data that the extension headers lead to.
+/// Upper-layer protocol and data that follow the extension headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Upper<'a> {
     /// Upper-layer protocol number.
     pub proto: u8,
-    /// Upper-layer bytes. For a later fragment, a part of the upper-layer data.
+    /// Bytes of the upper layer. For a later fragment, a middle or last part of the upper-layer data.
     pub payload: &'a [u8],
-    /// Fragment header, if the packet is a fragment.
+    /// Fragment header of the packet. `None` if the packet is not a fragment.
     pub fragment: Option<&'a FragmentHeader>,
 }
 
 impl<'a> Extensions<'a> {
     /// Returns an iterator over the extension headers in `bytes`. `next_header` is the protocol number of the
-    /// first.
+    /// first extension header.
     pub fn new(next_header: u8, bytes: &'a [u8]) -> Extensions<'a> {
         Extensions { next_header, rest: bytes, left: MAX_EXTENSIONS, done: false }
     }
 
-    /// Walks the remaining headers and returns the upper-layer protocol and its data.
+    /// Skips the remaining extension headers, and returns the upper-layer protocol and its data.
     ///
     /// # Errors
-    /// Returns [`DropReason::Ipv6ExtTruncated`] or [`DropReason::Ipv6ExtTooMany`].
+    /// Returns an error with [`DropReason::Ipv6ExtTruncated`] if an extension header is incomplete, or with
+    /// [`DropReason::Ipv6ExtTooMany`] if there are too many.
     pub fn upper(mut self) -> Result<Upper<'a>, HeaderError> {
         let mut fragment = None;
         for extension in self.by_ref() {
@@ -160,7 +164,7 @@ impl FragmentRepr {
     /// Number of bytes that [`FragmentRepr::emit`] writes.
     pub const LEN: usize = size_of::<FragmentHeader>();
 
-    /// Returns the representation of a parsed fragment header.
+    /// Returns a header to be written with the fields of a parsed fragment header.
     pub fn parse(header: &FragmentHeader) -> FragmentRepr {
         FragmentRepr {
             next_header: header.next_header,

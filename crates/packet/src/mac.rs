@@ -1,4 +1,4 @@
-//! Ethernet addresses (IEEE 802 EUI-48) as plain values, used in MAC tables, flow keys and packet specs.
+//! Ethernet addresses (IEEE 802 EUI-48) as plain values, which MAC tables, flow keys and packet specs use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,12 +27,13 @@ pub struct MacAddr(pub [u8; 6]);
 /// Errors of parsing an Ethernet address from text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MacParseError {
-    /// The text is not six groups separated by colons or by hyphens. The field is the number of groups found.
+    /// The text is not six groups separated by colons or by hyphens. The value is the number of groups found.
     #[error(
         "an Ethernet address has six groups of two hex digits, such as 02:00:00:00:00:01; found {0} groups"
     )]
     Groups(usize),
-    /// A group is not one or two hex digits. The field is the group's position, which counts from 1.
+    /// A group does not consist of one or two hex digits. The value is the position of the group, starting at
+    /// 1.
     #[error("group {0} of the Ethernet address is not one or two hex digits (such as 0a)")]
     Digits(usize),
 }
@@ -40,27 +41,29 @@ pub enum MacParseError {
 impl MacAddr {
     /// The broadcast address ff:ff:ff:ff:ff:ff.
     pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
-    /// The zero address 00:00:00:00:00:00, which is never a valid station address.
+    /// The zero address 00:00:00:00:00:00, which no interface has.
     pub const ZERO: MacAddr = MacAddr([0; 6]);
 
-    /// Returns the address as a number. The first octet on the wire is the most significant of the low 48
-    /// bits.
+    /// Returns the address as a 48-bit number. The first octet on the wire is the most significant octet of
+    /// the number.
     #[inline]
     pub const fn as_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// Returns the address for a number. The high 16 bits of the number are ignored.
+    /// Returns the address that [`MacAddr::as_u64`] converts to this number. The high 16 bits of the number
+    /// are ignored.
     #[inline]
     pub const fn from_u64(number: u64) -> MacAddr {
         let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// Returns the address as the first six octets of a little-endian word, in wire order.
+    /// Returns a word that contains the address in its first six octets, in wire order, if the word is stored
+    /// as little-endian.
     ///
-    /// The word allows comparing two addresses, or writing an address into a frame, in one operation.
+    /// With such words, two addresses can be compared, or an address written into a frame, in one operation.
     #[inline]
     pub const fn to_wire_word(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;

@@ -1,7 +1,9 @@
-//! Multicast listener discovery (RFC 2710, version 2 RFC 3810). MLD snooping learns IPv6 groups from it.
+//! Multicast listener discovery (RFC 2710, version 2 RFC 3810). MLD snooping learns the listeners of IPv6
+//! groups from these messages.
 //!
-//! MLD is ICMPv6 after a hop-by-hop header, with hop limit 1 and a link-local source address. The caller has
-//! to check these conditions on the IPv6 header. This module checks the lengths and counts of the message.
+//! An MLD message is an ICMPv6 message after a hop-by-hop header, with hop limit 1 and a link-local source
+//! address. The caller has to check these conditions on the IPv6 header. This module checks the lengths and
+//! counts of the message.
 
 use std::net::Ipv6Addr;
 
@@ -25,7 +27,7 @@ pub mod kind {
     pub const REPORT_V2: u8 = 143;
 }
 
-/// A version 1 message, which is also the start of a version 2 query, 24 bytes.
+/// Header of a version 1 message, 24 bytes. A version 2 query begins with the same header.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -35,9 +37,9 @@ pub struct Header {
     pub kind: u8,
     /// ICMPv6 code, zero.
     pub code: u8,
-    /// Checksum over pseudo-header and MLD message.
+    /// Checksum over the pseudo-header and the MLD message.
     pub checksum: U16,
-    /// Maximum response delay in milliseconds, or its code in version 2.
+    /// Maximum response delay in milliseconds. In version 2, the code of this delay.
     pub max_resp: U16,
     /// Reserved field of the MLD message.
     pub reserved: U16,
@@ -48,19 +50,19 @@ pub struct Header {
 /// A parsed MLD message.
 #[derive(Clone, Debug)]
 pub enum Mld<'a> {
-    /// Listener query of a router.
+    /// Listener query that a router sent.
     Query(Query<'a>),
-    /// Listener report of a host (version 1).
+    /// Listener report that a host sent (version 1).
     Report {
         /// Address of the multicast group.
         group: Ipv6Addr,
     },
-    /// Listener done message of a host (version 1).
+    /// Listener done message that a host sent (version 1).
     Done {
         /// Address of the multicast group.
         group: Ipv6Addr,
     },
-    /// Listener report of a host with its source filters (version 2).
+    /// Listener report with source filters that a host sent (version 2).
     ReportV2(Records<'a>),
     /// Message of another ICMPv6 type. The field is the type number.
     Other(u8),
@@ -69,26 +71,28 @@ pub enum Mld<'a> {
 /// An MLD listener query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query<'a> {
-    /// MLD version of the query (1 or 2), derived from the length (RFC 3810 section 8.1).
+    /// MLD version of the query (1 or 2), derived from the length of the message (RFC 3810 section 8.1).
     pub version: u8,
-    /// Maximum time before a listener reports, in milliseconds.
+    /// Maximum time before a listener reports its memberships, in milliseconds.
     pub max_resp: u32,
-    /// Group that is queried. `::` in a general query.
+    /// Group that the router queries. `::` in a general query.
     pub group: Ipv6Addr,
-    /// Suppress Router-Side Processing flag (version 2): routers must not update their timers.
+    /// Value of the flag "Suppress Router-Side Processing" (version 2). If set, routers must not update their
+    /// timers.
     pub suppress: bool,
-    /// Query interval of the querier in seconds (version 2).
+    /// Interval of the router's queries in seconds (version 2).
     pub interval: u32,
-    /// Sources that are queried (version 2).
+    /// Addresses of the sources that the router queries (version 2).
     pub sources: &'a [[u8; 16]],
 }
 
 impl<'a> Mld<'a> {
-    /// Checks the lengths and counts of an MLD message. `message` is the complete ICMPv6 message, whose
-    /// checksum [`crate::icmpv6`] verifies.
+    /// Checks the lengths and counts of an MLD message. `message` is the complete ICMPv6 message. The
+    /// checksum is not verified, because [`crate::icmpv6`] verifies it.
     ///
     /// # Errors
-    /// Returns [`DropReason::Icmpv6Truncated`] or [`DropReason::MulticastControlBad`].
+    /// Returns an error with [`DropReason::Icmpv6Truncated`] if the message is incomplete, or with
+    /// [`DropReason::MulticastControlBad`] if its content is invalid.
     pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
         let first = promised(message, 8, DropReason::Icmpv6Truncated)?;
         if first[0] == kind::REPORT_V2 {
@@ -137,8 +141,8 @@ fn too_many(count: usize) -> HeaderError {
     )
 }
 
-/// Decodes a response delay code to milliseconds: linear below 32,768, else mantissa and exponent (RFC 3810
-/// section 5.1.3).
+/// Decodes a response delay code to milliseconds. A code below 32,768 is the delay itself. A greater code
+/// consists of mantissa and exponent (RFC 3810 section 5.1.3).
 pub fn decode_delay(code: u16) -> u32 {
     let code = u32::from(code);
     if code < 0x8000 { code } else { (code & 0x0fff | 0x1000) << ((code >> 12 & 7) + 3) }
@@ -192,8 +196,8 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// An MLDv1 message to be written. [`MldRepr::emit`] leaves the checksum zero and [`crate::checksum::fill`]
-/// completes it.
+/// An MLDv1 message to be written. [`MldRepr::emit`] writes zero as the checksum, and
+/// [`crate::checksum::fill`] then stores the correct value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MldRepr {
     /// Message type: [`kind::QUERY`], [`kind::REPORT`] or [`kind::DONE`].

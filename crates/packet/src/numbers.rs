@@ -18,14 +18,15 @@ pub mod ethertype {
     pub const SLOW: u16 = 0x8809;
     /// EtherType of LLDP (IEEE 802.1AB).
     pub const LLDP: u16 = 0x88cc;
-    /// Smallest EtherType. A smaller value in the type field is a length (IEEE 802.3 clause 3.2.6).
+    /// Smallest EtherType. A smaller value in the type field of a frame is a payload length (IEEE 802.3
+    /// clause 3.2.6).
     pub const MIN: u16 = 0x0600;
-    /// EtherType that a flow key holds for 802.3 frames with a length and no SNAP header. The value never
-    /// occurs on the wire as a type.
+    /// EtherType that a flow key holds for 802.3 frames with a length field and without a SNAP header. The
+    /// value never occurs as a type on the wire.
     pub const LLC: u16 = 0x05ff;
 }
 
-/// Protocol numbers above IP and of IPv6 extension headers (IANA "Protocol Numbers").
+/// Protocol numbers of protocols above IP and of IPv6 extension headers (IANA "Protocol Numbers").
 pub mod ip_proto {
     /// Protocol number of IPv6 hop-by-hop options (RFC 8200 section 4.3).
     pub const HOP_BY_HOP: u8 = 0;
@@ -49,7 +50,7 @@ pub mod ip_proto {
     pub const AH: u8 = 51;
     /// Protocol number of ICMPv6 (RFC 4443).
     pub const ICMPV6: u8 = 58;
-    /// Protocol number that means "no next header" (RFC 8200 section 4.7).
+    /// Protocol number that means that no header follows (RFC 8200 section 4.7).
     pub const NO_NEXT: u8 = 59;
     /// Protocol number of IPv6 destination options (RFC 8200 section 4.6).
     pub const DEST_OPTS: u8 = 60;

@@ -1,8 +1,8 @@
-//! Classes of packets that a router punts to the kernel. Each class has its own limit, so that a flood of one
-//! class does not starve another.
+//! Classes of packets that a router punts to the kernel. Each class has its own rate limit. Therefore a flood
+//! of packets of one class does not starve another class.
 //!
-//! Protocols of the kernel and of its routing daemons have a class each. Other packets have a class for each
-//! reason why the router does not forward them itself.
+//! Each protocol of the kernel and of its routing daemons has a class. Packets of other protocols have a
+//! class for the reason why the router does not forward them itself.
 
 use crate::{FlowKey, L3Kind, PortId, ethertype, ip_proto};
 
@@ -16,12 +16,12 @@ macro_rules! classes {
         }
 
         impl PuntClass {
-            /// All classes in the order of their numbers.
+            /// All classes in the order of their indexes.
             pub const ALL: [PuntClass; PuntClass::COUNT] = [$(PuntClass::$variant,)+];
-            /// Number of classes.
+            /// Number of packet classes.
             pub const COUNT: usize = [$($name,)+].len();
 
-            /// Returns the stable name in kebab case.
+            /// Returns the stable name of the class in kebab case.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -66,15 +66,16 @@ classes! {
     Errors = "errors", "Not given to the kernel: ICMP errors that workers make themselves.";
 }
 
-/// Destination and source SAP of IS-IS, and LLC unnumbered information (ISO 10589 section 9.1, IEEE 802.2).
+/// First three octets of the LLC header of IS-IS: destination SAP, source SAP, and "unnumbered information"
+/// (ISO 10589 section 9.1, IEEE 802.2).
 const LLC_ISIS: [u8; 3] = [0xfe, 0xfe, 0x03];
 
 impl PuntClass {
-    /// Returns the class of the protocol that a frame belongs to, even if the frame is malformed. `None` if
-    /// the protocol has no class of its own.
+    /// Returns the class of the protocol that a frame belongs to, even if the frame is malformed. Returns
+    /// `None` if the protocol has no class of its own.
     ///
-    /// `head` holds the first octets of the frame, and `len` is the length of the whole frame. Later
-    /// fragments of protocols that are recognised by port have no class.
+    /// `head` holds the first octets of the frame, and `len` is the length of the whole frame in octets. The
+    /// function returns `None` for later fragments of protocols that are recognised by their port.
     #[must_use]
     pub fn of_protocol(head: &[u8], len: usize) -> Option<PuntClass> {
         let mut key = FlowKey::ZERO;

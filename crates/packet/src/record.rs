@@ -1,62 +1,62 @@
-//! Recording of packet processing. `explain` and `trace` run the data path's code with a [`Recorder`].
-//! Without recording ([`NoRecord`]) the calls compile to nothing.
+//! Recording of packet processing. `explain` and `trace` run the code of the data path with a [`Recorder`].
+//! Without recording ([`NoRecord`]), the calls compile to nothing.
 //!
-//! Stages pass the packet's position in the burst to the recorder, so that stages remain functions over
-//! bursts. With [`Recorder::DRY`] a stage decides but changes no state: it learns nothing, takes no token and
-//! counts nothing.
+//! The functions of the data path process bursts of packets. Therefore they pass the position of a packet in
+//! the burst to the recorder. With [`Recorder::DRY`], they make decisions but change no state: no address is
+//! learned, no token is taken from a rate limiter, and nothing is counted.
 
 use std::net::IpAddr;
 
 use crate::{BridgeId, DropReason, MacAddr, PortId, QueueId, WorkerId};
 
-/// Origin of a frame's VLAN on ingress.
+/// Origin of the VLAN that a frame is assigned to on ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanSource {
-    /// The VLAN is the access VLAN of the bridge port.
+    /// The frame belongs to the access VLAN of the bridge port.
     Access,
-    /// The VLAN is that of the frame's tag.
+    /// The frame belongs to the VLAN of its tag.
     Tag,
-    /// The VLAN is the native VLAN of a trunk. The frame is untagged or priority-tagged.
+    /// The frame is untagged or priority-tagged, and belongs to the native VLAN of the trunk port.
     Native,
     /// The frame has no VLAN, because the bridge does not separate VLANs on this port.
     None,
 }
 
-/// Change of the outer VLAN tag on egress.
+/// Change to the outer VLAN tag of a frame on egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TagChange {
-    /// Leaves the tags as they are.
+    /// Leaves the VLAN tags as they are.
     #[default]
     Keep,
-    /// Removes the outer tag.
+    /// Removes the outer VLAN tag.
     Pop,
-    /// Adds an 802.1Q tag with this VLAN identifier.
+    /// Adds an 802.1Q tag with this VLAN identifier as the outer tag.
     Push(u16),
-    /// Adds a service tag (802.1ad) with this VLAN identifier.
+    /// Adds a service tag (802.1ad) with this VLAN identifier as the outer tag.
     PushService(u16),
-    /// Replaces the VLAN identifier of the outer tag. Used to assign a VLAN to a priority-tagged frame.
+    /// Replaces the VLAN identifier of the outer tag. Assigns a VLAN to a priority-tagged frame.
     Set(u16),
 }
 
-/// Class of a frame that goes to more than one port.
+/// Class of a frame that is flooded to several ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FloodClass {
-    /// The destination is ff:ff:ff:ff:ff:ff.
+    /// The destination address is ff:ff:ff:ff:ff:ff.
     Broadcast,
-    /// The destination is another group address.
+    /// The destination address is a group address other than ff:ff:ff:ff:ff:ff.
     Multicast,
-    /// The destination is a unicast address that is not in the MAC table.
+    /// The destination address is a unicast address that is not in the MAC table.
     Unknown,
 }
 
 /// Result of a route look-up for the source address of a packet (reverse path check).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WayBack {
-    /// No route leads to the source.
+    /// No route leads to the source address.
     None,
-    /// The route leaves by this port.
+    /// The route to the source address leaves by this port.
     Port(PortId),
-    /// The route leaves by a device that is not a port of the router.
+    /// The route to the source address leaves by a device that is not a port of the router.
     Elsewhere,
 }
 
@@ -64,39 +64,39 @@ pub enum WayBack {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
-    /// The packet was received on this queue.
+    /// The packet was received on this queue of a port.
     Received {
-        /// Receiving port.
+        /// Port that received the packet.
         port: PortId,
-        /// Receive queue of the port.
+        /// Receive queue of the port, on which the packet arrived.
         queue: QueueId,
         /// Length of the frame in bytes.
         len: u32,
     },
     /// The headers of the packet were parsed. The recorder keeps its own copy of the flow key.
     Parsed {
-        /// Offset of the network header in bytes, 0 if there is none.
+        /// Offset of the network header in the frame in bytes. 0 if there is none.
         l3: u16,
-        /// Offset of the transport header in bytes, 0 if there is none.
+        /// Offset of the transport header in the frame in bytes. 0 if there is none.
         l4: u16,
-        /// Reason why a header after the Ethernet header is malformed, if one is. A bridge forwards such
-        /// frames.
+        /// Reason why a header after the Ethernet header is malformed. `None` if no header is. A bridge
+        /// forwards frames with such headers.
         malformed: Option<DropReason>,
     },
     /// The receiving port is a member of this bridge.
     Bridge(BridgeId),
     /// The packet was assigned to a VLAN of the bridge.
     Vlan {
-        /// VLAN identifier, 0 when the bridge port does not separate VLANs.
+        /// VLAN identifier of the packet. 0 if the bridge port does not separate VLANs.
         vid: u16,
-        /// Origin of the VLAN identifier.
+        /// Origin of the VLAN identifier in the packet or in the configuration.
         source: VlanSource,
     },
-    /// The source address was learned on this port, or would be in a dry run.
+    /// The source address was learned on this port. In a dry run, the address would be learned.
     Learned {
         /// Source address that was learned.
         mac: MacAddr,
-        /// Previous port of the address, if the address moved.
+        /// Port on which the address was known before. `None` if the address is new.
         from: Option<PortId>,
     },
     /// The source address was already known on this port.
@@ -110,7 +110,7 @@ pub enum Step {
     NotLearned {
         /// Source address of the packet.
         mac: MacAddr,
-        /// Reason in words.
+        /// Reason why the address was not learned, in words.
         why: &'static str,
     },
     /// The destination address was found in the MAC table.
@@ -126,98 +126,99 @@ pub enum Step {
     },
     /// The packet is flooded to several ports.
     Flood {
-        /// Class of the flooded frame.
+        /// Class of the frame, which determines the storm control limit.
         class: FloodClass,
     },
     /// Multicast snooping restricts the packet to the group's listeners and the multicast routers.
     Snooped {
-        /// Number of output ports.
+        /// Number of ports to which the packet is output.
         ports: u16,
     },
     /// A copy of the packet was sent to multicast snooping (IGMP, MLD).
     Punted,
-    /// The packet is output on this port.
+    /// A copy of the packet is output on this port.
     Output {
-        /// Output port.
+        /// Port on which the copy is output.
         port: PortId,
-        /// Change of the outer VLAN tag.
+        /// Change to the outer VLAN tag of the copy.
         tag: TagChange,
     },
-    /// A flood leaves out this port.
+    /// A flooded packet is not output on this port.
     NotTo {
-        /// Port that is left out.
+        /// Port on which the packet is not output.
         port: PortId,
-        /// Reason why the port is left out.
+        /// Reason why the packet is not output on the port.
         reason: DropReason,
     },
     /// The software RSS table of the receiving port selected this worker.
     Spread {
-        /// Bucket of the symmetric hash.
+        /// Bucket of the RSS table that the symmetric flow hash selected.
         bucket: u16,
         /// Worker that processes the packet.
         worker: WorkerId,
     },
-    /// The packet matched an OpenFlow rule.
+    /// The packet matched an OpenFlow flow entry.
     Rule {
-        /// Table of the rule.
+        /// Identifier of the flow table that contains the flow entry.
         table: u8,
-        /// Priority of the rule.
+        /// Priority of the flow entry.
         priority: u16,
-        /// Cookie of the rule.
+        /// Cookie of the flow entry.
         cookie: u64,
     },
-    /// The packet matched no rule of this OpenFlow table.
+    /// The packet matched no flow entry of an OpenFlow flow table.
     NoRule {
-        /// Table that was searched.
+        /// Identifier of the flow table that was searched.
         table: u8,
     },
     /// A cached flow supplied the actions of the packet.
     FlowHit,
-    /// No cached flow matched the packet. The slow path looks it up in the tables.
+    /// No cached flow matched the packet. The slow path looks the packet up in the flow tables.
     Upcall,
-    /// A copy of the packet was sent to the controllers, or would be in a dry run.
+    /// A copy of the packet was sent to the OpenFlow controllers. In a dry run, a copy would be sent.
     ToController,
-    /// A route was found and the MAC address of the next hop is known. Addresses, hop count and checksum were
-    /// rewritten, or would be in a dry run.
+    /// A route was found, and the MAC address of the next hop is known. MAC addresses, hop count and checksum
+    /// were rewritten. In a dry run, they would be rewritten.
     Routed {
-        /// Output port of the route.
+        /// Port by which the route leaves.
         port: PortId,
         /// MAC address of the next hop.
         to: MacAddr,
     },
-    /// The reverse path check failed: no route to the source leads to an interface that accepts packets from
-    /// it.
+    /// The reverse path check of the packet failed: no route to the source address uses an interface that
+    /// accepts packets from this address.
     ReversePath {
         /// Port that received the packet.
         from: PortId,
         /// Source address of the packet.
         source: IpAddr,
-        /// Result of the route look-up for the source.
+        /// Result of the route look-up for the source address.
         back: WayBack,
     },
-    /// The packet was punted to the kernel, or would be in a dry run.
+    /// The packet was punted to the kernel. In a dry run, the packet would be punted.
     ToKernel {
-        /// Reason in words.
+        /// Reason for the punt, in words.
         why: &'static str,
     },
-    /// The packet was consumed, and an ICMP error to its sender continues in its place. In a dry run the
-    /// error would be sent.
+    /// The packet was consumed. An ICMP error to its sender takes its place in the processing. In a dry run,
+    /// the error would be sent.
     Told {
-        /// Reason in words, without a full stop.
+        /// Reason for the ICMP error, in words and without a full stop.
         why: &'static str,
         /// Source address of the ICMP error.
         from: IpAddr,
     },
-    /// The L4 checksum that the sender left incomplete was completed, or would be in a dry run.
+    /// The L4 checksum that the sender had left incomplete was completed. In a dry run, the checksum would be
+    /// completed.
     ChecksumCompleted,
-    /// The packet was cut into segments of the port's size, or would be in a dry run.
+    /// The packet was cut into segments that fit the MTU of the port. In a dry run, the packet would be cut.
     Segmented {
-        /// Number of segments.
+        /// Number of segments that the packet was cut into.
         segments: u16,
     },
-    /// The packet was handed to this transmit queue, or would be in a dry run.
+    /// The packet was put on this transmit queue. In a dry run, the packet would be put on the queue.
     Transmitted {
-        /// Transmitting port.
+        /// Port that transmits the packet.
         port: PortId,
         /// Transmit queue of the port.
         queue: QueueId,
@@ -226,13 +227,15 @@ pub enum Step {
     Dropped(DropReason),
 }
 
-/// Receiver of processing steps. `engine` implements it for explain and trace, besides [`NoRecord`] here.
+/// Receiver of the processing steps that the data path records. `engine` implements the trait for `explain`
+/// and `trace`.
 pub trait Recorder {
-    /// Whether the recorder uses the steps. Stages skip the preparation of steps otherwise.
+    /// Whether the recorder uses the steps. If not, the data path does not prepare the steps.
     const ACTIVE: bool;
-    /// Whether this is a dry run, in which stages decide without changing shared state.
+    /// Whether the recorder is for a dry run, in which the data path makes decisions without changing shared
+    /// state.
     const DRY: bool;
-    /// Records a step of the packet at position `index` of the burst.
+    /// Records a step in the processing of the packet at position `index` of the burst.
     fn step(&mut self, index: usize, step: Step);
 }
 

@@ -25,7 +25,8 @@ pub struct Header {
     pub dst_port: U16,
     /// SCTP verification tag.
     pub tag: U32,
-    /// CRC32c over header and chunks with this field zero, low octet first (RFC 9260 appendix A).
+    /// CRC32c over the common header and the chunks, computed with zero in this field. The low octet is first
+    /// (RFC 9260 appendix A).
     pub checksum: little_endian::U32,
 }
 
@@ -40,7 +41,7 @@ impl<'a> Sctp<'a> {
     /// Checks that the SCTP common header is complete. `packet` is the payload of the IP packet.
     ///
     /// # Errors
-    /// Returns [`DropReason::SctpTruncated`].
+    /// Returns an error with [`DropReason::SctpTruncated`] if the header is incomplete.
     pub fn parse(packet: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _) = split_header(packet, DropReason::SctpTruncated)?;
         Ok(Sctp { header, packet })
@@ -61,7 +62,7 @@ impl<'a> Sctp<'a> {
         self.header.tag.get()
     }
 
-    /// Returns whether the CRC32c is correct.
+    /// Returns whether the CRC32c of the packet is correct.
     pub fn checksum_ok(&self) -> bool {
         self.header.checksum.get() == packet_crc(self.packet)
     }
@@ -88,7 +89,8 @@ pub struct Chunk<'a> {
     pub value: &'a [u8],
 }
 
-/// Iterator over SCTP chunks. A chunk with a bad length yields one error and ends the iteration.
+/// Iterator over the chunks of an SCTP packet. A chunk with a bad length yields one error and ends the
+/// iteration.
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     rest: &'a [u8],
@@ -119,8 +121,8 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-/// An SCTP common header to be written. [`SctpRepr::emit`] leaves the checksum zero and [`fill_checksum`]
-/// completes it.
+/// An SCTP common header to be written. [`SctpRepr::emit`] writes zero as the checksum, and [`fill_checksum`]
+/// then stores the correct value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SctpRepr {
     /// SCTP source port.
@@ -135,7 +137,7 @@ impl SctpRepr {
     /// Number of bytes that [`SctpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns the representation of a parsed SCTP header.
+    /// Returns a header to be written with the fields of a parsed SCTP header.
     pub fn parse(view: &Sctp<'_>) -> SctpRepr {
         SctpRepr { src_port: view.src_port(), dst_port: view.dst_port(), tag: view.tag() }
     }
@@ -155,7 +157,8 @@ impl SctpRepr {
     }
 }
 
-/// Computes the CRC32c of a complete SCTP packet and stores it. Does nothing if there is no complete header.
+/// Computes the CRC32c of a complete SCTP packet and stores it in the packet. Does nothing if the packet is
+/// shorter than the common header.
 pub fn fill_checksum(packet: &mut [u8]) {
     let crc = packet_crc(packet);
     if let Ok((header, _)) = Header::mut_from_prefix(packet) {
@@ -163,7 +166,7 @@ pub fn fill_checksum(packet: &mut [u8]) {
     }
 }
 
-/// Returns the CRC32c over the packet, computed as if its checksum field were zero.
+/// Returns the CRC32c over the packet, computed with zero in the checksum field.
 fn packet_crc(packet: &[u8]) -> u32 {
     let (Some(before), Some(after)) = (packet.get(..CHECKSUM_AT), packet.get(LEN..)) else {
         return crc32c(packet);

@@ -1,8 +1,8 @@
-//! Packet specs: packets described by text, for `trivium explain` and tests.
+//! Packet specs: packets that a text describes, for `trivium explain` and tests.
 //!
-//! `eth_src=02:00:00:00:00:0a,ip_dst=10.0.0.2,udp,dst_port=53,len=100`, or raw bytes as `hex:0200...`. Open
-//! vSwitch field names are accepted too (`dl_src`, `nw_dst`, `tp_dst`). Fields that the text does not set
-//! have these defaults:
+//! A spec is a list of fields, such as `eth_src=02:00:00:00:00:0a,ip_dst=10.0.0.2,udp,dst_port=53,len=100`,
+//! or raw bytes, such as `hex:0200...`. Open vSwitch field names are accepted too (`dl_src`, `nw_dst`,
+//! `tp_dst`). Fields that the text does not set have these defaults:
 //!
 //! | field | default |
 //! |---|---|
@@ -30,7 +30,7 @@ const EXPERIMENT: u16 = 0x88b5;
 /// Protocol number for experiments (RFC 3692), used for IPv4 packets whose payload is not specified.
 const EXPERIMENT_PROTO: u8 = 253;
 
-/// Parses a packet spec and builds the frame without FCS.
+/// Parses a packet spec and returns the bytes of the frame it describes, without FCS.
 ///
 /// # Errors
 /// Returns a [`TextError`] that names the field, the cause and the remedy.
@@ -76,7 +76,7 @@ fn parse_hex(text: &str) -> Result<Vec<u8>, TextError> {
     }
 }
 
-/// Fields that the parsed part of a text has set.
+/// Fields that the text parsed so far has set.
 #[derive(Default)]
 struct Spec {
     eth_src: Option<MacAddr>,
@@ -239,7 +239,8 @@ impl Spec {
         Ok(frame.payload(&payload).pad_to(len).build())
     }
 
-    /// Derives values and checks conflicts that depend on the whole text, such as the kind of network header.
+    /// Derives values and checks conflicts that depend on the whole text. An example is the kind of network
+    /// header.
     fn settle(&mut self) -> Result<(), TextError> {
         if self.pcp.is_some() || self.inner_vlan.is_some() || self.service {
             self.vlan = self.vlan.or(Some(0));

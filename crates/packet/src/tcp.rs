@@ -1,7 +1,7 @@
 //! TCP headers and options (RFC 9293, options RFC 7323 and RFC 2018).
 //!
-//! Connection tracking, software segmentation and `explain` use these views. The flow key holds only ports
-//! and flags.
+//! Connection tracking, software segmentation and `explain` use these views. Of the TCP header, the flow key
+//! holds only ports and flags.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -50,11 +50,11 @@ pub struct Header {
     pub seq: U32,
     /// TCP acknowledgement number.
     pub ack: U32,
-    /// Header length in 32-bit words (4 bits), reserved and [`flags`] (12 bits).
+    /// Header length in 32-bit words (4 bits), reserved bits and [`flags`] (12 bits).
     pub offset_flags: U16,
     /// TCP receive window before scaling (RFC 7323).
     pub window: U16,
-    /// Checksum over pseudo-header, TCP header and payload.
+    /// Checksum over the pseudo-header, the TCP header and the payload.
     pub checksum: U16,
     /// TCP urgent pointer.
     pub urgent: U16,
@@ -72,7 +72,8 @@ impl<'a> Tcp<'a> {
     /// Checks the TCP header and its length. `segment` is the payload of the IP packet.
     ///
     /// # Errors
-    /// Returns [`DropReason::TcpTruncated`] or [`DropReason::TcpBadHeader`].
+    /// Returns an error with [`DropReason::TcpTruncated`] if the header is incomplete, or with
+    /// [`DropReason::TcpBadHeader`] if its length is invalid.
     pub fn parse(segment: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(segment, DropReason::TcpTruncated)?;
         let words = header.offset_flags.get() >> 12;
@@ -124,7 +125,7 @@ impl<'a> Tcp<'a> {
         self.header.checksum.get()
     }
 
-    /// Returns whether the TCP checksum is correct, given the pseudo-header sum of the IP header.
+    /// Returns whether the TCP checksum is correct. `pseudo_sum` is the partial sum of the pseudo-header.
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         checksum::finish(pseudo_sum + checksum::sum(self.segment)) == 0
     }
@@ -134,7 +135,7 @@ impl<'a> Tcp<'a> {
         self.header_len
     }
 
-    /// Returns the TCP option bytes, padding included.
+    /// Returns the bytes of the TCP options, including padding.
     pub fn option_bytes(&self) -> &'a [u8] {
         self.segment.get(MIN_LEN..self.header_len).unwrap_or_default()
     }
@@ -155,7 +156,7 @@ impl<'a> Tcp<'a> {
 pub enum TcpOption<'a> {
     /// Maximum segment size (MSS) in octets.
     MaxSegmentSize(u16),
-    /// Shift count of the receive window.
+    /// Shift count of the receive window (window scale).
     WindowScale(u8),
     /// The sender accepts selective acknowledgements.
     SackPermitted,
@@ -163,11 +164,12 @@ pub enum TcpOption<'a> {
     Sack(&'a [[u8; 8]]),
     /// Timestamp value and timestamp echo reply.
     Timestamps(u32, u32),
-    /// Another option, or a known kind with an unexpected length: kind and data.
+    /// Another option, or a known kind with an unexpected length. The fields are the kind and the data.
     Other(u8, &'a [u8]),
 }
 
-/// Iterator over TCP options. An option with a bad length yields one error and ends the iteration.
+/// Iterator over the options of a TCP header. An option with a bad length yields one error and ends the
+/// iteration.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a>(RawOptions<'a>);
 
@@ -192,8 +194,8 @@ impl<'a> Iterator for TcpOptions<'a> {
     }
 }
 
-/// A TCP header to be written. [`TcpRepr::emit`] leaves the checksum zero and [`checksum::fill`] completes
-/// it.
+/// A TCP header to be written. [`TcpRepr::emit`] writes zero as the checksum, and [`checksum::fill`] then
+/// stores the correct value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpRepr {
     /// TCP source port.
@@ -215,7 +217,7 @@ pub struct TcpRepr {
 }
 
 impl TcpRepr {
-    /// Returns the representation of a parsed TCP header.
+    /// Returns a header to be written with the fields of a parsed TCP header.
     pub fn parse(view: &Tcp<'_>) -> TcpRepr {
         TcpRepr {
             src_port: view.src_port(),

@@ -21,9 +21,10 @@ pub struct Header {
     pub src_port: U16,
     /// UDP destination port.
     pub dst_port: U16,
-    /// Length of UDP header and payload in octets. 0 in a jumbogram (RFC 2675).
+    /// Length of the UDP header and the payload in octets. 0 in a jumbogram (RFC 2675).
     pub len: U16,
-    /// Checksum over pseudo-header, UDP header and payload. 0 means that there is no checksum (IPv4 only).
+    /// Checksum over the pseudo-header, the UDP header and the payload. 0 means that there is no checksum
+    /// (IPv4 only).
     pub checksum: U16,
 }
 
@@ -35,11 +36,12 @@ pub struct Udp<'a> {
 }
 
 impl<'a> Udp<'a> {
-    /// Checks the UDP header and its length field. `bytes` is the payload of the IP packet. Bytes past the
+    /// Checks the UDP header and its length field. `bytes` is the payload of the IP packet. Bytes after the
     /// UDP length are ignored.
     ///
     /// # Errors
-    /// Returns [`DropReason::UdpTruncated`] or [`DropReason::UdpBadLength`].
+    /// Returns an error with [`DropReason::UdpTruncated`] if the datagram is incomplete, or with
+    /// [`DropReason::UdpBadLength`] if the length field is invalid.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, _): (&Header, _) = split_header(bytes, DropReason::UdpTruncated)?;
         let datagram = match header.len.get() {
@@ -72,9 +74,10 @@ impl<'a> Udp<'a> {
         self.header.checksum.get()
     }
 
-    /// Returns whether the UDP checksum is correct or absent, given the pseudo-header sum of the IP header.
+    /// Returns whether the UDP checksum is correct or absent. `pseudo_sum` is the partial sum of the
+    /// pseudo-header.
     ///
-    /// Over IPv6 an absent checksum is an error that the caller has to check (RFC 6935 allows it for
+    /// Over IPv6, an absent checksum is an error that the caller has to check (RFC 6935 allows it for
     /// tunnels).
     pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
         self.checksum() == 0 || checksum::finish(pseudo_sum + checksum::sum(self.datagram)) == 0
@@ -86,7 +89,8 @@ impl<'a> Udp<'a> {
     }
 }
 
-/// A UDP header to be written. [`UdpRepr::emit`] leaves the checksum zero and [`fill_checksum`] completes it.
+/// A UDP header to be written. [`UdpRepr::emit`] writes zero as the checksum, and [`fill_checksum`] then
+/// stores the correct value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UdpRepr {
     /// UDP source port.
@@ -101,7 +105,7 @@ impl UdpRepr {
     /// Number of bytes that [`UdpRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns the representation of a parsed UDP header.
+    /// Returns a header to be written with the fields of a parsed UDP header.
     pub fn parse(view: &Udp<'_>) -> UdpRepr {
         UdpRepr {
             src_port: view.src_port(),
@@ -125,8 +129,8 @@ impl UdpRepr {
     }
 }
 
-/// Computes the checksum of a complete UDP datagram and stores it. A computed 0 is stored as 0xffff (RFC
-/// 768).
+/// Computes the checksum of a complete UDP datagram and stores it in the datagram. A computed 0 is stored as
+/// 0xffff (RFC 768). `pseudo_sum` is the partial sum of the pseudo-header.
 ///
 /// Does nothing if the datagram is shorter than a UDP header.
 pub fn fill_checksum(datagram: &mut [u8], pseudo_sum: u32) {

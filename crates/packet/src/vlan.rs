@@ -1,7 +1,7 @@
 //! VLAN tags: 802.1Q customer tags and 802.1ad service tags (IEEE 802.1Q clause 9).
 //!
-//! This module treats a tag as the four bytes after a tag protocol identifier (TPID): tag control information
-//! and the next type field. The TPID itself is the `ethertype` of the preceding header.
+//! In this module, a tag consists of the four bytes after a tag protocol identifier (TPID): tag control
+//! information and the next type field. The TPID itself is the `ethertype` of the preceding header.
 
 use zerocopy::byteorder::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -20,16 +20,17 @@ pub struct Header {
     /// Tag control information: priority (3 bits), drop eligible indicator (1 bit), VLAN identifier (12
     /// bits).
     pub tci: U16,
-    /// EtherType of the payload, identifier of another tag, or a length.
+    /// Type field after the tag: EtherType of the payload, protocol identifier of another tag, or a payload
+    /// length.
     pub ethertype: U16,
 }
 
-/// Returns whether a type field announces a VLAN tag.
+/// Returns whether the value of a type field is the protocol identifier of a VLAN tag.
 pub const fn is_tag(type_field: u16) -> bool {
     type_field == ethertype::VLAN || type_field == ethertype::SERVICE_VLAN
 }
 
-/// A complete VLAN tag.
+/// A VLAN tag whose four bytes are complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Vlan<'a> {
     header: &'a Header,
@@ -37,10 +38,10 @@ pub struct Vlan<'a> {
 }
 
 impl<'a> Vlan<'a> {
-    /// Checks that the VLAN tag is complete. `bytes` begin after the tag protocol identifier.
+    /// Checks that the VLAN tag is complete. `bytes` begins after the tag protocol identifier.
     ///
     /// # Errors
-    /// Returns [`DropReason::VlanTruncated`].
+    /// Returns an error with [`DropReason::VlanTruncated`] if the tag is incomplete.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, payload) = split_header(bytes, DropReason::VlanTruncated)?;
         Ok(Vlan { header, payload })
@@ -77,8 +78,8 @@ impl<'a> Vlan<'a> {
     }
 }
 
-/// Iterator over the tags of a frame from the outside in. Ends at the first type that is not a tag, or after
-/// one error.
+/// Iterator over the VLAN tags of a frame, from the outermost to the innermost. The iteration ends at the
+/// first type field that does not belong to a tag, or after one error.
 #[derive(Clone, Debug)]
 pub struct Tags<'a> {
     type_field: u16,
@@ -86,24 +87,24 @@ pub struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// Returns an iterator over the tags of a frame.
+    /// Returns an iterator over the VLAN tags of a frame.
     pub fn of(frame: &Eth<'a>) -> Tags<'a> {
         Tags { type_field: frame.ethertype(), rest: frame.payload() }
     }
 
-    /// Returns the type field after the tags that the iterator has yielded.
+    /// Returns the type field after the tags that the iterator has returned so far.
     pub fn ethertype(&self) -> u16 {
         self.type_field
     }
 
-    /// Returns the bytes after the tags that the iterator has yielded.
+    /// Returns the bytes after the tags that the iterator has returned so far.
     pub fn payload(&self) -> &'a [u8] {
         self.rest
     }
 }
 
 impl<'a> Iterator for Tags<'a> {
-    /// Tag protocol identifier and tag.
+    /// Tag protocol identifier and tag, or the error that ends the iteration.
     type Item = Result<(u16, Vlan<'a>), HeaderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -141,12 +142,12 @@ impl VlanRepr {
     /// Number of bytes that [`VlanRepr::emit`] writes.
     pub const LEN: usize = size_of::<Header>();
 
-    /// Returns the representation of a parsed VLAN tag.
+    /// Returns a tag to be written with the fields of a parsed VLAN tag.
     pub fn parse(view: &Vlan<'_>) -> VlanRepr {
         VlanRepr { vid: view.vid(), pcp: view.pcp(), dei: view.dei(), ethertype: view.ethertype() }
     }
 
-    /// Returns the tag control information.
+    /// Returns the tag control information, 16 bits.
     pub fn tci(&self) -> u16 {
         u16::from(self.pcp & 7) << 13 | u16::from(self.dei) << 12 | (self.vid & 0x0fff)
     }

@@ -1,4 +1,4 @@
-//! VXLAN headers (RFC 7348): an Ethernet frame inside UDP.
+//! VXLAN headers (RFC 7348). VXLAN carries an Ethernet frame in a UDP datagram.
 
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{split_header, write_header};
 use crate::{BuildError, DropReason, HeaderError};
 
-/// UDP destination port of VXLAN that IANA assigned.
+/// UDP destination port that IANA has assigned to VXLAN.
 pub const PORT: u16 = 4789;
 /// Length of the VXLAN header, in bytes.
 pub const LEN: usize = size_of::<Header>();
@@ -19,7 +19,7 @@ const HAS_VNI: u8 = 0x08;
 )]
 #[repr(C)]
 pub struct Header {
-    /// Flags. 0x08 means that the network identifier is valid.
+    /// Flags of the VXLAN header. 0x08 means that the network identifier is valid.
     pub flags: u8,
     /// Reserved octets of the VXLAN header.
     pub reserved: [u8; 3],
@@ -39,7 +39,8 @@ impl<'a> Vxlan<'a> {
     /// 7348 requires.
     ///
     /// # Errors
-    /// Returns [`DropReason::VxlanTruncated`] or [`DropReason::VxlanBadHeader`].
+    /// Returns an error with [`DropReason::VxlanTruncated`] if the header is incomplete, or with
+    /// [`DropReason::VxlanBadHeader`] if the network identifier is not valid.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
         let (header, frame): (&Header, _) = split_header(bytes, DropReason::VxlanTruncated)?;
         if header.flags & HAS_VNI == 0 {
@@ -70,7 +71,7 @@ impl VxlanRepr {
     /// Number of bytes that [`VxlanRepr::emit`] writes.
     pub const LEN: usize = LEN;
 
-    /// Returns the representation of a parsed VXLAN header.
+    /// Returns a header to be written with the fields of a parsed VXLAN header.
     pub fn parse(view: &Vxlan<'_>) -> VxlanRepr {
         VxlanRepr { vni: view.vni() }
     }

@@ -1,20 +1,20 @@
-//! Syntax that packet specs and filters share: field names with their aliases, and value parsers.
+//! Syntax that packet specs and filters share: field names with their aliases, and parsers for values.
 //!
 //! A text is a list of `field=value` items and bare words, separated by commas. Every field also has its Open
-//! vSwitch name, so that `nw_dst=10.0.0.2,tp_dst=80,tcp` works as in `ovs-ofctl`.
+//! vSwitch name. Therefore `nw_dst=10.0.0.2,tp_dst=80,tcp` works as in `ovs-ofctl`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::numbers::{ethertype, ip_proto};
 use crate::{MacAddr, tcp};
 
-/// Error of a packet spec or filter. Every message names the field, the cause and the remedy.
+/// Error in a packet spec or filter. Every message names the field, the cause and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TextError {
     /// The text contains an unknown field or word.
     #[error("`{word}` is not a known field; known are: {}", known_names())]
     Unknown {
-        /// The unknown word.
+        /// The word that is not known.
         word: String,
     },
     /// A field has no value.
@@ -35,7 +35,7 @@ pub enum TextError {
         /// Description of valid values.
         expected: &'static str,
     },
-    /// A field occurs twice.
+    /// A field occurs twice in the text.
     #[error("field `{field}` is given twice; keep one of them")]
     Repeated {
         /// Name of the field.
@@ -51,7 +51,7 @@ pub enum TextError {
         /// Remedy for the conflict.
         fix: &'static str,
     },
-    /// The `len` field is less than the length of the packet's headers.
+    /// The value of the field `len` is less than the length of the packet's headers.
     #[error("field `len`: {len} bytes are too few for the packet's headers; write at least len={need}")]
     TooShort {
         /// Requested length in bytes.
@@ -59,15 +59,15 @@ pub enum TextError {
         /// Length of the headers in bytes.
         need: usize,
     },
-    /// The hex text does not describe bytes.
+    /// The text after `hex:` does not describe bytes.
     #[error("`hex:` takes an even number of hex digits (spaces and colons may separate them); {0}")]
     Hex(HexFault),
 }
 
-/// Error of a hex text.
+/// Error in a hex text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HexFault {
-    /// A character is not a hex digit. The field is its position, which counts from 1 after `hex:`.
+    /// A character is not a hex digit. The value is its position after `hex:`, starting at 1.
     #[error("character {0} is not a hex digit")]
     Digit(usize),
     /// The number of digits is odd.
@@ -139,14 +139,14 @@ fields! {
     Len ["len", "length"] "the frame's length in bytes without FCS, 14 to 65535";
 }
 
-/// A word that stands for a network header, a protocol, or both.
+/// A bare word that stands for a network header, a protocol, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shorthand {
     pub(crate) l3: Option<L3Word>,
     pub(crate) proto: Option<u8>,
 }
 
-/// Network header that a text selects.
+/// Network header that a bare word selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum L3Word {
     Ipv4,
@@ -250,7 +250,7 @@ impl Field {
         }
     }
 
-    /// Parses a VLAN identifier. `None` means untagged.
+    /// Parses a VLAN identifier. Returns `None` if the value means "untagged".
     pub(crate) fn vlan(self, value: &str) -> Result<Option<u16>, TextError> {
         match value {
             "none" | "untagged" | "0xffff" | "65535" => Ok(None),
@@ -266,8 +266,8 @@ impl Field {
         }
     }
 
-    /// Parses TCP flags as value and mask: `0x12`, `0x12/0x3f`, `syn+ack` (both set, others ignored),
-    /// `+syn-ack`.
+    /// Parses TCP flags to a value and a mask. Examples are `0x12`, `0x12/0x3f`, `syn+ack` (both flags set,
+    /// others ignored) and `+syn-ack`.
     pub(crate) fn tcp_flags(self, value: &str) -> Result<(u16, u16), TextError> {
         if value.starts_with(|first: char| first.is_ascii_digit()) {
             return match value.split_once('/') {
@@ -313,12 +313,12 @@ fn read_number(text: &str) -> Option<u16> {
     if digits.starts_with('+') { None } else { u16::from_str_radix(digits, radix).ok() }
 }
 
-/// Returns the IPv4 mask of the first `bits` bits. `None` above 32.
+/// Returns the IPv4 mask of the first `bits` bits. Returns `None` if `bits` exceeds 32.
 pub(crate) fn prefix_v4(bits: u32) -> Option<Ipv4Addr> {
     (bits <= 32).then(|| u32::MAX.checked_shl(32 - bits).unwrap_or(0).into())
 }
 
-/// Returns the IPv6 mask of the first `bits` bits. `None` above 128.
+/// Returns the IPv6 mask of the first `bits` bits. Returns `None` if `bits` exceeds 128.
 pub(crate) fn prefix_v6(bits: u32) -> Option<Ipv6Addr> {
     (bits <= 128).then(|| u128::MAX.checked_shl(128 - bits).unwrap_or(0).into())
 }

@@ -1,4 +1,4 @@
-//! Methods of the packet builder at each position of the chain.
+//! Methods of the packet builder, grouped by the last header in the chain.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ impl<'p> PacketBuilder<'p, at::L2> {
         self.push(Layer::Vlan(VlanRepr { vid, ..VlanRepr::default() }, true))
     }
 
-    /// Sets the priority of the last tag, 0..=7. Does nothing if the last header is not a tag.
+    /// Sets the priority of the last VLAN tag, 0..=7. Does nothing if the last header is not a tag.
     pub fn pcp(mut self, pcp: u8) -> Self {
         if let Some(Layer::Vlan(tag, _)) = self.last() {
             tag.pcp = pcp;
@@ -25,7 +25,7 @@ impl<'p> PacketBuilder<'p, at::L2> {
         self
     }
 
-    /// Sets the type field of the last header, for a payload whose type the builder does not know.
+    /// Sets the type field of the last header. Used for a payload for which the builder has no header.
     pub fn ethertype(mut self, ethertype: u16) -> PacketBuilder<'p, at::End> {
         match self.last() {
             Some(Layer::Eth(eth)) => eth.ethertype = ethertype,
@@ -40,7 +40,7 @@ impl<'p> PacketBuilder<'p, at::L2> {
         self.push(Layer::Arp(message))
     }
 
-    /// Adds an IPv4 header with TTL 64. The protocol is set from the next header.
+    /// Adds an IPv4 header with TTL 64. The protocol number is derived from the header that follows.
     pub fn ipv4(self, src: impl Into<Ipv4Addr>, dst: impl Into<Ipv4Addr>) -> PacketBuilder<'p, at::Ipv4> {
         self.push(Layer::Ipv4(Ipv4Repr {
             src: src.into(),
@@ -50,14 +50,15 @@ impl<'p> PacketBuilder<'p, at::L2> {
         }))
     }
 
-    /// Adds an IPv6 header with hop limit 64. The next header field is set from the next header.
+    /// Adds an IPv6 header with hop limit 64. The next-header field is derived from the header that follows.
     pub fn ipv6(self, src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>) -> PacketBuilder<'p, at::Ipv6> {
         let (src, dst) = (src.into(), dst.into());
         self.push(Layer::Ipv6(Ipv6Repr { src, dst, next_header: UNSET, ..Ipv6Repr::default() }))
     }
 }
 
-/// Placeholder for a protocol number that is set from the next layer. Protocol 255 is reserved by IANA.
+/// Placeholder for a protocol number that is derived from the header that follows. IANA reserves the number
+/// 255.
 pub(super) const UNSET: u8 = 255;
 
 impl<'p> PacketBuilder<'p, at::Ipv4> {
@@ -83,20 +84,21 @@ impl<'p> PacketBuilder<'p, at::Ipv4> {
         self.ip(|ip| ip.id = id)
     }
 
-    /// Forbids routers to fragment the packet.
+    /// Sets the "don't fragment" flag of the IPv4 header.
     pub fn dont_fragment(self) -> Self {
         self.ip(|ip| ip.dont_fragment = true)
     }
 
-    /// Makes the packet a fragment. `offset` is in octets, a multiple of 8. `more` marks that further
-    /// fragments follow.
+    /// Makes the packet a fragment. `offset` is the fragment offset in octets, a multiple of 8. If `more` is
+    /// `true`, the "more fragments" flag is set.
     ///
-    /// No L4 header belongs after an offset other than 0. Use [`PacketBuilder::proto`] and a payload.
+    /// A packet with an offset other than 0 must not have an L4 header. For such a packet, call
+    /// [`PacketBuilder::proto`] and set a payload.
     pub fn fragment(self, offset: u16, more: bool) -> Self {
         self.ip(|ip| (ip.fragment_offset, ip.more_fragments) = (offset, more))
     }
 
-    /// Sets the IPv4 options. More than 40 bytes are left out.
+    /// Sets the IPv4 options. If `bytes` has more than 40 bytes, the header gets no options.
     pub fn options(self, bytes: &[u8]) -> Self {
         self.ip(|ip| ip.options = Options::new(bytes).unwrap_or_default())
     }
@@ -143,13 +145,13 @@ impl<'p> PacketBuilder<'p, at::Ipv6> {
         self.ip(|ip| ip.flow_label = label)
     }
 
-    /// Adds hop-by-hop options with a router alert, as used by MLD.
+    /// Adds a hop-by-hop options header with a router alert option, as MLD requires.
     pub fn router_alert(self) -> Self {
         self.push(Layer::RouterAlert)
     }
 
-    /// Adds a fragment header. `offset` is in octets, a multiple of 8. `more` marks that further fragments
-    /// follow.
+    /// Adds a fragment header. `offset` is the fragment offset in octets, a multiple of 8. If `more` is
+    /// `true`, the "more fragments" flag is set.
     pub fn fragment(self, offset: u16, more: bool, id: u32) -> Self {
         self.push(Layer::Fragment(FragmentRepr { next_header: UNSET, offset, more, id }))
     }
@@ -189,11 +191,11 @@ impl<'p> PacketBuilder<'p, at::Ipv6> {
     }
 }
 
-/// Transport headers of both IP versions.
+/// Defines the methods that add transport headers, for both IP versions.
 macro_rules! transports {
     ($at:ty) => {
         impl<'p> PacketBuilder<'p, $at> {
-            /// Adds a TCP header with the ACK flag.
+            /// Adds a TCP header in which the ACK flag is set.
             pub fn tcp(self, src_port: u16, dst_port: u16) -> PacketBuilder<'p, at::Tcp> {
                 let (flags, window) = (tcp::flags::ACK, 65_535);
                 self.push(Layer::Tcp(TcpRepr { src_port, dst_port, flags, window, ..TcpRepr::default() }))
@@ -204,7 +206,7 @@ macro_rules! transports {
                 self.push(Layer::Udp(UdpRepr { src_port, dst_port, payload_len: 0 }))
             }
 
-            /// Adds an SCTP common header. Chunks are set as payload.
+            /// Adds an SCTP common header. The caller passes the chunks as payload.
             pub fn sctp(self, src_port: u16, dst_port: u16) -> PacketBuilder<'p, at::End> {
                 self.push(Layer::Sctp(SctpRepr { src_port, dst_port, tag: 0 }))
             }
@@ -223,7 +225,7 @@ impl PacketBuilder<'_, at::Tcp> {
         self
     }
 
-    /// Sets the TCP flags. See [`tcp::flags`].
+    /// Sets the TCP flags, 12 bits. See [`tcp::flags`].
     pub fn flags(self, flags: u16) -> Self {
         self.header(|tcp| tcp.flags = flags)
     }
@@ -243,7 +245,7 @@ impl PacketBuilder<'_, at::Tcp> {
         self.header(|tcp| tcp.window = window)
     }
 
-    /// Sets the TCP options. More than 40 bytes are left out.
+    /// Sets the TCP options. If `bytes` has more than 40 bytes, the header gets no options.
     pub fn options(self, bytes: &[u8]) -> Self {
         self.header(|tcp| tcp.options = Options::new(bytes).unwrap_or_default())
     }

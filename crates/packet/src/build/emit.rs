@@ -1,4 +1,5 @@
-//! Writes the header chain: headers from the outside in, then checksums from the inside out.
+//! Writes the headers of a packet from the outermost to the innermost, then the checksums from the innermost
+//! to the outermost.
 
 use super::chain::UNSET;
 use super::{ArpRepr, EthRepr, FragmentRepr, IcmpRepr, Icmpv6Repr, IgmpRepr, Layer, MldRepr, NeighbourRepr};
@@ -6,8 +7,8 @@ use super::{PacketBuilder, SctpRepr, UdpRepr, VlanRepr, VxlanRepr};
 use crate::numbers::{ethertype, ip_proto};
 use crate::{checksum, icmp, icmpv6, igmp, ipv6, sctp, tcp, udp};
 
-/// Hop-by-hop header with the router alert of MLD (RFC 2711), padded to eight bytes. The first byte is the
-/// next header.
+/// Hop-by-hop header with the router alert option of MLD (RFC 2711), padded to eight bytes. The first byte is
+/// the next-header field.
 const ROUTER_ALERT: [u8; 8] = [0, 0, 5, 2, 0, 0, 1, 0];
 
 impl Layer {
@@ -32,7 +33,7 @@ impl Layer {
         }
     }
 
-    /// Returns the type field that announces this layer after Ethernet or a tag.
+    /// Returns the value of the type field that an Ethernet header or VLAN tag has in front of this header.
     fn ethertype(&self) -> u16 {
         match self {
             Layer::Vlan(_, true) => ethertype::SERVICE_VLAN,
@@ -44,7 +45,7 @@ impl Layer {
         }
     }
 
-    /// Returns the protocol number that announces this layer after IP.
+    /// Returns the protocol number that an IP header has in front of this header.
     fn proto(&self) -> u8 {
         match self {
             Layer::RouterAlert => ip_proto::HOP_BY_HOP,
@@ -61,7 +62,7 @@ impl Layer {
 }
 
 impl<At> PacketBuilder<'_, At> {
-    /// Writes the frame. The length of `frame` equals the frame's length.
+    /// Writes the frame to `frame`, whose length must equal the length of the frame.
     pub(super) fn write(&self, frame: &mut [u8]) {
         let packet_len = self.headers_len() + self.payload.len();
         let (packet, padding) = frame.split_at_mut(packet_len);
@@ -87,8 +88,8 @@ impl<At> PacketBuilder<'_, At> {
         self.layers.get(place)?.as_ref()
     }
 
-    /// Writes one header. `bytes` reach from this header to the end of the packet and are long enough for
-    /// every `emit`.
+    /// Writes one header. `bytes` begins with this header, extends to the end of the packet, and is long
+    /// enough for every `emit`.
     fn write_header(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         let behind = u16::try_from(bytes.len() - layer.len()).unwrap_or(u16::MAX);
         let next = self.layer(place + 1);
@@ -131,10 +132,10 @@ impl<At> PacketBuilder<'_, At> {
         debug_assert!(written.is_ok(), "the frame is as long as its headers");
     }
 
-    /// Writes the checksum of one header. `bytes` reach from this header to the end of the packet, and all
-    /// inner headers are complete.
+    /// Writes the checksum of one header. `bytes` begins with this header and extends to the end of the
+    /// packet. All inner headers must be complete.
     ///
-    /// The checksum of a first fragment covers a datagram whose remainder is in other fragments. It is
+    /// If the packet is a first fragment, the L4 checksum should cover data in later fragments as well. It is
     /// computed over the bytes of this fragment only.
     fn write_checksum(&self, place: usize, layer: &Layer, bytes: &mut [u8]) {
         match layer {
@@ -152,7 +153,8 @@ impl<At> PacketBuilder<'_, At> {
         }
     }
 
-    /// Returns the pseudo-header sum of the nearest outer IP header for an L4 packet of `len` bytes.
+    /// Returns the partial sum of the pseudo-header for an L4 packet of `len` bytes. The addresses are those
+    /// of the nearest IP header outside of this header.
     fn pseudo_sum(&self, place: usize, layer: &Layer, len: usize) -> u32 {
         let proto = layer.proto();
         let outside = self.layers.get(..place).unwrap_or_default();

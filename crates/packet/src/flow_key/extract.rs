@@ -1,11 +1,11 @@
-//! Extraction of the flow key from a frame, which runs once for every received packet.
+//! Extraction of the flow key from a frame. The extraction runs once for every received packet.
 //!
 //! A fast path handles the common packet (TCP or UDP over plain IPv4) after one bounds check of a fixed-size
-//! head. It builds the key as whole words and stores it once. A longer path handles all other packets. Both
-//! yield equal results, which tests check against each other and against the views.
+//! head. It builds the key as whole words and stores the key once. A longer path handles all other packets.
+//! Both paths yield equal results. Tests compare the paths with each other and with the header views.
 //!
-//! Lengths are checked like Linux on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP packet
-//! (padding) but not shorter.
+//! The length checks are those of Linux on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP
+//! packet (padding) but not shorter.
 
 use super::l2::L2;
 use super::read::{be16, le32, le64};
@@ -17,16 +17,16 @@ use crate::{DropReason, PortId};
 const ETH_LEN: u16 = 14;
 
 impl FlowKey {
-    /// Fills the key from a frame and returns the offsets of its headers.
+    /// Fills the key from a frame and returns the offsets of the frame's headers.
     ///
-    /// `frame` is the first segment of the frame: all of it, or at least its first 128 bytes. `total_len` is
-    /// the length of the whole frame over all segments in bytes, without FCS. Every field of `key` is
-    /// written.
+    /// `frame` is the first segment of the frame: the whole frame, or at least its first 128 bytes.
+    /// `total_len` is the length of the whole frame over all segments in bytes, without FCS. Every field of
+    /// `key` is written.
     ///
     /// # Errors
     /// Returns [`DropReason::EthTruncated`], [`DropReason::VlanTruncated`] or [`DropReason::VlanReservedId`]
-    /// if the L2 header is malformed. The content of `key` is then unspecified. [`Layers::malformed`] reports
-    /// malformed headers above L2, which are not errors.
+    /// if the L2 header is malformed. The content of `key` is then unspecified. Malformed headers above L2
+    /// are not errors. [`Layers::malformed`] reports them.
     #[inline(always)]
     pub fn extract(
         frame: &[u8],
@@ -45,13 +45,14 @@ impl FlowKey {
         extract_more(frame, total_len, in_port, key)
     }
 
-    /// Fills only metadata and L2 (up to [`FlowKey::eth_type`]), for bridges without flow tables.
+    /// Fills only the metadata and L2 fields of the key (up to [`FlowKey::eth_type`]), for bridges without
+    /// flow tables.
     ///
-    /// The other fields keep their previous content, which has no meaning. In the returned [`Layers`] only
+    /// The other fields keep their previous content, which has no meaning. In the returned [`Layers`], only
     /// [`Layers::l2_len`] is set.
     ///
     /// # Errors
-    /// Returns the errors of [`FlowKey::extract`].
+    /// Returns the errors that [`FlowKey::extract`] returns.
     #[inline(always)]
     pub fn extract_l2(frame: &[u8], in_port: PortId, key: &mut L2Key) -> Result<Layers, DropReason> {
         let l2 = L2::read(frame, in_port)?;
@@ -61,8 +62,8 @@ impl FlowKey {
     }
 }
 
-/// Key fields of a TCP or UDP packet without options, extension headers or fragmentation, as words of the key
-/// in little-endian form.
+/// Key fields of a TCP or UDP packet without options, extension headers or fragmentation. The fields are
+/// words of the key in little-endian form.
 struct PlainIp {
     kind: L3Kind,
     proto: u8,
@@ -72,8 +73,9 @@ struct PlainIp {
 }
 
 impl PlainIp {
-    /// Parses an IPv4 packet. `header` begins with 0x45, and `room` is the space of the frame for the IP
-    /// packet in bytes. `None` if the packet is not plain TCP or UDP, or is malformed.
+    /// Parses an IPv4 packet. `header` begins with 0x45. `room` is the number of bytes from the IP header to
+    /// the end of the frame. Returns `None` if the packet is malformed, or is not TCP or UDP without options
+    /// and fragmentation.
     #[inline(always)]
     fn v4(header: &[u8; 40], room: usize) -> Option<PlainIp> {
         let total = be16(header, 2);
@@ -98,8 +100,8 @@ impl PlainIp {
         })
     }
 
-    /// Parses an IPv6 packet like [`PlainIp::v4`]. `bytes` hold the whole packet, as far as the first segment
-    /// has it.
+    /// Parses an IPv6 packet like [`PlainIp::v4`]. `bytes` is the part of the packet that the first segment
+    /// contains.
     #[inline(always)]
     fn v6(bytes: &[u8], room: usize) -> Option<PlainIp> {
         let header = bytes.first_chunk::<48>()?;
@@ -126,7 +128,7 @@ impl PlainIp {
         })
     }
 
-    /// Returns the complete key, given its L2 words in little-endian form.
+    /// Returns the complete key. `w0`, `w1` and `w2` are the L2 words in little-endian form.
     #[inline(always)]
     fn key(&self, w0: u64, w1: u64, w2: u64) -> FlowKey {
         let ([w3, w4], [w5, w6]) = (self.src, self.dst);
@@ -136,7 +138,8 @@ impl PlainIp {
     }
 }
 
-/// Returns the TCP flags at their position in word 7 of the key. `offset` is the octet of the data offset.
+/// Returns the TCP flags at their position in word 7 of the key. `offset` is the octet of the TCP header that
+/// contains the data offset.
 #[inline(always)]
 fn tcp_flags(offset: u8, flags: u8) -> u64 {
     u64::from(u16::from_le_bytes([offset & 0x0f, flags])) << 32
@@ -148,10 +151,10 @@ fn service(tos: u8, ttl: u8) -> u64 {
     u64::from(u16::from_le_bytes([tos, ttl])) << 48
 }
 
-/// Extracts every packet that the fast path of [`FlowKey::extract`] does not handle.
+/// Extracts the key of a packet that the fast path of [`FlowKey::extract`] does not handle.
 ///
-/// Untagged frames whose payload has no fields in the key (LLC, LLDP, PPPoE, MPLS) are handled here, before
-/// registers are saved for the other frames.
+/// This function itself handles untagged frames whose payload has no fields in the key (LLC, LLDP, PPPoE,
+/// MPLS). It does so before the registers are saved that the extraction of other frames needs.
 #[inline(never)]
 fn extract_more(
     frame: &[u8],
@@ -168,7 +171,7 @@ fn extract_more(
     extract_any(frame, total_len, in_port, key)
 }
 
-/// Extracts frames with VLAN tags, or with an L3 header that has fields in the key.
+/// Extracts the key of a frame with VLAN tags, or with an L3 header that has fields in the key.
 #[inline(never)]
 fn extract_any(
     frame: &[u8],
@@ -200,20 +203,21 @@ fn extract_any(
     Ok(packet.read(l2.eth_type, key))
 }
 
-/// The packet after the L2 header.
+/// Returns whether the key has fields for packets with this EtherType. If so, [`L3Packet::read`] parses the
+/// header.
 #[derive(Clone, Copy)]
 struct L3Packet<'a> {
-    /// Part of the packet in the first segment.
+    /// Bytes of the packet that the first segment contains.
     bytes: &'a [u8],
-    /// Length of the packet over all segments in bytes, padding included.
+    /// Length of the packet over all segments in bytes, including padding.
     room: usize,
-    /// Offset of the packet in the frame.
+    /// Offset of the packet in the frame, in bytes.
     offset: u16,
 }
 
 impl L3Packet<'_> {
-    /// Parses a packet field by field, for packets that are not plain. Not inlined, so that plain packets do
-    /// not save its registers.
+    /// Parses a packet field by field, for packets that the fast path does not handle. The function is not
+    /// inlined. Packets on the fast path therefore need not save its registers.
     #[inline(never)]
     fn read(self, eth_type: u16, key: &mut FlowKey) -> Layers {
         let mut layers = Layers::l2_only(self.offset);
@@ -291,8 +295,8 @@ impl L3Packet<'_> {
         self.l4(offset, u16::try_from(length).unwrap_or(u16::MAX), key, layers)
     }
 
-    /// Walks the extension headers, returns the offset of the header after them and stores its protocol in
-    /// the key.
+    /// Skips the extension headers. Returns the offset of the header after them, and stores the protocol of
+    /// this header in the key.
     fn ipv6_extensions(
         &self,
         first: u8,
@@ -344,8 +348,8 @@ impl L3Packet<'_> {
         Ok(())
     }
 
-    /// Parses the L4 header. `offset` and `length` count from the IP header. `length` is the length of the IP
-    /// packet.
+    /// Parses the L4 header. `offset` is the distance of the L4 header from the IP header, and `length` is
+    /// the length of the IP packet, both in bytes.
     #[inline]
     fn l4(&self, offset: u16, length: u16, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
         if key.fragment & FRAGMENT_LATER != 0 {
@@ -402,8 +406,8 @@ fn set_type_and_code<const N: usize>(key: &mut FlowKey, header: &[u8; N]) {
     key.dst_port.set(u16::from(header[1]));
 }
 
-/// Returns the key from words in little-endian form, whose low octet is the first octet of the key on every
-/// machine.
+/// Returns the key that consists of words in little-endian form. The low octet of a word is the first octet
+/// in the key on every machine.
 #[inline(always)]
 fn from_le_words(words: [u64; 8]) -> FlowKey {
     FlowKey::from_words(words.map(u64::to_le))

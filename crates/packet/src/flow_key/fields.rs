@@ -1,7 +1,7 @@
-//! Accessors and setters of single fields of a flow key.
+//! Methods that read and set single fields of a flow key.
 //!
-//! The setters serve rewrites, matches and tests. A setter keeps the format of its field but not the relation
-//! between fields: setting an IPv6 address does not set the L3 kind to IPv6.
+//! The set methods serve rewrites, matches and tests. A set method keeps the format of its field, but not the
+//! relation between fields. For example, setting an IPv6 address does not set the L3 kind to IPv6.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use crate::{MacAddr, PortId, VlanId};
 
 /// Accessors for metadata and L2, which are valid after `extract` and after `extract_l2`.
 impl FlowKey {
-    /// Returns the port that received the packet.
+    /// Returns the identifier of the port that received the packet.
     #[inline]
     pub fn in_port(&self) -> PortId {
         PortId(self.in_port.get())
@@ -47,7 +47,8 @@ impl FlowKey {
         MacAddr(self.eth_src)
     }
 
-    /// Returns the EtherType after at most two VLAN tags. [`LLC`](crate::ethertype::LLC) for 802.3 frames.
+    /// Returns the EtherType after at most two VLAN tags. Returns [`LLC`](crate::ethertype::LLC) for 802.3
+    /// frames.
     #[inline]
     pub fn eth_type(&self) -> u16 {
         self.eth_type.get()
@@ -67,25 +68,27 @@ impl FlowKey {
         self.vlan[1].get()
     }
 
-    /// Returns whether the frame has a VLAN tag. A priority tag counts.
+    /// Returns whether the frame has a VLAN tag. A tag with VLAN identifier 0 (priority tag) counts as a tag.
     #[inline]
     pub fn is_tagged(&self) -> bool {
         self.outer_tci() != 0
     }
 
-    /// Returns the VLAN of the outer tag: `None` without a tag, [`VlanId::NONE`] for a priority tag.
+    /// Returns the VLAN of the outer tag. Returns `None` for a frame without a tag, and [`VlanId::NONE`] for
+    /// a priority tag.
     #[inline]
     pub fn outer_vid(&self) -> Option<VlanId> {
         if self.is_tagged() { VlanId::from_tag(self.outer_tci()) } else { None }
     }
 
-    /// Returns the VLAN of the second tag: `None` without a second tag or for the reserved identifier 4095.
+    /// Returns the VLAN of the second tag. Returns `None` for a frame without a second tag, and for the
+    /// reserved identifier 4095.
     #[inline]
     pub fn inner_vid(&self) -> Option<VlanId> {
         if self.inner_tci() != 0 { VlanId::from_tag(self.inner_tci()) } else { None }
     }
 
-    /// Returns the priority of the outer tag, 0..=7. 0 without a tag.
+    /// Returns the priority of the outer tag, 0..=7. Returns 0 for a frame without a tag.
     #[inline]
     pub fn outer_pcp(&self) -> u8 {
         self.vlan[0].as_ref()[0] >> 5
@@ -104,7 +107,7 @@ impl FlowKey {
         self.l2_flags & INNER_IS_SERVICE != 0
     }
 
-    /// Sets the port that received the packet.
+    /// Sets the identifier of the port that received the packet.
     #[inline]
     pub fn set_in_port(&mut self, port: PortId) {
         self.in_port.set(port.0);
@@ -128,14 +131,14 @@ impl FlowKey {
         self.eth_type.set(eth_type);
     }
 
-    /// Sets the outer tag with [`TAG_PRESENT`]. `None` removes it.
+    /// Sets the outer tag, including [`TAG_PRESENT`]. `None` removes the tag from the key.
     pub fn set_outer_tag(&mut self, tci: Option<u16>, service: bool) {
         self.vlan[0].set(tci.map_or(0, |tci| tci | TAG_PRESENT));
         self.l2_flags &= !OUTER_IS_SERVICE;
         self.l2_flags |= if tci.is_some() && service { OUTER_IS_SERVICE } else { 0 };
     }
 
-    /// Sets the second tag with [`TAG_PRESENT`]. `None` removes it.
+    /// Sets the second tag, including [`TAG_PRESENT`]. `None` removes the tag from the key.
     pub fn set_inner_tag(&mut self, tci: Option<u16>, service: bool) {
         self.vlan[1].set(tci.map_or(0, |tci| tci | TAG_PRESENT));
         self.l2_flags &= !INNER_IS_SERVICE;
@@ -166,40 +169,43 @@ impl FlowKey {
         }
     }
 
-    /// Returns the IPv4 source address or the ARP sender protocol address. 0.0.0.0 if the packet has neither.
+    /// Returns the IPv4 source address or the ARP sender protocol address. Returns 0.0.0.0 if the packet has
+    /// neither.
     #[inline]
     pub fn ipv4_src(&self) -> Ipv4Addr {
         let [a, b, c, d, ..] = self.ip_src;
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// Returns the IPv4 destination address or the ARP target protocol address. 0.0.0.0 if the packet has
-    /// neither.
+    /// Returns the IPv4 destination address or the ARP target protocol address. Returns 0.0.0.0 if the packet
+    /// has neither.
     #[inline]
     pub fn ipv4_dst(&self) -> Ipv4Addr {
         let [a, b, c, d, ..] = self.ip_dst;
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// Returns the IPv6 source address. Valid if [`FlowKey::l3_kind`] is [`L3Kind::Ipv6`].
+    /// Returns the IPv6 source address. The result is valid only if [`FlowKey::l3_kind`] is [`L3Kind::Ipv6`].
     #[inline]
     pub fn ipv6_src(&self) -> Ipv6Addr {
         Ipv6Addr::from(self.ip_src)
     }
 
-    /// Returns the IPv6 destination address. Valid if [`FlowKey::l3_kind`] is [`L3Kind::Ipv6`].
+    /// Returns the IPv6 destination address. The result is valid only if [`FlowKey::l3_kind`] is
+    /// [`L3Kind::Ipv6`].
     #[inline]
     pub fn ipv6_dst(&self) -> Ipv6Addr {
         Ipv6Addr::from(self.ip_dst)
     }
 
-    /// Returns the protocol above IP (after IPv6 extension headers), or the low octet of the ARP operation.
+    /// Returns the protocol number above IP (after IPv6 extension headers), or the low octet of the ARP
+    /// operation.
     #[inline]
     pub fn proto(&self) -> u8 {
         self.proto
     }
 
-    /// Returns DSCP and ECN: the IPv4 type of service or the IPv6 traffic class.
+    /// Returns the octet with DSCP and ECN: the IPv4 type of service or the IPv6 traffic class.
     #[inline]
     pub fn tos(&self) -> u8 {
         self.tos
@@ -217,13 +223,13 @@ impl FlowKey {
         self.fragment
     }
 
-    /// Returns whether the packet is a fragment, first or later.
+    /// Returns whether the packet is an IP fragment, either the first or a later one.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.fragment & FRAGMENT_ANY != 0
     }
 
-    /// Returns whether the packet is a fragment other than the first.
+    /// Returns whether the packet is an IP fragment other than the first.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         self.fragment & FRAGMENT_LATER != 0
@@ -289,13 +295,13 @@ impl FlowKey {
         self.ip_dst = address.octets();
     }
 
-    /// Sets the IP protocol or the ARP operation.
+    /// Sets the IP protocol number or the ARP operation.
     #[inline]
     pub fn set_proto(&mut self, proto: u8) {
         self.proto = proto;
     }
 
-    /// Sets DSCP and ECN.
+    /// Sets the octet with DSCP and ECN.
     #[inline]
     pub fn set_tos(&mut self, tos: u8) {
         self.tos = tos;
@@ -313,13 +319,13 @@ impl FlowKey {
         self.fragment = bits;
     }
 
-    /// Sets the source port or ICMP type.
+    /// Sets the source port or the ICMP type.
     #[inline]
     pub fn set_src_port(&mut self, port: u16) {
         self.src_port.set(port);
     }
 
-    /// Sets the destination port or ICMP code.
+    /// Sets the destination port or the ICMP code.
     #[inline]
     pub fn set_dst_port(&mut self, port: u16) {
         self.dst_port.set(port);

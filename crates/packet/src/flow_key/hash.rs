@@ -2,9 +2,9 @@
 //! hashes.
 //!
 //! Invariant (architecture, number 5): all packets of a flow have equal hashes. Fragments other than the
-//! first carry no ports, so ports of fragments are not hashed. The fragments of a flow stay together, but not
-//! with its unfragmented packets. The invariant allows this, because it identifies fragments by addresses and
-//! protocol.
+//! first have no ports. Therefore the hash of a fragment does not include the ports. All fragments of a flow
+//! have equal hashes, but their hash differs from that of the flow's unfragmented packets. The invariant
+//! allows this, because for fragments it defines a flow by addresses and protocol.
 
 use super::{FRAGMENT_ANY, FlowKey, L3Kind};
 use crate::numbers::ip_proto;
@@ -15,15 +15,16 @@ const K1: u64 = 0xbb67_ae85_84ca_a73b;
 const K2: u64 = 0x3c6e_f372_fe94_f82b;
 
 impl FlowKey {
-    /// Returns a hash of the conversation. Swapping source and destination (addresses and ports) does not
-    /// change it.
+    /// Returns a hash of the conversation that the packet belongs to. Swapping source and destination
+    /// (addresses and ports) does not change the hash.
     ///
     /// The hash covers these fields:
-    /// - IP: addresses and protocol, with the ports of TCP, UDP and SCTP unless the packet is a fragment.
-    /// - Other frames, ARP included: both MAC addresses and the EtherType.
+    /// - IP packets: addresses and protocol. Also the ports of TCP, UDP and SCTP, unless the packet is a
+    ///   fragment.
+    /// - Other frames, including ARP: both MAC addresses and the EtherType.
     ///
-    /// The hash is not seeded, so a sender can provoke collisions. Structures that use the hash must bound
-    /// their buckets.
+    /// The hash has no secret seed. A sender can therefore provoke collisions. Structures that use the hash
+    /// must bound the length of their buckets.
     #[inline]
     pub fn hash_symmetric(&self) -> u32 {
         let word = |place: usize| u64::from_le(self.words()[place]);
@@ -47,11 +48,12 @@ impl FlowKey {
         u32::try_from(ends >> 32).unwrap_or_default()
     }
 
-    /// Returns the source port in the low 16 bits and the destination port above it, in network byte order. 0
-    /// where ports do not count.
+    /// Returns the source port in the low 16 bits and the destination port in the next 16 bits, in network
+    /// byte order. Returns 0 if the hash does not cover the ports.
     ///
-    /// Ports do not count in fragments, nor for ICMP and IGMP, whose type and code differ between the
-    /// directions. Protocols other than TCP, UDP and SCTP have zeros in the key.
+    /// The hash covers the ports neither in fragments nor for ICMP and IGMP, whose type and code differ
+    /// between the directions. For protocols other than TCP, UDP and SCTP, the port fields of the key are
+    /// zero.
     #[inline]
     fn hashed_ports(&self) -> u64 {
         let ports = u64::from_le(self.words()[7]) & 0xffff_ffff;
@@ -60,7 +62,7 @@ impl FlowKey {
     }
 }
 
-/// Returns the xor of both halves of the 128-bit product.
+/// Returns the xor of the two halves of the 128-bit product of `a` and `b`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
 fn fold(a: u64, b: u64) -> u64 {
@@ -84,7 +86,7 @@ mod tests {
         key
     }
 
-    /// Returns the largest deviation of a bucket's load from the mean, in standard deviations.
+    /// Returns the largest deviation of any bucket's load from the mean load, in standard deviations.
     fn spread(keys: impl Iterator<Item = FlowKey>, bits: u32, high: bool) -> f64 {
         let mut loads = vec![0u32; 1 << bits];
         let mut count = 0u32;

@@ -1,4 +1,4 @@
-//! The L2 part of a flow key: addresses, at most two VLAN tags (802.1Q, 802.1ad), EtherType or LLC.
+//! The L2 part of a flow key: MAC addresses, at most two VLAN tags (802.1Q, 802.1ad), EtherType or LLC.
 
 use super::read::{be16, is_read_on, le32};
 use super::{INNER_IS_SERVICE, OUTER_IS_SERVICE, TAG_PRESENT};
@@ -10,20 +10,20 @@ const SNAP: [u8; 2] = [0xaa, 0xaa];
 
 /// The L2 header as the first three words of the key, in little-endian form.
 ///
-/// The words are three fields rather than an array, so that they stay in registers. An array would go through
-/// the stack and be read back in wider pieces than it was written, which stalls the load.
+/// The words are three fields and not an array, because the compiler keeps fields in registers. An array
+/// would be stored on the stack and read back in wider pieces than it was written, which stalls the load.
 #[derive(Clone, Copy)]
 pub(super) struct L2 {
     pub(super) w0: u64,
     pub(super) w1: u64,
     pub(super) w2: u64,
-    /// EtherType after tags and SNAP header.
+    /// EtherType after the VLAN tags and the SNAP header.
     pub(super) eth_type: u16,
     /// Offset of the L2 payload, 14 to 30 octets.
     pub(super) len: u16,
 }
 
-/// VLAN tags as the upper part of word 0 of the key.
+/// VLAN tags of a frame, as the upper part of word 0 of the key.
 struct Tags {
     bits: u64,
     eth_type: u16,
@@ -44,7 +44,8 @@ impl L2 {
         Ok(L2::of(head, in_port, &tags))
     }
 
-    /// Returns the L2 header of an untagged frame that carries neither IP nor ARP. `None` for other frames.
+    /// Returns the L2 header of an untagged frame that carries neither IP nor ARP. Returns `None` for other
+    /// frames.
     #[inline(always)]
     pub(super) fn read_bare(head: &[u8; 22], in_port: PortId) -> Option<L2> {
         let mut eth_type = be16(head, 12);
@@ -92,7 +93,7 @@ impl Tags {
     }
 }
 
-/// Returns the TCI as stored in the key, with its first octet lowest and [`TAG_PRESENT`] set.
+/// Returns a TCI in the form that the key stores: the first octet is the lowest, and [`TAG_PRESENT`] is set.
 #[inline]
 fn present(tci: u16) -> u64 {
     u64::from((tci | TAG_PRESENT).swap_bytes())
@@ -103,8 +104,8 @@ fn is_tag(eth_type: u16) -> bool {
     eth_type == ethertype::VLAN || eth_type == ethertype::SERVICE_VLAN
 }
 
-/// Parses a frame with a length field: returns the EtherType of a SNAP header (RFC 1042) if there is one,
-/// else [`ethertype::LLC`], and the L2 length.
+/// Parses a frame whose type field is a length. Returns the EtherType of the SNAP header (RFC 1042), or
+/// [`ethertype::LLC`] if there is no SNAP header. Also returns the length of the L2 header in octets.
 #[cold]
 fn read_llc(frame: &[u8], len: u16) -> (u16, u16) {
     let snap = frame.get(usize::from(len)..).and_then(<[u8]>::first_chunk::<8>);

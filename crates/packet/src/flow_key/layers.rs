@@ -1,4 +1,4 @@
-//! Header offsets and parse results of a packet, the companion of the flow key.
+//! Header offsets and parse results of a packet, which extraction returns together with the flow key.
 
 use std::fmt;
 
@@ -16,14 +16,14 @@ const IPV6_EXTENSIONS: u64 = 8 << FLAGS;
 const MULTICAST_CONTROL: u64 = 16 << FLAGS;
 const HOP_BY_HOP: u64 = 32 << FLAGS;
 
-/// Header offsets and parse results of one packet: 8 bytes beside the [`FlowKey`](super::FlowKey).
+/// Header offsets and parse results of one packet, 8 bytes in addition to the [`FlowKey`](super::FlowKey).
 ///
-/// Offsets count from the first octet of the frame. An offset is set only where the header at it is complete
-/// and valid. The L4 offset is also set for protocols that the parser does not read.
+/// Offsets are counted from the first octet of the frame. An offset is set only if the header at the offset
+/// is complete and valid. The L4 offset is also set for protocols that the parser does not parse.
 ///
-/// The type is one word rather than several fields, so that it is built and returned in a register: L3
-/// offset, L4 offset, L2 length (16 bits each), flags and the reason for "malformed" (8 bits each). Reason 0,
-/// "eth-truncated", is never recorded here.
+/// The type is a single word, because a word is built and returned in a register. The word contains the L3
+/// offset, the L4 offset and the L2 length (16 bits each), the flags, and the reason why a header is
+/// malformed (8 bits each). Reason 0, "eth-truncated", is never recorded here.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layers(u64);
 
@@ -84,26 +84,28 @@ impl Layers {
         usize::try_from(self.0 >> shift & 0xffff).unwrap_or_default()
     }
 
-    /// Returns the offset of the L2 payload: the length of addresses, tags, EtherType and SNAP header, in
-    /// octets.
+    /// Returns the offset of the L2 payload: the length of MAC addresses, VLAN tags, EtherType and SNAP
+    /// header, in octets.
     #[inline]
     pub fn l2_len(&self) -> usize {
         self.field(L2_LEN)
     }
 
-    /// Returns the offset of the IPv4, IPv6 or ARP header.
+    /// Returns the offset of the IPv4, IPv6 or ARP header. Returns `None` if the frame has no such header, or
+    /// a malformed one.
     #[inline]
     pub fn l3(&self) -> Option<usize> {
         Some(self.field(0)).filter(|offset| *offset != 0)
     }
 
-    /// Returns the offset of the header above IP. `None` for fragments other than the first.
+    /// Returns the offset of the header above IP. Returns `None` for fragments other than the first, and for
+    /// malformed packets.
     #[inline]
     pub fn l4(&self) -> Option<usize> {
         Some(self.field(L4)).filter(|offset| *offset != 0)
     }
 
-    /// Returns whether the packet is an IP fragment, first or later.
+    /// Returns whether the packet is an IP fragment, either the first or a later one.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.0 & FRAGMENT != 0
@@ -127,15 +129,15 @@ impl Layers {
         self.0 & IPV6_EXTENSIONS != 0
     }
 
-    /// Returns whether the first IPv6 extension header is a hop-by-hop header, which every router reads (RFC
-    /// 8200 section 4.3).
+    /// Returns whether the first IPv6 extension header is a hop-by-hop header. Every router processes this
+    /// header (RFC 8200 section 4.3).
     #[inline]
     pub fn has_hop_by_hop(&self) -> bool {
         self.0 & HOP_BY_HOP != 0
     }
 
-    /// Returns whether the packet needs more than the router's fast path handles. This holds if the L2 header
-    /// is not exactly 14 octets, a header is malformed, or the packet has IPv4 options or a hop-by-hop
+    /// Returns whether the router's fast path cannot handle the packet. This is the case if the L2 header is
+    /// not exactly 14 octets long, a header is malformed, or the packet has IPv4 options or a hop-by-hop
     /// header.
     #[inline]
     pub fn is_special(&self) -> bool {
@@ -143,14 +145,14 @@ impl Layers {
         self.0 & looked_at != 14 << L2_LEN
     }
 
-    /// Returns whether the packet is IGMP or MLD, which multicast snooping reads.
+    /// Returns whether the packet is IGMP or MLD, which multicast snooping processes.
     #[inline]
     pub fn is_multicast_control(&self) -> bool {
         self.0 & MULTICAST_CONTROL != 0
     }
 
-    /// Returns the reason why a header above L2 is malformed, if one is. Parsing stopped there. A bridge
-    /// forwards such frames.
+    /// Returns the reason why a header above L2 is malformed. Parsing stopped at this header. Returns `None`
+    /// if no header is malformed. A bridge forwards frames with malformed headers above L2.
     #[inline]
     pub fn malformed(&self) -> Option<DropReason> {
         match self.0 >> MALFORMED {

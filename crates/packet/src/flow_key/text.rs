@@ -6,8 +6,8 @@ use super::{FlowKey, L3Kind};
 use crate::numbers::ip_proto;
 
 impl fmt::Display for FlowKey {
-    /// Writes one line of `field=value` items with only the fields of the packet:
-    /// `in_port=1,eth_src=..,ip_dst=..,proto=udp,dst_port=53`.
+    /// Writes one line of `field=value` items: `in_port=1,eth_src=..,ip_dst=..,proto=udp,dst_port=53`. The
+    /// line contains only fields that the packet has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "in_port={},eth_src={},eth_dst={}", self.in_port(), self.eth_src(), self.eth_dst())?;
         if self.outer_tci() != 0 {
