@@ -1,35 +1,39 @@
-//! Per-worker counters. One worker writes them with plain loads and stores, and readers sum them.
+//! Per-worker counters. One worker writes its counters with plain loads and stores, and readers sum the
+//! counters of all workers.
 //!
-//! Each worker has its own row on its own cache lines, so counting costs an L1 hit. A reader sees each
-//! counter consistently, but not several counters at one instant. Invariant: one thread writes a row. A
-//! second writer would lose counts, but cause no other error.
+//! The counters of a worker form a row on cache lines of its own. Therefore an increment costs only an access
+//! to the L1 cache. A reader sees a consistent value of each counter, but not the values of several counters
+//! at one instant. Invariant: one thread writes a row. If a second thread wrote it, counts would be lost, but
+//! no other error would occur.
 
 use crate::primitives::{AtomicU64, Ordering};
 
-/// A counter with a single writer. Wraps at 2^64.
+/// A counter with a single writer. The counter wraps at 2^64.
 #[derive(Debug)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Returns a counter of zero.
+    /// Returns a counter whose value is zero.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n` without a read-modify-write instruction. For the owning worker only.
+    /// Adds `n` to the counter without a read-modify-write instruction. Only the owning worker may call this
+    /// method.
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets the counter, for gauges and for counts taken over from a predecessor. For the owning worker only.
+    /// Sets the value of the counter, for gauges and for counts that a previous process hands over. Only the
+    /// owning worker may call this method.
     #[inline(always)]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// Returns the count. Any thread may call it.
+    /// Returns the value of the counter. Any thread may call this method.
     #[must_use]
     #[inline(always)]
     pub fn get(&self) -> u64 {
@@ -43,19 +47,19 @@ impl Default for Counter {
     }
 }
 
-/// A fixed set of counters with one writer, on their own cache lines.
+/// A fixed set of counters with one writer. The set has its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct CounterBlock<const N: usize>([Counter; N]);
 
 impl<const N: usize> CounterBlock<N> {
-    /// Returns a block of zero counters.
+    /// Returns a block in which all counters are zero.
     #[must_use]
     pub fn new() -> Self {
         Self(std::array::from_fn(|_| Counter::new()))
     }
 
-    /// Adds `n` to counter `index`. Does nothing if `index` is out of range.
+    /// Adds `n` to the counter with this index. Does nothing if `index` is out of range.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         if let Some(counter) = self.0.get(index) {
@@ -63,7 +67,7 @@ impl<const N: usize> CounterBlock<N> {
         }
     }
 
-    /// Returns all counters. Each is read separately.
+    /// Returns the values of all counters. The values are not read at one instant.
     #[must_use]
     pub fn read(&self) -> [u64; N] {
         std::array::from_fn(|index| self.0[index].get())
@@ -84,14 +88,14 @@ impl<const N: usize> std::ops::Index<usize> for CounterBlock<N> {
     }
 }
 
-/// Number of counters per line of [`CounterArray`].
+/// Number of counters in each line of a [`CounterArray`].
 const PER_LINE: usize = 16;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line([Counter; PER_LINE]);
 
-/// An array of `workers` rows with `counters` counters each. Rows share no cache line.
+/// An array of `workers` rows with `counters` counters each. No two rows share a cache line.
 #[derive(Debug)]
 pub struct CounterArray {
     lines: Box<[Line]>,
@@ -100,7 +104,7 @@ pub struct CounterArray {
 }
 
 impl CounterArray {
-    /// Returns an array of zero counters.
+    /// Returns an array in which all counters are zero.
     #[must_use]
     pub fn new(workers: usize, counters: usize) -> Self {
         let lines_per_row = counters.div_ceil(PER_LINE);
@@ -108,32 +112,32 @@ impl CounterArray {
         Self { lines, lines_per_row, counters }
     }
 
-    /// Returns the row of `worker`. Empty if `worker` is out of range.
+    /// Returns the row of counters of a worker. Returns an empty row if `worker` is out of range.
     #[must_use]
     pub fn row(&self, worker: usize) -> Row<'_> {
         let start = worker * self.lines_per_row;
         Row(self.lines.get(start..start + self.lines_per_row).unwrap_or(&[]))
     }
 
-    /// Returns the number of counters per row.
+    /// Returns the number of counters in each row.
     #[must_use]
     pub fn counters(&self) -> usize {
         self.counters
     }
 
-    /// Returns the number of rows.
+    /// Returns the number of rows, which is the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.lines.len().checked_div(self.lines_per_row).unwrap_or(0)
     }
 
-    /// Returns the sum of counter `index` over all workers.
+    /// Returns the sum of the counters with this index over all workers.
     #[must_use]
     pub fn sum(&self, index: usize) -> u64 {
         (0..self.workers()).fold(0u64, |sum, worker| sum.wrapping_add(self.row(worker).get(index)))
     }
 
-    /// Returns the sums of all counters.
+    /// Returns, for each index, the sum of the counters with this index over all workers.
     #[must_use]
     pub fn sums(&self) -> Vec<u64> {
         (0..self.counters).map(|index| self.sum(index)).collect()
@@ -145,7 +149,8 @@ impl CounterArray {
 pub struct Row<'a>(&'a [Line]);
 
 impl Row<'_> {
-    /// Adds `n` to counter `index`. Does nothing if `index` is out of range. For the owning worker only.
+    /// Adds `n` to the counter with this index. Does nothing if `index` is out of range. Only the owning
+    /// worker may call this method.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         if let Some(counter) = self.counter(index) {
@@ -153,7 +158,8 @@ impl Row<'_> {
         }
     }
 
-    /// Returns counter `index`, or 0 if `index` is out of range. Any thread may call it.
+    /// Returns the value of the counter with this index, or 0 if `index` is out of range. Any thread may call
+    /// this method.
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> u64 {

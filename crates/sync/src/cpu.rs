@@ -1,13 +1,13 @@
 //! CPU-specific operations behind safe functions: prefetch, time-stamp counter, CRC32C, pinning of threads.
 //!
-//! Under miri and on architectures without these instructions, portable implementations are used.
+//! Under miri and on architectures that lack the instructions, the functions use portable implementations.
 #![allow(unsafe_code, reason = "CPU intrinsics that the compiler cannot check")]
 
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Prefetches the cache line of `value` for reading.
+/// Prefetches the cache line that contains `value`, for reading.
 #[inline(always)]
 pub fn prefetch_read<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -20,7 +20,7 @@ pub fn prefetch_read<T>(value: &T) {
     let _ = value;
 }
 
-/// Prefetches the cache line of `value` for writing.
+/// Prefetches the cache line that contains `value`, for writing.
 #[inline(always)]
 pub fn prefetch_write<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -33,8 +33,8 @@ pub fn prefetch_write<T>(value: &T) {
     let _ = value;
 }
 
-/// Returns the time-stamp counter, in ticks of [`tsc_hz`]. The read is not serialising, so neighbouring
-/// instructions may overlap it.
+/// Returns the time-stamp counter, which counts at the frequency [`tsc_hz`]. The read is not serialising. The
+/// CPU may therefore execute neighbouring instructions at the same time.
 #[inline(always)]
 #[must_use]
 pub fn tsc() -> u64 {
@@ -49,8 +49,8 @@ pub fn tsc() -> u64 {
     }
 }
 
-/// Returns the ticks of [`tsc`] per second. The first call determines the frequency (CPUID, else 20 ms of
-/// measuring), so make it from a control thread.
+/// Returns the frequency of [`tsc`] in ticks per second. The first call determines the frequency from CPUID,
+/// or by measuring for 20 ms. Therefore a control thread should make the first call.
 #[must_use]
 pub fn tsc_hz() -> u64 {
     static HZ: OnceLock<u64> = OnceLock::new();
@@ -63,7 +63,8 @@ pub fn tsc_hz() -> u64 {
     })
 }
 
-/// Returns the frequency that the CPU (leaf 0x15) or the hypervisor (leaf 0x40000010) reports, if one does.
+/// Returns the frequency of the time-stamp counter that the CPU (CPUID leaf 0x15) or the hypervisor (leaf
+/// 0x40000010) reports. Returns `None` if neither reports it.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn tsc_hz_of_cpuid() -> Option<u64> {
     use std::arch::x86_64::__cpuid;
@@ -94,8 +95,8 @@ fn tsc_hz_measured() -> u64 {
     u64::try_from(hz).unwrap_or(u64::MAX).max(1)
 }
 
-/// Returns counter and monotonic time of one instant. Of several attempts it takes the one least disturbed by
-/// preemption.
+/// Returns the time-stamp counter and the monotonic time in nanoseconds, read at nearly the same instant. Of
+/// several attempts, the function uses the one with the shortest duration.
 fn both_clocks() -> (u64, u64) {
     let attempts = (0..16).map(|_| {
         let before = tsc();
@@ -112,18 +113,19 @@ fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + ns
 }
 
-/// A clock that converts [`tsc`] readings to nanoseconds of `CLOCK_MONOTONIC`. The conversion is fixed when
-/// the clock is created and does not follow later slewing. The type is `Copy`, so each worker keeps one.
+/// A clock that converts [`tsc`] readings to nanoseconds of `CLOCK_MONOTONIC`. The conversion factor is fixed
+/// when the clock is created, and later slewing of the kernel's clock has no effect. The type is `Copy`, and
+/// each worker keeps its own copy.
 #[derive(Debug, Clone, Copy)]
 pub struct TscClock {
     base_tsc: u64,
     base_ns: u64,
-    /// Nanoseconds per tick, times 2^32.
+    /// Nanoseconds per tick of the time-stamp counter, multiplied by 2^32.
     scale: u64,
 }
 
 impl TscClock {
-    /// Creates a clock that is calibrated by [`tsc_hz`]. The first call must be made from a control thread.
+    /// Creates a clock that [`tsc_hz`] calibrates. A control thread must make the first call in the process.
     #[must_use]
     pub fn new() -> Self {
         let scale = (1_000_000_000u128 << 32) / u128::from(tsc_hz());
@@ -131,15 +133,15 @@ impl TscClock {
         Self { base_tsc, base_ns, scale: u64::try_from(scale).unwrap_or(u64::MAX) }
     }
 
-    /// Returns the current time in nanoseconds. Call it once per burst.
+    /// Returns the current time in nanoseconds. Workers call this method once per burst.
     #[inline]
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.ns_of(tsc())
     }
 
-    /// Returns the time in nanoseconds at a reading of [`tsc`]. Earlier readings than the creation of the
-    /// clock count as its creation.
+    /// Returns the time in nanoseconds at which [`tsc`] had the value `tsc`. For values from before the
+    /// creation of the clock, returns the time of the creation.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "overflows 64 bits after 584 years of uptime")]
@@ -155,8 +157,8 @@ impl Default for TscClock {
     }
 }
 
-/// Continues a CRC32C (Castagnoli, RFC 3720 appendix B.4) over the eight little-endian bytes of `value`,
-/// without the inversions before and after.
+/// Continues a CRC32C (Castagnoli, RFC 3720 appendix B.4) over the eight little-endian bytes of `value`. The
+/// function does not perform the inversions at the start and at the end.
 #[inline]
 #[must_use]
 pub fn crc32c_u64(crc: u32, value: u64) -> u32 {
@@ -197,13 +199,13 @@ static CRC32C_TABLE: [u32; 256] = {
     table
 };
 
-/// Executes the spin-loop hint of the CPU.
+/// Executes the CPU's hint instruction for spin loops.
 #[inline(always)]
 pub fn pause() {
     std::hint::spin_loop();
 }
 
-/// Pins the calling thread to `core`.
+/// Pins the calling thread to the CPU core with the index `core`.
 ///
 /// # Errors
 /// Returns the error of sched_setaffinity(2) if the core does not exist or is not allowed for this process.
@@ -217,16 +219,16 @@ pub fn pin_current_thread(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Returns the core that the calling thread currently runs on.
+/// Returns the index of the CPU core on which the calling thread currently runs.
 #[must_use]
 pub fn current_core() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// Returns the cores that the calling thread may run on, in order.
+/// Returns the indexes of the CPU cores on which the calling thread may run, in ascending order.
 ///
 /// # Errors
-/// Returns the error of sched_getaffinity(2).
+/// Returns the error of sched_getaffinity(2) if the system call fails.
 pub fn allowed_cores() -> io::Result<Vec<usize>> {
     use rustix::thread::{CpuSet, sched_getaffinity};
     let set = sched_getaffinity(None)?;

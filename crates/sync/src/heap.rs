@@ -1,8 +1,8 @@
-//! A heap that counts allocations. Benchmarks and tests use it to verify that the data path allocates
-//! nothing.
+//! A heap allocator that counts allocations. Benchmarks and tests use it to verify that the data path does
+//! not allocate.
 //!
-//! The data path does not call the heap. A binary opts in with `#[global_allocator]`. All other binaries use
-//! the system heap, which this type wraps.
+//! A binary enables the counting allocator with `#[global_allocator]`. All other binaries use the system
+//! allocator, which this type wraps.
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait; every method passes its contract on")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The system heap with a count of allocations. Growing an allocation counts as one allocation, freeing does
-/// not count.
+/// The system allocator with a count of allocations. Growing an allocation counts as one allocation. Freeing
+/// memory does not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingHeap;
 
-/// Returns the number of allocations of the process. Always 0 if [`CountingHeap`] is not the global
-/// allocator.
+/// Returns the number of allocations that the process has made. Returns 0 if [`CountingHeap`] is not the
+/// global allocator.
 pub fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }

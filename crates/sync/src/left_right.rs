@@ -1,12 +1,13 @@
-//! Left-right: a table in two copies, for values that change often and are too large to copy at each change.
+//! Left-right: a table in two copies, for tables that change often and are too large to copy at each change.
 //!
-//! Readers use the active copy. The writer applies its operations to the inactive copy and makes it active.
-//! At the next publication, when no reader can be in the other copy, it applies the operations there too. A
-//! reader costs one acquire load and never waits. Only the writer may wait, for a grace period of the
-//! [`Domain`].
+//! Readers use the active copy. The writer applies its operations to the inactive copy, and then makes this
+//! copy the active one. At the next publication, when no reader can use the other copy any more, the writer
+//! applies the operations to that copy too. A read costs one load with acquire ordering and never waits. Only
+//! the writer may wait, for a grace period of the [`Domain`].
 //!
-//! Invariants: the writer mutates a copy only when the copy is inactive and a grace period has passed since
-//! it was active. After each publication the inactive copy lags by exactly the operations in `applied_once`.
+//! Invariants: the writer changes a copy only when the copy is inactive and a grace period has passed since
+//! the copy was active. After each publication, the operations in `applied_once` are exactly those that the
+//! inactive copy lacks.
 #![allow(
     unsafe_code,
     reason = "shares one of two cells while the other is written; protected by grace periods"
@@ -15,11 +16,11 @@
 use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use crate::qsbr::{Domain, Grace, Reader};
 
-/// The side of a left-right pair that readers share.
+/// The part of a left-right table that the readers share.
 #[derive(Debug)]
 pub struct LeftRight<T> {
     copies: [UnsafeCell<T>; 2],
-    /// Index of the copy that readers use.
+    /// Index of the active copy, which readers use.
     active: AtomicUsize,
     domain: Arc<Domain>,
 }
@@ -31,10 +32,11 @@ unsafe impl<T: Send> Send for LeftRight<T> {}
 unsafe impl<T: Send + Sync> Sync for LeftRight<T> {}
 
 impl<T: Send + Sync + 'static> LeftRight<T> {
-    /// Returns the published table, valid until the reader passes a quiescent point. Call it once per burst.
+    /// Returns the published table. The reference is valid until the reader passes a quiescent point. Workers
+    /// call this method once per burst.
     ///
     /// # Panics
-    /// When `reader` is offline or belongs to another domain (programming errors).
+    /// Panics if `reader` is offline or belongs to another domain (programming errors).
     #[inline]
     pub fn read<'a>(&'a self, reader: &'a Reader) -> &'a T {
         reader.check(&self.domain);
@@ -46,23 +48,24 @@ impl<T: Send + Sync + 'static> LeftRight<T> {
     }
 }
 
-/// The only writer of a [`LeftRight`].
+/// The only writer of a [`LeftRight`] table.
 #[derive(Debug)]
 pub struct Writer<T, O> {
     shared: Arc<LeftRight<T>>,
     apply: fn(&mut T, &O),
-    /// Operations that were published, but applied only to the active copy.
+    /// Operations that were published, but have been applied only to the active copy.
     applied_once: Vec<O>,
     /// Operations that are not yet published.
     pending: Vec<O>,
-    /// Grace period after which no reader can be in the inactive copy.
+    /// Grace period after which no reader can use the inactive copy.
     grace: Grace,
-    /// Whether `apply` panicked, so that the inactive copy is in an unknown state.
+    /// Whether `apply` panicked. The inactive copy is then in an unknown state.
     torn: bool,
 }
 
-/// Creates a left-right pair with the initial value `initial`. `apply` runs once on each copy per operation
-/// and must have an equal effect on both. It may depend only on its two arguments.
+/// Creates a left-right table with the initial value `initial`. `apply` applies an operation to a copy. It
+/// runs once on each copy for each operation and must have an equal effect on both copies. Therefore its
+/// effect may depend only on its two arguments.
 pub fn left_right<T, O>(
     domain: &Arc<Domain>,
     initial: T,
@@ -88,12 +91,12 @@ where
 }
 
 impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
-    /// Adds an operation to the next publication.
+    /// Adds an operation to those that the next publication applies.
     pub fn push(&mut self, operation: O) {
         self.pending.push(operation);
     }
 
-    /// Returns the published table.
+    /// Returns the published table, for the writer.
     #[must_use]
     pub fn read(&self) -> &T {
         let active = self.shared.active.load(Ordering::Relaxed);
@@ -102,8 +105,8 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
         self.shared.copies[active & 1].with(|copy| unsafe { &*copy })
     }
 
-    /// Publishes all pushed operations together. Waits for a grace period only if none has passed since the
-    /// last publication. For control threads only. The caller's own readers must be offline.
+    /// Publishes all pushed operations together. Waits for a grace period if none has passed since the last
+    /// publication. Only control threads may call this method, and their own readers must be offline.
     pub fn publish(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -122,7 +125,7 @@ impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
         self.grace = self.shared.domain.begin_grace();
     }
 
-    /// Publishes and waits until no reader uses the previous state.
+    /// Publishes all pushed operations, and waits until no reader uses the previous state of the table.
     pub fn publish_and_wait(&mut self) {
         self.publish();
         self.shared.domain.wait(self.grace);

@@ -1,18 +1,18 @@
 //! Communication between control threads and workers, and between workers.
 //!
-//! This crate is the lowest layer and depends on no other crate of the project. On the data path a worker
-//! uses these modules:
+//! This crate is the lowest layer and depends on no other crate of the project. On the data path, a worker
+//! uses these modules and functions:
 //! - [`qsbr::Reader::quiescent`], once per burst.
-//! - [`snapshot`], [`left_right`] and [`slots`] for the tables.
-//! - [`mac_table`] for the stations of a bridge.
+//! - [`snapshot`], [`left_right`] and [`slots`] to read tables.
+//! - [`mac_table`] for the MAC table of a bridge.
 //! - [`token_bucket`] for rate limits.
 //! - [`counter`] for statistics.
-//! - [`spsc`] for bursts to another worker, and [`wake`] when that worker sleeps.
+//! - [`spsc`] to pass bursts to another worker, and [`wake`] to wake that worker.
 //!
-//! Readers never lock, allocate, read a clock or enter the kernel. Functions that may block are for control
-//! threads, and their documentation states so.
+//! Functions for readers never take a lock, allocate, read a clock or make a system call. Functions that may
+//! block are for control threads only, and their documentation states this.
 //!
-//! With `--cfg loom` the structures run on loom's atomics, and `tests/loom.rs` model-checks them.
+//! With `--cfg loom` the structures use loom's atomics, and `tests/loom.rs` model-checks them.
 
 pub mod counter;
 pub mod cpu;

@@ -1,10 +1,10 @@
-//! Huge page advice for large tables, so that random reads do not also miss the TLB.
+//! Advice to the kernel to use huge pages for large tables. Huge pages avoid a TLB miss for each random read.
 //!
 //! Tables call these functions when they are created, not on the data path.
 #![allow(unsafe_code, reason = "madvise takes an address")]
 
-/// Returns an empty vector with capacity for `len` elements. Large vectors get huge pages if the kernel has
-/// them. Otherwise the advice has no effect.
+/// Returns an empty vector with capacity for `len` elements. A large vector is placed on huge pages if the
+/// kernel has them, and otherwise on normal pages.
 pub(crate) fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
     let mut room = Vec::with_capacity(len);
     // Advise before the first touch, which decides the kind of page.
@@ -12,8 +12,8 @@ pub(crate) fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
     room
 }
 
-/// Advises the kernel to back untouched memory with huge pages. Applies to 2 MiB and more. The advice has no
-/// effect if the kernel has no huge pages or refuses.
+/// Advises the kernel to use huge pages for memory that has not been written yet. The advice applies to
+/// memory of 2 MiB and more. It has no effect if the kernel has no huge pages or refuses.
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 pub fn advise_huge_pages<T>(room: &mut [T]) {
     use rustix::mm::{Advice, madvise};
@@ -33,7 +33,7 @@ pub fn advise_huge_pages<T>(room: &mut [T]) {
     let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
 }
 
-/// Does nothing on platforms without huge page advice.
+/// Does nothing, because this platform has no advice for huge pages.
 #[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
 pub fn advise_huge_pages<T>(_room: &mut [T]) {}
 

@@ -1,13 +1,14 @@
-//! Bounded multi-producer multi-consumer ring of small values, the depot through which workers balance free
-//! frames.
+//! Bounded ring of small values with any number of producers and consumers. Workers exchange free frames
+//! through such a ring.
 //!
-//! Each place has a sequence number that determines whose turn it is (after D. Vyukov's bounded queue).
-//! `position` means free for the push at that position, `position + 1` means filled for the pop at that
-//! position. A batch claims a run of places with one compare-and-swap. The ring never blocks. If a thread is
-//! preempted between claim and completion, other threads see a shorter ring and do not wait.
+//! Each place of the ring has a sequence number that determines which operation comes next (after D. Vyukov's
+//! bounded queue). If the number is `position`, the place is free for the push at that position. If it is
+//! `position + 1`, the place is filled for the pop at that position. A batch claims a run of places with one
+//! compare-and-swap. The ring never blocks. If a thread is preempted between claim and completion, other
+//! threads see a shorter ring and do not wait.
 //!
-//! Invariant: only the thread that claimed a position accesses its value, between its claim and its sequence
-//! store.
+//! Invariant: after a thread has claimed a position, only this thread accesses the value, until it stores the
+//! new sequence number.
 #![allow(unsafe_code, reason = "hands places of one buffer from one thread to another")]
 
 use std::mem::MaybeUninit;
@@ -19,7 +20,7 @@ struct Place<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A ring of `Copy` values (frame addresses, indices) shared by any number of threads.
+/// A ring of `Copy` values (for example frame addresses or indexes), shared by any number of threads.
 pub struct Ring<T> {
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
@@ -53,13 +54,14 @@ impl<T: Copy + Send> Ring<T> {
     /// Pushes one value.
     ///
     /// # Errors
-    /// Returns the value when the ring is full.
+    /// Returns the value if the ring is full.
     #[inline]
     pub fn push(&self, value: T) -> Result<(), T> {
         if self.push_slice(&[value]) == 1 { Ok(()) } else { Err(value) }
     }
 
-    /// Pushes as many leading values of `values` as fit. Returns the number of values pushed.
+    /// Pushes the first values of `values`, up to the free space of the ring. Returns the number of values
+    /// pushed.
     #[inline]
     pub fn push_slice(&self, values: &[T]) -> usize {
         let (start, count) = self.claim(&self.tail, values.len(), 0);
@@ -72,14 +74,14 @@ impl<T: Copy + Send> Ring<T> {
         count
     }
 
-    /// Pops one value.
+    /// Pops one value. Returns `None` if the ring is empty.
     #[inline]
     pub fn pop(&self) -> Option<T> {
         let (start, count) = self.claim(&self.head, 1, 1);
         (count == 1).then(|| self.take(start))
     }
 
-    /// Pops values into the front of `out`. Returns the number of values popped.
+    /// Pops values into `out`, starting at index 0. Returns the number of values popped.
     #[inline]
     pub fn pop_slice(&self, out: &mut [T]) -> usize {
         let (start, count) = self.claim(&self.head, out.len(), 1);
@@ -89,7 +91,7 @@ impl<T: Copy + Send> Ring<T> {
         count
     }
 
-    /// Pops up to `max` values and passes each to `take`. Returns the number of values popped.
+    /// Pops up to `max` values and calls `take` with each value. Returns the number of values popped.
     #[inline]
     pub fn pop_burst(&self, max: usize, mut take: impl FnMut(T)) -> usize {
         // Each value is popped completely before the call, because `take` may panic and a claimed place must
@@ -103,7 +105,7 @@ impl<T: Copy + Send> Ring<T> {
         popped
     }
 
-    /// Returns the number of values in the ring. Approximate while other threads push and pop.
+    /// Returns the number of values in the ring. The number is approximate while other threads push and pop.
     #[must_use]
     pub fn len(&self) -> usize {
         let head = self.head.load(Ordering::Relaxed);
@@ -111,7 +113,7 @@ impl<T: Copy + Send> Ring<T> {
         size(tail.saturating_sub(head)).min(self.capacity())
     }
 
-    /// Returns whether the ring is empty according to [`Ring::len`].
+    /// Returns whether [`Ring::len`] is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -128,7 +130,8 @@ impl<T: Copy + Send> Ring<T> {
         &self.places[place(position, self.mask)]
     }
 
-    /// Takes the value at `position`, which the caller claimed for popping.
+    /// Returns the value at `position` and marks its place as free. The caller must have claimed the position
+    /// for popping.
     #[inline(always)]
     fn take(&self, position: u64) -> T {
         let place = self.place(position);
@@ -139,8 +142,9 @@ impl<T: Copy + Send> Ring<T> {
         value
     }
 
-    /// Claims up to `wanted` positions from `cursor` whose turn is `position + offset`. `offset` is 0 for
-    /// pushing and 1 for popping.
+    /// Claims up to `wanted` positions from `cursor` on. A position can be claimed if the sequence number of
+    /// its place is `position + offset`. `offset` is 0 for pushing and 1 for popping. Returns the first
+    /// claimed position and the number of claimed positions.
     #[inline]
     fn claim(&self, cursor: &AtomicU64, wanted: usize, offset: u64) -> (u64, usize) {
         let wanted = wanted.min(self.capacity());

@@ -1,16 +1,17 @@
-//! Atomics, cells and waits that this crate is built on: those of std, or those of loom under `--cfg loom`.
+//! Atomics, cells and waiting primitives that this crate is built on. They come from std, or from loom with
+//! `--cfg loom`.
 //!
 //! Invariant: no other module uses `std::sync::atomic` or `UnsafeCell` directly. Otherwise the loom models
 //! would not see the access.
 
 use std::ops::{Deref, DerefMut};
 
-/// Reference counter for data that callers share. std's type also under loom, where a method cannot take
-/// `&loom::sync::Arc<Self>`.
+/// Reference counter for data that callers share. This is std's type also in the loom models, because a
+/// method cannot take `&loom::sync::Arc<Self>`.
 pub(crate) use std::sync::Arc;
 
-/// Reference counter for data that the last of two ends frees. loom's type under loom, because the models
-/// must see how the ends synchronise.
+/// Reference counter for data of a ring, which the last of producer and consumer frees. In the loom models
+/// this is loom's type, because the models must see how the two synchronise.
 #[cfg(loom)]
 pub(crate) use loom::sync::Arc as ModelledArc;
 #[cfg(not(loom))]
@@ -31,7 +32,7 @@ pub(crate) use std::sync::atomic::{
 #[allow(clippy::disallowed_types, reason = "for control threads only")]
 use std::sync::{Mutex, MutexGuard};
 
-/// std's cell with the interface of loom's cell, so that one source serves both.
+/// std's cell with the interface of loom's cell. One source can therefore use both.
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(transparent)]
@@ -54,8 +55,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A value that occupies its cache lines alone. The alignment is two lines, because x86 fetches lines in
-/// pairs.
+/// A value that shares its cache lines with no other value. The alignment is two cache lines, because x86
+/// fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CachePadded<T>(pub T);
@@ -75,7 +76,7 @@ impl<T> DerefMut for CachePadded<T> {
     }
 }
 
-/// A lock between control threads. Workers never take it. It is the only lock type in this crate.
+/// A lock between control threads. Workers never take such a lock. It is the only lock type in this crate.
 #[derive(Debug)]
 #[allow(clippy::disallowed_types, reason = "for control threads only")]
 pub(crate) struct ControlLock<T>(Mutex<T>);
@@ -86,14 +87,14 @@ impl<T> ControlLock<T> {
         Self(Mutex::new(value))
     }
 
-    /// Takes the lock. Poisoning is ignored, because a holder that panics leaves only plain data, never a
-    /// broken invariant.
+    /// Takes the lock. Poisoning is ignored, because a panicking holder leaves only plain data behind, never
+    /// a broken invariant.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// Executes one turn of a short spin.
+/// Executes one iteration of a short spin loop.
 #[inline(always)]
 pub(crate) fn pause() {
     #[cfg(loom)]
@@ -102,7 +103,8 @@ pub(crate) fn pause() {
     std::hint::spin_loop();
 }
 
-/// Yields to another thread. For control threads that wait for a thread which may be preempted.
+/// Yields the CPU to another thread. Control threads call this function while they wait for a thread that may
+/// be preempted.
 pub(crate) fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();
@@ -110,7 +112,8 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Returns the index of a monotonic position in a power-of-two ring.
+/// Returns the index of a position in a ring whose size is a power of two. The position is a number that only
+/// grows.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
@@ -120,7 +123,7 @@ pub(crate) fn place(position: u64, mask: u64) -> usize {
     (position & mask) as usize
 }
 
-/// Returns a count of objects in memory as a `usize`.
+/// Returns a number of objects in memory as a `usize`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "at most the length of an allocation, which is a usize")]
 pub(crate) fn size(count: u64) -> usize {

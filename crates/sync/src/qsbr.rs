@@ -1,16 +1,16 @@
-//! Quiescent-state based reclamation (QSBR): decides when unlinked memory may be freed.
+//! Quiescent-state based reclamation (QSBR), which determines when unlinked memory may be freed.
 //!
-//! Each worker owns a [`Reader`] and calls [`Reader::quiescent`] once per burst, which declares that it holds
-//! no reference to published data. A control thread unlinks an object and starts a [`Grace`] period. It frees
-//! the object when every reader has passed a quiescent point that began afterwards, or is offline (asleep).
+//! Each worker owns a [`Reader`] and calls [`Reader::quiescent`] once per burst. The call declares that the
+//! worker holds no reference to published data. A control thread unlinks an object and starts a [`Grace`]
+//! period. It frees the object when every reader has passed a later quiescent point or is offline (asleep).
 //!
 //! Invariants:
 //! - A reference to published data borrows the [`Reader`] (`&'r Reader -> &'r T`), and every method that
-//!   passes a quiescent point takes `&mut Reader`. The borrow checker thus forbids passing one while a
-//!   reference is held.
-//! - A reader that loads epoch `e` (acquire) sees every unlinking that happened before the epoch became `e`,
-//!   so its later loads cannot find the unlinked object. The reader then stores `e` (release), so its earlier
-//!   accesses happen before the freeing.
+//!   passes a quiescent point takes `&mut Reader`. Therefore the borrow checker rejects code that passes a
+//!   quiescent point while it holds a reference.
+//! - A reader that loads epoch `e` (acquire) sees every unlinking that happened before the epoch became `e`.
+//!   Therefore its later loads cannot find the unlinked object. The reader then stores `e` (release).
+//!   Therefore its earlier accesses happen before the freeing.
 //! - Going online and scanning the readers form a store-load pair. Both sides have a SeqCst fence between
 //!   store and load.
 
@@ -22,33 +22,35 @@ use crate::primitives::{
     Arc, AtomicBool, AtomicU64, CachePadded, ControlLock, Ordering, fence, pause, yield_now,
 };
 
-/// Default number of reader places of a domain. Enough for workers, the slow path and some control threads.
+/// Default number of readers that a domain has places for. The number is sufficient for workers, the slow
+/// path and some control threads.
 pub const DEFAULT_READERS: usize = 64;
-/// Number of waiting objects at which `retire` starts a collection.
+/// Number of unlinked objects in a domain at which `retire` starts a collection.
 const COLLECT_AT: usize = 64;
-/// Epoch of an offline or unused place. Greater than every epoch, so that no grace period waits for it.
+/// Epoch of a reader place that is offline or unused. The value is greater than every epoch. Therefore no
+/// grace period waits for such a place.
 const OFFLINE: u64 = u64::MAX;
 
-/// All reader places of a domain are taken.
+/// Error for a registration with a domain that already has the maximum number of readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("all {max} reader places of the reclamation domain are taken; create it with more places")]
 pub struct TooManyReaders {
-    /// Number of places that the domain was created with.
+    /// Maximum number of readers with which the domain was created.
     pub max: usize,
 }
 
-/// A grace period that has begun. Ends when every reader has passed a later quiescent point.
+/// A grace period that has begun. The period ends when every reader has passed a later quiescent point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use = "a grace period protects nothing unless somebody waits for it"]
 pub struct Grace(u64);
 
-/// An epoch that a reader observed. See [`Reader::moment`].
+/// An epoch that a reader has observed. See [`Reader::moment`].
 #[derive(Debug, Clone, Copy)]
 pub struct Moment(u64);
 
 #[derive(Debug)]
 struct Place {
-    /// Last epoch that the reader confirmed, or [`OFFLINE`].
+    /// Last epoch that the reader has confirmed, or [`OFFLINE`].
     seen: AtomicU64,
     taken: AtomicBool,
 }
@@ -57,12 +59,13 @@ type Garbage = Box<dyn Send>;
 
 #[derive(Default)]
 struct Limbo {
-    /// Unlinked objects for which no grace period has begun.
+    /// Unlinked objects for which no grace period has begun yet.
     fresh: Vec<Garbage>,
-    /// Batches in order of age, oldest first. A batch is freed when its grace period is over.
+    /// Batches of unlinked objects, oldest first. The objects of a batch are dropped when its grace period is
+    /// over.
     waiting: VecDeque<(Grace, Vec<Garbage>)>,
-    /// Number of objects at which `retire` starts the next collection. Grows while a reader delays
-    /// reclamation.
+    /// Number of unlinked objects at which `retire` starts the next collection. The number grows while a
+    /// reader delays reclamation.
     collect_at: usize,
 }
 
@@ -72,7 +75,7 @@ impl Limbo {
     }
 }
 
-/// Readers of one set of published data, and the unlinked objects that wait for them.
+/// The readers of a set of published data, and the unlinked objects that some of them may still use.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     places: Box<[CachePadded<Place>]>,
@@ -80,14 +83,14 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Returns a domain with [`DEFAULT_READERS`] places.
+    /// Returns a domain for at most [`DEFAULT_READERS`] readers.
     #[must_use]
     #[allow(clippy::new_ret_no_self, reason = "readers share the domain, so it only exists behind an Arc")]
     pub fn new() -> Arc<Self> {
         Self::with_max_readers(DEFAULT_READERS)
     }
 
-    /// Returns a domain with places for `max` concurrent readers.
+    /// Returns a domain for at most `max` concurrent readers.
     #[must_use]
     pub fn with_max_readers(max: usize) -> Arc<Self> {
         let place = || CachePadded(Place { seen: AtomicU64::new(OFFLINE), taken: AtomicBool::new(false) });
@@ -101,7 +104,7 @@ impl Domain {
     /// Registers a reader, which is online from the start.
     ///
     /// # Errors
-    /// Returns [`TooManyReaders`] when every place is taken.
+    /// Returns [`TooManyReaders`] if the domain already has the maximum number of readers.
     pub fn register(self: &Arc<Self>) -> Result<Reader, TooManyReaders> {
         let free = self.places.iter().position(|place| {
             place.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -112,19 +115,21 @@ impl Domain {
         Ok(reader)
     }
 
-    /// Begins a grace period for all objects that the caller has unlinked so far.
+    /// Begins a grace period for all objects that the caller has unlinked before this call.
     pub fn begin_grace(&self) -> Grace {
         // A read-modify-write, because only an epoch that this call created is known to follow the unlinking.
         Grace(self.epoch.fetch_add(1, Ordering::AcqRel) + 1)
     }
 
-    /// Returns whether every reader has passed a quiescent point since `grace` began. Never blocks.
+    /// Returns whether every reader has passed a quiescent point or was offline since `grace` began. The
+    /// method never blocks.
     #[must_use]
     pub fn has_passed(&self, grace: Grace) -> bool {
         self.oldest() >= grace
     }
 
-    /// Blocks until `grace` is over. For control threads. Deadlocks if the caller's own reader is online.
+    /// Blocks until `grace` is over. Only control threads may call this method. It deadlocks if the caller's
+    /// own reader is online.
     pub fn wait(&self, grace: Grace) {
         let mut backoff = Backoff::new();
         while !self.has_passed(grace) {
@@ -132,18 +137,17 @@ impl Domain {
         }
     }
 
-    /// Blocks until every reader has passed a quiescent point that began after the call, then frees waiting
+    /// Blocks until every reader has passed a quiescent point later than this call, and then drops unlinked
     /// objects.
     ///
-    /// For control threads. Deadlocks if the caller's own reader is online.
+    /// Only control threads may call this method. It deadlocks if the caller's own reader is online.
     pub fn synchronize(&self) {
         let grace = self.seal(&mut self.limbo.lock());
         self.wait(grace);
         self.free(grace);
     }
 
-    /// Like [`Domain::synchronize`], but stops waiting after `limit`. Returns whether the grace period is
-    /// over.
+    /// Like [`Domain::synchronize`], but waits at most for `limit`. Returns whether the grace period is over.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "for control threads, which may read clocks")]
     pub fn synchronize_for(&self, limit: Duration) -> bool {
@@ -160,10 +164,10 @@ impl Domain {
         true
     }
 
-    /// Drops `garbage`, which the caller has already unlinked, after a grace period.
+    /// Drops `garbage` after a grace period. The caller must have unlinked it already.
     ///
-    /// Starts a collection when many objects wait. A caller that retires rarely should call
-    /// [`Domain::reclaim`] later.
+    /// If many objects have been retired, the method starts a collection. A caller that rarely retires
+    /// objects should call [`Domain::reclaim`] later.
     pub fn retire(&self, garbage: Box<dyn Send>) {
         let collect = {
             let mut limbo = self.limbo.lock();
@@ -175,8 +179,8 @@ impl Domain {
         }
     }
 
-    /// Frees all objects that no reader can hold, without waiting, and begins a grace period for the other
-    /// objects. Returns the number of objects dropped.
+    /// Drops all unlinked objects that no reader can use any more, without waiting. Begins a grace period for
+    /// the other objects. Returns the number of objects dropped.
     pub fn reclaim(&self) -> usize {
         {
             let mut limbo = self.limbo.lock();
@@ -187,7 +191,7 @@ impl Domain {
         self.free(self.oldest())
     }
 
-    /// Returns the number of objects that wait to be dropped.
+    /// Returns the number of unlinked objects that have not been dropped yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.limbo.lock().len()
@@ -199,8 +203,8 @@ impl Domain {
         self.places.iter().filter(|place| place.taken.load(Ordering::Relaxed)).count()
     }
 
-    /// Begins a grace period for the objects retired since the last one. Called under the lock, so that it
-    /// follows the unlinking of every object in the batch.
+    /// Begins a grace period for the objects retired since the last one began. The caller holds the lock.
+    /// Therefore the grace period begins after the unlinking of every object in the batch.
     fn seal(&self, limbo: &mut Limbo) -> Grace {
         let grace = self.begin_grace();
         if !limbo.fresh.is_empty() {
@@ -209,10 +213,10 @@ impl Domain {
         grace
     }
 
-    /// Drops the objects that waited for grace periods up to `over`.
+    /// Drops the objects whose grace periods began no later than `over`.
     ///
-    /// The caller must not pass the result of a new scan of the readers instead of a completed grace period.
-    /// A reader that has just come online may publish an older epoch that it read late.
+    /// `over` must be a completed grace period. The result of a new scan of the readers must not be passed,
+    /// because a reader that has just come online may publish an older epoch that it read late.
     fn free(&self, over: Grace) -> usize {
         let mut free = Vec::new();
         {
@@ -226,7 +230,7 @@ impl Domain {
         free.iter().map(Vec::len).sum()
     }
 
-    /// Returns the newest grace period that every reader has confirmed.
+    /// Returns the newest grace period that is over for every reader.
     fn oldest(&self) -> Grace {
         // Pairs with the fence in `Reader::online`: either this scan sees the reader online, or the reader
         // sees the unlinking.
@@ -242,19 +246,20 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// A thread's registration with a [`Domain`]. Belongs to one thread at a time. Dropping it unregisters the
-/// reader.
+/// A thread's registration with a [`Domain`]. A reader belongs to one thread at a time. Dropping the reader
+/// unregisters it.
 #[derive(Debug)]
 pub struct Reader {
     domain: Arc<Domain>,
     place: usize,
-    /// Copy of the published epoch, so that an unchanged epoch costs no store.
+    /// Copy of the epoch that the reader published last. While the epoch has not changed, no store is
+    /// necessary.
     seen: u64,
 }
 
 impl Reader {
-    /// Passes a quiescent point. Call it once per burst while holding no published data. Costs one load, and
-    /// one store when the epoch has advanced.
+    /// Passes a quiescent point. Workers call this method once per burst, while they hold no published data.
+    /// The method costs one load, and one store if the epoch has advanced.
     #[inline]
     pub fn quiescent(&mut self) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
@@ -264,14 +269,14 @@ impl Reader {
         }
     }
 
-    /// Returns the current epoch, for [`Reader::was_quiescent`].
+    /// Returns the current epoch, to be passed to [`Reader::was_quiescent`] later.
     #[must_use]
     pub fn moment(&self) -> Moment {
         Moment(self.domain.epoch.load(Ordering::Acquire))
     }
 
-    /// Passes a quiescent point that lies in the past, at `then`. The caller holds nothing that was unlinked
-    /// before `then`. It may hold data that was unlinked later.
+    /// Declares that the reader passed a quiescent point in the past, at `then`. The caller must hold no data
+    /// that was unlinked before `then`. The caller may hold data that was unlinked later.
     pub fn was_quiescent(&mut self, then: Moment) {
         if self.is_online() && then.0 > self.seen {
             self.seen = then.0;
@@ -279,14 +284,15 @@ impl Reader {
         }
     }
 
-    /// Leaves the set of readers that grace periods wait for, until [`Reader::online`]. Call it before
-    /// sleeping. Reading published data panics meanwhile.
+    /// Makes the reader offline until [`Reader::online`] is called. Grace periods do not wait for an offline
+    /// reader. Threads call this method before they sleep. Reading published data through an offline reader
+    /// panics.
     pub fn offline(&mut self) {
         self.seen = OFFLINE;
         self.domain.places[self.place].seen.store(OFFLINE, Ordering::Release);
     }
 
-    /// Rejoins the readers after [`Reader::offline`]. Costs a full fence.
+    /// Makes the reader online after [`Reader::offline`]. The method costs a full fence.
     pub fn online(&mut self) {
         self.seen = self.domain.epoch.load(Ordering::Acquire);
         self.domain.places[self.place].seen.store(self.seen, Ordering::Relaxed);
@@ -295,13 +301,13 @@ impl Reader {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns whether the reader is online, so that published data can be read.
+    /// Returns whether the reader is online. Published data can be read only through an online reader.
     #[must_use]
     pub fn is_online(&self) -> bool {
         self.seen != OFFLINE
     }
 
-    /// Runs `f`, for example a sleep, while the reader is offline.
+    /// Calls `f` while the reader is offline. `f` may sleep, for example.
     pub fn while_offline<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.offline();
         let result = f();
@@ -309,7 +315,7 @@ impl Reader {
         result
     }
 
-    /// Returns the domain of this reader.
+    /// Returns the domain with which this reader is registered.
     #[must_use]
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
@@ -319,7 +325,7 @@ impl Reader {
     /// this check.
     ///
     /// # Panics
-    /// When the reader is offline or belongs to another domain (programming errors).
+    /// Panics if the reader is offline or belongs to another domain (programming errors).
     #[inline(always)]
     pub fn check(&self, domain: &Arc<Domain>) {
         if !Arc::ptr_eq(&self.domain, domain) || self.seen == OFFLINE {
@@ -342,7 +348,8 @@ impl Drop for Reader {
     }
 }
 
-/// Backoff for waiting on readers. A burst takes microseconds, a preempted worker milliseconds.
+/// Increasing pauses for waiting on readers. A burst takes microseconds, and the preemption of a worker takes
+/// milliseconds.
 struct Backoff {
     turn: u32,
 }

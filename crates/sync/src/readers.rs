@@ -1,10 +1,11 @@
-//! Readers of two kinds: workers, which pass quiescent points themselves ([`Domain`]), and external readers
-//! (BPF programs), which do not.
+//! Grace periods for two kinds of readers: workers and external readers. Workers pass quiescent points
+//! themselves ([`Domain`]). External readers (BPF programs) do not.
 //!
-//! BPF programs read tables that this process writes, and do not signal when they are done. The writer can
-//! only wait until all programs that started earlier have ended, which takes milliseconds. A thread of
-//! [`Strangers`] waits on request, once for all requests that arrived meanwhile, and sleeps otherwise.
-//! Unlinked memory may be reused when readers of both kinds have released it.
+//! BPF programs read tables that this process writes, and do not report when they have finished. The writer
+//! can only wait until all programs that started earlier have ended, which takes milliseconds. A thread of
+//! [`Strangers`] does this waiting. One wait serves all requests that arrived before it began. Without
+//! requests, the thread sleeps. Unlinked memory may be reused when no reader of either kind can use it any
+//! more.
 //!
 //! ```text
 //!   writer: unlink, begin ──► ticket ──► workers' grace period: their own quiescent points
@@ -18,11 +19,12 @@ use std::thread::Thread;
 use crate::primitives::{Arc, AtomicBool, Ordering};
 use crate::qsbr::{Domain, Grace};
 
-/// Memory words that external readers also read. Their number is fixed, and each word is read and written
+/// Memory words that external readers also read. The number of words is fixed. Each word is read and written
 /// atomically.
 pub type Memory = Box<dyn AsRef<[std::sync::atomic::AtomicU64]> + Send + Sync>;
 
-/// External readers, which never pass a quiescent point themselves. Dropping it ends its thread.
+/// The external readers of a writer's data, and the thread that waits for them. External readers never pass a
+/// quiescent point themselves. Dropping this value ends the thread.
 pub struct Strangers {
     domain: Arc<Domain>,
     asked: Arc<Asked>,
@@ -31,14 +33,14 @@ pub struct Strangers {
 
 #[derive(Default)]
 struct Asked {
-    /// Whether a grace period was requested since the last wait began.
+    /// Whether a grace period was requested after the current wait began.
     again: AtomicBool,
     end: AtomicBool,
 }
 
 impl Strangers {
-    /// Starts the waiting thread. `wait` must return when all external readers that began before the call
-    /// have ended.
+    /// Starts the thread that waits for external readers. `wait` must block until all external readers that
+    /// began before the call of `wait` have ended.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
@@ -92,26 +94,26 @@ pub struct Readers {
     strangers: Option<Arc<Strangers>>,
 }
 
-/// A grace period of both kinds of readers. Memory unlinked before it began may be reused when
-/// [`Readers::are_past`] returns true.
+/// A grace period for the readers of both kinds. Memory that was unlinked before this period began may be
+/// reused when [`Readers::are_past`] returns `true`.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a ticket protects nothing unless somebody asks for it"]
 pub struct Ticket(Grace, Option<Grace>);
 
 impl Readers {
-    /// Returns a reader set of workers only.
+    /// Returns a set of readers that contains only the workers of a domain.
     #[must_use]
     pub fn of(workers: &Arc<Domain>) -> Readers {
         Readers { workers: Arc::clone(workers), strangers: None }
     }
 
-    /// Returns a reader set of workers and external readers.
+    /// Returns a set of readers that contains the workers of a domain and external readers.
     #[must_use]
     pub fn with(workers: &Arc<Domain>, strangers: &Arc<Strangers>) -> Readers {
         Readers { workers: Arc::clone(workers), strangers: Some(Arc::clone(strangers)) }
     }
 
-    /// Returns the workers' domain.
+    /// Returns the domain of the workers.
     #[must_use]
     pub fn workers(&self) -> &Arc<Domain> {
         &self.workers
@@ -122,15 +124,17 @@ impl Readers {
         Ticket(self.workers.begin_grace(), self.strangers.as_ref().map(|strangers| strangers.begin()))
     }
 
-    /// Returns whether no reader can read memory that was unlinked before `ticket`. Never blocks.
+    /// Returns whether no reader can use memory any more that was unlinked before `ticket` began. The method
+    /// never blocks.
     #[must_use]
     pub fn are_past(&self, ticket: Ticket) -> bool {
         let strangers = self.strangers.as_ref().zip(ticket.1);
         self.workers.has_passed(ticket.0) && strangers.is_none_or(|(all, grace)| all.domain.has_passed(grace))
     }
 
-    /// Blocks until external readers are past `ticket`, which takes some milliseconds. Workers may not be
-    /// past it. For control threads.
+    /// Blocks until no external reader can use memory that was unlinked before `ticket` began, which takes
+    /// some milliseconds. Workers may still use the memory afterwards. Only control threads may call this
+    /// method.
     pub fn wait_for_strangers(&self, ticket: Ticket) {
         if let (Some(strangers), Some(grace)) = (&self.strangers, ticket.1) {
             strangers.domain.wait(grace);

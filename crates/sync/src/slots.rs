@@ -1,9 +1,8 @@
 //! An array of atomic slots that point to immutable chunks, for trie nodes and next-hop tables.
 //!
-//! A write replaces one slot. Readers see either the old or the new chunk, at the cost of one acquire load. A
-//! replaced chunk is dropped after a grace period of the [`Domain`]. Invariant: a slot holds null or a
-//! pointer from `Box::into_raw` that the slot owns.
-//! `Box::into_raw`, owned by the slot.
+//! A write replaces the chunk of one slot. Readers see either the old or the new chunk, at the cost of one
+//! load with acquire ordering. A replaced chunk is dropped after a grace period of the [`Domain`]. Invariant:
+//! a slot holds null or a pointer from `Box::into_raw` that the slot owns.
 #![allow(unsafe_code, reason = "turns slot pointers into references; protected by the reader's borrow")]
 
 use std::marker::PhantomData;
@@ -11,7 +10,7 @@ use std::marker::PhantomData;
 use crate::primitives::{Arc, AtomicPtr, Ordering};
 use crate::qsbr::{Domain, Reader};
 
-/// A fixed number of replaceable chunks of type `T`.
+/// A fixed number of slots, each of which holds a replaceable chunk of type `T` or is empty.
 #[derive(Debug)]
 pub struct Slots<T> {
     slots: Box<[AtomicPtr<T>]>,
@@ -19,18 +18,18 @@ pub struct Slots<T> {
 }
 
 impl<T: Send + Sync + 'static> Slots<T> {
-    /// Returns `len` empty slots. Readers register with `domain`.
+    /// Returns an array of `len` empty slots. Readers of the array register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, len: usize) -> Self {
         let slots = (0..len).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
         Self { slots, domain: Arc::clone(domain) }
     }
 
-    /// Returns the chunk in slot `index`, or `None` if the slot is empty or `index` is out of range. The
+    /// Returns the chunk in slot `index`. Returns `None` if the slot is empty or `index` is out of range. The
     /// reference is valid until the reader passes a quiescent point.
     ///
     /// # Panics
-    /// When `reader` is offline or belongs to another domain (programming errors).
+    /// Panics if `reader` is offline or belongs to another domain (programming errors).
     #[inline]
     pub fn read<'a>(&'a self, index: usize, reader: &'a Reader) -> Option<&'a T> {
         reader.check(&self.domain);
@@ -42,11 +41,11 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { chunk.as_ref() }
     }
 
-    /// Returns the slots as seen by a reader until its next quiescent point. Use it to read many slots with
-    /// one check.
+    /// Returns a view of the slots that is valid until the reader passes a quiescent point. The view allows
+    /// reading many slots with one check of the reader.
     ///
     /// # Panics
-    /// Under the conditions of [`Slots::read`].
+    /// Panics under the conditions of [`Slots::read`].
     #[inline]
     #[must_use]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Seen<'a, T> {
@@ -54,11 +53,11 @@ impl<T: Send + Sync + 'static> Slots<T> {
         Seen { slots: &self.slots, reader: PhantomData }
     }
 
-    /// Stores `chunk` in slot `index` and retires the previous chunk. For control threads only, because it
-    /// allocates and may lock.
+    /// Stores `chunk` in slot `index` and drops the previous chunk after a grace period. Only control threads
+    /// may call this method, because it allocates and may take a lock.
     ///
     /// # Panics
-    /// When `index` is out of range.
+    /// Panics if `index` is out of range.
     pub fn replace(&self, index: usize, chunk: Option<Box<T>>) {
         let new = chunk.map_or(std::ptr::null_mut(), Box::into_raw);
         let old = self.slots[index].swap(new, Ordering::AcqRel);
@@ -69,7 +68,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
         }
     }
 
-    /// Returns the number of slots.
+    /// Returns the number of slots in the array.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -82,7 +81,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     }
 }
 
-/// Slots as seen by a reader. See [`Slots::seen_by`].
+/// View of the slots through a reader. See [`Slots::seen_by`].
 #[derive(Debug)]
 pub struct Seen<'a, T> {
     slots: &'a [AtomicPtr<T>],
@@ -90,7 +89,7 @@ pub struct Seen<'a, T> {
 }
 
 impl<'a, T> Seen<'a, T> {
-    /// Returns the chunk in slot `index`, or `None` if the slot is empty or `index` is out of range.
+    /// Returns the chunk in slot `index`. Returns `None` if the slot is empty or `index` is out of range.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a T> {

@@ -37,17 +37,18 @@
 use crate::primitives::{Arc, AtomicPtr, ControlLock, Ordering};
 use crate::qsbr::{Domain, Reader};
 
-/// The current value of type `T`, replaced by [`Snapshot::publish`] and read through a [`Reader`].
+/// A value of type `T` that [`Snapshot::publish`] replaces, and that workers read through a [`Reader`].
 #[derive(Debug)]
 pub struct Snapshot<T> {
     current: AtomicPtr<T>,
     domain: Arc<Domain>,
-    /// Serialises control threads. A pointer loaded under this lock cannot be retired while the lock is held.
+    /// Lock that serialises control threads. A pointer that was loaded under this lock cannot be retired
+    /// while the lock is held.
     writer: ControlLock<()>,
 }
 
 impl<T: Send + Sync + 'static> Snapshot<T> {
-    /// Returns a snapshot with the initial value `value`. Readers register with `domain`.
+    /// Returns a snapshot with the initial value `value`. Readers of the snapshot register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, value: T) -> Self {
         let current = AtomicPtr::new(Arc::into_raw(Arc::new(value)).cast_mut());
@@ -55,10 +56,10 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
     }
 
     /// Returns the current value. The reference is valid until the reader passes a quiescent point. Two calls
-    /// may return different values, so read it once per burst.
+    /// may return different values. Therefore workers read the snapshot once per burst.
     ///
     /// # Panics
-    /// When `reader` is offline or belongs to another domain (programming errors).
+    /// Panics if `reader` is offline or belongs to another domain (programming errors).
     #[inline]
     pub fn read<'a>(&'a self, reader: &'a Reader) -> &'a T {
         reader.check(&self.domain);
@@ -71,13 +72,13 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
     }
 
     /// Replaces the value. Workers see the new value at their next [`Snapshot::read`]. After
-    /// [`Domain::synchronize`] no worker uses the old value. For control threads only, because it takes a
-    /// lock and allocates.
+    /// [`Domain::synchronize`], no worker uses the old value any more. Only control threads may call this
+    /// method, because it takes a lock and allocates.
     pub fn publish(&self, value: T) {
         self.publish_arc(Arc::new(value));
     }
 
-    /// Replaces the value by one that the caller also keeps.
+    /// Replaces the value by a value that the caller also holds.
     pub fn publish_arc(&self, value: Arc<T>) {
         let guard = self.writer.lock();
         let old = self.replace(value);
@@ -85,7 +86,8 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.domain.retire(Box::new(old));
     }
 
-    /// Replaces the value by one made from the current value, atomically with respect to other publishers.
+    /// Replaces the value by one that `make` creates from the current value. No other publication can happen
+    /// in between.
     pub fn update(&self, make: impl FnOnce(&T) -> T) {
         let guard = self.writer.lock();
         let value = Arc::new(make(&self.load_locked()));
@@ -94,8 +96,8 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         self.domain.retire(Box::new(old));
     }
 
-    /// Returns the current value with its own reference count. For control threads, which need no [`Reader`].
-    /// Takes a lock.
+    /// Returns the current value with a reference count of its own. Control threads call this method, which
+    /// needs no [`Reader`]. The method takes a lock.
     #[must_use]
     pub fn load_arc(&self) -> Arc<T> {
         let _guard = self.writer.lock();
@@ -108,7 +110,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         &self.domain
     }
 
-    /// Returns the current value. The caller holds the writer lock.
+    /// Returns the current value. The caller must hold the writer lock.
     fn load_locked(&self) -> Arc<T> {
         let current = self.current.load(Ordering::Acquire);
         // SAFETY: The pointer came from `Arc::into_raw`. Its count is alive, because only a publisher that
@@ -119,8 +121,8 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
         }
     }
 
-    /// Swaps in a new value. The caller holds the writer lock. The old value still has readers and must be
-    /// retired, not dropped.
+    /// Replaces the value and returns the old one. The caller must hold the writer lock. The caller must
+    /// retire the old value instead of dropping it, because readers may still use it.
     fn replace(&self, value: Arc<T>) -> Arc<T> {
         let old = self.current.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
         // SAFETY: The pointer came from `Arc::into_raw`, and the swap made this thread the only owner of its

@@ -1,9 +1,11 @@
-//! Bounded single-producer single-consumer ring, for bursts between workers and for upcalls to the slow path.
+//! Bounded ring with one producer and one consumer, for bursts between workers and for upcalls to the slow
+//! path.
 //!
-//! Positions count all items ever pushed or popped (u64, does not wrap in practice). An item's place is its
-//! position modulo the power-of-two capacity. Each end caches the position of the other end and re-reads it
-//! only when the ring looks full or empty. In steady flow a cache line therefore moves between cores once per
-//! burst.
+//! A position is the number of items that have been pushed or popped since the creation of the ring (u64,
+//! which does not wrap in practice). The place of an item in the ring is its position modulo the capacity,
+//! which is a power of two. Producer and consumer each cache the position of the other, and read the position
+//! again only when the ring looks full or empty. In steady flow, a cache line therefore moves between cores
+//! once per burst.
 //!
 //! Invariants:
 //! - `head <= tail <= head + capacity`.
@@ -18,9 +20,9 @@ use std::mem::MaybeUninit;
 use crate::primitives::{AtomicU64, CachePadded, ModelledArc as Arc, Ordering, UnsafeCell, place, size};
 
 struct Ring<T> {
-    /// Number of items ever popped.
+    /// Number of items popped since the creation of the ring.
     head: CachePadded<AtomicU64>,
-    /// Number of items ever pushed.
+    /// Number of items pushed since the creation of the ring.
     tail: CachePadded<AtomicU64>,
     mask: u64,
     places: Box<[Cell<T>]>,
@@ -33,8 +35,8 @@ unsafe impl<T: Send> Send for Ring<T> {}
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Returns the places of `count` positions from `start` as two runs, because the ring may wrap between
-    /// them. Runs allow copying a burst without a bounds check per item.
+    /// Returns the places of `count` positions from `start` on as two slices, because the ring may wrap
+    /// between them. With slices, a burst can be copied without a bounds check for each item.
     #[inline(always)]
     fn runs(&self, start: u64, count: usize) -> [&[Cell<T>]; 2] {
         let (before, after) = self.places.split_at(place(start, self.mask));
@@ -43,24 +45,24 @@ impl<T> Ring<T> {
     }
 }
 
-/// One place of the ring.
+/// One place of the ring, which may hold an item.
 struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Cell<T> {
-    /// Writes an item.
+    /// Writes an item to the place.
     ///
     /// # Safety
-    /// The place belongs to the producer and holds no item.
+    /// The place must belong to the producer and hold no item.
     #[inline(always)]
     unsafe fn write(&self, item: T) {
         // SAFETY: Only the producer accesses this place.
         self.0.with_mut(|cell| unsafe { (*cell).write(item) });
     }
 
-    /// Reads an item.
+    /// Reads the item from the place.
     ///
     /// # Safety
-    /// The place belongs to the consumer and holds an item. The caller must not read the item again.
+    /// The place must belong to the consumer and hold an item. The caller must not read the item again.
     #[inline(always)]
     unsafe fn read(&self) -> T {
         // SAFETY: Only the consumer accesses this place, and the place is initialised.
@@ -79,7 +81,8 @@ impl<T> Drop for Ring<T> {
     }
 }
 
-/// Creates a ring for `capacity` items, rounded up to a power of two (at least 1).
+/// Creates a ring for `capacity` items, rounded up to a power of two (at least 1). Returns its producer and
+/// its consumer.
 #[must_use]
 pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.max(1).next_power_of_two();
@@ -93,7 +96,7 @@ pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     (producer, Consumer { ring, head: 0, tail_seen: 0 })
 }
 
-/// The pushing end of a ring. Belongs to one thread at a time.
+/// The producer of a ring, which pushes items. A producer belongs to one thread at a time.
 pub struct Producer<T> {
     ring: Arc<Ring<T>>,
     tail: u64,
@@ -104,7 +107,7 @@ impl<T: Send> Producer<T> {
     /// Pushes one item.
     ///
     /// # Errors
-    /// Returns the item when the ring is full.
+    /// Returns the item if the ring is full.
     #[inline]
     pub fn push(&mut self, item: T) -> Result<(), T> {
         if self.room(1) == 0 {
@@ -118,7 +121,8 @@ impl<T: Send> Producer<T> {
     }
 
     /// Pushes items from `items` until the ring is full or the iterator ends. All pushed items become visible
-    /// together. Takes no item that does not fit. Returns the number of items pushed.
+    /// to the consumer together. The method takes no item from the iterator that does not fit. Returns the
+    /// number of items pushed.
     #[inline]
     pub fn push_from(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
         let room = self.room(items.size_hint().1.unwrap_or(usize::MAX));
@@ -136,8 +140,8 @@ impl<T: Send> Producer<T> {
         pushed
     }
 
-    /// Pushes as many leading items of `items` as fit. All pushed items become visible together. Returns the
-    /// number of items pushed.
+    /// Pushes the first items of `items`, up to the free space of the ring. All pushed items become visible
+    /// to the consumer together. Returns the number of items pushed.
     #[inline]
     pub fn push_slice(&mut self, items: &[T]) -> usize
     where
@@ -156,36 +160,37 @@ impl<T: Send> Producer<T> {
         count
     }
 
-    /// Returns the number of items ever pushed.
+    /// Returns the number of items pushed since the creation of the ring.
     #[must_use]
     #[inline]
     pub fn position(&self) -> u64 {
         self.tail
     }
 
-    /// Returns the number of items ever popped, as published by the consumer. The number is monotonic. The
-    /// consumer has finished popping every item with a lower position.
+    /// Returns the number of items popped since the creation of the ring, as the consumer has published it.
+    /// The number never decreases. The consumer has finished popping every item whose position is less than
+    /// this number.
     #[must_use]
     #[inline]
     pub fn consumed(&self) -> u64 {
         self.ring.head.load(Ordering::Acquire)
     }
 
-    /// Returns the number of free places. The consumer may free more meanwhile.
+    /// Returns the number of free places in the ring. The consumer may free further places at any time.
     #[must_use]
     #[inline]
     pub fn free(&self) -> usize {
         self.capacity() - self.len()
     }
 
-    /// Returns the number of items in the ring. The consumer may pop some meanwhile.
+    /// Returns the number of items in the ring. The consumer may pop items at any time.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         size(self.tail - self.consumed())
     }
 
-    /// Returns whether the consumer has popped all items.
+    /// Returns whether the consumer has popped all items of the ring.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -198,14 +203,14 @@ impl<T: Send> Producer<T> {
         self.ring.places.len()
     }
 
-    /// Returns an observer of the ring's positions for a third thread.
+    /// Returns an observer with which a third thread can read the positions of the ring.
     #[must_use]
     pub fn watch(&self) -> Watch<T> {
         Watch { ring: Arc::clone(&self.ring) }
     }
 
-    /// Returns the free space for up to `wanted` items. Reads the consumer's cache line only if the cached
-    /// position does not suffice.
+    /// Returns the number of free places, up to `wanted`. Reads the consumer's cache line only if the cached
+    /// position does not show enough free places.
     #[inline(always)]
     fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.ring.places.len();
@@ -227,7 +232,8 @@ impl<T: Send> Producer<T> {
     }
 }
 
-/// The popping end of a ring. Belongs to one thread at a time. Dropping it drops the items in the ring.
+/// The consumer of a ring, which pops items. A consumer belongs to one thread at a time. Dropping the
+/// consumer drops the items in the ring.
 pub struct Consumer<T> {
     ring: Arc<Ring<T>>,
     head: u64,
@@ -235,7 +241,7 @@ pub struct Consumer<T> {
 }
 
 impl<T: Send> Consumer<T> {
-    /// Pops the oldest item.
+    /// Pops the oldest item. Returns `None` if the ring is empty.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         if self.available(1) == 0 {
@@ -248,8 +254,8 @@ impl<T: Send> Consumer<T> {
         Some(item)
     }
 
-    /// Pops up to `max` items, oldest first, and passes each to `take`. The places are given back together
-    /// after the last item. Returns the number of items popped.
+    /// Pops up to `max` items, oldest first, and calls `take` with each item. All popped places become free
+    /// together, after the last item. Returns the number of items popped.
     #[inline]
     pub fn pop_burst(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let count = self.available(max);
@@ -264,8 +270,9 @@ impl<T: Send> Consumer<T> {
         count
     }
 
-    /// Pops items into the front of `out` and initialises that part. Returns the number of items popped. This
-    /// is the cheapest method for items that are not `Copy`: one load and one store each.
+    /// Pops items into `out`, starting at index 0, and thereby initialises these elements. Returns the number
+    /// of items popped. For items that are not `Copy`, this method is the cheapest, because it costs only one
+    /// load and one store for each item.
     #[inline]
     pub fn pop_uninit(&mut self, out: &mut [MaybeUninit<T>]) -> usize {
         let count = self.available(out.len());
@@ -282,7 +289,7 @@ impl<T: Send> Consumer<T> {
         count
     }
 
-    /// Pops items into the front of `out`. Returns the number of items popped.
+    /// Pops items into `out`, starting at index 0. Returns the number of items popped.
     #[inline]
     pub fn pop_slice(&mut self, out: &mut [T]) -> usize
     where
@@ -301,21 +308,21 @@ impl<T: Send> Consumer<T> {
         count
     }
 
-    /// Returns the number of items ever popped.
+    /// Returns the number of items popped since the creation of the ring.
     #[must_use]
     #[inline]
     pub fn position(&self) -> u64 {
         self.head
     }
 
-    /// Returns the number of items in the ring. The producer may add some meanwhile.
+    /// Returns the number of items in the ring. The producer may push items at any time.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         size(self.ring.tail.load(Ordering::Acquire) - self.head)
     }
 
-    /// Returns whether the ring has no items.
+    /// Returns whether the ring contains no items.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -328,8 +335,8 @@ impl<T: Send> Consumer<T> {
         self.ring.places.len()
     }
 
-    /// Returns the number of available items, up to `wanted`. Reads the producer's cache line only if the
-    /// cached position does not suffice.
+    /// Returns the number of items in the ring, up to `wanted`. Reads the producer's cache line only if the
+    /// cached position does not show enough items.
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> usize {
         if size(self.tail_seen - self.head) < wanted {
@@ -357,7 +364,7 @@ impl<T> Drop for Consumer<T> {
     }
 }
 
-/// Guard that gives popped places back, at the end of a burst or when the callback panics.
+/// Guard that frees the popped places, either at the end of a burst or when the callback panics.
 struct Popping<'a, T> {
     ring: &'a Ring<T>,
     head: &'a mut u64,
@@ -374,19 +381,19 @@ impl<T> Drop for Popping<'_, T> {
     }
 }
 
-/// An observer of a ring's positions for a third thread.
+/// An observer of a ring, with which a third thread reads the positions.
 pub struct Watch<T> {
     ring: Arc<Ring<T>>,
 }
 
 impl<T> Watch<T> {
-    /// Returns the number of items ever pushed. The number is monotonic.
+    /// Returns the number of items pushed since the creation of the ring. The number never decreases.
     #[must_use]
     pub fn pushed(&self) -> u64 {
         self.ring.tail.load(Ordering::Acquire)
     }
 
-    /// Returns the number of items ever popped. The number is monotonic.
+    /// Returns the number of items popped since the creation of the ring. The number never decreases.
     #[must_use]
     pub fn consumed(&self) -> u64 {
         self.ring.head.load(Ordering::Acquire)

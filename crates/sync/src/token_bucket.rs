@@ -1,33 +1,36 @@
-//! Token bucket shared by several workers, for policers, storm limits and miss budgets. Workers lease tokens
-//! once per burst.
+//! Token bucket that several workers share, for policers, storm control limits and limits of cache misses. A
+//! worker takes tokens once per burst.
 //!
-//! `spent` counts all tokens granted or forfeited. `accrued(now)` counts all tokens due: the burst plus
-//! `floor(elapsed * rate)`. Each call computes it from the elapsed time, so that rounding errors do not
-//! accumulate. A call may grant `accrued - spent` tokens. If this difference exceeds the burst, the excess is
-//! forfeited. A grant takes one compare-and-swap.
+//! `spent` counts all tokens that were granted or forfeited. `accrued(now)` is the number of all tokens that
+//! the bucket has received until `now`: the burst plus `floor(elapsed * rate)`. Each call computes this
+//! number from the elapsed time. Therefore rounding errors do not accumulate. A call may grant `accrued -
+//! spent` tokens. If this difference exceeds the burst, the excess is forfeited. A grant takes one
+//! compare-and-swap.
 //!
-//! Over any window the bucket grants at most `burst + rate * window`, rounded up. A caller that always takes
-//! what is available gets no less than the tokens due.
+//! In any time window, the bucket grants at most `burst + rate * window` tokens, rounded up. A caller that
+//! always takes the available tokens gets all tokens that the bucket receives.
 //!
-//! A change of rate starts a new line at the value that the old line has reached, so that `spent` keeps its
-//! meaning. The two lines are stored side by side under a generation. A reader never waits for a writer and
-//! retries only if a complete change happened meanwhile. Both counts wrap, and only differences are used.
+//! `accrued` is a straight line over time. A change of rate starts a new line at the value that the old line
+//! has reached. Therefore `spent` keeps its meaning. Both lines are stored side by side, and a generation
+//! number selects the current one. A reader never waits for a writer. It retries only if a complete change
+//! happened during the read. Both counts wrap, and the code uses only differences.
 
 use crate::primitives::{AtomicU32, AtomicU64, ControlLock, Ordering, fence};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A token bucket that accrues `rate` tokens per second and saves up to `burst` tokens.
+/// A token bucket that receives `rate` tokens per second and holds up to `burst` tokens.
 #[derive(Debug)]
 pub struct TokenBucket {
     spent: AtomicU64,
-    /// Generation of the current line, which is `lines[generation % 2]`.
+    /// Generation number, which selects the current line: `lines[generation % 2]`.
     generation: AtomicU32,
     lines: [SharedLine; 2],
     writer: ControlLock<()>,
 }
 
-/// Tokens due as a function of time: `offset` at time `base_ns`, then `rate` tokens per second.
+/// Number of tokens received, as a function of time: `offset` at the time `base_ns`, then `rate` more tokens
+/// per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
     base_ns: u64,
@@ -85,10 +88,10 @@ impl SharedLine {
 }
 
 impl TokenBucket {
-    /// Returns a full bucket at time `now_ns`. All calls must use one monotonic clock.
+    /// Returns a bucket that is full at the time `now_ns`. All calls must use one monotonic clock.
     ///
-    /// `rate` is in tokens per second, up to 2^40. A rate of 0 grants nothing beyond the first burst. `burst`
-    /// is in tokens.
+    /// `rate` is in tokens per second, up to 2^40. With a rate of 0, the bucket grants only the first burst.
+    /// `burst` is in tokens.
     #[must_use]
     pub fn new(rate: u64, burst: u32, now_ns: u64) -> Self {
         let line = Line {
@@ -105,7 +108,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes up to `want` tokens and returns the number granted.
+    /// Takes up to `want` tokens and returns the number of tokens granted.
     #[inline]
     pub fn take(&self, now_ns: u64, want: u32) -> u32 {
         let line = self.line();
@@ -127,21 +130,22 @@ impl TokenBucket {
         }
     }
 
-    /// Returns unused tokens of a lease to the bucket. Tokens that then exceed the burst are forfeited.
+    /// Returns tokens to the bucket that were taken but not used. Tokens that then exceed the burst are
+    /// forfeited.
     #[inline]
     pub fn give_back(&self, tokens: u32) {
         self.spent.fetch_sub(u64::from(tokens), Ordering::Relaxed);
     }
 
-    /// Returns the number of tokens that [`TokenBucket::take`] could grant at `now_ns`.
+    /// Returns the number of tokens that [`TokenBucket::take`] could grant at the time `now_ns`.
     #[must_use]
     pub fn available(&self, now_ns: u64) -> u64 {
         let line = self.line();
         available(line.accrued(now_ns), self.spent.load(Ordering::Relaxed), line.burst)
     }
 
-    /// Changes rate and burst from `now_ns` on. Saved tokens are kept, up to the new burst. For control
-    /// threads only.
+    /// Changes the rate and the burst from the time `now_ns` on. Tokens in the bucket are kept, up to the new
+    /// burst. Only control threads may call this method.
     pub fn set_rate(&self, rate: u64, burst: u32, now_ns: u64) {
         let _guard = self.writer.lock();
         let generation = self.generation.load(Ordering::Relaxed);
@@ -176,7 +180,7 @@ impl TokenBucket {
         }
     }
 
-    /// Forfeits saved tokens beyond `burst`.
+    /// Forfeits those tokens in the bucket that exceed `burst`.
     fn forfeit(&self, accrued: u64, burst: u64) {
         let floor = accrued.wrapping_sub(burst);
         let mut spent = self.spent.load(Ordering::Relaxed);
@@ -189,11 +193,12 @@ impl TokenBucket {
     }
 }
 
-/// Maximum number of tokens by which `spent` can exceed `accrued`, because another worker has a later clock
-/// reading. Corresponds to over four minutes at the highest rate.
+/// Maximum number of tokens by which `spent` can exceed `accrued`. This happens if another worker has read a
+/// later time. The number corresponds to over four minutes at the highest rate.
 const AHEAD: u64 = 1 << 48;
 
-/// Returns the difference of the two wrapping counts, limited to `burst`. 0 if another worker went ahead.
+/// Returns the difference between the two wrapping counts, limited to `burst`. Returns 0 if `spent` exceeds
+/// `accrued`, because another worker has read a later time.
 #[inline]
 fn available(accrued: u64, spent: u64, burst: u64) -> u64 {
     let difference = accrued.wrapping_sub(spent);

@@ -1,41 +1,44 @@
-//! Sleeping and waking of a worker without lost wake-ups.
+//! Sleeping and waking of a worker, without lost wake-ups.
 //!
-//! The consumer announces that it will sleep, then checks again for work. The producer publishes work, then
-//! checks for a sleeper. With a SeqCst fence between the two steps on both sides, at least one side sees the
-//! other (Dekker's algorithm). Only the producer that resets the flag executes the system call.
+//! The consumer announces that it will sleep, and then checks again for work. The producer publishes work,
+//! and then checks whether the consumer sleeps. Both have a SeqCst fence between the two steps. Therefore at
+//! least one of the two sees what the other has written (Dekker's algorithm). Only the producer that resets
+//! the flag makes the system call that wakes the consumer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::primitives::{AtomicBool, Ordering, fence};
 
-/// Flag that records whether a consumer sleeps or is about to sleep.
+/// Flag that is set while a consumer sleeps or is about to sleep.
 #[derive(Debug)]
 pub struct WakeFlag {
     sleeping: AtomicBool,
 }
 
 impl WakeFlag {
-    /// Returns the flag of a consumer that is awake.
+    /// Returns a flag for a consumer that is awake.
     #[must_use]
     pub fn new() -> Self {
         Self { sleeping: AtomicBool::new(false) }
     }
 
-    /// Announces the consumer's sleep. The consumer must then check again for work. With work it calls
-    /// [`WakeFlag::awake`], otherwise it sleeps until notified and then calls [`WakeFlag::awake`].
+    /// Announces that the consumer will sleep. The consumer must then check again for work. If there is work,
+    /// it calls [`WakeFlag::awake`]. Otherwise it sleeps until it is notified, and then calls
+    /// [`WakeFlag::awake`].
     pub fn prepare_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Ends the consumer's sleep, or cancels a sleep that was announced but not begun.
+    /// Ends the consumer's sleep, or cancels a sleep that was announced but did not begin.
     pub fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Calls `notify` if the consumer sleeps, once per sleep. The producer calls it after publishing work.
-    /// Costs a full fence, so call it once per burst. Returns whether `notify` was called.
+    /// Calls `notify` if the consumer sleeps, at most once for each sleep. The producer calls this method
+    /// after it has published work. The method costs a full fence. Therefore producers call it once per
+    /// burst. Returns whether `notify` was called.
     #[inline]
     pub fn notify_if_sleeping(&self, notify: impl FnOnce()) -> bool {
         fence(Ordering::SeqCst);
@@ -46,7 +49,8 @@ impl WakeFlag {
         notifies
     }
 
-    /// Returns whether the consumer sleeps or is about to sleep. The result is a hint.
+    /// Returns whether the consumer sleeps or is about to sleep. The result may be outdated when the method
+    /// returns.
     #[must_use]
     pub fn is_sleeping(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed)
@@ -59,7 +63,7 @@ impl Default for WakeFlag {
     }
 }
 
-/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll` together with its sockets.
+/// A [`WakeFlag`] with an eventfd, for a consumer that sleeps in `poll` and also waits for its sockets there.
 #[derive(Debug)]
 pub struct Waker {
     flag: WakeFlag,
@@ -67,37 +71,37 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Creates the eventfd (non-blocking, close-on-exec).
+    /// Creates a waker with a new eventfd (non-blocking, close-on-exec).
     ///
     /// # Errors
-    /// Returns the error of eventfd(2), for example when no descriptors are left.
+    /// Returns the error of eventfd(2), for example if the process has no free file descriptors.
     pub fn new() -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { flag: WakeFlag::new(), event })
     }
 
-    /// Announces the consumer's sleep. See [`WakeFlag::prepare_sleep`]. The consumer then polls the
-    /// descriptor for reading.
+    /// Announces that the consumer will sleep. See [`WakeFlag::prepare_sleep`]. The consumer then polls the
+    /// eventfd for reading.
     pub fn prepare_sleep(&self) {
         self.flag.prepare_sleep();
     }
 
-    /// Ends the consumer's sleep and empties the eventfd. See [`WakeFlag::awake`].
+    /// Ends the consumer's sleep and resets the eventfd. See [`WakeFlag::awake`].
     pub fn awake(&self) {
         self.flag.awake();
         // EAGAIN means that there was no notification, which is no error.
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
 
-    /// Wakes the consumer if it sleeps. The producer calls it after publishing work. A system call occurs
-    /// only if the consumer sleeps.
+    /// Wakes the consumer if it sleeps. The producer calls this method after it has published work. The
+    /// method makes a system call only if the consumer sleeps. Returns whether it woke the consumer.
     #[inline]
     pub fn notify_if_sleeping(&self) -> bool {
         self.flag.notify_if_sleeping(|| self.notify())
     }
 
-    /// Wakes the consumer unconditionally.
+    /// Wakes the consumer, whether or not the flag is set.
     pub fn notify(&self) {
         // EAGAIN means that the count is at its maximum, so the consumer is already notified.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());

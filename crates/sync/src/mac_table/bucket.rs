@@ -1,17 +1,18 @@
 //! One bucket of the MAC table: a cache line with four entries under a sequence lock.
 //!
-//! Invariants: `sequence` is odd while a writer holds the bucket. A reader that loads an even sequence
-//! (acquire), then the entries, and then (after an acquire fence) an equal sequence has seen no partial
-//! write. `displaced` counts the entries whose first bucket is this one and that are stored in their second
-//! bucket.
+//! Invariants: `sequence` is odd while a writer holds the bucket. A reader loads `sequence` (acquire), then
+//! the entries, and then (after an acquire fence) `sequence` again. If both loads yield one even number, the
+//! reader has seen no partial write. `displaced` is the number of entries whose first bucket is this bucket,
+//! but which are stored in their second bucket.
 
 use super::entry::Entry;
 use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause, yield_now};
 
-/// Entries per bucket. Fewer in the loom models, to keep the models small.
+/// Number of entries in a bucket. The loom models have fewer, in order to keep the models small.
 pub const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
-/// Maximum number of attempts of a reader while writers hold the bucket. Takes a few microseconds, then the
-/// lookup is a miss. Unlimited in the loom models, so that a miss there means a lost entry.
+/// Maximum number of attempts of a reader to read a bucket while writers hold it. The attempts take a few
+/// microseconds, and then the lookup is a miss. In the loom models the number is unlimited. A miss in a model
+/// therefore means that the table has lost an entry.
 const READ_TRIES: usize = if cfg!(loom) { usize::MAX } else { 64 };
 /// Maximum number of attempts of a worker to lock a bucket.
 const LOCK_TRIES: usize = if cfg!(loom) { 2 } else { 64 };
@@ -29,17 +30,18 @@ pub(super) struct Bucket {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// Result of reading a bucket.
+/// Result of searching a bucket for a key.
 pub(super) enum Found {
     Here(FoundEntry),
-    /// The key is not here, but some entries of this bucket are stored in their second bucket.
+    /// The bucket does not contain the key, but some entries of this bucket are stored in their second
+    /// bucket.
     Elsewhere,
     Nowhere,
-    /// A writer changed the bucket during the read.
+    /// A writer changed the bucket during the search. The result is unknown.
     Disturbed,
 }
 
-/// An entry that a reader found.
+/// An entry that a reader found in a bucket.
 pub(super) struct FoundEntry {
     pub(super) value: u32,
     pub(super) age: u16,
@@ -57,7 +59,7 @@ impl Bucket {
         }
     }
 
-    /// Searches the bucket once.
+    /// Searches the bucket for a key in one attempt.
     #[inline(always)]
     pub(super) fn find(&self, key: u64) -> Found {
         let sequence = self.sequence.load(Ordering::Acquire);
@@ -83,8 +85,8 @@ impl Bucket {
         }
     }
 
-    /// Returns value and age of a key in this bucket with as few instructions as possible. `None` is
-    /// inconclusive, and [`Bucket::find`] is needed then.
+    /// Returns the value and the age of a key in this bucket, with as few instructions as possible. `None`
+    /// does not mean that the key is absent. The caller must then call [`Bucket::find`].
     #[inline(always)]
     pub(super) fn glance(&self, key: u64) -> Option<(u32, u16)> {
         let sequence = self.sequence.load(Ordering::Acquire);
@@ -101,7 +103,7 @@ impl Bucket {
         (self.sequence.load(Ordering::Relaxed) == sequence).then_some((value, age))
     }
 
-    /// Searches until no writer interferes, for at most a few microseconds.
+    /// Searches the bucket for a key until no writer interferes, for at most a few microseconds.
     pub(super) fn find_patiently(&self, key: u64) -> Found {
         for _ in 0..READ_TRIES {
             match self.find(key) {
@@ -112,8 +114,9 @@ impl Bucket {
         Found::Disturbed
     }
 
-    /// Stores the age if the way still holds `key` and the age differs. If a writer reuses the way at this
-    /// moment, its new entry may be refreshed, which is harmless.
+    /// Stores the time `now` as the age of an entry, if the way still holds `key` and the age differs. If a
+    /// writer reuses the way at this moment, the age of the new entry may be stored instead, which is
+    /// harmless.
     #[inline]
     pub(super) fn refresh(&self, way: u32, key: u64, now: u16) {
         let at = way as usize % WAYS;
@@ -122,7 +125,8 @@ impl Bucket {
         }
     }
 
-    /// Returns a consistent copy of the entries. For control threads, because it waits for a writer.
+    /// Returns a consistent copy of the entries in the bucket. Only control threads may call this method,
+    /// because it waits for a writer.
     pub(super) fn entries(&self) -> [Option<Entry>; WAYS] {
         loop {
             if let Some(entries) = self.try_entries() {
@@ -132,7 +136,7 @@ impl Bucket {
         }
     }
 
-    /// Returns a consistent copy of the entries, or `None` if a writer holds the bucket.
+    /// Returns a consistent copy of the entries in the bucket. Returns `None` if a writer holds the bucket.
     pub(super) fn try_entries(&self) -> Option<[Option<Entry>; WAYS]> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let entries = std::array::from_fn(|way| {
@@ -143,7 +147,7 @@ impl Bucket {
         (sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence).then_some(entries)
     }
 
-    /// Tries once to lock the bucket.
+    /// Tries once to lock the bucket. Returns `None` if another writer holds it.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         let sequence = self.sequence.load(Ordering::Relaxed);
         if sequence & 1 == 1 {
@@ -157,7 +161,8 @@ impl Bucket {
         Some(Locked { bucket: self, odd })
     }
 
-    /// Locks the bucket, for workers. Gives up after about a microsecond.
+    /// Locks the bucket, for workers. Returns `None` if another writer still holds the bucket after about a
+    /// microsecond.
     pub(super) fn lock(&self) -> Option<Locked<'_>> {
         for _ in 0..LOCK_TRIES {
             if let Some(locked) = self.try_lock() {
@@ -168,7 +173,8 @@ impl Bucket {
         None
     }
 
-    /// Locks the bucket, for control threads. Also waits for a worker that was preempted while holding it.
+    /// Locks the bucket, for control threads. The method also waits for a worker that was preempted while it
+    /// held the bucket.
     pub(super) fn lock_patiently(&self) -> Locked<'_> {
         loop {
             if let Some(locked) = self.lock() {
@@ -187,7 +193,7 @@ impl Bucket {
     }
 }
 
-/// A locked bucket that this thread may write. Dropping it unlocks the bucket.
+/// A bucket that the current thread has locked and may write. Dropping this value unlocks the bucket.
 pub(super) struct Locked<'a> {
     bucket: &'a Bucket,
     odd: u32,
@@ -212,7 +218,7 @@ impl Locked<'_> {
         self.bucket.keys[way].store(entry.key, Ordering::Relaxed);
     }
 
-    /// Replaces value and age of a way and returns the old value.
+    /// Replaces the value and the age of the entry in a way. Returns the old value.
     pub(super) fn replace(&self, way: usize, value: u32, age: u16) -> u32 {
         let old = self.bucket.values[way].load(Ordering::Relaxed);
         self.bucket.values[way].store(value, Ordering::Relaxed);
@@ -228,7 +234,8 @@ impl Locked<'_> {
         self.bucket.displaced.load(Ordering::Relaxed)
     }
 
-    /// Counts an entry of this bucket that moved to its second bucket (`more`), or that left it.
+    /// Counts an entry that moved from this bucket to its second bucket (`more` is `true`), or that left its
+    /// second bucket (`more` is `false`).
     pub(super) fn count_displaced(&self, more: bool) {
         let displaced = self.displaced();
         let displaced = if more { displaced.wrapping_add(1) } else { displaced.wrapping_sub(1) };

@@ -1,10 +1,11 @@
-//! Seeded 64-bit hash of the MAC table: two folded 64x64->128 multiplications by secret odd numbers.
+//! Hash function of the MAC table, with a secret seed and a result of 64 bits. The key is multiplied twice by
+//! secret odd numbers. After each multiplication, the halves of the 128-bit product are combined.
 //!
-//! One multiplication suffices for random keys, but leaves arithmetic progressions (for example counting
-//! VLANs) clustered under some seeds. The second removes the clusters and costs well under a nanosecond. The
-//! hash is not cryptographic, so the seed must stay secret.
+//! One multiplication suffices for random keys. With some seeds, it leaves arithmetic progressions (for
+//! example consecutive VLANs) clustered. The second multiplication removes the clusters and takes well under
+//! a nanosecond. The hash is not cryptographic. Therefore the seed must stay secret.
 
-/// Secret numbers that a table hashes with.
+/// Secret numbers of the hash function of one table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
     add: u64,
@@ -18,7 +19,7 @@ impl Hasher {
         Self { add: splitmix(&mut state), multiply: [splitmix(&mut state) | 1, splitmix(&mut state) | 1] }
     }
 
-    /// Returns the hash of `key`. Its halves serve as two hashes.
+    /// Returns the hash of `key`. The halves of the result serve as two independent hashes.
     #[inline(always)]
     pub(super) fn hash(&self, key: u64) -> u64 {
         let [multiply_1, multiply_2] = self.multiply;
@@ -26,7 +27,7 @@ impl Hasher {
     }
 }
 
-/// Multiplies to 128 bits and xors the halves.
+/// Returns the xor of the two halves of the 128-bit product of `a` and `b`.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the product apart")]
 fn fold(a: u64, b: u64) -> u64 {
@@ -34,7 +35,8 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Expands a seed to many words (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// Returns the next number of a pseudo-random sequence, for expanding a seed to several words (Steele, Lea,
+/// Flood: "Fast splittable pseudorandom number generators", 2014).
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -49,8 +51,9 @@ mod tests {
     use crate::primitives::place;
 
     #[cfg(not(miri))]
-    /// Returns chi-squared over 1,024 cells of 64 expected keys each. Random placement yields 1,023 on
-    /// average with a standard deviation of about 45. More even placement yields less.
+    /// Returns the chi-squared statistic of the distribution of keys over 1,024 cells, with 64 expected keys
+    /// in each cell. Random placement yields 1,023 on average, with a standard deviation of about 45. More
+    /// even placement yields less.
     fn chi_squared(seed: u64, keys: impl Iterator<Item = u64>, shift: u32) -> f64 {
         let hasher = Hasher::new(seed);
         let mut cells = [0f64; 1024];

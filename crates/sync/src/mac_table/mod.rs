@@ -1,25 +1,29 @@
-//! MAC table of a bridge: fixed size, shared by all workers, built on atomics only.
+//! MAC table of a bridge. The table has a fixed size, is shared by all workers, and consists only of atomics.
 //!
-//! The bridge stage hashes the keys of a few frames at a time and prefetches their buckets ([`Glancer`])
-//! while it decides the frames before them. It first tries a single read ([`Glancer::glance`]) and otherwise
-//! a full lookup ([`MacTable::lookup_at`]). It then refreshes known source addresses and learns new ones.
+//! The bridge code hashes the keys of a few frames and prefetches their buckets ([`Glancer`]) while it
+//! processes the frames before them. For each key it first tries a single read ([`Glancer::glance`]). If this
+//! read does not find the key, it does a full lookup ([`MacTable::lookup_at`]). It then refreshes the entries
+//! of known source addresses, and inserts new source addresses.
 //!
-//! An entry is stored in one of two buckets of four entries, each exactly one cache line. An insertion uses
-//! the first bucket if it has space, else the second. The first bucket counts its displaced entries, so that
-//! a lookup reads the second bucket only if necessary. When both buckets are full, the insertion moves one
-//! entry from its first to its second bucket. If this is not possible, the table is [`Inserted::Full`] for
-//! this key. The table never evicts a known entry for a new one, unless a caller removes it.
+//! An entry is stored in one of two buckets of four entries. Each bucket is exactly one cache line. An
+//! insertion uses the first bucket of the key if this bucket has space, and otherwise the second bucket. The
+//! first bucket counts the entries that are stored in their second bucket. Therefore a lookup reads the
+//! second bucket only if necessary.
+//!
+//! When both buckets are full, the insertion moves another entry from its first to its second bucket. If this
+//! is not possible, the result is [`Inserted::Full`]. An insertion never evicts an entry.
 //!
 //! Invariants:
-//! - A writer of key `k` holds the first bucket of `k` and every bucket that it changes. Writers of one key
-//!   are therefore serialised, and a key is in the table at most once.
-//! - An entry moves only from its first bucket to its second, with both held. A reader that saw a consistent
-//!   first bucket without the key finds a moved entry in the second.
-//! - Readers never wait. They retry a bounded number of times, and a lookup in a bucket whose writer was
+//! - A writer of key `k` locks the first bucket of `k` and every bucket that the writer changes. Therefore
+//!   writers of one key are serialised, and a key is in the table at most once.
+//! - An entry moves only from its first bucket to its second, while both are locked. A reader that saw a
+//!   consistent first bucket without the key finds a moved entry in the second bucket.
+//! - Readers never wait. They retry a bounded number of times. A lookup in a bucket whose writer was
 //!   preempted is a miss. Writers on workers try for a bounded time and return [`Inserted::Busy`]. Writers on
 //!   control threads wait.
 //!
-//! Ages are 16-bit seconds that are compared wrapping, so a sweep is needed at least every few hours.
+//! Ages are 16-bit times in seconds that are compared modulo 2^16. Therefore a sweep is needed at least every
+//! few hours.
 
 mod bucket;
 mod entry;
@@ -35,14 +39,15 @@ use bucket::{Bucket, Found, FoundEntry, Locked};
 pub use entry::Entry;
 use hash::Hasher;
 
-/// Bit that is set in every stored key, so that no key equals 0, the empty slot.
+/// Bit that is set in every stored key. Therefore no stored key equals 0, which marks an empty slot.
 const OCCUPIED: u64 = 1 << 63;
 
-/// The two buckets of a key. Valid only for the table that returned it.
+/// The two buckets in which the entry of a key may be stored. The value is valid only for the table that
+/// returned it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketIndex(u64);
 
-/// Position of a found entry, for [`MacTable::refresh`].
+/// Position of an entry that a lookup found, for [`MacTable::refresh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     bucket: u32,
@@ -50,7 +55,8 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Returns the bucket number, which is one of [`MacTable::buckets_of`] the key.
+    /// Returns the index of the bucket, which is one of the two that [`MacTable::buckets_of`] returns for the
+    /// key.
     #[must_use]
     pub fn bucket(self) -> usize {
         self.bucket as usize
@@ -62,7 +68,7 @@ impl Slot {
 pub struct Hit {
     /// Value that the caller stored with the key.
     pub value: u32,
-    /// Time of the last refresh in seconds (16 bits, wrapping).
+    /// Time of the last refresh, in seconds modulo 2^16.
     pub age: u16,
     /// Position of the entry, for [`MacTable::refresh`].
     pub slot: Slot,
@@ -79,13 +85,14 @@ impl Hit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Inserted {
-    /// The key was not known and was inserted.
+    /// The key was not in the table and was inserted.
     New,
-    /// The key was known. The field is its previous value.
+    /// The key was already in the table, and its entry was updated. The field is the previous value.
     Updated(u32),
-    /// The key was not known, and the table has no space for it. Nothing changed.
+    /// The key is not in the table, and the table has no space for it. The table has not changed.
     Full,
-    /// Another writer held the bucket during all attempts. Nothing changed. The next packet can retry.
+    /// Another writer held the bucket during all attempts. The table has not changed. The caller can retry
+    /// with the next packet.
     Busy,
 }
 
@@ -98,7 +105,8 @@ pub struct MacTable {
     len: CachePadded<AtomicUsize>,
 }
 
-/// The part of a table that tight loops over many keys need, small enough to stay in registers.
+/// The part of a MAC table that tight loops over many keys need. The part is small enough to stay in
+/// registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Glancer<'a> {
     buckets: &'a [Bucket],
@@ -107,21 +115,21 @@ pub struct Glancer<'a> {
 }
 
 impl Glancer<'_> {
-    /// Hashes a key like [`MacTable::hash`].
+    /// Returns the buckets of a key, like [`MacTable::hash`].
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
         BucketIndex(self.hasher.hash(key | OCCUPIED))
     }
 
-    /// Prefetches the cache line of a key's first bucket.
+    /// Prefetches the cache line of the first bucket of a key.
     #[inline(always)]
     pub fn fetch(&self, at: BucketIndex) {
         cpu::prefetch_read(self.bucket(at));
     }
 
-    /// Returns value and age of a key that a single read of its first bucket finds. `None` is inconclusive,
-    /// and [`MacTable::lookup_at`] decides whether the key is in the table.
+    /// Returns the value and the age of a key that a single read of its first bucket finds. `None` does not
+    /// mean that the key is absent. The caller must then call [`MacTable::lookup_at`].
     #[must_use]
     #[inline(always)]
     pub fn glance(&self, at: BucketIndex, key: u64) -> Option<(u32, u16)> {
@@ -137,8 +145,9 @@ impl Glancer<'_> {
 
 impl MacTable {
     /// Returns a table for at least `entries` entries, hashed with `seed`. The table has at least twice as
-    /// many slots, so an insertion within that number practically always succeeds. The seed must be secret,
-    /// because a sender that knows it can fill chosen buckets. Uses 32 to 64 bytes per entry.
+    /// many slots. Therefore an insertion practically always succeeds while the table has no more than
+    /// `entries` entries. The seed must be secret, because a sender that knows the seed can fill buckets of
+    /// its choice. The table uses 32 to 64 bytes for each entry.
     #[must_use]
     pub fn with_capacity(entries: usize, seed: u64) -> Self {
         let buckets = (entries.div_ceil(WAYS) * 2).clamp(2, 1 << 31).next_power_of_two();
@@ -152,15 +161,15 @@ impl MacTable {
         }
     }
 
-    /// Returns the buckets of `key`. Costs about a nanosecond and accesses no bucket.
+    /// Returns the buckets of `key`. The method takes about a nanosecond and accesses no bucket.
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
         BucketIndex(self.hasher.hash(key | OCCUPIED))
     }
 
-    /// Hashes `key` and prefetches the cache line of its first bucket. Call it for a whole burst before the
-    /// lookups.
+    /// Returns the buckets of `key`, and prefetches the cache line of the first bucket. Callers do this for
+    /// all keys of a burst before the lookups.
     #[must_use]
     #[inline(always)]
     pub fn prefetch(&self, key: u64) -> BucketIndex {
@@ -176,7 +185,7 @@ impl MacTable {
         Glancer { buckets: &self.buckets, mask: self.mask, hasher: self.hasher }
     }
 
-    /// Looks up `key`.
+    /// Looks up `key`. Returns `None` if the key is not in the table.
     #[must_use]
     #[inline(always)]
     pub fn lookup(&self, key: u64) -> Option<Hit> {
@@ -184,6 +193,7 @@ impl MacTable {
     }
 
     /// Looks up `key`. `at` is the result of [`MacTable::hash`] or [`MacTable::prefetch`] for the key.
+    /// Returns `None` if the key is not in the table.
     #[must_use]
     #[inline(always)]
     pub fn lookup_at(&self, at: BucketIndex, key: u64) -> Option<Hit> {
@@ -217,19 +227,20 @@ impl MacTable {
         }
     }
 
-    /// Records that `key`, which a lookup found at `slot`, was seen at `now` seconds. Writes at most once per
-    /// second.
+    /// Stores `now` as the age of `key`, which a lookup found at `slot`. `now` is the current time in seconds
+    /// modulo 2^16. The method writes to memory at most once per second.
     #[inline]
     pub fn refresh(&self, slot: Slot, key: u64, now: u16) {
         self.bucket(slot.bucket).refresh(slot.way, key | OCCUPIED, now);
     }
 
-    /// Inserts `key` or updates its entry. For workers, because it does not wait.
+    /// Inserts `key`, or updates the value and the age of its entry. Workers may call this method, because it
+    /// does not wait.
     pub fn insert(&self, key: u64, value: u32, now: u16) -> Inserted {
         self.insert_at(self.hash(key), key, value, now)
     }
 
-    /// Like [`MacTable::insert`], with the result of [`MacTable::hash`] for the key.
+    /// Like [`MacTable::insert`]. `at` is the result of [`MacTable::hash`] for the key.
     pub fn insert_at(&self, at: BucketIndex, key: u64, value: u32, now: u16) -> Inserted {
         let entry = Entry { key: key | OCCUPIED, value, age: now };
         let Some(first) = self.bucket(self.first(at)).lock() else { return Inserted::Busy };
@@ -250,8 +261,8 @@ impl MacTable {
         }
     }
 
-    /// Changes only the value of a known key and returns the old value. For control threads, because it may
-    /// wait for workers.
+    /// Changes the value of a key without changing its age. Returns the old value, or `None` if the key is
+    /// not in the table. Only control threads may call this method, because it may wait for workers.
     pub fn update_value(&self, key: u64, value: u32) -> Option<u32> {
         self.with_entry::<true, _>(key, |bucket, way, _| {
             let age = bucket.entry(way).age;
@@ -259,19 +270,21 @@ impl MacTable {
         })
     }
 
-    /// Removes `key` and returns its value. For control threads, because it may wait for workers.
+    /// Removes `key` and returns its value. Returns `None` if the key is not in the table. Only control
+    /// threads may call this method, because it may wait for workers.
     pub fn remove(&self, key: u64) -> Option<u32> {
         self.remove_if(key, |_| true)
     }
 
-    /// Removes `key` if `unwanted` returns true for its entry. Returns the value of a removed entry. For
-    /// control threads, because it may wait for workers.
+    /// Removes `key` if `unwanted` returns `true` for its entry. Returns the value of the removed entry, or
+    /// `None` if no entry was removed. Only control threads may call this method, because it may wait for
+    /// workers.
     pub fn remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
         self.remove_entry::<true>(key, unwanted)
     }
 
-    /// Like [`MacTable::remove_if`], for workers, because it does not wait. Also returns `None` if another
-    /// writer holds a bucket of the key.
+    /// Like [`MacTable::remove_if`], but workers may call this method, because it does not wait. Also returns
+    /// `None` if another writer holds a bucket of the key.
     pub fn try_remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
         self.remove_entry::<false>(key, unwanted)
     }
@@ -292,9 +305,9 @@ impl MacTable {
         removed.flatten()
     }
 
-    /// Removes every entry of these buckets for which `keep` returns false, for ageing and flushes in bounded
-    /// steps. `keep` may be called twice for an entry. Returns the number of entries removed. For control
-    /// threads, because it may wait for workers.
+    /// Removes every entry in a range of buckets for which `keep` returns `false`. Ageing and flushes use it
+    /// to process the table in bounded steps. `keep` may be called twice for an entry. Returns the number of
+    /// entries removed. Only control threads may call this method, because it may wait for workers.
     pub fn sweep_range(&self, buckets: Range<usize>, keep: impl Fn(Entry) -> bool) -> usize {
         let end = buckets.end.min(self.buckets.len());
         let mut removed = 0;
@@ -309,7 +322,7 @@ impl MacTable {
         removed
     }
 
-    /// Like [`MacTable::sweep_range`], over the whole table.
+    /// Like [`MacTable::sweep_range`], for all buckets of the table.
     pub fn sweep(&self, keep: impl Fn(Entry) -> bool) -> usize {
         self.sweep_range(0..self.buckets.len(), keep)
     }
@@ -326,29 +339,30 @@ impl MacTable {
         self.len() == 0
     }
 
-    /// Returns the number of buckets, which [`MacTable::sweep_range`] iterates over.
+    /// Returns the number of buckets in the table, which bounds the ranges for [`MacTable::sweep_range`].
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// Returns the first and second bucket of `key`, for tests and for diagnosing a full bucket.
+    /// Returns the indexes of the first and the second bucket of `key`, for tests and for diagnosing a full
+    /// bucket.
     #[must_use]
     pub fn buckets_of(&self, key: u64) -> [usize; 2] {
         let at = self.hash(key);
         [self.first(at) as usize, self.second(at) as usize]
     }
 
-    /// Returns a consistent copy of the entries of one bucket, for a worker. Empty if a writer holds the
-    /// bucket. `bucket` is taken modulo [`MacTable::buckets`].
+    /// Returns a consistent copy of the entries in one bucket, for a worker. All entries are `None` if a
+    /// writer holds the bucket. The index `bucket` is taken modulo [`MacTable::buckets`].
     #[must_use]
     pub fn glimpse(&self, bucket: usize) -> [Option<Entry>; WAYS] {
         let found = self.buckets[bucket & (self.buckets.len() - 1)].try_entries();
         found.unwrap_or([None; WAYS]).map(|entry| entry.map(strip))
     }
 
-    /// Returns an iterator over the entries, bucket by bucket. Each entry is consistent, but the listing is
-    /// not taken at one instant.
+    /// Returns an iterator over all entries, bucket by bucket. Each entry is consistent, but the entries are
+    /// not read at one instant.
     pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         self.buckets.iter().flat_map(|bucket| bucket.entries().into_iter().flatten()).map(strip)
     }
@@ -359,7 +373,8 @@ impl MacTable {
         at.0 as u32 & self.mask
     }
 
-    /// Returns the second bucket, which never equals the first because the distance is odd.
+    /// Returns the index of the second bucket. The index never equals that of the first bucket, because their
+    /// distance is odd.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the other half")]
     fn second(&self, at: BucketIndex) -> u32 {
@@ -372,7 +387,8 @@ impl MacTable {
         &self.buckets[(index & self.mask) as usize]
     }
 
-    /// Locks both buckets of a key in the order of their index, so that two writers cannot deadlock.
+    /// Locks both buckets of a key in the order of their indexes. Therefore two writers cannot deadlock.
+    /// Returns `None` if another writer holds one of the buckets.
     fn lock_both(&self, at: BucketIndex) -> Option<Pair<'_>> {
         let (first, second) = (self.first(at), self.second(at));
         let low = self.bucket(first.min(second)).lock()?;
@@ -400,7 +416,8 @@ impl MacTable {
         }
     }
 
-    /// Returns a free way in one of the two buckets, if necessary after moving another entry out.
+    /// Returns a free way in one of the two buckets. If both buckets are full, moves another entry to its
+    /// second bucket. Returns `None` if no entry can be moved.
     fn place_for<'a>(&self, at: BucketIndex, pair: &'a Pair<'a>) -> Option<(&'a Locked<'a>, usize)> {
         let held = [self.first(at), self.second(at)];
         let candidates = [&pair.first, &pair.second];
@@ -413,8 +430,9 @@ impl MacTable {
         })
     }
 
-    /// Moves one entry of a full bucket to its second bucket. Only entries whose first bucket is this one
-    /// qualify. Returns the way that became free. `held` are the buckets that the caller holds.
+    /// Moves one entry of a full bucket to its second bucket. Only entries whose first bucket is this bucket
+    /// can be moved. Returns the way that became free, or `None` if no entry can be moved. `held` contains
+    /// the indexes of the buckets that the caller has locked.
     fn make_room(&self, bucket: &Locked<'_>, index: u32, held: [u32; 2]) -> Option<usize> {
         (0..WAYS).find(|&way| {
             let entry = bucket.entry(way);
@@ -433,9 +451,9 @@ impl MacTable {
         })
     }
 
-    /// Runs `f` on the locked bucket and way of `key`, and on its first bucket if the entry is in its second.
-    /// With `WAITS` it waits for other writers. Without, it returns `None` if a writer holds a bucket of the
-    /// key.
+    /// Calls `f` with the locked bucket and the way of `key`. If the entry is in its second bucket, `f` also
+    /// gets its first bucket. If `WAITS` is `true`, the method waits for other writers. If `WAITS` is
+    /// `false`, it returns `None` if a writer holds a bucket of the key.
     fn with_entry<const WAITS: bool, R>(
         &self,
         key: u64,
@@ -473,7 +491,7 @@ struct Pair<'a> {
     second: Locked<'a>,
 }
 
-/// Returns the entry with the caller's key, without the [`OCCUPIED`] bit.
+/// Returns the entry with its key as the caller inserted it, without the [`OCCUPIED`] bit.
 fn strip(entry: Entry) -> Entry {
     Entry { key: entry.key & !OCCUPIED, ..entry }
 }
