@@ -1,4 +1,4 @@
-//! Offload of a bridge's stations to the hooks of its ports.
+//! Offload of a bridge's MAC table entries to the hooks of its ports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,22 +8,25 @@ use switch::{Bridge, Shortcut};
 use xdp::Error;
 use xdp::bridge::{BridgePort, Place, StationTable};
 
-/// A port whose hook has a bridge stage.
+/// A bridge port whose hook has an XDP program stage for the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookPort {
-    /// Maximum frame length in bytes without a tag. `None` if the device does not accept redirected frames.
+    /// Maximum length in bytes of an untagged frame that the hook may redirect to the port. `None` if the
+    /// device does not accept redirected frames.
     pub reached: Option<u32>,
 }
 
-/// The stations of one bridge in the hook. Used by one control thread at a time.
+/// The MAC table entries of one bridge in the hooks of its ports. One control thread at a time uses this
+/// value.
 pub struct BridgeOffload {
     table: Arc<StationTable>,
-    /// Change count of the bridge at the last full synchronisation.
+    /// Change count of the bridge at the last full synchronisation. `None` if the next synchronisation must
+    /// examine all entries.
     synced: Option<u64>,
     refused: usize,
 }
 
-/// Listener that removes stations from the hook's table when the bridge's MAC table changes.
+/// Listener that removes MAC table entries from the hook's table when the bridge's MAC table changes.
 struct Revoker(Arc<StationTable>);
 
 impl fmt::Debug for Revoker {
@@ -39,51 +42,52 @@ impl Shortcut for Revoker {
 }
 
 impl BridgeOffload {
-    /// Creates the offload for a bridge with at most `stations` stations. `seed` should be secret and random.
+    /// Creates the offload for a bridge. The hook's table holds at most `stations` MAC table entries. `seed`
+    /// should be secret and random.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the table.
+    /// Returns an error if the kernel refuses to create the table.
     pub fn new(stations: u32, seed: u64) -> Result<BridgeOffload, Error> {
         let stations = usize::try_from(stations).unwrap_or(usize::MAX);
         let table = Arc::new(StationTable::new(stations, seed)?);
         Ok(BridgeOffload { table, synced: None, refused: 0 })
     }
 
-    /// Returns the table that the hooks of all ports of the bridge read.
+    /// Returns the hook's table, which the hooks of all ports of the bridge read.
     #[must_use]
     pub fn table(&self) -> &StationTable {
         &self.table
     }
 
-    /// Returns the listener that removes a station from the hook when the MAC table changes.
+    /// Returns the listener that removes an entry from the hook's table when the bridge's MAC table changes.
     #[must_use]
     pub fn shortcut(&self) -> Arc<dyn Shortcut> {
         Arc::new(Revoker(Arc::clone(&self.table)))
     }
 
-    /// Returns the number of stations in the hook.
+    /// Returns the number of MAC table entries in the hook's table.
     #[must_use]
     pub fn stations(&self) -> usize {
         self.table.iter().count()
     }
 
-    /// Returns the number of stations that the last synchronisation could not add, because the hook's table
-    /// was full. The workers forward frames to these stations.
+    /// Returns the number of entries that the last synchronisation could not add, because the hook's table
+    /// was full. The workers forward frames to these addresses.
     #[must_use]
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Removes all stations from the hook until the next [`BridgeOffload::sync`], so that the workers forward
-    /// all frames.
+    /// Removes all entries from the hook's table until the next [`BridgeOffload::sync`]. Until then, the
+    /// workers forward all frames.
     pub fn clear(&mut self) {
         self.table.clear();
         self.synced = None;
     }
 
-    /// Installs the stations of the bridge in the hook, for the ports for which `port` returns a hook. Does
-    /// nothing if the bridge has not changed since the last call. `secs` is the hook's clock in seconds. Its
-    /// lower half is the bridge's clock.
+    /// Copies the entries of the bridge's MAC table to the hook's table, for the ports for which `port`
+    /// returns a hook. Does nothing if the bridge has not changed since the last call. `secs` is the time of
+    /// the hook's clock in seconds. The lower half of this time is the time of the bridge's clock.
     pub fn sync(&mut self, bridge: &Bridge, port: impl Fn(PortId) -> Option<HookPort>, secs: u32) {
         let tables = bridge.tables();
         let changes = tables.changes();
@@ -120,9 +124,9 @@ impl BridgeOffload {
         }
     }
 
-    /// Updates the bridge's station ages with the times of last use in the hook. Call it before ageing. A
-    /// station that the hook removed by itself is examined again by the next [`BridgeOffload::sync`] after
-    /// [`BridgeOffload::doubt`].
+    /// Updates the ages in the bridge's MAC table with the times at which the hook last used the entries.
+    /// Callers do this before ageing. If the hook has removed an entry itself, the next
+    /// [`BridgeOffload::sync`] after [`BridgeOffload::doubt`] examines this entry again.
     pub fn feed_back(&mut self, bridge: &Bridge) {
         let tables = bridge.tables();
         for (key, place, used) in self.table.iter() {
@@ -130,16 +134,16 @@ impl BridgeOffload {
         }
     }
 
-    /// Forces the next [`BridgeOffload::sync`] to examine all stations, even if the bridge has not changed.
-    /// The hook removes a station by itself when its address appears on another port and is not learned
-    /// there, and the bridge is not notified.
+    /// Forces the next [`BridgeOffload::sync`] to examine all entries, even if the bridge has not changed.
+    /// This is necessary because the hook removes an entry itself if the address appears on another port and
+    /// is not learned there. The hook does not notify the bridge of this.
     pub fn doubt(&mut self) {
         self.synced = None;
     }
 }
 
-/// Returns the parameters of a port's bridge stage. `None` for ports outside the bridge and for transparent
-/// members, whose frames the workers handle.
+/// Returns the parameters of the hook's bridge stage for a port. Returns `None` for ports outside the bridge,
+/// and for transparent members, whose frames the workers handle.
 #[must_use]
 pub fn port_stage(bridge: &Bridge, port: PortId, partial_checksums: bool) -> Option<BridgePort> {
     let facts = bridge.facts(port)?;

@@ -1,5 +1,5 @@
-//! Offload of cached OpenFlow flows to the driver hook: translation of a flow's program and management of its
-//! slot.
+//! Offload of megaflows of OpenFlow bridges to the driver hook. The module translates the cached actions of a
+//! megaflow to a hook action, and manages the slot of the flow in the hook's table.
 
 use std::io;
 
@@ -10,36 +10,37 @@ use zerocopy::IntoBytes;
 
 use crate::grace::Grace;
 
-/// Octet offsets in a flow key: outer TCI, EtherType, protocol.
+/// Ranges of octets in a flow key that contain the outer TCI, the EtherType and the protocol.
 const TCI: std::ops::Range<usize> = 4..6;
 const ETH_TYPE: std::ops::Range<usize> = 20..22;
 const PROTO: usize = 22;
-/// Bit of the first octet of the outer TCI that marks the tag as present.
+/// Bit in the first octet of the outer TCI that marks the VLAN tag as present.
 const PRESENT: u8 = 0x10;
 
-/// Flows in the hook. Owned by the slow path.
+/// The megaflows in the hook's table. The slow path owns this value.
 #[derive(Debug)]
 pub struct FlowOffload {
     writer: FlowWriter,
     grace: Grace,
-    /// Number of the pending wait for new masks, and the number of masks written when it began. After the
-    /// wait, flows can use these masks.
+    /// Grace period in progress for new masks: its index, and the number of masks that were written when it
+    /// began. When the period is over, flows can use these masks.
     masks: Option<(u64, u64)>,
 }
 
 impl FlowOffload {
-    /// Takes over a flow table and empties it. The table must be new, or its previous writer must have waited
-    /// for running programs. `passed` is called after each wait.
+    /// Takes over a flow table and removes all flows from it. Either the table is new, or its previous writer
+    /// has waited for running programs. `passed` is called after the end of each grace period.
     ///
     /// # Errors
-    /// Returns an error if the thread cannot be started.
+    /// Returns an error if the thread that waits for grace periods cannot be started.
     pub fn new(table: &FlowTable, passed: impl Fn() + Send + 'static) -> io::Result<FlowOffload> {
         Ok(FlowOffload { writer: FlowWriter::new(table), grace: Grace::new(passed)?, masks: None })
     }
 
-    /// Installs a flow in the hook for packets that equal `key` in the bits of `mask` and are received on the
-    /// port of the key. Returns the slot. `None` if the hook cannot execute the program, is full, or does not
-    /// have the mask yet. A new mask becomes usable after a grace period.
+    /// Installs a flow in the hook. The flow applies to packets that are received on the port of the key and
+    /// equal `key` in the bits of `mask`. Returns the slot of the flow. Returns `None` if the hook cannot
+    /// execute the actions, its table is full, or the mask is new. A new mask becomes usable after a grace
+    /// period.
     pub fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32> {
         let table = self.writer.table();
         let action = action(program, key, mask).filter(|_| table.is_served(key.in_port().0))?;
@@ -64,36 +65,38 @@ impl FlowOffload {
         }
     }
 
-    /// Removes a flow. See [`FlowWriter::remove`].
+    /// Removes the flow in a slot. See [`FlowWriter::remove`].
     pub fn remove(&mut self, slot: u32) {
         self.writer.remove(slot);
     }
 
-    /// Returns packets, bytes and the time of last use of a flow since its installation.
+    /// Returns the numbers of packets and bytes of a flow since its installation, and the time of its last
+    /// use.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         self.writer.counts(slot)
     }
 
-    /// Frees the slot of a removed flow for reuse, after a grace period for running programs.
+    /// Makes the slot of a removed flow available for reuse, after a grace period for running programs.
     pub fn release(&mut self, slot: u32) {
         self.writer.release(slot);
     }
 
-    /// Begins to wait for the programs that run now. Returns the number of the wait.
+    /// Begins a grace period, which ends when all programs that run now have ended. Returns the index of the
+    /// grace period.
     pub fn begin_grace(&mut self) -> u64 {
         self.grace.begin()
     }
 
-    /// Returns whether the wait with this number is over.
+    /// Returns whether the grace period with the index `number` is over.
     #[must_use]
     pub fn has_passed(&self, number: u64) -> bool {
         self.grace.has_passed(number)
     }
 }
 
-/// Returns the hook action for packets that equal `key` in the bits of `mask`. `None` if only workers can
-/// execute the program.
+/// Returns the hook action for packets that equal `key` in the bits of `mask`. Returns `None` if only workers
+/// can execute the program.
 #[must_use]
 pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAction> {
     if program.is_normal() {
@@ -130,7 +133,7 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
     Some(if made.action.port.is_some() { made.action } else { FlowAction::default() })
 }
 
-/// Properties that all packets of a flow have in common.
+/// Properties that all packets of a flow have, as far as the mask determines them.
 struct Known<'a> {
     key: &'a [u8],
     mask: &'a [u8],
@@ -141,7 +144,7 @@ impl Known<'_> {
         self.mask[TCI.start] & self.key[TCI.start] & PRESENT != 0
     }
 
-    /// Returns the EtherType and protocol of the flow, where the mask makes them known.
+    /// Returns the EtherType and the protocol of the flow. Each is `None` if the mask does not cover it.
     fn is(&self) -> (Option<u16>, Option<u8>) {
         let eth_type = u16::from_be_bytes([self.key[ETH_TYPE.start], self.key[ETH_TYPE.start + 1]]);
         let is_known = self.mask[ETH_TYPE] == [0xff, 0xff];
@@ -149,7 +152,7 @@ impl Known<'_> {
     }
 }
 
-/// Origin of a packet's first tag during translation.
+/// Origin of the outermost VLAN tag of a packet during the translation of actions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
     AsItCame,
@@ -157,16 +160,18 @@ enum Tag {
     Ours,
 }
 
-/// A hook action under construction.
+/// A hook action that the translation builds.
 struct Made {
     action: FlowAction,
     tag: Tag,
-    /// Whether addresses or ports were changed. A second change would update checksums twice.
+    /// Whether an action has already set addresses or ports. A second action would update the checksums
+    /// twice.
     has_set_ip: bool,
 }
 
 impl Made {
-    /// Returns whether a tag may get the reserved VLAN 4095, after which the parser reads nothing.
+    /// Returns whether an action may set the reserved VLAN identifier 4095 in a tag. The parser does not
+    /// parse packets with this identifier.
     fn may_be_reserved(&self) -> bool {
         let Bits { value, mask } = self.action.tci;
         let (value, mask) = (u16::from_be_bytes(value), u16::from_be_bytes(mask));
@@ -196,7 +201,8 @@ impl Made {
         Some(())
     }
 
-    /// Translates a set operation like `switch::flow::rewrite`. Octet offsets are those of a [`Flow`].
+    /// Translates a set action in the way that `switch::flow::rewrite` executes it. Octet offsets are offsets
+    /// in a [`Flow`]. Returns `None` if the hook cannot execute the action.
     fn set(&mut self, bits: &SetBits, flow: &Known<'_>) -> Option<()> {
         let (value, mask) = (bits.value.0.as_bytes(), bits.mask.0.as_bytes());
         let is_zero = |octets: std::ops::Range<usize>| mask[octets].iter().all(|octet| *octet == 0);
@@ -248,7 +254,8 @@ impl Made {
     }
 }
 
-/// Merges bits into an action. Later bits replace earlier ones.
+/// Adds the bits of a set action to those of earlier actions. Where both set a bit, the later value replaces
+/// the earlier one.
 fn merge<const N: usize>(into: &mut Bits<N>, value: &[u8], mask: &[u8]) {
     let Bits { value: own, mask: own_mask } = into;
     for ((own, own_mask), (value, mask)) in own.iter_mut().zip(own_mask).zip(value.iter().zip(mask)) {

@@ -1,12 +1,13 @@
-//! Waits for running BPF programs on a separate thread. A wait takes milliseconds, in which the slow path
-//! continues.
+//! Grace periods for running BPF programs. A separate thread waits for the end of the programs, which takes
+//! milliseconds. Meanwhile, the slow path continues.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Numbered waits for running programs. Dropping it ends the thread.
+/// Grace periods for running BPF programs, identified by indexes. Dropping this value ends the thread that
+/// waits.
 #[derive(Debug)]
 pub(crate) struct Grace {
     asked: u64,
@@ -15,7 +16,7 @@ pub(crate) struct Grace {
 }
 
 impl Grace {
-    /// Starts the waiting thread. `passed` is called after each wait.
+    /// Starts the thread that waits. `passed` is called after the end of each grace period.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
@@ -29,7 +30,8 @@ impl Grace {
         Ok(Grace { asked: 0, ask, done })
     }
 
-    /// Begins to wait for the programs that run now. Returns the number of the wait.
+    /// Begins a grace period, which ends when all programs that run now have ended. Returns the index of the
+    /// grace period.
     pub fn begin(&mut self) -> u64 {
         self.asked += 1;
         if self.ask.send(self.asked).is_err() {
@@ -40,7 +42,7 @@ impl Grace {
         self.asked
     }
 
-    /// Returns whether the wait with this number is over.
+    /// Returns whether the grace period with the index `number` is over.
     pub fn has_passed(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number
     }

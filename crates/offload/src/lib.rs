@@ -1,5 +1,5 @@
-//! Hook offload: state that the XDP hook gets from the bridges' decisions. Entries age by their use and are
-//! revoked immediately.
+//! Hook offload: forwarding state of the bridges that the XDP hooks of the ports also use. The hooks report
+//! when entries were last used. Entries that become invalid are removed immediately.
 //!
 //! ```text
 //!  switch's MAC table --[`BridgeOffload::sync`]--> stations in the hook's table
@@ -8,12 +8,12 @@
 //!          '--- `switch::Shortcut::revoke`, by whoever changes the table: the hook's entry is gone when that returns
 //! ```
 //!
-//! From OpenFlow bridges the hook gets the cached flows with most traffic ([`FlowOffload`]). Only the slow
-//! path that installs flows in the workers installs them here.
+//! From OpenFlow bridges, the hook gets the megaflows with the most traffic ([`FlowOffload`]). Only the slow
+//! path, which installs flows in the workers, installs flows in the hook.
 //!
-//! The hook only caches entries of the bridge's MAC table. New stations reach the hook when a control thread
-//! synchronises the next time. Entries that became invalid are removed from the hook before the change is
-//! acknowledged.
+//! From other bridges, the hook gets copies of MAC table entries. New entries reach the hook when a control
+//! thread synchronises the next time. An entry that became invalid is removed from the hook before the change
+//! of the MAC table is acknowledged.
 
 mod bridge;
 mod flows;
