@@ -1,50 +1,50 @@
-//! Errors of building or driving a lab. Each names the command or object, the cause and the output.
+//! Errors in building or using a lab. Each error names the command or object, the cause and the output.
 
 use std::io;
 
-/// Error of a lab step.
+/// Error in a step of a lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A command could not be started.
     #[error("cannot start '{command}': {source}; is its package installed ('make setup')?")]
     Start {
-        /// The command line.
+        /// Command line that could not be started.
         command: String,
-        /// Error of starting the command.
+        /// Error that starting the command returned.
         source: io::Error,
     },
     /// A command exited with an error.
     #[error("'{command}' ended with {status}:\n{output}")]
     Failed {
-        /// The command line.
+        /// Command line that failed.
         command: String,
         /// Exit status of the command in words.
         status: String,
-        /// Output of the command, standard error last.
+        /// Output of the command. Standard error follows standard output.
         output: String,
     },
-    /// An awaited event did not occur.
+    /// An event for which the test waited did not occur in time.
     #[error("{what} did not happen within {seconds:.1} s{detail}")]
     TimedOut {
         /// Description of the event.
         what: String,
-        /// Time waited, in seconds.
+        /// Time for which the test waited, in seconds.
         seconds: f64,
-        /// Last observation instead of the event. Empty, or text that begins with punctuation.
+        /// Last observation before the test stopped waiting. The text is empty or begins with punctuation.
         detail: String,
     },
     /// A system call in a namespace failed.
     #[error("{what}: {source}")]
     System {
-        /// The object and the operation on it.
+        /// Name of the object, and the operation on it that failed.
         what: String,
-        /// Error of the system call.
+        /// Error that the system call returned.
         source: io::Error,
     },
     /// The output of a tool could not be parsed.
     #[error("output of '{command}' is not understood: {output}")]
     Output {
-        /// The command line.
+        /// Command line whose output could not be parsed.
         command: String,
         /// Output of the command.
         output: String,
@@ -52,7 +52,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Returns the error of a failed system call on the object that `what` names.
+    /// Returns the error for a system call that failed on the object that `what` names.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         LabError::System { what: what.into(), source: source.into() }
     }

@@ -1,6 +1,6 @@
-//! Golden test runner: runs a configuration with input packets and returns the output packets and all drops
-//! as text, which is compared with the expected text of the case. The real binary runs over `pcap` ports,
-//! without privileges.
+//! Runner of golden tests. A golden test runs the daemon with a configuration and input packets. The runner
+//! returns the output packets and all drops as text, and the test compares this text with the expected text
+//! of the case. The real binary runs with `pcap` ports, without privileges.
 //!
 //! A case is a directory with these files:
 //! - `config.toml`, whose ports are of kind `pcap`. `@DIR@` stands for the directory of the run. The port `x`
@@ -9,7 +9,8 @@
 //! - `expected.txt` with lines `PORT > PACKET` in hexadecimal digits, by port, then lines `PORT ! REASON
 //!   COUNT`.
 //!
-//! `TRIVIUM_BLESS=1` writes `expected.txt` instead of comparing. Review the file before committing it.
+//! With `TRIVIUM_BLESS=1` in the environment, a test writes `expected.txt` instead of comparing. The file
+//! must be reviewed before it is committed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,15 +25,17 @@ use rustix::process::Signal;
 
 use crate::{LabError, Process, eventually};
 
-/// Interval between packets. Long enough for a packet to be processed before the next arrives on another
-/// port.
+/// Interval between two input packets. The interval is long enough for a packet to be processed before the
+/// next packet arrives on another port.
 const STEP: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time before the first packet, in which all ports open.
+/// Time before the first input packet, in which all ports open.
 const LEAD: Duration = Duration::from_secs(1);
-/// Packet spec of the first frame on each port, from which all ports count time. A bridge never forwards it.
+/// Packet spec of the first frame on each port. The frame marks the start of the time line of the port. A
+/// bridge never forwards the frame.
 const CLOCK: &str = "eth_src=02:00:00:00:ff:ff,eth_dst=01:80:c2:00:00:0e,eth_type=0x88cc";
-/// Drop reasons of the clock frame. The second applies if the frame arrives before the bridge has the port.
+/// Drop reasons of the first frame. The second reason applies if the frame arrives before the port is a
+/// member of the bridge.
 const CLOCK_REASONS: [&str; 2] = ["reserved-multicast", "no-room"];
 
 /// One golden test case.
@@ -43,10 +46,10 @@ pub struct Case {
     traffic: Vec<(String, Vec<u8>)>,
 }
 
-/// Returns every case in a directory, sorted by path.
+/// Returns all cases in a directory, sorted by path.
 ///
 /// # Errors
-/// If a case cannot be read or has an invalid packet.
+/// Returns an error if a case cannot be read or contains an invalid packet.
 pub fn cases(root: &Path) -> Result<Vec<Case>, LabError> {
     let system = |error: std::io::Error| LabError::system(root.display().to_string(), error);
     let mut directories: Vec<PathBuf> = fs::read_dir(root)
@@ -77,15 +80,16 @@ impl Case {
         Ok(Case { config: text("config.toml")?, directory, traffic })
     }
 
-    /// Returns the name of the case.
+    /// Returns the name of the case, which is the name of its directory.
     pub fn name(&self) -> String {
         self.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// Returns the expected output.
+    /// Returns the expected output of the case.
     ///
     /// # Errors
-    /// If the file does not exist. The case must be blessed first.
+    /// Returns an error if `expected.txt` does not exist. The file must first be written with
+    /// [`Case::bless`].
     pub fn expected(&self) -> Result<String, LabError> {
         let path = self.directory.join("expected.txt");
         fs::read_to_string(&path).map_err(|error| LabError::system(path.display().to_string(), error))
@@ -94,24 +98,24 @@ impl Case {
     /// Writes `result` as the expected output.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn bless(&self, result: &str) -> Result<(), LabError> {
         let path = self.directory.join("expected.txt");
         fs::write(&path, result).map_err(|error| LabError::system(path.display().to_string(), error))
     }
 
-    /// Returns the ports of the configuration, in order.
+    /// Returns the names of the ports in the configuration, in order.
     fn ports(&self) -> Vec<String> {
         let names =
             self.config.lines().filter_map(|line| line.trim().strip_prefix("[port.")?.strip_suffix(']'));
         names.map(str::to_owned).collect()
     }
 
-    /// Runs `binary` on the case in `directory`, which is created, and returns the output packets and drops
-    /// as text.
+    /// Runs `binary` with the configuration and packets of the case in `directory`, which is created. Returns
+    /// the output packets and drops as text.
     ///
     /// # Errors
-    /// If the daemon does not start, or does not receive all packets.
+    /// Returns an error if the daemon does not start, or does not receive all packets.
     pub fn run(&self, binary: &str, directory: &Path) -> Result<String, LabError> {
         let system = |error: std::io::Error| LabError::system(directory.display().to_string(), error);
         fs::create_dir_all(directory).map_err(system)?;

@@ -1,10 +1,10 @@
-//! A host of a lab: a namespace with one Ethernet device.
+//! A host in a lab: a namespace with one Ethernet device.
 
 use std::ops::Deref;
 
 use crate::{Lab, LabError, Namespace, PingReport, ping};
 
-/// A namespace with a device `eth0` whose peer is in the lab's hub.
+/// A namespace with a device `eth0`. The veth peer of the device is in the lab's hub.
 #[derive(Clone, Debug)]
 pub struct Host {
     namespace: Namespace,
@@ -29,16 +29,16 @@ impl Host {
     }
 
     /// Connects the host to the hub by a new veth pair, after a test has deleted the old one. Neighbour
-    /// entries for `neighbours` are added before the device is up. Otherwise packets that wait for address
-    /// resolution would be overtaken by later ones that do not wait.
+    /// entries for `neighbours` are added before the device is up. Otherwise the first packets would be
+    /// delayed by address resolution, and later packets would overtake them.
     ///
     /// # Errors
-    /// If one of the device names is in use.
+    /// Returns an error if a device with one of the names exists.
     pub fn plug_again(&self, hub: &Namespace, mac: &str, neighbours: &[&Host]) -> Result<(), LabError> {
         self.plug(hub, 1, Some(mac), neighbours)
     }
 
-    /// Creates the veth pair with `queues` queues in each direction.
+    /// Creates the veth pair with `queues` receive and transmit queues on both devices.
     fn plug(
         &self,
         hub: &Namespace,
@@ -64,7 +64,7 @@ impl Host {
         Ok(())
     }
 
-    /// Sets checksum and segmentation offload of the host's device ("on", "off").
+    /// Sets checksum and segmentation offload of the host's device to `state` ("on" or "off").
     ///
     /// # Errors
     /// Returns the error of ethtool.
@@ -81,12 +81,12 @@ impl Host {
         self.run(["ip", "address", "add", address, "dev", "eth0", "nodad"]).map(drop)
     }
 
-    /// Returns the name of the host's device in the hub.
+    /// Returns the name of the veth device in the hub to which the host is connected.
     pub fn device(&self) -> &str {
         &self.name
     }
 
-    /// Returns the host's address without the prefix length.
+    /// Returns the IPv4 address of the host without the prefix length.
     pub fn ip(&self) -> &str {
         self.address.split('/').next().unwrap_or(&self.address)
     }
@@ -94,7 +94,7 @@ impl Host {
     /// Returns the Ethernet address of the host's device.
     ///
     /// # Errors
-    /// If the device does not exist.
+    /// Returns an error if the device does not exist.
     pub fn mac(&self) -> Result<String, LabError> {
         // /sys is not used, because it shows the namespace in which it was mounted.
         let line = self.run(["ip", "-o", "link", "show", "eth0"])?;
@@ -105,10 +105,10 @@ impl Host {
             .ok_or(LabError::Output { command: "ip -o link show eth0".into(), output: line })
     }
 
-    /// Adds a permanent neighbour entry for `other`, so that no ARP is needed.
+    /// Adds a permanent neighbour entry for `other`. The host then needs no ARP.
     ///
     /// # Errors
-    /// If either device does not exist.
+    /// Returns an error if either device does not exist.
     pub fn pin_neighbour(&self, other: &Host) -> Result<(), LabError> {
         let mac = other.mac()?;
         self.run([
@@ -126,15 +126,15 @@ impl Host {
         .map(drop)
     }
 
-    /// Sends `count` echo requests at intervals of 10 ms.
+    /// Sends `count` echo requests at intervals of 10 ms to the address `to`.
     ///
     /// # Errors
-    /// If no reply was received.
+    /// Returns an error if the host received no reply.
     pub fn ping(&self, to: &str, count: u32) -> Result<PingReport, LabError> {
         ping::ping(self, to, count)
     }
 
-    /// Returns whether one of three echo requests is answered.
+    /// Returns whether the host `to` answers one of three echo requests.
     pub fn reaches(&self, to: &Host) -> bool {
         self.ping(to.ip(), 3).is_ok_and(|report| report.received > 0)
     }

@@ -1,23 +1,24 @@
-//! Runs `iperf3` with one TCP stream from one namespace to another.
+//! Runs of `iperf3` with one TCP stream from one namespace to another.
 
 use std::time::Duration;
 
 use crate::namespace::run_command;
 use crate::{LabError, Namespace, eventually};
 
-/// Results of one run of iperf3.
+/// Results of one run of `iperf3`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Iperf {
-    /// Goodput at the receiver in Gbit/s.
+    /// Goodput at the receiver, in Gbit/s.
     pub gbps: f64,
     /// Number of segments that the sender retransmitted.
     pub retransmits: u64,
 }
 
-/// Runs an iperf3 server in `server` and a client in `client` for `seconds` seconds.
+/// Runs an iperf3 server in the namespace `server` and a client in the namespace `client` for `seconds`
+/// seconds.
 ///
 /// # Errors
-/// If either fails. The error contains its output.
+/// Returns an error if the server or the client fails. The error contains the output.
 pub fn iperf_tcp(
     client: &Namespace,
     server: &Namespace,

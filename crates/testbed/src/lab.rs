@@ -1,5 +1,5 @@
-//! A lab: a hub namespace for the system under test and hosts around it. All namespaces are removed at the
-//! end of the test, whatever its result.
+//! A lab: a hub namespace for the system under test, and hosts that are connected to the hub. All namespaces
+//! are removed at the end of the test, whether or not it passes.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::{Host, LabError, Namespace, namespace};
 
 const PREFIX: &str = "tv-";
 
-/// A set of namespaces under a prefix that no other lab uses.
+/// A set of namespaces. Their names have a prefix that no other lab uses.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
@@ -22,7 +22,7 @@ impl Lab {
     /// behind.
     ///
     /// # Errors
-    /// If namespaces cannot be created, usually because the process is not root.
+    /// Returns an error if namespaces cannot be created, usually because the process is not root.
     pub fn new() -> Result<Self, LabError> {
         static SWEEP: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -43,33 +43,34 @@ impl Lab {
         format!("{}{name}", self.prefix)
     }
 
-    /// Creates a namespace without devices, for example for the far end of a `veth` port.
+    /// Creates a namespace without devices, for example for the peer device of a `veth` port.
     ///
     /// # Errors
-    /// If the namespace cannot be created.
+    /// Returns an error if the namespace cannot be created.
     pub fn namespace(&self, name: &str) -> Result<Namespace, LabError> {
         Namespace::create(&self.namespace_name(name))
     }
 
-    /// Creates a host with an address ("10.0.0.1/24") on eth0. A veth pair connects eth0 to a device called
-    /// `name` in the hub. Checksum and segmentation offload are off, so that senders complete all packets.
+    /// Creates a host with the address `address` ("10.0.0.1/24") on its device `eth0`. A veth pair connects
+    /// `eth0` to a device called `name` in the hub. Checksum and segmentation offload are off. Therefore
+    /// senders complete all packets.
     ///
     /// # Errors
-    /// If a step fails. Names are at most 15 characters long.
+    /// Returns an error if a step fails. A name must have at most 15 characters.
     pub fn host(&self, name: &str, address: &str) -> Result<Host, LabError> {
         self.host_with_queues(name, address, 1)
     }
 
-    /// Like [`Lab::host`], with `queues` receive and transmit queues at both ends of the veth pair.
+    /// Like [`Lab::host`], with `queues` receive and transmit queues on both devices of the veth pair.
     ///
     /// # Errors
-    /// Under the conditions of [`Lab::host`].
+    /// Returns an error under the conditions of [`Lab::host`].
     pub fn host_with_queues(&self, name: &str, address: &str, queues: u32) -> Result<Host, LabError> {
         Host::create(self, name, address, queues)
     }
 }
 
-/// Removes namespaces of labs whose process has ended.
+/// Removes the namespaces of labs whose process has ended.
 fn sweep() {
     let Ok(entries) = fs::read_dir("/run/netns") else { return };
     for entry in entries.flatten() {
@@ -80,7 +81,8 @@ fn sweep() {
     }
 }
 
-/// Returns the process id in the name of a lab's namespace.
+/// Returns the process ID that the name of a lab's namespace contains. Returns `None` if the name does not
+/// belong to a lab.
 fn owner(name: &str) -> Option<&str> {
     let (pid, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
     (!pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())).then_some(pid)

@@ -1,26 +1,26 @@
-//! Fuzz tests for decoders of the binary crate. `fuzz/` cannot link a binary crate, so these decoders run in
-//! ordinary tests: over the committed seeds of `fuzz/seeds/TARGET`, then over random mutations of the seeds
-//! for some seconds.
+//! Fuzz tests for decoders in the binary crate. `fuzz/` cannot link a binary crate. Therefore these decoders
+//! run in ordinary tests. The tests run them with the committed seeds in `fuzz/seeds/TARGET`, and then for
+//! some seconds with random mutations of the seeds.
 
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Environment variable with the number of seconds of mutations per target. The default is 60 with
-/// `TRIVIUM_SOAK` and 2 otherwise.
+/// Environment variable with the number of seconds for which each target runs with mutations. The default is
+/// 60 if `TRIVIUM_SOAK` is set, and 2 otherwise.
 const SECONDS: &str = "TRIVIUM_FUZZ_SECONDS";
-/// Environment variable with the seed of random tests.
+/// Environment variable with the seed number of random tests.
 const SEED: &str = "TRIVIUM_SEED";
-/// Maximum number of edits of one input.
+/// Maximum number of edits that one mutation makes to an input.
 const EDITS: u64 = 4;
 /// Maximum length of an input in octets.
 const LONGEST: usize = 1 << 16;
 
-/// Returns the seed of a random test: the number in `TRIVIUM_SEED`, or a number that differs between runs.
-/// The seed is printed, and the harness shows the output of failed tests.
+/// Returns the seed number for a random test: the number in `TRIVIUM_SEED`, or else a number that differs
+/// between runs. The function prints the number. The test harness shows the output of failed tests.
 ///
 /// # Panics
-/// If `TRIVIUM_SEED` is not a number.
+/// Panics if `TRIVIUM_SEED` is not a number.
 pub fn seed() -> u64 {
     let given = std::env::var(SEED).ok();
     let seed = given.map_or_else(
@@ -35,7 +35,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// A SplitMix64 generator.
+/// A pseudo-random number generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -46,18 +46,18 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// Returns a number below `bound`, or 0 if `bound` is 0.
+    /// Returns a random number below `bound`. Returns 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next() % bound).unwrap_or(0)
     }
 }
 
-/// Calls `check` with each seed of `fuzz/seeds/TARGET` and then with mutations of the seeds. `check` must
-/// panic if a decoder is wrong. The input is then saved in `fuzz/artifacts/TARGET`.
+/// Calls `check` with each seed in `fuzz/seeds/TARGET`, and then with mutations of the seeds. `check` must
+/// panic if the decoder is wrong. The function then saves the input in `fuzz/artifacts/TARGET`.
 ///
 /// # Panics
-/// If there are no seeds, and with the panic of `check`.
+/// Panics if there are no seeds, or if `check` panics.
 pub fn mutated(target: &str, check: impl Fn(&[u8]) + RefUnwindSafe) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let seeds = seeds(&fuzz.join("seeds").join(target));
@@ -101,7 +101,7 @@ fn seeds(directory: &Path) -> Vec<Vec<u8>> {
     paths.iter().map(read).collect()
 }
 
-/// Changes, removes, repeats or inserts some octets.
+/// Changes, removes, repeats or inserts some octets of an input.
 fn edit(input: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut Random) {
     const ODD: [u64; 8] = [0, 1, 0x7f, 0xff, 0x7fff_ffff, 0xffff_ffff, u64::MAX >> 1, u64::MAX];
     let at = random.below(input.len());

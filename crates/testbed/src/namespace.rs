@@ -1,5 +1,6 @@
-//! Network namespaces: creation, entering and removal. Commands enter with `nsenter --net=`, because `ip
-//! netns exec` remounts /sys and loses pinned BPF objects. Threads of the test enter with setns(2).
+//! Network namespaces: creation, entering and removal. Commands enter a namespace with `nsenter --net=`,
+//! because `ip netns exec` remounts /sys and thereby loses pinned BPF objects. Threads of the test enter with
+//! setns(2).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,7 +14,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::process::describe;
 use crate::{LabError, Process};
 
-/// A named network namespace. It is removed with its last handle, together with processes in it.
+/// A named network namespace. When the last handle is dropped, the namespace is removed and the processes in
+/// it are killed.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     inner: Arc<Inner>,
@@ -25,7 +27,7 @@ struct Inner {
 }
 
 impl Namespace {
-    /// Creates the namespace with its loopback device up and IPv6 disabled by default.
+    /// Creates the namespace `name`. The loopback device is up, and IPv6 is disabled by default.
     ///
     /// # Errors
     /// Returns the error of `ip netns add`.
@@ -37,8 +39,8 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Disables IPv6 on devices, so that they send no router solicitations and no duplicate address
-    /// detection, and counters stay exact. Also disables reverse path filtering.
+    /// Disables IPv6 on the devices of the namespace. The devices then send no router solicitations and do no
+    /// duplicate address detection. Therefore counters stay exact. Also disables reverse path filtering.
     fn quiet_ipv6(&self) -> Result<(), LabError> {
         self.run([
             "sysctl",
@@ -51,12 +53,12 @@ impl Namespace {
         .map(drop)
     }
 
-    /// Returns the name of the namespace, as listed by `ip netns`.
+    /// Returns the name of the namespace, as `ip netns` lists it.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Returns the file that represents the namespace.
+    /// Returns the path of the file that represents the namespace.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(self.name())
     }
@@ -71,7 +73,7 @@ impl Namespace {
     /// Runs a command in the namespace and returns its standard output.
     ///
     /// # Errors
-    /// If the command cannot be started or exits with an error.
+    /// Returns an error if the command cannot be started or exits with an error.
     pub fn run<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Result<String, LabError> {
         run_command(&mut self.command(line))
             .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -80,15 +82,15 @@ impl Namespace {
     /// Starts a command in the namespace. The process is killed when the handle is dropped.
     ///
     /// # Errors
-    /// If the command cannot be started.
+    /// Returns an error if the command cannot be started.
     pub fn spawn<S: AsRef<OsStr>>(&self, line: impl IntoIterator<Item = S>) -> Result<Process, LabError> {
         Process::start(self.command(line))
     }
 
-    /// Runs `work` on a new thread in the namespace. Sockets that `work` opens remain in the namespace.
+    /// Calls `work` on a new thread in the namespace. Sockets that `work` opens remain in the namespace.
     ///
     /// # Errors
-    /// If the namespace does not exist, or the error of `work`.
+    /// Returns an error if the namespace does not exist, or the error that `work` returns.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T, LabError> + Send) -> Result<T, LabError> {
         let enter = || {
             let file = File::open(self.path())?;
@@ -106,7 +108,8 @@ impl Namespace {
         })
     }
 
-    /// Removes the namespace now, to test the loss of a namespace. Processes in it continue to run.
+    /// Removes the name of the namespace now, to test the loss of a namespace. Processes in the namespace
+    /// continue to run.
     ///
     /// # Errors
     /// Returns the error of `ip netns del`.
@@ -121,8 +124,8 @@ impl Drop for Inner {
     }
 }
 
-/// Kills processes in a namespace of a lab and removes the namespace. Errors are ignored, for use in
-/// destructors and for remnants.
+/// Kills the processes in a namespace of a lab and removes the namespace. Errors are ignored, because the
+/// function is called in destructors and for namespaces of killed tests.
 pub(crate) fn remove(name: &str) {
     let quiet =
         |args: &[&str]| Command::new("ip").args(args).stdin(Stdio::null()).stderr(Stdio::null()).output();
@@ -138,7 +141,7 @@ pub(crate) fn remove(name: &str) {
     let _ = quiet(&["netns", "del", name]);
 }
 
-/// Runs a command until it exits.
+/// Runs a command until it exits, and returns its output.
 pub(crate) fn run_command(command: &mut Command) -> Result<Output, LabError> {
     let line = describe(command);
     let output = command

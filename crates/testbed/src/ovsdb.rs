@@ -1,4 +1,5 @@
-//! Runs a real `ovsdb-server` with the schema of Open vSwitch in its own directory, and `ovs-vsctl` for it.
+//! A real `ovsdb-server` with the schema of Open vSwitch in its own directory, and calls of `ovs-vsctl` for
+//! this server.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,12 +11,12 @@ use rustix::process::Signal;
 use crate::namespace::run_command;
 use crate::{LabError, Process, eventually};
 
-/// Path of the schema in Debian's package.
+/// Path of the schema file in Debian's package.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Maximum time for starting and stopping the server on a loaded machine.
+/// Maximum time in which the server starts or stops on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A database server. Dropping it stops the server and removes its directory.
+/// An OVSDB server. Dropping this value stops the server and removes its directory.
 #[derive(Debug)]
 pub struct OvsdbServer {
     directory: PathBuf,
@@ -28,7 +29,7 @@ impl OvsdbServer {
     /// the server.
     ///
     /// # Errors
-    /// If the package is not installed, or the server does not start.
+    /// Returns an error if the package is not installed, or the server does not start.
     pub fn start(directory: &Path) -> Result<Self, LabError> {
         Self::start_with(directory, Path::new(SCHEMA), &[])
     }
@@ -37,7 +38,7 @@ impl OvsdbServer {
     /// (`ptcp:0:127.0.0.1`).
     ///
     /// # Errors
-    /// Under the conditions of [`OvsdbServer::start`].
+    /// Returns an error under the conditions of [`OvsdbServer::start`].
     pub fn start_with(directory: &Path, schema: &Path, remotes: &[&str]) -> Result<Self, LabError> {
         std::fs::create_dir_all(directory)
             .map_err(|source| LabError::system(format!("making {}", directory.display()), source))?;
@@ -53,12 +54,13 @@ impl OvsdbServer {
         self.directory.join(name)
     }
 
-    /// Returns the path of the server's unix socket.
+    /// Returns the path of the server's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.path("db.sock")
     }
 
-    /// Returns the server's connection method, as used by `--db` and the configuration.
+    /// Returns the connection method of the server, in the form that the option `--db` and the configuration
+    /// use.
     pub fn target(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
@@ -66,7 +68,7 @@ impl OvsdbServer {
     /// Stops the server. The database is kept.
     ///
     /// # Errors
-    /// If the server does not stop.
+    /// Returns an error if the server does not stop.
     pub fn halt(&mut self) -> Result<(), LabError> {
         match self.process.take() {
             Some(process) => process.stop(Signal::TERM, PATIENCE).map(drop),
@@ -77,7 +79,7 @@ impl OvsdbServer {
     /// Starts the server again with the existing database.
     ///
     /// # Errors
-    /// If the server does not start.
+    /// Returns an error if the server does not start.
     pub fn resume(&mut self) -> Result<(), LabError> {
         let option = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
         let mut command = Command::new("ovsdb-server");
@@ -101,11 +103,11 @@ impl OvsdbServer {
         command
     }
 
-    /// Runs `ovs-vsctl` and returns its output. Without `--no-wait` the command waits for the switch daemon
-    /// that follows the database.
+    /// Runs `ovs-vsctl` with `arguments` and returns its output. Without `--no-wait`, the command waits until
+    /// the switch daemon that follows the database has applied the changes.
     ///
     /// # Errors
-    /// If the command fails, or takes more than twenty seconds.
+    /// Returns an error if the command fails, or takes more than twenty seconds.
     pub fn vsctl<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String, LabError> {
         let mut command = Command::new("ovs-vsctl");
         command.arg(format!("--db={}", self.target())).arg("--timeout=20").args(arguments);

@@ -1,9 +1,9 @@
-//! OpenFlow features that are tested with packets. Each case has rules in `ovs-ofctl` syntax, frames that are
-//! sent into a bridge with four ports, and the frames that must leave.
+//! OpenFlow features that are tested with packets. Each case consists of flow entries in `ovs-ofctl` syntax,
+//! frames that are sent into a bridge with four ports, and the frames that must leave the bridge.
 //!
-//! Two tests use the list. `daemon/tests/openflow_packets.rs` runs every case against the real binary and
-//! fails if any frame differs. `openflow/tests/matrix.rs` writes the features into `docs/switch-matrix.md`,
-//! where a feature without a case appears as "-".
+//! Two tests use the list of cases. `daemon/tests/openflow_packets.rs` runs every case with the real binary
+//! and fails if any frame differs. `openflow/tests/matrix.rs` writes the features into
+//! `docs/switch-matrix.md`, where a feature without a case appears as "-".
 
 mod actions;
 mod fields;
@@ -13,10 +13,11 @@ use std::collections::BTreeSet;
 
 pub use frames::MARK;
 
-/// Number of ports of the bridge. Port numbers start at 1.
+/// Number of ports of the bridge. The port numbers start at 1.
 pub const PORTS: u8 = 4;
 
-/// `ovs-ofctl` commands that run before all cases. The name of the bridge follows the first word.
+/// `ovs-ofctl` commands that run before all cases. The caller inserts the name of the bridge after the first
+/// word of a command.
 pub const PREPARATION: [[&str; 2]; 1] = [[
     "add-tlv-map",
     "{class=0x100,type=0,len=8}->tun_metadata0,{class=0x101,type=0,len=8}->tun_metadata1,\
@@ -25,53 +26,56 @@ pub const PREPARATION: [[&str; 2]; 1] = [[
      {class=0x106,type=0,len=8}->tun_metadata6,{class=0x107,type=0,len=8}->tun_metadata7",
 ]];
 
-/// A feature that a case proves. Corresponds to a row of `docs/switch-matrix.md`.
+/// A feature that a case tests. Each feature corresponds to a row of `docs/switch-matrix.md`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Feature {
-    /// The field is matched exactly. A frame with another value leaves by another port.
+    /// Exact match on the named field. A frame with another value must leave by another port.
     Match(&'static str),
-    /// The field is matched under a mask. A bit outside the mask makes no difference.
+    /// Masked match on the named field. A bit outside the mask must make no difference.
     Part(&'static str),
-    /// The field is set. The frame that leaves, or the next table, has the new value.
+    /// Action that sets the named field. The frame that leaves, or the next table, must have the new value.
     Set(&'static str),
-    /// The action or instruction of this row is executed.
+    /// Execution of the action or instruction that the row names.
     Action(&'static str),
 }
 
-/// A test case: rules, input frames and expected output frames.
+/// A test case: flow entries, input frames and expected output frames.
 #[derive(Clone, Debug)]
 pub struct PacketCase {
-    /// Features that the case proves.
+    /// Features that the case tests.
     pub proves: Vec<Feature>,
     /// OpenFlow version of the client, as in `ovs-ofctl -O`.
     pub version: &'static str,
-    /// `ovs-ofctl` commands that run before the rules are added: command and argument.
+    /// `ovs-ofctl` commands that run before the flow entries are added. Each has a command word and an
+    /// argument.
     pub setup: Vec<(&'static str, String)>,
-    /// Rules of the bridge. There are no other rules during the case.
+    /// Flow entries of the bridge. The bridge has no other flow entries during the case.
     pub flows: Vec<String>,
-    /// Frames in the order in which they are sent.
+    /// Input frames of the case, in the order in which they are sent.
     pub steps: Vec<Step>,
 }
 
-/// An input frame and its expected effects.
+/// An input frame and the effects that the test expects.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Port on which the frame is received.
     pub port: u8,
-    /// The frame, which begins with the Ethernet header. It contains [`MARK`].
+    /// Bytes of the frame from the Ethernet header on. The frame contains [`MARK`].
     pub frame: Vec<u8>,
-    /// Number of times that the frame is sent, back to back.
+    /// Number of times that the frame is sent, without pauses.
     pub times: usize,
-    /// All frames that leave, with their ports. The order between ports is not significant.
+    /// All frames that must leave the bridge, each with its output port. The order of frames on different
+    /// ports is not significant.
     pub leaves: Vec<(u8, Vec<u8>)>,
-    /// Part of a line that `ovs-ofctl monitor` prints.
+    /// Text that a line printed by `ovs-ofctl monitor` must contain. `None`: the output is not checked.
     pub packet_in: Option<String>,
-    /// Match for `ovs-ofctl dump-flows`, and part of a line that the command prints after the step.
+    /// Match for `ovs-ofctl dump-flows`, and text that a line printed by this command after the step must
+    /// contain. `None`: the flow entries are not checked.
     pub shown: Option<(&'static str, &'static str)>,
 }
 
 impl PacketCase {
-    /// Returns a case in OpenFlow 1.5 without set-up commands.
+    /// Returns a case that uses OpenFlow 1.5 and has no set-up commands.
     fn new(proves: &[Feature], flows: &[&str], steps: Vec<Step>) -> PacketCase {
         let flows = flows.iter().map(|flow| (*flow).to_owned()).collect();
         PacketCase { proves: proves.to_vec(), version: "OpenFlow15", setup: Vec::new(), flows, steps }
@@ -79,14 +83,14 @@ impl PacketCase {
 }
 
 impl Step {
-    /// Returns the step of a frame that is sent once.
+    /// Returns a step in which the frame is sent once.
     fn new(port: u8, frame: &[u8], leaves: &[(u8, &[u8])]) -> Step {
         let leaves = leaves.iter().map(|(port, frame)| (*port, frame.to_vec())).collect();
         Step { port, frame: frame.to_vec(), times: 1, leaves, packet_in: None, shown: None }
     }
 }
 
-/// Returns all cases.
+/// Returns all test cases.
 #[must_use]
 pub fn all() -> Vec<PacketCase> {
     let mut cases = fields::cases();
@@ -94,7 +98,7 @@ pub fn all() -> Vec<PacketCase> {
     cases
 }
 
-/// Returns the features of all cases.
+/// Returns the features that the cases test.
 #[must_use]
 pub fn features() -> BTreeSet<Feature> {
     all().into_iter().flat_map(|case| case.proves).collect()

@@ -1,4 +1,4 @@
-//! Runs `ping` and parses its results.
+//! Runs of `ping`, and parsing of the results.
 
 use crate::namespace::run_command;
 use crate::{LabError, Namespace};
@@ -10,12 +10,12 @@ pub struct PingReport {
     pub sent: u32,
     /// Number of replies received.
     pub received: u32,
-    /// Mean round-trip time in milliseconds. Zero without a reply.
+    /// Mean round-trip time in milliseconds. 0 if no reply was received.
     pub average_ms: f64,
 }
 
 impl PingReport {
-    /// Returns the share of requests without a reply, from 0 to 1.
+    /// Returns the fraction of requests that got no reply, from 0 to 1.
     pub fn loss(&self) -> f64 {
         1.0 - f64::from(self.received) / f64::from(self.sent.max(1))
     }

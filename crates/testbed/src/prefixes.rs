@@ -1,15 +1,15 @@
-//! Prefixes of a real routing table, if the data file is present.
+//! Prefixes of a real routing table, for tests. The data file may be absent.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::skip;
 
-/// Returns the prefixes as text, one per line, IPv4 before IPv6, without duplicates. `None` if the file is
-/// absent, which is recorded as a skip ([`skip`]).
+/// Returns the prefixes as text without duplicates, one prefix per line. IPv4 prefixes precede IPv6 prefixes.
+/// If the file is absent, records a skip ([`skip`]) and returns `None`.
 ///
 /// # Panics
-/// If the file cannot be unpacked, and in CI if the file is absent.
+/// Panics if the file cannot be unpacked. In CI, panics also if the file is absent.
 #[must_use]
 pub fn real_prefixes() -> Option<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/data/rib-prefixes.txt.gz");

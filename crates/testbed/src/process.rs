@@ -1,5 +1,5 @@
-//! Child processes whose output is collected by line and can be awaited. A process is killed when its handle
-//! is dropped.
+//! Child processes whose output is collected line by line. Tests can wait for a line of the output. A process
+//! is killed when its handle is dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -29,7 +29,7 @@ impl Process {
     /// Starts `command` and collects its standard output and standard error.
     ///
     /// # Errors
-    /// If the command cannot be started.
+    /// Returns an error if the command cannot be started.
     pub fn start(mut command: Command) -> Result<Self, LabError> {
         let line = describe(&command);
         let mut child = command
@@ -49,16 +49,18 @@ impl Process {
         Ok(Process { child, line, output, readers })
     }
 
-    /// Returns the process id. `nsenter` replaces itself by the command, so the id is the command's.
+    /// Returns the process ID of the command. `nsenter` replaces itself by the command, and the ID remains
+    /// valid.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for a line that contains `part`, from the beginning of the output, and returns the line.
+    /// Waits for a line that contains `part` and returns the line. The search starts at the beginning of the
+    /// output.
     ///
     /// # Errors
-    /// If `timeout` has elapsed, or the process has ended without the line. The error contains the output so
-    /// far.
+    /// Returns an error if `timeout` has elapsed, or if the process has ended without printing the line. The
+    /// error contains the output so far.
     pub fn wait_for_line(&mut self, part: &str, timeout: Duration) -> Result<String, LabError> {
         let deadline = Instant::now() + timeout;
         let mut from = 0;
@@ -99,7 +101,7 @@ impl Process {
         }
     }
 
-    /// Returns the output so far, both streams in order of arrival.
+    /// Returns the output so far. The lines of both streams are in order of arrival.
     pub fn output(&self) -> String {
         self.output.seen.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
@@ -112,17 +114,17 @@ impl Process {
     /// Sends a signal to the process.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// Returns an error if the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<(), LabError> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal)
             .map_err(|source| LabError::system(format!("signalling '{}'", self.line), source))
     }
 
-    /// Waits for the process to end and returns its status and output.
+    /// Waits for the process to end, and returns its exit status and output.
     ///
     /// # Errors
-    /// If the process still runs when `timeout` has elapsed. The process is killed then.
+    /// Returns an error if the process still runs when `timeout` has elapsed. The process is then killed.
     pub fn finish(mut self, timeout: Duration) -> Result<(ExitStatus, String), LabError> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -142,10 +144,10 @@ impl Process {
         }
     }
 
-    /// Sends `signal` and waits for the process to end.
+    /// Sends `signal` to the process and waits for the process to end.
     ///
     /// # Errors
-    /// Under the conditions of [`Process::finish`].
+    /// Returns an error under the conditions of [`Process::finish`].
     pub fn stop(self, signal: Signal, timeout: Duration) -> Result<(ExitStatus, String), LabError> {
         // If the process has already ended, finish() reports its status.
         let _ = self.signal(signal);

@@ -1,5 +1,5 @@
-//! Raw frames into and out of a device of a namespace, for frames that ordinary sockets cannot send or
-//! receive.
+//! Sending and receiving of raw frames on a device in a namespace, for frames that ordinary sockets cannot
+//! send or receive.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,12 +12,12 @@ use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socke
 
 use crate::{LabError, Namespace};
 
-/// Maximum number of bytes of a frame that a receiver keeps.
+/// Maximum number of bytes that a receiver keeps of a frame.
 const LONGEST: usize = 2048;
-/// `PACKET_OUTGOING`: packet type of a frame that the device sends.
+/// `PACKET_OUTGOING`: packet type of frames that the device sends.
 const OUTGOING: u8 = 4;
 
-/// A packet socket for sending on one device.
+/// A packet socket that sends frames on one device.
 #[derive(Debug)]
 pub struct RawSender {
     socket: OwnedFd,
@@ -25,10 +25,10 @@ pub struct RawSender {
 }
 
 impl RawSender {
-    /// Opens `device` in `namespace` for sending.
+    /// Opens a packet socket for sending on `device` in `namespace`.
     ///
     /// # Errors
-    /// If the device does not exist or the process lacks the privilege.
+    /// Returns an error if the device does not exist or the process lacks the privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
         // With protocol 0 the socket only sends and does not receive copies of frames.
         Ok(RawSender { socket: open(namespace, device, None)?, device: device.to_owned() })
@@ -37,7 +37,7 @@ impl RawSender {
     /// Sends one frame, which begins with the Ethernet header.
     ///
     /// # Errors
-    /// If the device is down or its queue is full.
+    /// Returns an error if the device is down or its queue is full.
     pub fn send(&self, frame: &[u8]) -> Result<(), LabError> {
         rustix::net::send(&self.socket, frame, rustix::net::SendFlags::empty())
             .map(drop)
@@ -45,7 +45,7 @@ impl RawSender {
     }
 }
 
-/// A packet socket that receives every frame of one device, for any destination and in both directions.
+/// A packet socket that receives every frame on one device, for any destination and in both directions.
 #[derive(Debug)]
 pub struct RawReceiver {
     socket: OwnedFd,
@@ -53,10 +53,11 @@ pub struct RawReceiver {
 }
 
 impl RawReceiver {
-    /// Opens `device` in `namespace`. All later frames are received.
+    /// Opens a packet socket for receiving on `device` in `namespace`. The socket receives all frames from
+    /// this call on.
     ///
     /// # Errors
-    /// If the device does not exist or the process lacks the privilege.
+    /// Returns an error if the device does not exist or the process lacks the privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
         let socket = open(namespace, device, Some(SockProtocol::EthAll))?;
         // A full receive buffer would look like loss on the path.
@@ -65,11 +66,12 @@ impl RawReceiver {
         Ok(RawReceiver { socket, device: device.to_owned() })
     }
 
-    /// Returns the next frame that the device receives, without a VLAN tag that the kernel strips. Frames
-    /// that the device sends are skipped. `None` if no frame arrives within `timeout`.
+    /// Returns the next frame that the device receives. The frame lacks a VLAN tag that the kernel has
+    /// stripped. Frames that the device sends are skipped. Returns `None` if no frame arrives within
+    /// `timeout`.
     ///
     /// # Errors
-    /// If the device does not exist any more.
+    /// Returns an error if the device no longer exists.
     pub fn arrived(&self, timeout: Duration) -> Result<Option<Vec<u8>>, LabError> {
         let failed = |error| LabError::system(format!("receiving frames of {}", self.device), error);
         let (deadline, mut buffer) = (Instant::now() + timeout, [0_u8; LONGEST]);
@@ -90,10 +92,11 @@ impl RawReceiver {
         }
     }
 
-    /// Counts the frames that `wanted` accepts, up to the first frame that `last` accepts.
+    /// Counts the frames for which `wanted` returns `true`, until a frame arrives for which `last` returns
+    /// `true`.
     ///
     /// # Errors
-    /// If no such last frame arrives within `timeout`.
+    /// Returns an error if no such last frame arrives within `timeout`.
     pub fn count_until(
         &self,
         wanted: impl Fn(&[u8]) -> bool,
@@ -122,8 +125,8 @@ impl RawReceiver {
     }
 }
 
-/// A counter of frames that reach the kernel's network stack from a device. Frames that a program in the
-/// device's XDP hook drops or redirects do not reach it.
+/// A counter of frames that the kernel's network stack receives from a device. Frames that an XDP program of
+/// the device drops or redirects do not reach the network stack.
 #[derive(Debug)]
 pub struct StackWatch {
     socket: OwnedFd,
@@ -131,10 +134,10 @@ pub struct StackWatch {
 }
 
 impl StackWatch {
-    /// Starts to watch `device` in `namespace`.
+    /// Starts to count frames on `device` in `namespace`.
     ///
     /// # Errors
-    /// If the device does not exist or the process lacks the privilege.
+    /// Returns an error if the device does not exist or the process lacks the privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
         let socket = open(namespace, device, Some(SockProtocol::EthAll))?;
         rustix::io::ioctl_fionbio(&socket, true)
@@ -146,8 +149,8 @@ impl StackWatch {
         Ok(watch)
     }
 
-    /// Returns the number of frames so far. If many frames arrive between two calls, some of them may not be
-    /// counted, but not all are missed.
+    /// Returns the number of frames counted so far. If many frames arrive between two calls, some of them may
+    /// not be counted, but at least one is.
     pub fn seen(&mut self) -> u64 {
         let mut buffer = [0; 64];
         while let Ok((_, Some(from))) = recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {
@@ -157,7 +160,7 @@ impl StackWatch {
     }
 }
 
-/// Opens a packet socket on one device. Without a protocol the socket receives nothing.
+/// Opens a packet socket on one device. If `protocol` is `None`, the socket receives nothing.
 fn open(namespace: &Namespace, device: &str, protocol: Option<SockProtocol>) -> Result<OwnedFd, LabError> {
     let what = || format!("packet socket on {device} in {}", namespace.name());
     namespace.inside(|| {

@@ -1,35 +1,35 @@
-//! Privileges and programs that a test needs. Without them a test is skipped visibly on a developer's machine
-//! and fails in CI.
+//! Checks for the privileges and programs that a test needs. If one is missing, a test is visibly skipped on
+//! a developer's machine and fails in CI.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
 /// Name of the environment variable with the path of the skip record file. Each skipped test adds a line to
-/// the file: its name, a tab, the reason. `ci/run_tests.py` sets the variable for each test program, and
-/// counts and prints the lines at the end of a run.
+/// the file with the name of the test, a tab and the reason. `ci/run_tests.py` sets the variable for each
+/// test program, and counts and prints the lines at the end of a run.
 pub const SKIP_RECORD: &str = "TRIVIUM_SKIP_RECORD";
 
-/// Returns whether this process may create namespaces. Checks for effective user id 0 and does not try.
+/// Returns whether this process may create namespaces. The function only checks for the effective user ID 0.
 pub fn privileged() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns whether a command is in the `PATH`, /usr/sbin or /sbin.
+/// Returns whether a command exists in a directory of `PATH`, in /usr/sbin or in /sbin.
 pub fn have_command(name: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()))
         || ["/usr/sbin", "/sbin"].iter().any(|dir| Path::new(dir).join(name).is_file())
 }
 
-/// Records that the calling test, or a part of it, is skipped, and the reason. The line goes to standard
-/// error past the output capture of the test harness, so that a passing test shows it too. It is also added
-/// to the file that [`SKIP_RECORD`] names.
+/// Records that the calling test, or a part of the test, is skipped, and the reason. The function writes a
+/// line to standard error and bypasses the output capture of the test harness. Therefore the line appears
+/// also if the test passes. The function adds the line also to the file that [`SKIP_RECORD`] names.
 ///
 /// # Panics
-/// - If the environment variable `CI` is set, because in continuous integration a missing privilege or
+/// - Panics if the environment variable `CI` is set, because in continuous integration a missing privilege or
 ///   program is a failure.
-/// - If the file cannot be written, because an unrecorded skip would count as a passed test.
+/// - Panics if the file cannot be written, because an unrecorded skip would count as a passed test.
 pub fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "in CI this is a failure: {why}");
     let test = std::thread::current().name().unwrap_or("a thread of a test").to_owned();
@@ -42,8 +42,8 @@ pub fn skip(why: &str) {
     written.unwrap_or_else(|error| panic!("{}: {error}; no skip can be recorded there", path.display()));
 }
 
-/// Returns from the test (skipped visibly, or failed in CI) unless the test runs as root and the named
-/// commands exist.
+/// Returns from the test unless the test runs as root and the named commands exist. The test is then visibly
+/// skipped, or fails in CI.
 #[macro_export]
 macro_rules! require {
     ($($command:literal),* $(,)?) => {

@@ -1,6 +1,6 @@
 //! UDP flows with sequence numbers. The receiver detects every packet that was lost, duplicated or reordered,
-//! and measures the longest gap. There is one flow per socket pair, so a reordered packet is a violation of
-//! order within a flow.
+//! and measures the longest gap. Each flow has its own pair of sockets. Therefore a reordered packet means
+//! that the order within a flow was violated.
 
 use std::io::{self, IoSlice};
 use std::net::UdpSocket;
@@ -14,37 +14,39 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sockopt};
 
 use crate::{Host, LabError, Namespace};
 
-/// Length of a packet's payload in bytes: sequence number, send time ([`clock`]), padding.
+/// Length of a packet's payload in bytes. The payload consists of sequence number, send time ([`clock`]) and
+/// padding.
 const PAYLOAD: usize = 18;
-/// Maximum number of packets per system call. Small enough not to form a burst at 100,000 packets per second.
+/// Maximum number of packets in one system call. The number is small enough that the packets do not form a
+/// burst at 100,000 packets per second.
 const BATCH: usize = 32;
 const PORT: u16 = 7007;
 
-/// Statistics of a flow.
+/// Statistics of a UDP flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowReport {
-    /// Number of packets that the sender's kernel accepted.
+    /// Number of packets that the kernel accepted from the sender.
     pub sent: u64,
-    /// Number of distinct packets received.
+    /// Number of distinct packets that were received.
     pub received: u64,
-    /// Number of packets received after a packet that was sent later.
+    /// Number of packets that were received after a packet that was sent later.
     pub overtaken: u64,
-    /// Number of duplicate packets received.
+    /// Number of duplicate packets that were received.
     pub doubled: u64,
-    /// Longest time between two consecutively received packets.
+    /// Longest time between two consecutive packets at the receiver.
     pub longest_gap: Duration,
-    /// 99th percentile of the time from send to receipt, with a resolution of 1/8 of the value.
+    /// 99th percentile of the time from sending to receipt, with a resolution of 1/8 of the value.
     pub delay_p99: Duration,
 }
 
 impl FlowReport {
-    /// Returns the number of packets that were not received.
+    /// Returns the number of packets that were sent but not received.
     pub fn lost(&self) -> u64 {
         self.sent - self.received
     }
 }
 
-/// A UDP flow that runs until it is stopped.
+/// A UDP flow between two sockets, which runs until it is stopped.
 #[derive(Debug)]
 pub struct UdpFlow {
     stop: Arc<AtomicBool>,
@@ -54,28 +56,29 @@ pub struct UdpFlow {
 }
 
 impl UdpFlow {
-    /// Starts a flow from `from` to `to` at `rate` packets per second. The flow runs until [`UdpFlow::stop`].
+    /// Starts a flow from the host `from` to the host `to` with `rate` packets per second. The flow runs
+    /// until [`UdpFlow::stop`] is called.
     ///
     /// # Errors
-    /// If a socket cannot be opened.
+    /// Returns an error if a socket cannot be opened.
     pub fn start(from: &Host, to: &Host, rate: u64) -> Result<Self, LabError> {
         Self::start_on(from, to, rate, PORT)
     }
 
-    /// Like [`UdpFlow::start`], to a given destination port, so that several flows between two hosts are
-    /// possible.
+    /// Like [`UdpFlow::start`], but with a given destination port. Several flows between two hosts can
+    /// therefore exist at one time.
     ///
     /// # Errors
-    /// If a socket cannot be opened.
+    /// Returns an error if a socket cannot be opened.
     pub fn start_on(from: &Host, to: &Host, rate: u64, port: u16) -> Result<Self, LabError> {
         Self::between((from, from.ip()), (to, to.ip()), rate, port)
     }
 
-    /// Like [`UdpFlow::start_on`], between two namespaces and one address of each. The devices may be of any
-    /// kind.
+    /// Like [`UdpFlow::start_on`], but between two namespaces, with one address in each. The devices that
+    /// have the addresses may be of any kind.
     ///
     /// # Errors
-    /// If a socket cannot be opened.
+    /// Returns an error if a socket cannot be opened.
     pub fn between(
         (from, source): (&Namespace, &str),
         (to, destination): (&Namespace, &str),
@@ -104,21 +107,22 @@ impl UdpFlow {
         self.receiver.received()
     }
 
-    /// Returns the sequence number of the next packet. Packets with this number or a higher one are sent
-    /// after this call, and so meet the configuration in force at the time of the call.
+    /// Returns the sequence number of the next packet. The packet with this number and all packets with
+    /// higher numbers are sent after this call. Therefore the configuration at the time of the call applies
+    /// to them.
     pub fn next_number(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Returns one more than the highest sequence number received so far.
+    /// Returns the highest sequence number received so far, plus one.
     pub fn received_below(&self) -> u64 {
         self.receiver.below.load(Ordering::Relaxed)
     }
 
-    /// Waits until the sender has sent `more` further packets, whether they arrive or not.
+    /// Waits until the sender has sent `more` further packets, whether or not they arrive.
     ///
     /// # Errors
-    /// If `timeout` has elapsed.
+    /// Returns an error if `timeout` has elapsed.
     pub fn wait_until_sent(&self, more: u64, timeout: Duration) -> Result<(), LabError> {
         let target = self.next_number() + more;
         crate::eventually(&format!("{more} more packets are sent"), timeout, || {
@@ -130,7 +134,7 @@ impl UdpFlow {
     /// Waits until `more` further packets have arrived.
     ///
     /// # Errors
-    /// If `timeout` has elapsed.
+    /// Returns an error if `timeout` has elapsed.
     pub fn wait_for(&self, more: u64, timeout: Duration) -> Result<(), LabError> {
         let target = self.received() + more;
         crate::eventually(&format!("{more} more packets"), timeout, || {
@@ -146,7 +150,7 @@ impl UdpFlow {
     /// Stops the sender, waits for packets in flight and returns the statistics of the flow.
     ///
     /// # Errors
-    /// If the sender failed.
+    /// Returns an error if the sender failed.
     pub fn stop(self) -> Result<FlowReport, LabError> {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self
@@ -158,7 +162,7 @@ impl UdpFlow {
     }
 }
 
-/// The receiving end of a flow.
+/// The receiver of a UDP flow.
 #[derive(Debug)]
 pub struct UdpReceiver {
     received: Arc<AtomicU64>,
@@ -168,10 +172,10 @@ pub struct UdpReceiver {
 }
 
 impl UdpReceiver {
-    /// Starts a receiver on an address of a namespace.
+    /// Starts a receiver on an address and a port in a namespace.
     ///
     /// # Errors
-    /// If the port is in use.
+    /// Returns an error if the port is in use.
     pub fn start(namespace: &Namespace, address: &str, port: u16) -> Result<Self, LabError> {
         let what = || format!("UDP receiver on {address}:{port}");
         let socket = namespace.inside(|| {
@@ -197,22 +201,22 @@ impl UdpReceiver {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Waits until no packet arrives for one read time-out (20 ms) and returns the receiver's part of the
-    /// statistics.
+    /// Waits until no packet has arrived for one read time-out (20 ms). Returns statistics in which only the
+    /// values of the receiver are set.
     pub fn stop(self) -> FlowReport {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Returns nanoseconds since the first call in this process.
+/// Returns the number of nanoseconds since the first call of this function in the process.
 fn clock() -> u64 {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGIN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends packets until `stop` is set. `begun` is the number of the first packet that was not yet passed to a
-/// system call.
+/// Sends packets until `stop` is set. `begun` is set to the sequence number of the first packet that has not
+/// yet been passed to a system call.
 fn send(socket: &UdpSocket, rate: u64, begun: &AtomicU64, stop: &AtomicBool) -> io::Result<u64> {
     let started = Instant::now();
     let mut sent = 0_u64;
@@ -237,8 +241,8 @@ fn send(socket: &UdpSocket, rate: u64, begun: &AtomicU64, stop: &AtomicBool) -> 
     Ok(sent)
 }
 
-/// Sends a batch and returns the number of packets that the kernel accepted. Refused packets are sent again
-/// with their number.
+/// Sends a batch of packets and returns the number of packets that the kernel accepted. The caller sends
+/// refused packets again with their sequence numbers.
 fn send_batch(socket: &UdpSocket, payloads: &[[u8; PAYLOAD]]) -> io::Result<u64> {
     let slices: Vec<[IoSlice<'_>; 1]> = payloads.iter().map(|payload| [IoSlice::new(payload)]).collect();
     let mut controls: Vec<_> = payloads.iter().map(|_| SendAncillaryBuffer::default()).collect();
@@ -298,7 +302,7 @@ fn receive(socket: &UdpSocket, count: &AtomicU64, below: &AtomicU64, stop: &Atom
     }
 }
 
-/// Histogram of delays with eight classes per power of two.
+/// Histogram of delays, with eight classes for each power of two.
 struct Delays([u64; 512]);
 
 impl Default for Delays {
@@ -315,7 +319,7 @@ impl Delays {
         self.0[class.min(511)] += 1;
     }
 
-    /// Returns the upper bound of the class that contains the given percentile.
+    /// Returns the upper bound of the histogram class that contains the given percentile.
     fn below(&self, percent: u64) -> Duration {
         let all: u64 = self.0.iter().sum();
         let mut count = 0;
@@ -330,7 +334,7 @@ impl Delays {
     }
 }
 
-/// Set of received sequence numbers, one bit each.
+/// Set of received sequence numbers, stored as one bit each.
 #[derive(Default)]
 struct Seen {
     bits: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Bounded waiting for events that have no descriptor to wait on, by polling.
+//! Waiting for events that have no file descriptor. The functions poll, up to a time limit.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use crate::LabError;
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Polls until `condition` holds.
+/// Polls until `condition` returns `true`.
 ///
 /// # Errors
-/// Returns [`LabError::TimedOut`] with `what` if `timeout` has elapsed.
+/// Returns [`LabError::TimedOut`] with the description `what` if `timeout` has elapsed.
 pub fn wait_until(
     what: &str,
     timeout: Duration,
@@ -18,10 +18,11 @@ pub fn wait_until(
     eventually(what, timeout, || if condition() { Ok(()) } else { Err(String::new()) })
 }
 
-/// Polls until `attempt` returns a value. The last error of `attempt` is part of the error.
+/// Polls until `attempt` returns a value, and returns this value.
 ///
 /// # Errors
-/// Returns [`LabError::TimedOut`] with `what` and the last error of `attempt` if `timeout` has elapsed.
+/// Returns [`LabError::TimedOut`] with the description `what` and the last error of `attempt` if `timeout`
+/// has elapsed.
 pub fn eventually<T>(
     what: &str,
     timeout: Duration,

@@ -1,25 +1,25 @@
-//! Cases of actions and instructions, named like the rows of `docs/switch-matrix.md`.
+//! Cases that test actions and instructions. The features are named like the rows of `docs/switch-matrix.md`.
 
 use super::Feature::{Action, Match};
 use super::frames::{self, tagged, with};
 use super::{PacketCase, Step};
 
-/// Returns the case of one action with one frame on port 1.
+/// Returns a case that tests one action with one frame on port 1.
 fn one(name: &'static str, flows: &[&str], frame: &[u8], leaves: &[(u8, &[u8])]) -> PacketCase {
     PacketCase::new(&[Action(name)], flows, vec![Step::new(1, frame, leaves)])
 }
 
-/// Returns the case with another OpenFlow version.
+/// Returns the case, changed to another OpenFlow version.
 fn spoken(version: &'static str, case: PacketCase) -> PacketCase {
     PacketCase { version, ..case }
 }
 
-/// Returns a TCP frame from 02:00:00:00:00:xx, where xx is `last`.
+/// Returns a TCP frame whose source address is 02:00:00:00:00:xx, where xx is `last`.
 fn from(last: u128) -> Vec<u8> {
     with(&frames::tcp(), 48, 48, 0x0200_0000_0000 + last)
 }
 
-/// Returns a TCP frame to 02:00:00:00:00:xx, where xx is `last`.
+/// Returns a TCP frame whose destination address is 02:00:00:00:00:xx, where xx is `last`.
 fn to(last: u128) -> Vec<u8> {
     with(&frames::tcp(), 0, 48, 0x0200_0000_0000 + last)
 }

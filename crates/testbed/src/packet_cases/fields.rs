@@ -1,6 +1,6 @@
-//! Cases of fields. A header field is matched in two frames that differ only in its lowest bit, and set from
-//! one value to the other. A field that is not in the packet (a register, tunnel metadata) is set by one
-//! table and matched by the next.
+//! Cases that test fields. For a header field, a case matches two frames that differ only in the lowest bit
+//! of the field, and another case sets the field from one value to the other. A field that is not in the
+//! packet (a register, tunnel metadata) is set by one table and matched by the next table.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,14 +8,14 @@ use super::Feature::{Match, Part, Set};
 use super::frames::{self, with};
 use super::{PacketCase, Step};
 
-/// Notation of a value in `ovs-ofctl` syntax.
+/// Notation of a field's value in `ovs-ofctl` syntax.
 #[derive(Clone, Copy)]
 enum Form {
     Hex,
     Mac,
     Ipv4,
     Ipv6,
-    /// Hexadecimal with the bit that marks a tag as present.
+    /// Hexadecimal, including the bit that marks a VLAN tag as present.
     Tag,
 }
 
@@ -36,13 +36,13 @@ impl Form {
     }
 }
 
-/// A header field.
+/// A header field that the cases test.
 struct Header {
     name: &'static str,
-    /// Match that the field requires in addition.
+    /// Match on other fields that a match on this field requires.
     needs: &'static str,
     frame: fn() -> Vec<u8>,
-    /// First bit of the field in the frame. `bits` is its width.
+    /// Index of the first bit of the field in the frame. `bits` is the number of bits.
     first: usize,
     bits: usize,
     value: u128,
@@ -107,7 +107,7 @@ fn headers() -> Vec<Header> {
     rows.into_iter().map(row).collect()
 }
 
-/// Returns the cases of a header field: exact match, masked match and set action.
+/// Returns the cases for a header field: exact match, masked match and set action.
 fn of_header(header: &Header) -> Vec<PacketCase> {
     let Header { name, needs, first, bits, value, form, .. } = *header;
     let variant = |value: u128| with(&(header.frame)(), first, bits, value);
@@ -131,7 +131,8 @@ fn of_header(header: &Header) -> Vec<PacketCase> {
     cases
 }
 
-/// Returns the fields that are not in the packet. One table sets them and the next matches them.
+/// Returns the names of the fields that are not in the packet, with the notation of their values. One table
+/// sets these fields and the next table matches them.
 fn beside_packets() -> Vec<(&'static str, Form)> {
     let mut fields = vec![
         ("metadata", Form::Hex),
@@ -186,8 +187,9 @@ fn beside_packets() -> Vec<(&'static str, Form)> {
     fields
 }
 
-/// Returns the cases of a field that is not in the packet. Frames from 02:00:00:00:00:01 get the value 5 and
-/// frames from 02:00:00:00:00:02 the value 4. In the masked case a third frame gets the value 7.
+/// Returns the cases for a field that is not in the packet. In frames from 02:00:00:00:00:01 the field gets
+/// the value 5, and in frames from 02:00:00:00:00:02 the value 4. In the case with a mask, a third frame gets
+/// the value 7.
 fn beside(name: &'static str, form: Form) -> [PacketCase; 2] {
     let from = |last: u128| with(&frames::tcp(), 48, 48, 0x0200_0000_0000 + last);
     let way = |last: u128, port: u8| Step::new(1, &from(last), &[(port, &from(last))]);
@@ -208,7 +210,7 @@ fn beside(name: &'static str, form: Form) -> [PacketCase; 2] {
     ]
 }
 
-/// Returns the cases of fields that the lists above do not describe.
+/// Returns the cases for fields that the lists of this module do not describe.
 fn others() -> Vec<PacketCase> {
     let tcp = frames::tcp();
     let from = |last: u128| with(&tcp, 48, 48, 0x0200_0000_0000 + last);

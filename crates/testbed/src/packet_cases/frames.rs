@@ -1,14 +1,15 @@
-//! Frames of the cases, one of each kind. Headers are changed bit by bit, and checksums are kept correct.
+//! Frames for the test cases, one of each kind. The cases change headers bit by bit, and the functions keep
+//! the checksums correct.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::checksum;
 
-/// Marker in the payload of each frame, which distinguishes the frames of a case from frames that the kernel
+/// Marker in the payload of each frame. It distinguishes the frames of a case from frames that the kernel
 /// sends.
 pub const MARK: &[u8] = b"TriviumPacket";
 
-/// Destination and source address of all frames: 02:00:00:00:00:02 and 02:00:00:00:00:01.
+/// Destination and source address of all frames: 02:00:00:00:00:02 and 02:00:00:00:00:01, in this order.
 const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
 pub fn payload() -> Vec<u8> {
@@ -49,14 +50,14 @@ pub fn udp() -> Vec<u8> {
     ipv4(17, &[0x12, 0x34, 0, 53, length[0], length[1], 0, 0])
 }
 
-/// Returns an SCTP frame with one DATA chunk.
+/// Returns an SCTP frame that contains one DATA chunk.
 pub fn sctp() -> Vec<u8> {
     let length = u16_of(16 + payload().len()).to_be_bytes();
     let chunk = [0, 3, length[0], length[1], 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0];
     ipv4(132, &[&[0x12, 0x34, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0], &chunk[..]].concat())
 }
 
-/// Returns an ICMP echo request.
+/// Returns a frame with an ICMP echo request.
 pub fn icmp() -> Vec<u8> {
     ipv4(1, &[8, 0, 0, 0, 0, 1, 0, 1])
 }
@@ -66,13 +67,13 @@ pub fn udp6() -> Vec<u8> {
     ipv6(17, &[0x12, 0x34, 0, 53, length[0], length[1], 0, 0])
 }
 
-/// Returns an ICMPv6 echo request.
+/// Returns a frame with an ICMPv6 echo request.
 pub fn icmp6() -> Vec<u8> {
     ipv6(58, &[128, 0, 0, 0, 0, 1, 0, 1])
 }
 
-/// Returns a neighbour solicitation or advertisement with one link-layer address option. The payload is
-/// another option of an unknown kind.
+/// Returns a frame with a neighbour solicitation or advertisement that has one link-layer address option. The
+/// payload is another option of an unknown kind.
 fn discovery(kind: u8, option: u8) -> Vec<u8> {
     let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
     message.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9).octets());
@@ -89,28 +90,28 @@ pub fn advertisement() -> Vec<u8> {
     discovery(136, 2)
 }
 
-/// Returns an ARP request from 10.0.0.1.
+/// Returns a frame with an ARP request from 10.0.0.1.
 pub fn arp() -> Vec<u8> {
     let message = [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 2];
     ethernet(0x0806, &[&message[..], &payload()].concat())
 }
 
-/// Returns a frame with one MPLS label (18) over [`tcp`].
+/// Returns a frame that has one MPLS label (18) in front of the packet of [`tcp`].
 pub fn mpls() -> Vec<u8> {
     ethernet(0x8847, &[&[0, 1, 0x21, 64], &tcp()[14..]].concat())
 }
 
-/// Returns a frame with an 802.1Q tag of priority 1 and VLAN 5.
+/// Returns a frame that has an 802.1Q tag with priority 1 and VLAN 5.
 pub fn vlan() -> Vec<u8> {
     tagged(&tcp(), 0x2005)
 }
 
-/// Returns the frame with one more 802.1Q tag.
+/// Returns the frame with an additional outer 802.1Q tag.
 pub fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &tci.to_be_bytes(), &frame[12..]].concat()
 }
 
-/// Returns the frame with another value of `bits` bits from bit `first` on, and with correct checksums.
+/// Returns the frame with `value` in the `bits` bits from bit `first` on, and with correct checksums.
 pub fn with(frame: &[u8], first: usize, bits: usize, value: u128) -> Vec<u8> {
     let mut frame = frame.to_vec();
     for place in 0..bits {
@@ -121,7 +122,7 @@ pub fn with(frame: &[u8], first: usize, bits: usize, value: u128) -> Vec<u8> {
     finish(frame)
 }
 
-/// Returns the frame with correct checksums. Frames that are not plain IP are unchanged.
+/// Returns the frame with correct checksums. Frames other than plain IP frames are returned unchanged.
 fn finish(mut frame: Vec<u8>) -> Vec<u8> {
     match frame[12..14] {
         [8, 0] => {
