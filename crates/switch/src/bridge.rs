@@ -1,9 +1,9 @@
-//! The data path's view of a bridge: an immutable value in the engine's snapshot that refers to tables shared
-//! by all versions of the bridge.
+//! The data path's view of a bridge. A view is an immutable value in the engine's snapshot and refers to
+//! tables that all versions of the bridge share.
 //!
 //! Control threads make a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`])
 //! and publish it. The MAC table, counts and token buckets are kept. A worker that still uses the old version
-//! may learn an address on a port that the new version does not have. Look-ups ignore such an entry, and
+//! may learn an address on a port that the new version does not have. Look-ups ignore this entry, and
 //! [`Bridge::prune`] removes it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,17 +17,17 @@ use crate::groups::Groups;
 use crate::member::{Member, MemberFacts};
 use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_key};
 
-/// Number that the next view gets.
+/// Identifier that the next bridge view to be created gets.
 static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
 
-/// Slot value of a port that is not a member.
+/// Slot value of a port that is not a member of the bridge.
 const NO_SLOT: u16 = u16::MAX;
 
-/// Lists of indices into a view's members.
+/// Flood lists. Each list holds indices into the members of a view.
 type SlotLists = Box<[Box<[u16]>]>;
 
-/// A bridge as workers use it: an immutable view of the configuration and snooped groups, and the tables that
-/// all versions of the bridge share. A clone shares all three.
+/// A bridge as workers use it: an immutable view of the configuration, the snooped groups, and the tables
+/// that all versions of the bridge share. A clone shares all three with the original.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     pub(crate) view: Arc<View>,
@@ -38,21 +38,21 @@ pub struct Bridge {
 /// The compiled configuration of a bridge.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Number of the view, unique within the process.
+    /// Identifier of the view, unique within the process.
     pub(crate) number: u64,
     pub(crate) id: BridgeId,
     name: String,
     pub(crate) ageing_secs: u32,
     pub(crate) mac_limit: u32,
     pub(crate) snooping: bool,
-    /// Members in ascending order of port number.
+    /// Members of the bridge in ascending order of port number.
     pub(crate) members: Box<[Member]>,
-    /// Index into `members` by port number. [`NO_SLOT`] for ports that are not members.
+    /// Index into `members` for each port number. [`NO_SLOT`] marks ports that are not members.
     slots: Box<[u16]>,
-    /// Index into `floods` by VLAN identifier. The list at that index holds the ports that the VLAN floods
-    /// to.
+    /// Index into `floods` for each VLAN identifier. The list at that index holds the members to which the
+    /// bridge floods frames of the VLAN.
     flood_of: Box<[u16]>,
-    /// Flood lists: indices into `members`, in ascending order. The first list is empty.
+    /// Flood lists. Each list holds indices into `members` in ascending order. The first list is empty.
     floods: SlotLists,
     statics: BTreeMap<u64, Station>,
     seed: u64,
@@ -71,8 +71,8 @@ impl Bridge {
         bridge
     }
 
-    /// Returns the next version of the bridge, with another configuration. Learned entries, counts, and the
-    /// token buckets of unchanged limits are kept. Entries of removed ports and VLANs are flushed. Call
+    /// Returns the next version of the bridge, with the configuration `config`. Learned entries, counts, and
+    /// the token buckets of unchanged limits are kept. Entries of removed ports and VLANs are flushed. Call
     /// [`Bridge::prune`] once more when no worker uses the old version.
     ///
     /// A `mac_limit` above the table's capacity allocates a larger table and copies the entries. Addresses
@@ -95,19 +95,19 @@ impl Bridge {
         bridge
     }
 
-    /// Returns a version of the bridge with another table of snooped groups. All else is shared, so that the
-    /// call costs two reference counts.
+    /// Returns a version of the bridge that uses `groups` as its table of snooped groups. The new version
+    /// shares everything else with this version, therefore the call only increments two reference counts.
     #[must_use]
     pub fn with_groups(&self, groups: Arc<Groups>) -> Bridge {
         Bridge { groups, ..self.clone() }
     }
 
-    /// Returns the bridge's number.
+    /// Returns the identifier of the bridge.
     pub fn id(&self) -> BridgeId {
         self.view.id
     }
 
-    /// Returns the bridge's name.
+    /// Returns the name of the bridge.
     pub fn name(&self) -> &str {
         &self.view.name
     }
@@ -122,37 +122,37 @@ impl Bridge {
         &self.groups
     }
 
-    /// Returns the member ports in ascending order.
+    /// Returns the member ports of the bridge in ascending order of port number.
     pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
         self.view.members.iter().map(|member| member.port)
     }
 
-    /// Returns whether `port` transmits frames of the VLAN `vid`. [`VlanId::NONE`] names the domain of
-    /// transparent ports.
+    /// Returns whether `port` transmits frames of the VLAN `vid`. [`VlanId::NONE`] stands for the traffic of
+    /// transparent ports, which have no VLANs.
     pub fn carries(&self, port: PortId, vid: VlanId) -> bool {
         self.view.member(port).is_some_and(|member| member.egress(vid.get()).is_some())
     }
 
-    /// Returns whether `port` transmits frames of the VLAN with a tag. `None` if the port does not transmit
-    /// frames of the VLAN.
+    /// Returns true if `port` transmits frames of the VLAN `vid` with a tag, and false if it transmits them
+    /// untagged. Returns `None` if the port does not transmit frames of the VLAN.
     pub fn leaves_tagged(&self, port: PortId, vid: VlanId) -> Option<bool> {
         self.view.member(port)?.egress(vid.get())
     }
 
-    /// Returns whether the bridge accepts multicast queries and PIM hellos that arrive on this port.
+    /// Returns whether the bridge accepts multicast queries and PIM hellos that arrive on `port`.
     pub fn may_be_multicast_router(&self, port: PortId) -> bool {
         self.view.member(port).is_some_and(|member| member.multicast_router)
     }
 
-    /// Returns whether the bridge may forward a frame from the member `from` to the member `to`. False if
-    /// both members are protected.
+    /// Returns whether the bridge may forward a frame from the member `from` to the member `to`. Returns
+    /// false if both members are protected.
     pub fn reaches(&self, from: PortId, to: PortId) -> bool {
         let is_protected = |port| self.view.member(port).is_some_and(|member| member.protected);
         !(is_protected(from) && is_protected(to))
     }
 
-    /// Records that the [`crate::Snooper`] did not receive a copy of a member's multicast control message
-    /// that a decision requested.
+    /// Records that the [`crate::Snooper`] missed a multicast control message of the member `port`. A
+    /// decision had requested a copy of this message for the snooper.
     #[cold]
     pub fn note_unsnooped(&self, port: PortId, now: Now) {
         if let Some(member) = self.view.member(port) {
@@ -161,13 +161,14 @@ impl Bridge {
     }
 
     /// Returns the last time, in nanoseconds, at which the snooper missed a copy of a multicast control
-    /// message of this port, because of the port's rate limit or a full queue. `None` if no copy was missed.
+    /// message of this port, because of the port's rate limit or a full queue. Returns `None` if no copy was
+    /// missed.
     pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
         self.view.member(port)?.snooped().last_missed_ns()
     }
 
-    /// Returns the VLAN and learning settings of a member. `None` for ports that are not members and for
-    /// transparent members, which have no VLANs.
+    /// Returns the VLAN and learning settings of a member. Returns `None` for ports that are not members and
+    /// for transparent members, which have no VLANs.
     pub fn facts(&self, port: PortId) -> Option<MemberFacts> {
         self.view.member(port)?.facts()
     }
@@ -184,14 +185,15 @@ impl Bridge {
         self.tables.flush(gone)
     }
 
-    /// Returns the learned entries, for the hand-over to another process. Static entries are left out,
-    /// because the other process reads them from its configuration.
+    /// Returns the learned MAC table entries, for the hand-over to another process. Static entries are left
+    /// out, because the other process reads them from its configuration.
     pub fn export(&self, now_secs: u16) -> Vec<FdbEntry> {
         self.tables.fdb(now_secs).filter(|entry| !entry.is_static).collect()
     }
 
-    /// Adds entries that another process learned, within the ports, VLANs and limits of this bridge. An entry
-    /// for an address that is already known is skipped. Returns the number of entries added.
+    /// Adds MAC table entries that another process learned. An entry is skipped if this bridge does not have
+    /// its port or VLAN, if it exceeds a limit, or if its address is already known. Returns the number of
+    /// entries added.
     pub fn import(&self, entries: &[FdbEntry], now_secs: u16) -> usize {
         let stamped = entries.iter().map(|entry| (*entry, now_secs.wrapping_sub(entry.age_secs)));
         self.import_from(stamped, |member| self.view.limits(member))
@@ -215,8 +217,8 @@ impl Bridge {
         taken
     }
 
-    /// Replaces the static entries of the view `before` in the table by the static entries of the current
-    /// view.
+    /// Replaces the static entries `before` of the previous view in the MAC table by the static entries of
+    /// this view.
     fn apply_statics(&self, before: &BTreeMap<u64, Station>) {
         for (&key, &station) in &self.view.statics {
             if before.get(&key) != Some(&station) {
@@ -258,7 +260,7 @@ impl View {
         }
     }
 
-    /// Returns the index into `members` of a port. `None` if the port is not a member.
+    /// Returns the index of a port in `members`. Returns `None` if the port is not a member.
     #[inline]
     pub(crate) fn slot(&self, port: PortId) -> Option<u16> {
         self.slots.get(port.index()).copied().filter(|&slot| slot != NO_SLOT)
@@ -269,7 +271,7 @@ impl View {
         self.slot(port).and_then(|slot| self.members.get(usize::from(slot)))
     }
 
-    /// Returns the members that carry a VLAN, in ascending order of port number.
+    /// Returns the members that carry the VLAN `vid`, in ascending order of port number.
     pub(crate) fn carriers(&self, vid: u16) -> impl Iterator<Item = &Member> + '_ {
         let list = self.flood_of.get(usize::from(vid)).map_or(0, |&list| usize::from(list));
         self.floods[list].iter().map(|&slot| &self.members[usize::from(slot)])
@@ -284,8 +286,8 @@ fn station(entry: &StaticMac) -> (u64, Station) {
     (station_key(entry.vid.get(), mac_bits(entry.mac)), Station::fixed(entry.port))
 }
 
-/// Returns the flood list of each VLAN. VLANs with equal members (trunks carry thousands of VLANs) share one
-/// list.
+/// Returns the index of a flood list for each VLAN, and the flood lists. VLANs with equal members share one
+/// list, because trunks carry thousands of VLANs.
 fn flood_lists(members: &[Member]) -> (Box<[u16]>, SlotLists) {
     let mut lists: Vec<Box<[u16]>> = vec![Box::default()];
     let mut known: HashMap<Box<[u16]>, u16> = HashMap::from([(Box::default(), 0)]);

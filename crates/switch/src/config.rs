@@ -8,21 +8,21 @@ use packet::{BridgeId, MacAddr, PortId, VlanId};
 /// The current time, read once per burst and passed to the data path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Nanoseconds of a monotonic clock. All calls use one clock.
+    /// Reading of a monotonic clock, in nanoseconds. All calls use one clock.
     pub ns: u64,
-    /// Whole seconds of the clock of `ns`, modulo 65,536.
+    /// Whole seconds of the reading `ns`, modulo 65,536.
     pub secs: u16,
 }
 
 impl Now {
-    /// Returns both readings of the instant `ns`, in nanoseconds of a monotonic clock.
+    /// Returns the time `ns`, which is a reading of a monotonic clock in nanoseconds.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the coarse clock wraps by definition")]
     pub const fn from_ns(ns: u64) -> Now {
         Now { ns, secs: (ns / 1_000_000_000) as u16 }
     }
 
-    /// Returns the instant `secs` seconds after the clock's start. For tests and control threads.
+    /// Returns the time `secs` seconds after the start of the clock. For tests and control threads.
     pub const fn from_secs(secs: u64) -> Now {
         Now::from_ns(secs * 1_000_000_000)
     }
@@ -31,14 +31,14 @@ impl Now {
 /// The configuration of a bridge and its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeConfig {
-    /// Number of the bridge, shown by `explain`.
+    /// Identifier of the bridge, shown by `explain`.
     pub id: BridgeId,
     /// Name of the bridge in messages and tables.
     pub name: String,
     /// Ageing time in seconds: a learned address without traffic is removed after this time (IEEE 802.1Q
     /// clause 8.8.3: 10 to 1,000,000, by default 300).
     ///
-    /// Ages are stored as 16-bit counts of seconds, so that values above [`MAX_AGEING_SECS`] are reduced to
+    /// Ages are stored as 16-bit counts of seconds. Values above [`MAX_AGEING_SECS`] are therefore reduced to
     /// it.
     pub ageing_secs: u32,
     /// Maximum number of addresses in the MAC table, static ones included.
@@ -47,11 +47,11 @@ pub struct BridgeConfig {
     pub snooping: bool,
     /// Members of the bridge.
     pub ports: Vec<BridgePortConfig>,
-    /// Static entries of the MAC table, which never age and never move.
+    /// Static entries of the MAC table. They never age and never move to another port.
     pub statics: Vec<StaticMac>,
 }
 
-/// Maximum ageing time in seconds. The margin below 65,536 allows for sweeps that come late.
+/// Maximum ageing time in seconds. The margin below 65,536 seconds allows for ageing sweeps that run late.
 pub const MAX_AGEING_SECS: u32 = 65_000;
 
 impl Default for BridgeConfig {
@@ -87,14 +87,16 @@ pub struct BridgePortConfig {
     /// Whether frames for unknown unicast addresses are flooded to this port. Frames for group addresses are
     /// always flooded.
     pub flood: bool,
-    /// Maximum number of addresses learned on this port. `None` for no limit besides that of the bridge.
+    /// Maximum number of addresses learned on this port. `None` means that only the limit of the bridge
+    /// applies.
     pub mac_limit: Option<u32>,
     /// Storm limits of the member.
     pub storm: StormLimits,
 }
 
 impl BridgePortConfig {
-    /// Returns a member with default settings: learning and flooding enabled, no limits.
+    /// Returns the configuration of a member with default settings: learning and flooding are enabled, and
+    /// there are no limits.
     pub fn new(port: PortId, mode: VlanMode) -> Self {
         BridgePortConfig {
             port,
@@ -122,18 +124,19 @@ pub enum VlanMode {
     Trunk {
         /// VLANs that the port carries. The native VLAN is always included.
         allowed: VlanSet,
-        /// VLAN of untagged and priority-tagged frames. `None` if these frames are dropped.
+        /// VLAN of untagged and priority-tagged frames. The value is `None` if these frames are dropped.
         native: Option<VlanId>,
         /// Whether frames of the native VLAN are transmitted with a tag.
         native_tagged: bool,
     },
     /// A port without VLAN separation: tags pass unchanged, and addresses are learned in VLAN 0. A
-    /// transparent port exchanges frames only with the bridge's other transparent ports.
+    /// transparent port exchanges frames only with the other transparent ports of the bridge.
     Transparent,
 }
 
-/// Storm limits of a member: frames per second that it may send of each class. `None` means no limit, and
-/// `Some(0)` drops all frames of the class.
+/// Storm limits of a bridge member: the maximum number of frames per second that the bridge accepts from the
+/// member, for each class of flooded frames. `None` means no limit, and `Some(0)` drops all frames of the
+/// class.
 ///
 /// Unused allowance accumulates up to a tenth of a second's worth, but at least 32 frames (or one second's
 /// worth for limits below 32 frames per second). See [`StormLimits::burst`].
@@ -159,15 +162,15 @@ impl StormLimits {
 /// A static entry of the MAC table (IEEE 802.1Q clause 8.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StaticMac {
-    /// VLAN of the entry, [`VlanId::NONE`] on transparent ports.
+    /// VLAN of the entry. The value is [`VlanId::NONE`] on transparent ports.
     pub vid: VlanId,
     /// Unicast address. Entries with group addresses are ignored.
     pub mac: MacAddr,
-    /// Port of the address. `None` drops frames to and from the address.
+    /// Port of the address. `None` means that frames to and from the address are dropped.
     pub port: Option<PortId>,
 }
 
-/// A set of VLANs as 4,096 bits, so that one load decides membership.
+/// A set of VLANs, stored as a bitmap of 4,096 bits. A membership test reads one word.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VlanSet(Box<[u64; 64]>);
 

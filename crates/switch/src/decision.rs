@@ -1,7 +1,7 @@
 //! The forwarding decision of the bridge for one frame: a plain value of 8 bytes that the engine executes.
 //!
-//! Port numbers in a decision are those of the [`crate::Bridge`] that made it. A decision is valid for the
-//! burst that it was made for.
+//! Port numbers in a decision are those of the [`crate::Bridge`] that made the decision. A decision is valid
+//! only for the burst for which it was made.
 
 use packet::record::{FloodClass, TagChange};
 use packet::{DropReason, PortId};
@@ -56,19 +56,19 @@ pub enum Decision {
         class: FloodClass,
         /// Form in which the frame carried its VLAN on arrival.
         form: TagForm,
-        /// Whether the snooper gets a copy.
+        /// Whether the snooper gets a copy of the frame.
         punt: bool,
     },
-    /// Forwards the frame to the listeners and multicast routers of a snooped group. Reports are forwarded to
-    /// the multicast routers only.
+    /// Forwards the frame to the listeners and multicast routers of a snooped group. Membership reports are
+    /// forwarded to the multicast routers only.
     Group {
-        /// Number of the port list in the bridge's [`crate::Groups`].
+        /// Index of the port list in the bridge's [`crate::Groups`].
         list: u16,
         /// VLAN identifier, 0 on transparent ports.
         vid: u16,
         /// Form in which the frame carried its VLAN on arrival.
         form: TagForm,
-        /// Whether the snooper gets a copy.
+        /// Whether the snooper gets a copy of the frame.
         punt: bool,
     },
     /// Drops the frame.
@@ -78,7 +78,7 @@ pub enum Decision {
 const _: () = assert!(size_of::<Decision>() == 8);
 
 impl Decision {
-    /// Returns whether the snooper gets a copy.
+    /// Returns whether the snooper gets a copy of the frame.
     #[inline]
     pub const fn punts(&self) -> bool {
         matches!(self, Decision::Flood { punt: true, .. } | Decision::Group { punt: true, .. })
@@ -86,7 +86,7 @@ impl Decision {
 }
 
 impl Default for Decision {
-    /// Returns the initial value of an engine's decision array, before the first burst.
+    /// Returns a drop decision, with which an engine fills its array of decisions before the first burst.
     fn default() -> Self {
         Decision::Drop(DropReason::NoRoom)
     }

@@ -72,15 +72,16 @@ pub use translate::{
 
 use packet::FlowKey;
 
-/// Number of words of a [`Flow`].
+/// Number of 64-bit words of a [`Flow`].
 pub const FLOW_WORDS: usize = 41;
-/// Word indices at which the stages of a look-up end: metadata, L2, L3, L4.
+/// Ends of the four stages of a classifier look-up (metadata, L2, L3, L4), as word indices into a [`Flow`].
 pub const STAGES: [usize; 4] = [26, 31, 40, FLOW_WORDS];
-/// Indices of the words of a flow that come from the packet's [`FlowKey`], in the order of the key's words.
+/// Indices of the words of a flow that are copied from the packet's [`FlowKey`], in the order of the key's
+/// words.
 pub(crate) const KEY_WORDS: [usize; 8] = [26, 27, 28, 31, 32, 33, 34, 40];
-/// Octet of a flow at which the 802.1ah service tag begins.
+/// Index of the octet of a flow at which the 802.1ah service tag begins.
 pub(crate) const PBB_TAG: usize = Field::PbbUca.octet();
-/// Indices of the words of a flow that come from [`Beyond`].
+/// Indices of the words of a flow that are copied from [`Beyond`], in the order of its words.
 pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
 
 /// The extended flow key of a packet in OpenFlow's terms. See the [module](self).
@@ -88,7 +89,7 @@ pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
 pub struct Flow(pub [u64; FLOW_WORDS]);
 
 impl Flow {
-    /// A flow with all bits zero: no packet, or a mask without conditions.
+    /// A flow with all bits zero. As a mask it has no conditions.
     pub const ZERO: Flow = Flow([0; FLOW_WORDS]);
 
     /// Returns the flow of a packet that arrived on the OpenFlow port `in_port`.
@@ -107,19 +108,20 @@ impl Flow {
         flow
     }
 
-    /// Returns the words of the worker's flow key. Its ingress port is zero.
+    /// Returns the part of the flow that comes from the worker's flow key. The ingress port of the returned
+    /// key is zero.
     #[must_use]
     pub fn key(&self) -> FlowKey {
         FlowKey::from_words(KEY_WORDS.map(|place| self.0[place]))
     }
 
-    /// Returns the words of the extended key.
+    /// Returns the part of the flow that comes from the extended key.
     #[must_use]
     pub fn beyond(&self) -> Beyond {
         Beyond(BEYOND_WORDS.map(|place| self.0[place]))
     }
 
-    /// Returns a field's value, right-aligned.
+    /// Returns the value of a field, right-aligned.
     #[must_use]
     pub fn get(&self, field: Field) -> u128 {
         let (at, bits) = field.place();
@@ -147,7 +149,7 @@ impl Flow {
         value
     }
 
-    /// Sets the bits that [`Flow::bits`] returns.
+    /// Sets the `bits` bits that begin at bit `at`, counted like in [`Flow::bits`].
     pub(crate) fn set_bits(&mut self, at: usize, bits: usize, value: u128) {
         let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut self.0);
         let mut rest = value;
@@ -186,7 +188,8 @@ impl Flow {
     }
 }
 
-/// Mask of the engine's port number in the first word of a [`FlowKey`], in memory order.
+/// Mask of the ingress port, which is an engine port number, in the first word of a [`FlowKey`], in memory
+/// order.
 pub(crate) const IN_PORT_BITS: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
 
 impl Default for Flow {

@@ -1,15 +1,15 @@
-//! The bridge's stage on the packet path, which turns a burst of flow keys into one decision for each frame.
+//! Processing of a burst by the bridge, which turns a burst of flow keys into one decision for each frame.
 //!
 //! Frames are processed one after another. Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2),
 //! then its source is looked up (learning process, 8.7), then its destination (forwarding process, 8.6). With
-//! few MAC table entries, most frames are decided by the per-worker MAC cache (see `recalling`). With many
-//! entries, the buckets of the next frames are prefetched while earlier frames are decided (see `fetching`).
-//! Both stages have a tight loop for known addresses and decide all other frames on the slow path. Storm
-//! limits are applied last: a burst leases tokens once for each run of frames of one port.
+//! few MAC table entries, the per-worker MAC cache decides most frames (see `recalling`). With many entries,
+//! the buckets of the next frames are prefetched while earlier frames are decided (see `fetching`). Both
+//! variants have a tight loop for known addresses and decide all other frames on the slow path. Storm limits
+//! are applied last. Consecutive frames of one port share one lease of tokens.
 //!
-//! With [`Recorder::DRY`] the stage changes nothing (no learning, no refresh, no tokens taken) and returns
-//! the decision that a real frame would get. Two outcomes of a real frame cannot be predicted: full buckets
-//! and contended buckets of the MAC table.
+//! With [`Recorder::DRY`] the bridge changes nothing (no learning, no refresh, no tokens taken) and returns
+//! the decision that a real frame would get. Two outcomes of a real frame cannot be predicted: a bucket of
+//! the MAC table may be full, or another worker may hold it.
 
 mod fetching;
 mod learning;
@@ -36,7 +36,7 @@ const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
 /// A value that no masked first key word has.
 const NO_INGRESS: u64 = u64::MAX;
 
-/// The buckets of a frame's source and destination in the MAC table. A group address has no entry.
+/// The buckets of a frame's source and destination address in the MAC table. Group addresses have no entries.
 type Places = (BucketIndex, BucketIndex);
 
 /// A worker's scratch memory for [`Bridge::forward`], allocated once so that the data path does not allocate.
@@ -113,7 +113,7 @@ struct Pass<'a, R> {
     view: &'a View,
     table: &'a MacTable,
     now: Now,
-    /// Index of the burst's first frame in the caller's arrays.
+    /// Index of the first frame of this pass in the caller's arrays.
     first: usize,
     /// Admission result of the previous frame. The next frame mostly arrives on the same port with the same
     /// tag.
@@ -123,7 +123,7 @@ struct Pass<'a, R> {
 
 #[derive(Clone, Copy)]
 struct Admission<'a> {
-    /// Masked first key word for which the result is valid.
+    /// Masked first key word for which `admission` is valid.
     ingress: u64,
     outcome: Result<Admitted<'a>, DropReason>,
 }
@@ -155,8 +155,8 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns the ingress direction of a frame, and opens it if it is new. `None` if the frame is not
-    /// admitted.
+    /// Returns the ingress direction of a frame: its port and tag. A new direction is registered in `recall`.
+    /// Returns `None` if the frame is not admitted.
     #[inline]
     fn way(&mut self, key: &FlowKey, recall: &mut Recall) -> Option<Way> {
         let ingress = ingress(key);
@@ -167,7 +167,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         })
     }
 
-    /// Decides one frame by the MAC table, and caches the result for frames that arrive by `way`.
+    /// Decides one frame by the MAC table, and caches the result for frames that arrive from the direction
+    /// `way`.
     fn decide_one<const RECALLING: bool>(
         &mut self,
         frame: Frame<'_>,
@@ -191,8 +192,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         decision
     }
 
-    /// Processes the source, then the destination. With `RECALLING`, results are cached by address, otherwise
-    /// by MAC table entry.
+    /// Processes the source, then the destination of a frame. With `RECALLING`, results are cached by
+    /// address. Without `RECALLING`, results are cached by MAC table entry.
     #[inline(always)]
     fn decide<const RECALLING: bool>(
         &mut self,
@@ -232,7 +233,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         if is_here(lane.by, station) { Decision::Drop(DropReason::SamePort) } else { elsewhere }
     }
 
-    /// Returns the admission result of frames with this ingress port and tag.
+    /// Returns the admission result of frames with the ingress port and tag of `key`.
     #[inline(always)]
     fn admission(&mut self, key: &FlowKey) -> &Admission<'a> {
         let ingress = ingress(key);
@@ -242,7 +243,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         &self.admission
     }
 
-    /// Checks the addresses and finds the VLAN.
+    /// Checks the addresses of a frame and determines its VLAN. Returns the drop reason if the frame is not
+    /// admitted.
     #[inline(always)]
     fn admit(&mut self, at: u16, key: &FlowKey) -> Result<Lane<'a>, DropReason> {
         let outcome = self.admission(key).outcome;
@@ -261,7 +263,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(Lane { at, source, destination, by })
     }
 
-    /// Runs the forwarding process for an address that is in the table, with steps for a recorder.
+    /// Returns the decision for a frame whose destination has the MAC table entry `hit`, and records steps if
+    /// a recorder is active.
     fn found(&mut self, lane: Lane<'a>, hit: Hit) -> Decision {
         let station = Station(hit.value);
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
@@ -279,7 +282,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         to_station(self.view, lane.by, station)
     }
 
-    /// Runs the forwarding process for an individual address that is not in the table.
+    /// Returns the decision for a frame whose individual destination address is not in the MAC table.
     #[inline]
     fn unknown(&self, lane: Lane<'a>) -> Decision {
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
@@ -295,7 +298,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         }
     }
 
-    /// Records the outcome of a decision. [`Bridge::flood_recorded`] records the outputs of floods.
+    /// Records the outcome of a decision. The outputs of floods are recorded by [`Bridge::flood_recorded`].
     fn record_outcome(&mut self, at: usize, decision: &Decision) {
         let at = self.first + at;
         match *decision {
@@ -313,7 +316,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
     }
 }
 
-/// Returns the member and the VLAN of frames with this ingress port and tag.
+/// Returns the member and the VLAN of frames with the ingress port and tag of `key`. Returns the drop reason
+/// if these frames are not admitted.
 #[inline(never)]
 fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReason> {
     let member = view.member(key.in_port()).ok_or(DropReason::NoRoom)?;
@@ -321,8 +325,8 @@ fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReaso
     Ok(Admitted { member, vid, form })
 }
 
-/// Returns the drop reason of a frame with an invalid address. The frame's port not being a member takes
-/// precedence.
+/// Returns the drop reason of a frame with an invalid address. If the frame's port is not a member, this
+/// reason takes precedence.
 #[cold]
 fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
     match reason {
@@ -335,7 +339,7 @@ fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropRea
     }
 }
 
-/// Returns whether an address (or a table key made of one) is a group address.
+/// Returns the fields of a key's first word that decide admission, with all other bits cleared.
 #[inline]
 fn is_group(bits: u64) -> bool {
     bits & 1 == 1
@@ -350,14 +354,14 @@ fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     }
 }
 
-/// Returns whether a MAC table entry names the port that the frame arrived on.
+/// Returns whether a MAC table entry names the port on which the frame arrived.
 #[inline(always)]
 fn is_here(by: Admitted<'_>, station: Station) -> bool {
     !station.discards() && station.port() == by.member.port
 }
 
-/// Returns the decision for a frame whose destination has this MAC table entry, if the frame arrived on
-/// another port than the entry's. Of the ingress port only the protection matters.
+/// Returns the decision for a frame that arrived on another port than the port of its destination's MAC table
+/// entry. The only property of the ingress port that the decision depends on is its protection.
 #[inline(never)]
 fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if station.discards() {
@@ -379,7 +383,7 @@ fn unknown(by: Admitted<'_>) -> Decision {
     Decision::Flood { vid: by.vid, class: FloodClass::Unknown, form: by.form, punt: false }
 }
 
-/// Returns the storm limit class of the frame.
+/// Returns the class of storm limit that applies to a decision. Returns `None` if no storm limit applies.
 #[inline(always)]
 fn class_of(decision: &Decision) -> Option<FloodClass> {
     match decision {

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use packet::{PortId, VlanId};
 
-/// Number of the empty port list, which also stands for a VLAN without multicast routers.
+/// Index of the empty port list, which also stands for a VLAN without multicast routers.
 pub(crate) const NOBODY: u16 = 0;
 
-/// The address family of a multicast group, with its membership protocol (IGMP or MLD). Router ports are kept
-/// for each family.
+/// The address family of a multicast group, with its membership protocol (IGMP or MLD). Router ports are
+/// recorded for each family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4, with IGMP as the membership protocol.
@@ -31,7 +31,7 @@ impl Family {
 /// A known group and the ports of its listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPorts {
-    /// VLAN of the group, [`VlanId::NONE`] for transparent ports.
+    /// VLAN of the group. The value is [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
     /// IP address of the group.
     pub group: IpAddr,
@@ -39,10 +39,10 @@ pub struct GroupPorts {
     pub members: Vec<PortId>,
 }
 
-/// The ports of a VLAN behind which multicast routers are.
+/// The ports of a VLAN that lead to multicast routers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterPorts {
-    /// VLAN of the routers, [`VlanId::NONE`] for transparent ports.
+    /// VLAN of the routers. The value is [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
     /// Address family of the routers, IGMP or MLD.
     pub family: Family,
@@ -55,11 +55,11 @@ pub struct RouterPorts {
 pub struct Groups {
     seed: u64,
     /// Hash table with open addressing and linear probing. Its length is a power of two, and at most half of
-    /// it is in use. Empty if no group is known.
+    /// its slots are in use. The table is empty if no group is known.
     places: Box<[Place]>,
-    /// Number of the router port list by VLAN and family, sorted.
+    /// VLAN, family, and index of the router port list, sorted.
     routers: Box<[(u16, Family, u16)]>,
-    /// Ports of each list, sorted. The first list is empty.
+    /// Port lists, each sorted. The first list is empty.
     lists: Box<[Box<[PortId]>]>,
 }
 
@@ -67,21 +67,21 @@ pub struct Groups {
 struct Place {
     address: u128,
     vid: u16,
-    /// Number of the group's port list. [`NOBODY`] marks an empty slot, because a known group has at least
-    /// one member.
+    /// Index of the group's port list. [`NOBODY`] marks an empty slot, because a known group has at least one
+    /// member.
     list: u16,
 }
 
 const EMPTY: Place = Place { address: 0, vid: 0, list: NOBODY };
 
 impl Groups {
-    /// Returns a table without groups, with which all multicast floods.
+    /// Returns a table without groups. With this table the bridge floods all multicast frames.
     pub fn none() -> Groups {
         Groups::new(&[], &[], 0)
     }
 
     /// Makes the table of these groups and routers. A group's frames also go to the routers of its VLAN and
-    /// family. Groups without members, and groups beyond 60,000, are left out, so that their frames flood.
+    /// family. Groups without members, and groups beyond 60,000, are left out, and their frames are flooded.
     /// `seed` must be secret, because a sender that knows it can choose groups that collide and slow look-ups
     /// down.
     pub fn new(groups: &[GroupPorts], routers: &[RouterPorts], seed: u64) -> Groups {
@@ -111,7 +111,7 @@ impl Groups {
         table
     }
 
-    /// Returns the number of the group's port list. `None` if the group is not known.
+    /// Returns the index of the group's port list. Returns `None` if the group is not known.
     #[inline]
     pub(crate) fn find(&self, vid: u16, group: IpAddr) -> Option<u16> {
         if self.places.is_empty() {
@@ -131,14 +131,14 @@ impl Groups {
         }
     }
 
-    /// Returns the number of the list of a VLAN's router ports, [`NOBODY`] if there are none.
+    /// Returns the index of the list of a VLAN's router ports. Returns [`NOBODY`] if there are none.
     #[inline]
     pub(crate) fn routers(&self, vid: u16, family: Family) -> u16 {
         let at = self.routers.binary_search_by(|(v, f, _)| (*v, *f).cmp(&(vid, family)));
         at.map_or(NOBODY, |at| self.routers[at].2)
     }
 
-    /// Returns the ports of a list in ascending order.
+    /// Returns the ports of the list with an index, in ascending order.
     pub(crate) fn ports(&self, list: u16) -> &[PortId] {
         self.lists.get(usize::from(list)).map_or(&[], |ports| ports)
     }
@@ -193,8 +193,8 @@ fn wide(address: IpAddr) -> u128 {
     }
 }
 
-/// Appends a list, sorted and without duplicates, and returns its number. `None` if all list numbers are in
-/// use.
+/// Appends a list of ports, sorted and without duplicates, and returns its index. Returns `None` if all list
+/// indices are in use.
 fn add_list(lists: &mut Vec<Box<[PortId]>>, ports: impl Iterator<Item = PortId>) -> Option<u16> {
     let number = u16::try_from(lists.len()).ok().filter(|&number| number < 60_001)?;
     let mut ports: Vec<PortId> = ports.collect();

@@ -23,11 +23,11 @@
 //!   LLDP) are dropped, all sixteen, before source learning. Drop reasons are checked in the order source
 //!   address, reserved address, VLAN.
 //! - **Learning** (8.7): an address is learned from its first frame, on the port and VLAN of arrival. A move
-//!   is counted and takes effect at once. A frame whose source is a group address or zero is dropped
+//!   is counted and takes effect immediately. A frame whose source is a group address or zero is dropped
 //!   ([`SourceMulticast`](packet::DropReason)). At the bridge's limit a new address displaces the oldest
 //!   learned entry of the fullest port, if that port holds at least as many addresses as the new one's. At
-//!   the port's limit nothing is learned, frames are still forwarded, and a known address that turns up on
-//!   the port keeps its old entry until the entry ages.
+//!   the port's limit nothing is learned, but frames are still forwarded. An address that is known on another
+//!   port keeps its entry until the entry ages.
 //! - **Static entries** (8.8.1): static entries never age or move. A frame from a static address on another
 //!   port is dropped. Frames to and from an address that is configured to discard are dropped.
 //! - **Forwarding** (8.6.4): a frame is never sent back to its ingress port, from one protected port to

@@ -29,18 +29,18 @@ pub struct MemberFacts {
     pub learning: bool,
 }
 
-/// VLAN value of a port that has no such VLAN, for example no native VLAN.
+/// Value in place of a VLAN identifier if the port has no VLAN of this kind, for example no native VLAN.
 const NOT_ADMITTED: u16 = u16::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) port: PortId,
     pub(crate) protected: bool,
-    /// Whether multicast queries and PIM hellos are accepted on the port.
+    /// Whether the bridge accepts multicast queries and PIM hellos that arrive on the port.
     pub(crate) multicast_router: bool,
     pub(crate) learning: bool,
     pub(crate) flood: bool,
-    /// Whether any class of frames has a storm limit.
+    /// Whether the port has a storm limit for any class of frames.
     pub(crate) limited: bool,
     mode: Mode,
     /// VLAN of untagged frames, or [`NOT_ADMITTED`].
@@ -61,8 +61,8 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct SnoopedCopies {
     bucket: TokenBucket,
-    /// Time, in nanoseconds, at which the snooper last missed a copy. 0 if no copy was missed. Workers store
-    /// the value and the snooper loads it with relaxed ordering.
+    /// Time, in nanoseconds, at which the snooper last missed a copy. The value is 0 if no copy was missed.
+    /// Workers store the value and the snooper loads it with relaxed ordering.
     missed_ns: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl SnoopedCopies {
         SnoopedCopies { bucket, missed_ns: AtomicU64::new(0) }
     }
 
-    /// Takes a token for one copy. Returns false, and records the miss, if the limit is exhausted.
+    /// Takes a token for one copy. Returns false and records the missed copy if the rate limit is exceeded.
     pub(crate) fn take(&self, now_ns: u64) -> bool {
         let is_granted = self.bucket.take(now_ns, 1) == 1;
         if !is_granted {
@@ -81,7 +81,7 @@ impl SnoopedCopies {
         is_granted
     }
 
-    /// Records that the snooper missed a copy at `now_ns`.
+    /// Records that the snooper missed a copy at the time `now_ns`.
     pub(crate) fn miss(&self, now_ns: u64) {
         self.missed_ns.store(now_ns, Ordering::Relaxed);
     }
@@ -111,7 +111,7 @@ enum Mode {
     Transparent,
 }
 
-/// The result of admitting a frame: the VLAN and how the frame carried it.
+/// The result of admitting a frame: its VLAN, and the form in which the frame carried the VLAN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ingress {
     pub(crate) vid: u16,
@@ -119,7 +119,8 @@ pub(crate) struct Ingress {
 }
 
 impl Member {
-    /// Compiles a member. Token buckets of unchanged limits are taken over from `before`.
+    /// Compiles the configuration of a member. The token buckets of unchanged limits are taken over from
+    /// `before`.
     pub(crate) fn new(config: &BridgePortConfig, before: Option<&Member>) -> Member {
         let (mode, untagged, plain, vlans) = match &config.mode {
             VlanMode::Access(vlan) => {
@@ -153,7 +154,7 @@ impl Member {
         }
     }
 
-    /// Returns the frame's VLAN, or the reason why the frame is not admitted.
+    /// Returns the VLAN of a frame, or the reason why the frame is not admitted.
     #[inline(always)]
     pub(crate) fn admit(&self, key: &FlowKey) -> Result<Ingress, DropReason> {
         let tci = key.outer_tci();
@@ -177,8 +178,8 @@ impl Member {
         Ok(Ingress { vid: self.untagged, form: if tagged { TagForm::Priority } else { TagForm::Untagged } })
     }
 
-    /// Returns whether the port transmits frames of the VLAN with a tag. `None` if the port does not transmit
-    /// frames of the VLAN.
+    /// Returns true if the port transmits frames of the VLAN `vid` with a tag, and false if it transmits them
+    /// untagged. Returns `None` if the port does not transmit frames of the VLAN.
     #[inline(always)]
     pub(crate) fn egress(&self, vid: u16) -> Option<bool> {
         if vid == self.plain {
@@ -188,13 +189,14 @@ impl Member {
         self.vlans.contains_vid(vid).then_some(true)
     }
 
-    /// Returns the rate limit of the copies for the snooper.
+    /// Returns the rate limit of the port's copies for the snooper.
     #[inline]
     pub(crate) fn snooped(&self) -> &SnoopedCopies {
         &self.snooped
     }
 
-    /// Returns the settings for code that forwards on the bridge's behalf. `None` for a transparent member.
+    /// Returns the member's settings for code that forwards on the bridge's behalf. Returns `None` for a
+    /// transparent member.
     pub(crate) fn facts(&self) -> Option<MemberFacts> {
         let untagged = VlanId::new(self.untagged).filter(|_| self.untagged != NOT_ADMITTED);
         (self.mode != Mode::Transparent).then_some(MemberFacts {
@@ -206,7 +208,7 @@ impl Member {
         })
     }
 
-    /// Returns the origin of the VLAN of a frame that arrived in this form, for recorders.
+    /// Returns the source from which the VLAN of a frame in this form was derived, for recorders.
     pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
         match (form, self.mode) {
             (TagForm::Opaque, _) => VlanSource::None,
@@ -216,7 +218,8 @@ impl Member {
         }
     }
 
-    /// Returns the token bucket that limits this class. `None` if the class has no limit.
+    /// Returns the token bucket of the member's storm limit for a class of frames. Returns `None` if the
+    /// class has no limit.
     #[inline]
     pub(crate) fn bucket(&self, class: FloodClass) -> Option<&TokenBucket> {
         self.buckets[class_index(class)].as_deref()

@@ -21,8 +21,8 @@ pub(crate) const PIM: u8 = 103;
 /// The kind of a multicast control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
-    /// A report or leave. Forwarded to router ports only, because other hosts would suppress their own
-    /// reports.
+    /// A report or leave. Forwarded to router ports only, because other hosts that received the report would
+    /// suppress their own reports.
     Report,
     /// A query, flooded to all ports.
     Query,
@@ -110,15 +110,15 @@ impl Bridge {
     }
 }
 
-/// The facts of a frame that decide which members are outputs.
+/// The properties of a frame that decide which members are outputs.
 struct Spread<'a> {
     in_port: PortId,
     from_protected: bool,
     vid: u16,
     form: TagForm,
-    /// Whether members with flooding of unknown destinations disabled are excluded.
+    /// Whether members on which flooding of unknown destinations is disabled are excluded.
     unknown: bool,
-    /// Ports of the group, if the frame goes only to them.
+    /// Ports of the group. The value is `None` if the frame is not restricted to the ports of a group.
     only: Option<&'a [PortId]>,
 }
 
@@ -154,8 +154,8 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// Classifies IGMP and MLD messages by type. Messages of other types are forwarded as data (RFC 4541 section
-/// 2.1.1, item 5).
+/// Classifies IGMP and MLD messages by type. Returns `None` for messages of other types, which are forwarded
+/// as data (RFC 4541 section 2.1.1, item 5).
 fn control(key: &FlowKey, layers: &Layers) -> Option<Control> {
     if layers.l4().is_none() || layers.is_fragment() {
         return None;
@@ -175,9 +175,9 @@ fn is_all_pim_routers(group: IpAddr) -> bool {
     }
 }
 
-/// Returns whether frames of a group may be restricted to its listeners. Never restricted are 224.0.0.0/24,
-/// for which hosts need not send reports (RFC 4541 section 2.1.2, item 2), and IPv6 groups of link-local
-/// scope or less, whose loss would break neighbour discovery (section 3).
+/// Returns whether frames of a group may be restricted to the group's listeners. Two kinds of groups are
+/// never restricted. Hosts need not send reports for groups of 224.0.0.0/24 (RFC 4541 section 2.1.2, item 2).
+/// Restricting IPv6 groups of link-local scope or less would break neighbour discovery (section 3).
 pub(crate) fn is_prunable(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4.is_multicast() && v4.octets()[..3] != [224, 0, 0],

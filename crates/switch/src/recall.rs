@@ -6,19 +6,19 @@
 //! a loop that keeps its state in registers ([`Recall::decide`]).
 //!
 //! Each combination of ingress port and tag has a number ([`Way`]). Each combination of VLAN, tag form and
-//! protection, which many ports share, has a class number (`Class`). A cached word holds the number above the
-//! address, so that one comparison decides whether the address is cached for this direction and epoch. Only
-//! frames that passed every check of the slow path are cached, so that the checks (group sources, reserved
-//! destinations) are not repeated.
+//! protection, which many ports share, has a class number (`Class`). A cached word holds an address in its
+//! low 48 bits and one of these numbers in its high bits. One comparison therefore decides whether the
+//! address is cached for this direction and epoch. Only frames that passed every check of the slow path are
+//! cached, therefore the checks (group sources, reserved destinations) are not repeated.
 //!
 //! With many entries the shared table is queried for every address ([`crate::forward`]'s `fetching`). The
 //! cache then holds only the decision for each table entry. The entry's value takes the place of the address,
 //! and the epoch lasts as long as the view.
 //!
-//! Invariant: what is cached under an epoch is true as long as the epoch lasts. A new epoch begins with every
-//! change of the bridge's configuration or table that a worker can see. A new epoch also begins with every
-//! second, so that a cached source needs no refresh. Epochs of several bridges exist side by side. No number
-//! is used in two epochs.
+//! Invariant: a cached result is valid as long as its epoch lasts. A new epoch begins with every change of
+//! the bridge's configuration or table that a worker can see. A new epoch also begins with every second,
+//! therefore a cached source needs no refresh. Epochs of several bridges exist side by side. No number is
+//! used in two epochs.
 
 use std::slice;
 
@@ -31,47 +31,49 @@ use crate::key_words::{addresses, ingress};
 const SOURCES: usize = 8192;
 /// Number of cached destinations (128 KiB). Only the cache lines in use matter.
 const TARGETS: usize = 8192;
-/// Number of MAC table entries up to which the cache is used. With more entries, too many share a slot
-/// (measured).
+/// Maximum number of MAC table entries with which the cache by address is used. With more entries, too many
+/// share a slot (measured).
 pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
-/// Position of a number above an address, in bits.
+/// Position of a direction's or class's number in a cached word, above the 48 bits of the address.
 const NUMBER_SHIFT: u32 = 48;
-/// Multiplier of the hash. Its bits 12 to 23 are 1, so that addresses that differ in the last octet (bits 40
-/// to 47 of a word) get adjacent slots and a rack of hosts fills few cache lines. Its other bits are of the
-/// golden ratio and scatter the addresses.
+/// Multiplier of the hash. Bits 12 to 23 are 1. Addresses that differ in the last octet (bits 40 to 47 of a
+/// word) therefore get adjacent slots, and a rack of hosts fills few cache lines. The other bits are those of
+/// the golden ratio and scatter the addresses.
 const SPREAD: u64 = 0x9e37_79b9_7f00_1c15;
 
 /// A per-worker MAC cache. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Recall {
-    /// Numbered source addresses that are known on their ingress port and fresh.
+    /// Source addresses that are known on their ingress port and fresh, each with the number of its direction
+    /// in the high bits.
     sources: Box<[u64; SOURCES]>,
     targets: Box<[Target; TARGETS]>,
     ways: [Way; WAYS],
     classes: [Numbered; CLASSES],
     epochs: [Epoch; BRIDGES],
-    /// Number of the epoch of the current burst. 0 for none.
+    /// Number of the epoch of the current burst. 0 means none.
     current: u32,
-    /// Number of the epoch that began last.
+    /// Number of the epoch that began most recently.
     last: u32,
-    /// Last number assigned to a way or class. 0 for none.
+    /// Number that was last assigned to a direction or class. 0 means none.
     number: u16,
 }
 
 /// The cached decision for a destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Target {
-    /// Destination address below the number of the class for which the decision is valid.
+    /// Destination address in the low bits, and the number of the class for which the decision is valid in
+    /// the high bits.
     address: u64,
     /// Decision for frames that arrived on another port than the output port.
     decision: Decision,
 }
 
 impl Target {
-    /// Writes the decision for a frame that arrived by `way`.
+    /// Writes the decision for a frame that arrived from the direction `way` to `out`.
     #[inline(always)]
     fn decide(&self, way: Way, out: &mut Decision) {
         // A slice copy, because otherwise the compiler copies field by field (the next line reads fields).
@@ -95,7 +97,7 @@ pub(crate) struct Way {
     class: u16,
 }
 
-/// The facts of an admitted frame, besides its port, that decide its outputs.
+/// The properties of an admitted frame, besides its port, that decide its outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) vid: u16,
@@ -110,10 +112,10 @@ struct Numbered {
     number: u16,
 }
 
-/// The state of a bridge that an epoch stands for.
+/// The state of a bridge to which one epoch belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Number of the bridge's view.
+    /// Identifier of the bridge's view.
     pub(crate) view: u64,
     /// Change count of the bridge's tables.
     pub(crate) changes: u64,
@@ -141,7 +143,7 @@ impl Recall {
         }
     }
 
-    /// Enters the epoch of a bridge in this state. Begins a new epoch if the state is new.
+    /// Selects the epoch of a bridge in this state. Begins a new epoch if no epoch belongs to the state.
     #[inline]
     pub(crate) fn enter(&mut self, state: State) {
         let place = usize::try_from(state.view % BRIDGES as u64).unwrap_or(0);
@@ -166,7 +168,8 @@ impl Recall {
         self.epochs[place] = Epoch { state, number: self.current };
     }
 
-    /// Clears all entries with a number, in place, because the data path does not allocate.
+    /// Clears all cached sources, decisions, directions and classes. The memory is kept, because the data
+    /// path does not allocate.
     #[cold]
     fn forget(&mut self) {
         self.sources.fill(0);
@@ -176,15 +179,16 @@ impl Recall {
         self.number = 0;
     }
 
-    /// Returns the direction of frames whose masked first key word is `ingress`. `None` if the current epoch
-    /// has no such direction.
+    /// Returns the direction of frames whose masked first key word is `ingress`. Returns `None` if the
+    /// current epoch has no such direction.
     #[inline(always)]
     pub(crate) fn way(&self, ingress: u64) -> Option<Way> {
         let way = self.ways[place::<WAYS>(ingress)];
         (way.ingress == ingress && way.epoch == self.current).then_some(way)
     }
 
-    /// Assigns a number to a direction that is new in this epoch: admitted frames of a class on `port`.
+    /// Assigns a number to a direction that is new in this epoch. Frames of the direction arrive on `port`
+    /// and belong to the class `class`.
     #[cold]
     #[inline(never)]
     pub(crate) fn open(&mut self, ingress: u64, port: PortId, class: Class) -> Way {
@@ -206,7 +210,7 @@ impl Recall {
         way
     }
 
-    /// Records that frames from `source` that arrive by `way` need no learning in this epoch.
+    /// Records that frames from `source` that arrive from the direction `way` need no learning in this epoch.
     #[inline(always)]
     pub(crate) fn note_source(&mut self, way: Way, source: u64) {
         let source = numbered(way.number, source);
@@ -221,8 +225,9 @@ impl Recall {
         self.targets[place::<TARGETS>(address)] = Target { address, decision };
     }
 
-    /// Writes the cached decision for a frame that arrived by `way` for a MAC table entry, named by its value
-    /// in place of an address. Returns whether the decision was cached.
+    /// Writes the cached decision for a frame that arrived from the direction `way` and whose destination has
+    /// a MAC table entry. The entry is identified by its value in place of an address. Returns whether the
+    /// decision was cached.
     #[inline(always)]
     pub(crate) fn decide_station(&self, way: Way, station: u32, out: &mut Decision) -> bool {
         let station = numbered(way.class, station.into());
@@ -233,8 +238,8 @@ impl Recall {
         target.address == station
     }
 
-    /// Decides frames until one did not arrive by `way` or is not fully cached. Returns the number of frames
-    /// decided.
+    /// Decides frames up to the first frame that did not arrive from the direction `way` or is not fully
+    /// cached. Returns the number of frames decided.
     #[inline(never)]
     pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {
         let mut decided = 0;
@@ -261,7 +266,7 @@ fn numbered(number: u16, address: u64) -> u64 {
     u64::from(number) << NUMBER_SHIFT | address
 }
 
-/// Returns the slot of a word in a table of `LEN` slots, a power of two.
+/// Returns the index of the slot of a word in a table of `LEN` slots, a power of two.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the upper bits of a product")]
 fn place<const LEN: usize>(word: u64) -> usize {
@@ -294,7 +299,7 @@ mod tests {
     }
 
     impl Recall {
-        /// Returns the direction of a port in the current epoch, and opens it if it is new.
+        /// Returns the direction of a port in the current epoch. A new direction is registered.
         fn by(&mut self, port: u16, class: Class) -> Way {
             let ingress = ingress(&key(port, 0, 0));
             self.way(ingress).unwrap_or_else(|| self.open(ingress, PortId(port), class))
@@ -306,7 +311,7 @@ mod tests {
             self.note_target(way, destination, decision);
         }
 
-        /// Returns the decision for one frame, if it is cached.
+        /// Returns the cached decision for one frame. Returns `None` if the decision is not cached.
         fn one(&self, way: Way, key: FlowKey) -> Option<Decision> {
             let mut out = [Decision::default()];
             (self.decide(way, &[key], &mut out) == 1).then_some(out[0])

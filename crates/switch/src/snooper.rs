@@ -21,13 +21,14 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Last member query count (RFC 3376 section 8.11): the number of queries that a router sends before it
 /// accepts a leave.
 const LAST_MEMBER_QUERIES: u64 = 2;
-/// Remaining membership time, in nanoseconds, after a leave in a VLAN without a querier: the last member
-/// query count times the last member query interval of one second.
+/// Remaining membership time, in nanoseconds, after a leave in a VLAN without a querier. The value is the
+/// last member query count times the last member query interval of one second.
 const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
-/// Response time, in nanoseconds, of a query that does not carry one (IGMP version 1, RFC 2236 section 4).
+/// Maximum response time, in nanoseconds, of a query that does not carry one (IGMP version 1, RFC 2236
+/// section 4).
 const RESPONSE_NS: u64 = 10 * NS_PER_S;
-/// Time, in nanoseconds, after the response time within which an answer is still accepted. Answers wait for
-/// the control thread's next poll.
+/// Time, in nanoseconds, after the end of the response time within which an answer is still accepted. Answers
+/// wait for the control thread's next poll.
 const ANSWER_SLACK_NS: u64 = NS_PER_S;
 /// Time, in nanoseconds, after which a report of a known member counts as an answer. Hosts repeat unsolicited
 /// reports within ten seconds (RFC 2236 section 8.10, RFC 2710 section 7.10), and one second is added for the
@@ -36,8 +37,8 @@ const UNSOLICITED_NS: u64 = 11 * NS_PER_S;
 /// Maximum number of queriers tracked for one VLAN and family. Normally there is one, because the others stop
 /// querying (RFC 3376 section 6.6.2).
 const MAX_QUERIERS: usize = 8;
-/// Lower bound, in nanoseconds, to which a query may cut a listener's time. Prevents a forged response time
-/// of zero from removing all listeners.
+/// Minimum time, in nanoseconds, that a query leaves to a listener. The minimum prevents a forged response
+/// time of zero from removing all listeners.
 const MIN_RESPONSE_NS: u64 = NS_PER_S;
 
 /// Timers and bounds of snooping.
@@ -48,7 +49,7 @@ pub struct SnooperConfig {
     /// Seconds for which a query or PIM hello makes its port a router port: the other querier present
     /// interval (RFC 3376 section 8.5).
     pub router_secs: u32,
-    /// Whether a leave takes effect at once. For ports with one host each.
+    /// Whether a leave takes effect immediately. This setting is for ports with one host each.
     pub fast_leave: bool,
     /// Maximum number of groups of a bridge.
     pub max_groups: usize,
@@ -68,7 +69,7 @@ impl Default for SnooperConfig {
     }
 }
 
-/// Event counts of a snooper.
+/// Counts of the events that a snooper processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnooperCounts {
     /// Number of join reports, counted for each group.
@@ -79,10 +80,10 @@ pub struct SnooperCounts {
     pub queries: u64,
     /// Number of PIM hellos accepted.
     pub hellos: u64,
-    /// Number of messages rejected: malformed ones, ones that a host would not accept, and router messages
-    /// from ports where no router may be.
+    /// Number of messages rejected: malformed messages, messages that a host would not accept, and router
+    /// messages from ports on which no router may be.
     pub bad: u64,
-    /// Number of joins refused because of a bound.
+    /// Number of joins refused because the port or the bridge has reached its limit of groups.
     pub refused: u64,
 }
 
@@ -105,10 +106,10 @@ pub struct SnooperCounts {
 /// - **Queriers**: a querier is identified by its IP source. A querier counts when reports from another port
 ///   than its own follow one of its queries within the response time. Hosts may discard queries with a forged
 ///   source (one of another subnet under `rp_filter`, or a listener's own address), and would all be silent.
-/// - **Leave**: with `fast_leave` a leave ends the membership at once. Otherwise, if a querier is present,
-///   the querier's own query about the group cuts the remaining time of the ports that have sent a leave to
-///   twice the response time, and remaining listeners on these ports answer. Other ports keep their time.
-///   Without a querier the leaving port has two seconds.
+/// - **Leave**: with `fast_leave` a leave ends the membership immediately. Otherwise, if a querier is
+///   present, the querier's own query about the group cuts the remaining time of the ports that have sent a
+///   leave to twice the response time, and remaining listeners on these ports answer. Other ports keep their
+///   time. Without a querier the leaving port has two seconds.
 /// - **Router ports**: a query (not from address zero) or a PIM hello makes its port a router port for
 ///   [`SnooperConfig::router_secs`]. Queries and hellos of ports where no router may be
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
@@ -126,7 +127,7 @@ pub struct Snooper {
     groups: BTreeMap<(u16, IpAddr), BTreeMap<PortId, Member>>,
     routers: BTreeMap<(u16, Family), BTreeMap<PortId, u64>>,
     queriers: BTreeMap<(u16, Family), BTreeMap<IpAddr, Querier>>,
-    /// Number of groups that each port listens to.
+    /// Number of groups that have a listener on the port, for each port.
     per_port: HashMap<PortId, u32>,
     counts: SnooperCounts,
     changed: bool,
@@ -137,13 +138,13 @@ pub struct Snooper {
 struct Querier {
     /// Port on which its last general query arrived.
     port: PortId,
-    /// Time until which the querier counts as present.
+    /// Time, in nanoseconds, until which the querier counts as present.
     expires_ns: u64,
-    /// Time until which listeners answer its last general query.
+    /// Time, in nanoseconds, until which listeners answer the querier's last general query.
     asks_until_ns: u64,
-    /// Time from which all listeners have answered the querier.
+    /// Time, in nanoseconds, from which all listeners have answered the querier.
     answered_ns: u64,
-    /// Whether a port other than its own has answered the querier.
+    /// Whether a port other than the querier's port has answered the querier.
     is_heard: bool,
     /// Ports that have renewed a membership in answer to this querier and to no other.
     heard_by: BTreeSet<PortId>,
@@ -159,7 +160,7 @@ impl Querier {
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    /// Time of the first report.
+    /// Time, in nanoseconds, of the first report.
     since_ns: u64,
     expires_ns: u64,
     /// Whether a leave has arrived since the last report.
@@ -182,8 +183,8 @@ impl Snooper {
         }
     }
 
-    /// Processes a frame that a decision of `bridge` punted. `port` and `vid` are the port and VLAN of its
-    /// arrival (the decision names the VLAN), and `frame` is its bytes as received.
+    /// Processes a frame that a decision of `bridge` punted. `port` is the port on which the frame arrived,
+    /// `vid` is the VLAN that the decision names, and `frame` is the frame as received.
     pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
         let mut events = Vec::new();
         if message::read(frame, vid, |event| events.push(event)).is_err() {
@@ -208,7 +209,7 @@ impl Snooper {
         }
     }
 
-    /// Removes expired state of the ports of `bridge`. Call it about once a second.
+    /// Removes expired state of the ports of `bridge`. Call this function about once a second.
     pub fn tick(&mut self, bridge: &Bridge, now: Now) {
         let mut changed = false;
         for queriers in self.queriers.values_mut() {
@@ -247,8 +248,8 @@ impl Snooper {
         self.settle(forgotten);
     }
 
-    /// Removes the state of ports and VLANs that the bridge no longer has. Call it when the bridge is
-    /// reconfigured.
+    /// Removes the state of ports and VLANs that the bridge no longer has. Call this function when the bridge
+    /// is reconfigured.
     pub fn follow(&mut self, bridge: &Bridge) {
         let carries = |port, vid| bridge.carries(port, vlan(vid));
         for (&(vid, _), ports) in &mut self.routers {
@@ -267,13 +268,14 @@ impl Snooper {
         self.settle(forgotten);
     }
 
-    /// Returns the table for workers if something changed since the last call. The cost of making it is
-    /// proportional to the number of groups, so that a busy caller should space out its calls.
+    /// Returns the table of groups for workers if something changed since the last call, and `None`
+    /// otherwise. The cost of making the table is proportional to the number of groups. A busy caller should
+    /// therefore space out its calls.
     pub fn take_groups(&mut self) -> Option<Arc<Groups>> {
         std::mem::take(&mut self.changed).then(|| self.table())
     }
 
-    /// Returns the current table for workers.
+    /// Returns the current table of groups for workers.
     pub fn table(&self) -> Arc<Groups> {
         let restricts = |group: &GroupPorts| {
             let queriers = self.queriers.get(&(group.vid.get(), Family::of(group.group)));
@@ -303,8 +305,9 @@ impl Snooper {
         self.routers.iter().map(ports).collect()
     }
 
-    /// Returns the listeners of each known group, and the router ports of each VLAN (without a group), with
-    /// the seconds since the last report, query or hello of each.
+    /// Returns one item for each listener of each known group, and for each router port of each VLAN (without
+    /// a group). An item holds the VLAN, the group, the port, and the seconds since the last report, query or
+    /// hello.
     pub fn listed(&self, now: Now) -> Vec<(u16, Option<IpAddr>, PortId, u32)> {
         let age = |lives_secs: u32, expires_ns: u64| {
             let left = expires_ns.saturating_sub(now.ns) / NS_PER_S;
@@ -325,7 +328,7 @@ impl Snooper {
         groups.chain(routers).collect()
     }
 
-    /// Removes all groups, routers and queriers. Multicast floods until new messages arrive.
+    /// Removes all groups, routers and queriers. Multicast frames are flooded until new messages arrive.
     pub fn flush(&mut self) {
         self.groups.clear();
         self.routers.clear();
@@ -334,13 +337,13 @@ impl Snooper {
         self.changed = true;
     }
 
-    /// Returns the event counts.
+    /// Returns the event counts of the snooper.
     pub fn counts(&self) -> SnooperCounts {
         self.counts
     }
 
-    /// Records that a port is a listener. Returns whether the port has been a listener for so long that the
-    /// report answers a query.
+    /// Records that a port is a listener of a group. Returns whether the port has been a listener for so long
+    /// that the report answers a query.
     fn join(&mut self, port: PortId, vid: u16, group: IpAddr, now_ns: u64) -> bool {
         self.counts.joins += 1;
         if !is_prunable(group) {
@@ -367,7 +370,7 @@ impl Snooper {
         false
     }
 
-    /// Records that a port hears the queriers whose queries its report may answer.
+    /// Records that a port hears the queriers whose queries the port's report may answer.
     fn answer(&mut self, port: PortId, vid: u16, family: Family, is_renewal: bool, now_ns: u64) {
         let Some(queriers) = self.queriers.get_mut(&(vid, family)) else { return };
         let mut asking: Vec<&mut Querier> =
@@ -455,7 +458,8 @@ impl Snooper {
         self.changed |= known.is_none();
     }
 
-    /// Updates the counts for removed memberships, and removes groups without listeners.
+    /// Updates the number of groups of each port for removed memberships, and removes groups without
+    /// listeners. `forgotten` holds the port of each removed membership.
     fn settle(&mut self, forgotten: Vec<PortId>) {
         if forgotten.is_empty() {
             return;

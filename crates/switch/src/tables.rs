@@ -1,9 +1,9 @@
 //! The tables of a bridge: the MAC table, and counts of addresses and moves for each port.
 //!
-//! All workers share the tables, and so do all [`crate::Bridge`] values that follow from one another by
-//! changes of configuration. Workers look up, refresh and learn. Control threads age, flush and list entries.
-//! The MAC table is the filtering database of IEEE 802.1Q clause 8.8. One table holds the entries of all
-//! VLANs, keyed by VLAN and address (independent learning, 8.8.8).
+//! All workers share the tables. All [`crate::Bridge`] values that follow from one another by changes of
+//! configuration share them, too. Workers look up, refresh and learn. Control threads age, flush and list
+//! entries. The MAC table is the filtering database of IEEE 802.1Q clause 8.8. One table holds the entries of
+//! all VLANs, keyed by VLAN and address (independent learning, 8.8.8).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,14 +15,14 @@ use sync::CachePadded;
 use sync::mac_table::{BucketIndex, Entry, Inserted, MacTable};
 use zerocopy::FromZeros;
 
-/// Position of the VLAN in a table key, above the address, in bits.
+/// Position of the VLAN in a key of the MAC table, above the 48 bits of the address.
 const VID_SHIFT: u32 = 48;
 const STATIC: u32 = 1 << 16;
 const DISCARD: u32 = 1 << 17;
 /// Number of possible ports: port numbers have 16 bits.
 const PORTS: usize = 1 << 16;
-/// Lowest age that can only come from a clock reading older than the entry's. An entry of this age or more is
-/// fresh.
+/// Lowest computed age, in seconds, that can only result from a clock reading older than the entry's time
+/// stamp. An entry with this age or a higher one counts as fresh.
 const FUTURE: u16 = u16::MAX - 256;
 /// Minimum number of buckets that one call of [`BridgeTables::age`] examines.
 const SWEEP_MIN: usize = 4096;
@@ -62,8 +62,8 @@ impl Station {
     }
 }
 
-/// Returns an address as the low 48 bits of a number, first octet lowest, as a little-endian machine loads it
-/// from a flow key.
+/// Returns an address as the low 48 bits of a word, with the first octet lowest. A little-endian machine
+/// loads these bits from a flow key.
 #[inline]
 pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
@@ -76,7 +76,7 @@ pub(crate) fn mac_of(bits: u64) -> MacAddr {
     MacAddr([a, b, c, d, e, f])
 }
 
-/// Returns the table's key of an address ([`mac_bits`]) in a VLAN.
+/// Returns the key of the MAC table for an address ([`mac_bits`]) in a VLAN.
 #[inline]
 pub(crate) fn station_key(vid: u16, mac_bits: u64) -> u64 {
     u64::from(vid) << VID_SHIFT | mac_bits
@@ -85,30 +85,31 @@ pub(crate) fn station_key(vid: u16, mac_bits: u64) -> u64 {
 /// An entry of the MAC table, as `show` lists it and a hand-over transfers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FdbEntry {
-    /// VLAN of the entry, [`VlanId::NONE`] for transparent ports.
+    /// VLAN of the entry. The value is [`VlanId::NONE`] for transparent ports.
     pub vid: VlanId,
     /// MAC address of the entry.
     pub mac: MacAddr,
-    /// Port of the address. `None` for a static entry that discards.
+    /// Port of the address. The value is `None` for a static entry that discards frames.
     pub port: Option<PortId>,
-    /// Seconds since a frame from the address was last seen. 0 for static entries.
+    /// Seconds since a frame from the address was last seen. The value is 0 for static entries.
     pub age_secs: u16,
     /// Whether the entry was configured and not learned.
     pub is_static: bool,
 }
 
 impl FdbEntry {
-    /// Returns VLAN and address as one number: the VLAN above 48 bits of address, first octet lowest.
+    /// Returns VLAN and address of the entry as one number, with the VLAN above the 48 bits of the address.
+    /// The address's first octet is lowest.
     pub fn key(&self) -> u64 {
         station_key(self.vid.get(), mac_bits(self.mac))
     }
 }
 
 /// A hook offload that forwards by a copy of the MAC table (the driver hook). The table notifies the offload
-/// at once of entries that changed or were removed. The offload looks up new entries by itself.
+/// immediately of entries that changed or were removed. The offload looks up new entries by itself.
 pub trait Shortcut: Send + Sync + fmt::Debug {
-    /// Removes this station ([`FdbEntry::key`]) from the offload. Workers call this function too, so that it
-    /// must not lock, allocate or make system calls.
+    /// Removes this station ([`FdbEntry::key`]) from the offload. Workers call this function, too. An
+    /// implementation must therefore not lock, allocate or make system calls.
     fn revoke(&self, key: u64);
 }
 
@@ -121,13 +122,13 @@ pub(crate) enum Learned {
     Moved(PortId),
     /// Another worker learned the address on the same port first.
     Already,
-    /// The address became static in the meantime.
+    /// A control thread made the entry of the address static in the meantime.
     Static(Station),
     /// The address was not learned, for this reason.
     Refused(&'static str),
 }
 
-/// Limits of the number of addresses.
+/// Limits of the number of addresses in the MAC table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Maximum number of addresses learned on the port.
@@ -136,11 +137,11 @@ pub(crate) struct Limits {
     pub(crate) bridge: u32,
 }
 
-/// Rank of an entry for eviction, of which the greatest is evicted: number of addresses on its port, its age,
-/// and the lowest key last.
+/// Sort key of entries for eviction: number of addresses on the entry's port, the entry's age, and the
+/// reversed table key. The entry with the greatest sort key is evicted.
 type EvictionRank = (u32, u16, std::cmp::Reverse<u64>);
 
-/// Reasons why an address is not learned, in words for recorders.
+/// Reason why an address is not learned at the limit of the bridge, in words for recorders.
 const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows, and none of a port with as many as this one was found that could give way";
 const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
@@ -153,7 +154,7 @@ pub struct TableCounts {
     pub learned: u64,
     /// Number of addresses removed by ageing.
     pub expired: u64,
-    /// Number of addresses evicted in favour of others in a full table.
+    /// Number of addresses evicted from a full table in favour of others.
     pub evicted: u64,
     /// Number of times that a known address appeared on another port.
     pub moved: u64,
@@ -169,19 +170,20 @@ pub struct BridgeTables {
     /// Number of learned entries for each port. Pages are zero until a port is used.
     per_port: Box<[AtomicU32]>,
     moves: AtomicU64,
-    /// Number of moves by the port that they led to. Pages are zero until a port is used.
+    /// Number of times that a known address moved to the port, for each port. Pages are zero until a port is
+    /// used.
     moves_to: Box<[AtomicU64]>,
     /// Counts of addresses that were learned, expired and evicted.
     learned: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
-    /// Number of changes of entries, by which workers detect that their MAC cache is stale. Incremented after
-    /// each change.
+    /// Number of changes of entries, by which workers detect that their MAC cache is stale. The number is
+    /// incremented after each change.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
     /// Number of the port that holds the most learned entries, as seen by the last learning or sweep.
     fullest: AtomicU32,
-    /// Bucket at which the next eviction begins to read.
+    /// Index of the bucket at which the next eviction begins to read.
     evict_from: AtomicUsize,
     capacity: u32,
     shortcut: OnceLock<Arc<dyn Shortcut>>,
@@ -222,14 +224,15 @@ impl BridgeTables {
         }
     }
 
-    /// Returns the port of a station ([`FdbEntry::key`]). `None` if the station is unknown or discarded.
+    /// Returns the port of a station ([`FdbEntry::key`]). Returns `None` if the station is unknown or its
+    /// frames are discarded.
     pub fn port_of(&self, key: u64) -> Option<PortId> {
         let station = self.table.lookup(key).map(|hit| Station(hit.value))?;
         (!station.discards()).then(|| station.port())
     }
 
-    /// Refreshes a learned entry on `port` for traffic that another component than a worker saw in the second
-    /// `secs`.
+    /// Refreshes the age of a learned entry on `port`. Another component than a worker saw traffic of the
+    /// station in the second `secs`.
     pub fn seen(&self, key: u64, port: PortId, secs: u16) {
         let Some(hit) = self.table.lookup(key) else { return };
         let later = secs.wrapping_sub(hit.age);
@@ -238,7 +241,7 @@ impl BridgeTables {
         }
     }
 
-    /// Returns empty tables with a larger capacity and the current counts of events.
+    /// Returns empty tables with a capacity for `mac_limit` addresses and the current counts of events.
     pub(crate) fn larger(&self, mac_limit: u32, seed: u64) -> BridgeTables {
         let tables = BridgeTables::new(mac_limit, seed);
         let counts = self.counts();
@@ -258,7 +261,7 @@ impl BridgeTables {
         tables
     }
 
-    /// Returns the limit that the table was sized for.
+    /// Returns the limit of addresses for which the table was sized.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -268,7 +271,7 @@ impl BridgeTables {
         &self.table
     }
 
-    /// Returns a number that differs after every change of an entry other than of its age.
+    /// Returns the number of changes of entries so far. Changes of an entry's age do not count.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes.0.load(Ordering::Acquire)
@@ -371,8 +374,8 @@ impl BridgeTables {
         self.remove_range(0..self.table.buckets(), &unwanted)
     }
 
-    /// Returns the reason why [`BridgeTables::learn`] would refuse an address because of a limit. Changes
-    /// nothing.
+    /// Returns the reason why [`BridgeTables::learn`] would refuse an address because of a limit. Returns
+    /// `None` if it would not refuse the address. Changes nothing.
     pub(crate) fn refusal(
         &self,
         port: PortId,
@@ -390,7 +393,7 @@ impl BridgeTables {
         (!known && is_refused).then_some(BRIDGE_LIMIT)
     }
 
-    /// Learns that a station is on `port`. `known` is whether the caller has just seen an entry for the
+    /// Learns that a station is on `port`. `known` tells whether the caller has just seen an entry for the
     /// station.
     ///
     /// In a full table a new station displaces another one ([`BridgeTables::evict`]).
@@ -468,7 +471,8 @@ impl BridgeTables {
         has_place
     }
 
-    /// Returns the key of the entry that a new station on `port` would displace. Changes nothing.
+    /// Returns the key of the entry that a new station on `port` would displace. Returns `None` if the
+    /// station would displace no entry. Changes nothing.
     pub(crate) fn displaced(&self, port: PortId, limits: Limits, now_secs: u16) -> Option<u64> {
         let held_here = self.learned_on(port);
         if held_here >= limits.port || self.len() < limits.bridge {
@@ -477,9 +481,9 @@ impl BridgeTables {
         self.first_to_go(port, held_here + 1, now_secs).map(|entry| entry.key)
     }
 
-    /// Returns the entry that a new station on `port` displaces. `held_here` is the number of entries of
-    /// `port` with the new one. The entry is the oldest of the fullest port among the entries read. `None` if
-    /// that port holds fewer entries than `port`.
+    /// Returns the entry that a new station on `port` displaces: the oldest entry of the fullest port among
+    /// the entries read. `held_here` is the number of entries of `port` with the new one. Returns `None` if
+    /// the fullest port holds fewer entries than `port`.
     fn first_to_go(&self, port: PortId, held_here: u32, now_secs: u16) -> Option<Entry> {
         let held = |of: PortId| if of == port { held_here } else { self.learned_on(of) };
         let fullest = PortId(u16::try_from(self.fullest.load(Ordering::Relaxed)).unwrap_or_default());
@@ -508,9 +512,9 @@ impl BridgeTables {
         first.filter(|((held, ..), _)| *held >= held_here).map(|(_, entry)| entry)
     }
 
-    /// Corrects the bridge's count after an insertion. The entry may have been added or removed between the
-    /// look-up and the insertion, or the insertion may have failed because the buckets were full or held by
-    /// another worker.
+    /// Corrects the number of entries in the table after an insertion. The entry may have been added or
+    /// removed between the look-up and the insertion, or the insertion may have failed because the buckets
+    /// were full or held by another worker.
     fn correct_held(&self, known: bool, inserted: Inserted) {
         match (known, inserted) {
             (true, Inserted::New) => drop(self.held.fetch_add(1, Ordering::Relaxed)),
@@ -520,7 +524,7 @@ impl BridgeTables {
         }
     }
 
-    /// Updates the counts after an entry `old` was overwritten by one for `port`.
+    /// Updates the counts after the entry `old` of a station was overwritten by an entry for `port`.
     fn moved(&self, at: BucketIndex, key: u64, port: PortId, old: Station, now_secs: u16) -> Learned {
         if old.is_static() {
             // The entry was made static between the look-up and the insertion. Restore it. A frame in between
@@ -542,7 +546,7 @@ impl BridgeTables {
         Learned::Moved(old.port())
     }
 
-    /// Returns every entry with the second in which it was last seen.
+    /// Returns every entry with the second of the coarse clock in which it was last seen.
     pub(crate) fn entries_with_stamps(&self) -> impl Iterator<Item = (FdbEntry, u16)> + '_ {
         self.table.iter().map(|entry| (listed(&entry, entry.age), entry.age))
     }
@@ -623,7 +627,7 @@ impl BridgeTables {
     }
 }
 
-/// Increments `count` unless that would exceed `limit`. Returns whether it was incremented.
+/// Increments `count` unless this would exceed `limit`. Returns whether `count` was incremented.
 fn reserve(count: &AtomicU32, limit: u32) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| (held < limit).then(|| held + 1)).is_ok()
 }

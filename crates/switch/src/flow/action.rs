@@ -3,27 +3,29 @@
 
 use super::{Field, Match};
 
-/// Reserved port numbers (of OpenFlow 1.1 and later, whose lowest 16 bits are those of OpenFlow 1.0).
+/// Reserved port numbers of OpenFlow 1.1 and later. Their lowest 16 bits are the reserved port numbers of
+/// OpenFlow 1.0.
 pub mod port {
-    /// Highest number of an ordinary port.
+    /// Highest number of an ordinary port (OFPP_MAX).
     pub const MAX: u32 = 0xffff_ff00;
-    /// No port set (`actset_output`, `watch_port`).
+    /// Port number that means that no port is set (OFPP_UNSET), in the field `actset_output` and as
+    /// `watch_port`.
     pub const UNSET: u32 = 0xffff_fff7;
-    /// The ingress port of the packet.
+    /// The ingress port of the packet (OFPP_IN_PORT).
     pub const IN_PORT: u32 = 0xffff_fff8;
-    /// The flow tables, for packet-outs of a controller.
+    /// The flow tables as an output port (OFPP_TABLE), allowed in packet-outs of a controller.
     pub const TABLE: u32 = 0xffff_fff9;
-    /// The learning bridge (OFPP_NORMAL).
+    /// The learning bridge as an output port (OFPP_NORMAL).
     pub const NORMAL: u32 = 0xffff_fffa;
-    /// All ports except the ingress port and ports that do not accept floods.
+    /// All ports except the ingress port and ports that do not accept floods (OFPP_FLOOD).
     pub const FLOOD: u32 = 0xffff_fffb;
-    /// All ports except the ingress port.
+    /// All ports except the ingress port (OFPP_ALL).
     pub const ALL: u32 = 0xffff_fffc;
-    /// The controllers, as an output port.
+    /// The controllers as an output port (OFPP_CONTROLLER).
     pub const CONTROLLER: u32 = 0xffff_fffd;
-    /// The bridge's local port.
+    /// The bridge's local port (OFPP_LOCAL).
     pub const LOCAL: u32 = 0xffff_fffe;
-    /// No port, or any port, depending on the message.
+    /// No port, or any port, depending on the message (OFPP_ANY).
     pub const ANY: u32 = 0xffff_ffff;
 }
 
@@ -38,7 +40,7 @@ pub struct SubField {
     pub bits: u16,
 }
 
-/// Fields that a hash covers (`multipath` and `bundle`, ovs-actions(7)).
+/// Header fields that the hash of a `multipath` or `bundle` action covers (ovs-actions(7)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashFields {
     /// Hashes the Ethernet source address.
@@ -100,13 +102,13 @@ pub enum LearnPart {
 /// The `learn` action (NXAST_LEARN, NXAST_LEARN2).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learn {
-    /// Idle time-out of the learned flow entry, in seconds. 0 for none.
+    /// Idle time-out of the learned flow entry, in seconds. 0 means none.
     pub idle_timeout: u16,
-    /// Hard time-out of the learned flow entry, in seconds. 0 for none.
+    /// Hard time-out of the learned flow entry, in seconds. 0 means none.
     pub hard_timeout: u16,
-    /// Idle time-out, in seconds, after a TCP FIN or RST.
+    /// Idle time-out of the learned flow entry, in seconds, after a TCP FIN or RST.
     pub fin_idle_timeout: u16,
-    /// Hard time-out, in seconds, after a TCP FIN or RST.
+    /// Hard time-out of the learned flow entry, in seconds, after a TCP FIN or RST.
     pub fin_hard_timeout: u16,
     /// Priority of the learned flow entry.
     pub priority: u16,
@@ -114,11 +116,11 @@ pub struct Learn {
     pub cookie: u64,
     /// NX_LEARN_F_* flags (1: send flow removed, 2: delete learned, 4: write result).
     pub flags: u16,
-    /// Table of the learned flow entry.
+    /// Number of the table that the learned flow entry is added to.
     pub table: u8,
-    /// Maximum number of flow entries with this cookie and table. 0 for no limit.
+    /// Maximum number of flow entries that have the cookie in the table. 0 means no limit.
     pub limit: u32,
-    /// Bit that receives whether the flow entry was added (with flag 4).
+    /// Bit that is set to 1 if the limit allows the flow entry to be added, and to 0 otherwise (with flag 4).
     pub result: Option<SubField>,
     /// Matches and actions of the learned flow entry.
     pub parts: Vec<LearnPart>,
@@ -128,9 +130,9 @@ pub struct Learn {
 /// Match Fields").
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conjunction {
-    /// Number of the conjunction.
+    /// Identifier of the conjunction (`conj_id`).
     pub id: u32,
-    /// Number of the clause that the flow entry belongs to, from 0.
+    /// Index of the clause that the flow entry belongs to, from 0.
     pub clause: u8,
     /// Number of clauses of the conjunction, 2 to 64.
     pub clauses: u8,
@@ -143,7 +145,7 @@ pub enum Action {
     Output {
         /// Number of the output port.
         port: u32,
-        /// Maximum number of octets sent to a controller. 0xffff for the whole packet.
+        /// Maximum number of octets sent to a controller. 0xffff stands for the whole packet.
         max_len: u16,
     },
     /// Outputs the packet to the port that a field names.
@@ -165,25 +167,25 @@ pub enum Action {
         userdata: Vec<u8>,
         /// Whether processing pauses until the controller resumes the packet.
         pause: bool,
-        /// Meter that the packet passes.
+        /// Number of the meter that the copy for the controller passes. `None` means no meter.
         meter: Option<u32>,
     },
-    /// Outputs the packet to a port by one of the port's queues (OpenFlow 1.0).
+    /// Outputs the packet to a port through one of the port's queues (OpenFlow 1.0).
     Enqueue {
         /// Number of the output port.
         port: u32,
         /// Number of the port's queue.
         queue: u32,
     },
-    /// Selects the queue of subsequent outputs.
+    /// Selects the queue with this number for subsequent outputs.
     SetQueue(u32),
     /// Selects the default queue for subsequent outputs.
     PopQueue,
-    /// Processes the packet by a group.
+    /// Processes the packet with the group of this number.
     Group(u32),
-    /// Applies a meter to the packet (an action since OpenFlow 1.5).
+    /// Applies the meter with this number to the packet (an action since OpenFlow 1.5).
     Meter(u32),
-    /// Sets a field or part of it.
+    /// Sets a field or a part of it to a constant value.
     Set {
         /// Field that the action sets.
         field: Field,
@@ -209,9 +211,9 @@ pub enum Action {
     PushVlan(u16),
     /// Removes the outer VLAN tag.
     PopVlan,
-    /// Sets the VLAN identifier. Adds a tag if there is none (OpenFlow 1.0).
+    /// Sets the VLAN identifier. Adds a VLAN tag if the packet has none (OpenFlow 1.0).
     SetVlanVid(u16),
-    /// Sets the VLAN priority. Adds a tag if there is none (OpenFlow 1.0).
+    /// Sets the VLAN priority. Adds a VLAN tag if the packet has none (OpenFlow 1.0).
     SetVlanPcp(u8),
     /// Adds an MPLS label stack entry with this EtherType.
     PushMpls(u16),
@@ -231,21 +233,22 @@ pub enum Action {
     DecMplsTtl,
     /// Sets the IP TTL or hop limit.
     SetTtl(u8),
-    /// Decrements the IP TTL or hop limit. Controllers with these identifiers get the packet if the TTL
+    /// Decrements the IP TTL or hop limit. The controllers with these identifiers get the packet if the TTL
     /// expires.
     DecTtl(Vec<u16>),
-    /// Looks the packet up again, then continues with the next action.
+    /// Looks the packet up in a table, executes the flow entry that matches, then continues with the next
+    /// action.
     Resubmit {
-        /// Ingress port used for the look-up. `None` for the packet's ingress port.
+        /// Ingress port used for the look-up. `None` stands for the packet's ingress port.
         port: Option<u32>,
-        /// Table of the look-up. `None` for the table of the current flow entry.
+        /// Table of the look-up. `None` stands for the table of the current flow entry.
         table: Option<u8>,
     },
     /// Adds a learned flow entry to a table.
     Learn(Box<Learn>),
     /// Makes the flow entry part of a conjunctive match.
     Conjunction(Conjunction),
-    /// Does nothing. The octets are a comment.
+    /// Does nothing. The octets are a comment of the controller.
     Note(Vec<u8>),
     /// Executes actions on a copy of the packet.
     Clone(Vec<Action>),
@@ -277,7 +280,7 @@ pub enum Action {
         /// Field that receives the port number. `None` to output the packet.
         to: Option<SubField>,
     },
-    /// Stores whether the packet is longer than a limit.
+    /// Stores in a bit whether the packet is longer than a limit.
     CheckPktLarger {
         /// Length limit in octets.
         len: u16,
@@ -295,21 +298,21 @@ pub enum Action {
     Exit,
 }
 
-/// The instructions of a flow entry (OpenFlow 1.1 and later), in the order of execution. Actions of OpenFlow
-/// 1.0 are `apply` alone.
+/// The instructions of a flow entry (OpenFlow 1.1 and later), in the order of execution. The actions of an
+/// OpenFlow 1.0 flow entry are `apply` actions, without other instructions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Instructions {
-    /// Meter that the packet passes first.
+    /// Number of the meter that is applied before all actions. `None` means no meter.
     pub meter: Option<u32>,
     /// Actions applied immediately.
     pub apply: Vec<Action>,
     /// Whether the action set is cleared.
     pub clear: bool,
-    /// Actions written to the action set.
+    /// Actions that are written to the action set.
     pub write: Vec<Action>,
-    /// Value and mask written to the metadata field.
+    /// Value and mask that are written to the metadata field.
     pub metadata: Option<(u64, u64)>,
-    /// Table in which processing continues.
+    /// Number of the table in which processing continues. `None` ends the processing.
     pub goto: Option<u8>,
 }
 
@@ -320,13 +323,13 @@ impl Instructions {
         Instructions { apply: actions, ..Instructions::default() }
     }
 
-    /// Returns whether any action outputs to this port (`out_port` of requests).
+    /// Returns whether any action outputs to `port`, for requests that are restricted by `out_port`.
     #[must_use]
     pub fn outputs_to(&self, port: u32) -> bool {
         self.apply.iter().chain(&self.write).any(|action| action.outputs_to(port))
     }
 
-    /// Returns whether any action uses this group (`out_group` of requests).
+    /// Returns whether any action uses the group `group`, for requests that are restricted by `out_group`.
     #[must_use]
     pub fn uses_group(&self, group: u32) -> bool {
         self.apply.iter().chain(&self.write).any(|action| action.uses_group(group))
@@ -338,12 +341,14 @@ impl Instructions {
         memory_of(&self.apply) + memory_of(&self.write)
     }
 
-    /// Appends the groups that the actions use to `into`. A group may be appended more than once.
+    /// Appends the numbers of the groups that the actions use to `into`. A number may be appended more than
+    /// once.
     pub(crate) fn groups(&self, into: &mut Vec<u32>) {
         self.apply.iter().chain(&self.write).for_each(|action| action.groups(into));
     }
 
-    /// Appends the meters that the instructions use to `into`. A meter may be appended more than once.
+    /// Appends the numbers of the meters that the instructions use to `into`. A number may be appended more
+    /// than once.
     pub(crate) fn meters(&self, into: &mut Vec<u32>) {
         into.extend(self.meter);
         self.apply.iter().chain(&self.write).for_each(|action| action.meters(into));
@@ -356,7 +361,7 @@ pub(crate) fn memory_of(actions: &[Action]) -> usize {
 }
 
 impl Action {
-    /// Returns the heap size of the action besides its own size, in octets.
+    /// Returns the heap memory that the action refers to, in octets, without the size of the action itself.
     fn memory(&self) -> usize {
         match self {
             Action::Controller { userdata, .. } => userdata.len(),
@@ -408,42 +413,42 @@ impl Action {
 }
 
 impl SubField {
-    /// Returns the range of all bits of a field.
+    /// Returns the range that covers all bits of a field.
     #[must_use]
     pub fn whole(field: Field) -> SubField {
         SubField { field, first: 0, bits: u16::try_from(field.bits()).unwrap_or(u16::MAX) }
     }
 
-    /// Returns the mask of the range's bits within the field.
+    /// Returns a mask of the bits of the range. Bit 0 of the mask is the field's least significant bit.
     #[must_use]
     pub fn mask(&self) -> u128 {
         (u128::MAX >> (128 - u32::from(self.bits.clamp(1, 128)))) << self.first
     }
 
-    /// Returns whether the range is not empty and lies within its field.
+    /// Returns whether the range has at least one bit and lies within its field.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.bits > 0 && usize::from(self.first) + usize::from(self.bits) <= self.field.bits()
     }
 
-    /// Returns the value of the range in a flow.
+    /// Returns the value that the bits of the range have in a flow, right-aligned.
     #[must_use]
     pub fn get(&self, flow: &super::Flow) -> u128 {
         (flow.get(self.field) & self.mask()) >> self.first
     }
 
-    /// Sets the value of the range in a flow.
+    /// Sets the bits of the range in a flow to a right-aligned value.
     pub fn set(&self, flow: &mut super::Flow, value: u128) {
         let kept = flow.get(self.field) & !self.mask();
         flow.set(self.field, kept | value << self.first & self.mask());
     }
 
-    /// Sets the range's bits in a mask.
+    /// Sets the bits of the range in the mask `wild`.
     pub fn want(&self, wild: &mut super::Flow) {
         wild.set(self.field, wild.get(self.field) | self.mask());
     }
 
-    /// Adds a condition on the range to a match.
+    /// Adds the condition that the range has this value to the match `to`.
     pub fn put(&self, to: &mut Match, value: u128) {
         to.put(self.field, value << self.first, self.mask());
     }

@@ -1,7 +1,8 @@
 //! The undo log of a batch of changes, by which the whole batch is reverted if one change is refused.
 //!
-//! The log keeps the state of each rule, group and meter from before the batch once, however often the batch
-//! changes it. One memory limit covers the log together with the existing rules and groups.
+//! The log keeps the state that each changed rule, group or meter had before the batch. The log keeps this
+//! state once, however often the batch changes the object. One memory limit covers the log together with the
+//! existing rules and groups.
 
 use std::collections::HashSet;
 
@@ -10,64 +11,66 @@ use super::pipeline::{GroupState, MeterState};
 use super::rule::{Rule, RuleRef};
 use super::translate::Translated;
 
-/// Octets of memory that rules, groups and the undo log may use during a batch beyond the limit of rules and
-/// groups.
+/// Octets by which the memory of rules, groups and the undo log may exceed the memory limit of rules and
+/// groups during a batch.
 const BATCH_MEMORY: usize = 512 << 20;
 
-/// Maximum number of rules, groups and buckets that the changes of a batch may visit. The work takes about a
+/// Maximum number of rules, groups and buckets that the changes of a batch may visit. The visits take about a
 /// second, during which the tables are locked.
 pub const BATCH_WORK: usize = 1 << 27;
-/// Octets of actions that count as one visited rule.
+/// Number of octets of actions whose writing or comparison counts as one visited rule.
 const OCTETS: usize = 64;
 
-/// A packet-out in a batch with the result of its translation.
+/// A packet-out of a batch with the result of its translation.
 #[derive(Clone, Debug)]
 pub struct DecidedPacket {
     /// Packet that the controller sends.
     pub packet: PacketOut,
-    /// Result of the translation. Flow entries that the packet teaches have been added already.
+    /// Result of the translation. The flow entries that the `learn` actions of the packet-out add are already
+    /// in the tables.
     pub fate: Translated,
 }
 
-/// A step of the undo log.
+/// A step of the undo log: the previous state of one rule, group or meter.
 pub(super) enum Undo {
     Added(RuleRef),
     Removed(RuleRef, Box<Rule>),
     Changed(RuleRef, Box<Rule>),
-    /// A rule's modification time, in nanoseconds, before it changed.
+    /// A rule, and its modification time in nanoseconds before the batch changed it.
     Times(RuleRef, u64),
     Group(u32, Option<Box<GroupState>>),
     Meter(u32, Option<Box<MeterState>>),
 }
 
-/// A batch in progress. See the [module](self).
+/// A batch of changes in progress. See the [module](self).
 pub(super) struct Batch {
-    /// Time of the batch in nanoseconds.
+    /// Time at which the batch is made, in nanoseconds.
     pub now_ns: u64,
     steps: Vec<Undo>,
     /// Rules that the batch has added.
     added: HashSet<RuleRef>,
     /// Rules whose previous state the log holds.
     changed: HashSet<RuleRef>,
-    /// Rules of which only the modification time changed.
+    /// Rules whose previous modification time the log holds, because nothing else of them changed.
     retimed: HashSet<RuleRef>,
     groups: HashSet<u32>,
     meters: HashSet<u32>,
     /// Packet-outs that the batch has translated, in order.
     pub decided: Vec<DecidedPacket>,
-    /// Number of look-ups of the packet-outs, and octets of memory of the packet-outs with their
-    /// translations.
+    /// Costs of the packet-outs translated so far: the number of their look-ups, and the memory, in octets,
+    /// of the packet-outs with their translations.
     pub decided_costs: (usize, usize),
-    /// Approximate octets of memory of the undo log.
+    /// Approximate memory of the undo log in octets.
     kept: usize,
-    /// Octets of memory that rules, groups and the undo log may use together.
+    /// Maximum memory, in octets, that rules, groups and the undo log may use together.
     most: usize,
-    /// Number of rules, groups and buckets visited.
+    /// Number of rules, groups and buckets that the batch has visited.
     work: usize,
 }
 
 impl Batch {
-    /// Creates a batch for tables whose rules and groups use `held` octets of memory and may use `held_most`.
+    /// Creates a batch. `held` is the memory, in octets, that the rules and groups of the tables use, and
+    /// `held_most` is the configured limit of this memory.
     pub fn new(now_ns: u64, held: usize, held_most: usize) -> Batch {
         Batch {
             now_ns,
@@ -85,26 +88,29 @@ impl Batch {
         }
     }
 
-    /// Returns whether `more` octets of memory are available when rules and groups use `held` octets.
+    /// Returns whether the memory limit of the batch allows `more` further octets while rules and groups use
+    /// `held` octets.
     pub fn has_room(&self, held: usize, more: usize) -> bool {
         self.kept.saturating_add(held).saturating_add(more) <= self.most
     }
 
-    /// Adds to the number of rules, groups and buckets visited.
+    /// Adds `places` to the number of rules, groups and buckets that the batch has visited.
     ///
     /// # Errors
-    /// [`FlowError::TooMuchWork`] if the batch exceeds [`BATCH_WORK`].
+    /// Returns [`FlowError::TooMuchWork`] if the number exceeds [`BATCH_WORK`].
     pub fn work(&mut self, places: usize) -> Result<(), FlowError> {
         self.work = self.work.saturating_add(places);
         if self.work > BATCH_WORK { Err(FlowError::TooMuchWork) } else { Ok(()) }
     }
 
-    /// Like [`Batch::work`], for actions of `octets` octets that are written or compared.
+    /// Like [`Batch::work`], for an action list of `octets` octets that is written or compared. The list
+    /// counts as one visited rule, plus one for each 64 octets.
     pub fn work_on(&mut self, octets: usize) -> Result<(), FlowError> {
         self.work(1 + octets / OCTETS)
     }
 
-    /// Returns whether another change of the rule needs no new log entry.
+    /// Returns whether a change of the rule needs no further log entry, because the batch added the rule or
+    /// the log holds its previous state.
     pub fn knows(&self, at: RuleRef) -> bool {
         self.added.contains(&at) || self.changed.contains(&at)
     }
@@ -131,7 +137,7 @@ impl Batch {
         }
     }
 
-    /// Records the modification time of a rule before it changes, if nothing else of the rule changes.
+    /// Records the modification time of a rule before a change of this time alone.
     pub fn retimed(&mut self, at: RuleRef, modified_ns: u64) {
         if !self.knows(at) && self.retimed.insert(at) {
             self.steps.push(Undo::Times(at, modified_ns));
@@ -153,7 +159,7 @@ impl Batch {
         }
     }
 
-    /// Returns the undo steps, last change first.
+    /// Consumes the batch and returns the steps of its undo log. The step of the last change is the first.
     pub fn into_steps(self) -> impl Iterator<Item = Undo> {
         self.steps.into_iter().rev()
     }
@@ -196,7 +202,7 @@ mod tests {
         Bucket { id, weight: 1, watch_port: None, watch_group: None, actions }
     }
 
-    /// Returns a change of the instructions of all rules.
+    /// Returns a flow-mod that replaces the instructions of all rules by a note of `octets` octets.
     fn modify_all(octets: usize) -> FlowMod {
         let note = Instructions::apply(vec![Action::Note(vec![7; octets])]);
         FlowMod {
@@ -254,8 +260,8 @@ mod tests {
         assert_eq!(pipeline.flows(&all, 20), before);
     }
 
-    /// The undo log is bounded together with the rules, and a batch that exceeds the bound is refused as a
-    /// whole.
+    /// The undo log and the rules have a common memory limit, and a batch that exceeds the limit is refused
+    /// as a whole.
     #[test]
     fn what_a_batch_keeps_is_bounded() {
         let mut pipeline = pipeline(3);
@@ -271,7 +277,8 @@ mod tests {
         assert_eq!(pipeline.change_in(&add, &mut small), Err(FlowError::TableFull));
     }
 
-    /// Rules that a change meets weigh more than others, whatever the estimate has made of its match.
+    /// A rule that a change alters counts as more work than a rule that is only visited, also if the estimate
+    /// did not count the rule.
     #[test]
     fn changed_rules_weigh_more_than_rules_that_are_looked_at() {
         let mut pipeline = pipeline(1000);
@@ -291,7 +298,8 @@ mod tests {
         }
     }
 
-    /// A bundle of a million rules that are added is done, a bundle of few changes of all these rules is not.
+    /// A batch that adds a million rules fits into the work limit. A batch of 66 changes of 100,000 rules
+    /// does not.
     #[test]
     fn a_million_rules_are_added_in_one_batch_and_not_changed_often_in_one() {
         let mut rules = pipeline(100_000);

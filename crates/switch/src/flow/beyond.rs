@@ -1,6 +1,6 @@
-//! The extended key: packet fields that OpenFlow matches and the [`FlowKey`] does not hold. These are MPLS
-//! labels, the IPv6 flow label and extension headers, hardware addresses in ARP, and targets of neighbour
-//! discovery. Workers extract the extended key only if a megaflow or flow entry needs it.
+//! The extended key: packet fields that OpenFlow matches and that the [`FlowKey`] does not hold. These are
+//! MPLS labels, the IPv6 flow label and extension headers, hardware addresses in ARP, and targets of
+//! neighbour discovery. Workers extract the extended key only if a megaflow or flow entry needs it.
 
 use packet::{FlowKey, L3Kind, Layers};
 
@@ -17,7 +17,7 @@ const ADVERT: u16 = 136;
 pub struct Beyond(pub [u64; 7]);
 
 impl Beyond {
-    /// An extended key with all bits zero: no field present, or a mask without conditions.
+    /// An extended key with all bits zero. As a key it has no field, and as a mask it has no conditions.
     pub const ZERO: Beyond = Beyond([0; 7]);
 
     /// Extracts the extended key from the frame's first segment. Fields of malformed or truncated headers
@@ -48,14 +48,15 @@ impl Beyond {
         Beyond(zerocopy::transmute!(bytes))
     }
 
-    /// Returns whether the key, as a mask, has no conditions.
+    /// Returns whether all bits are zero. A zero mask has no conditions.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 7]
     }
 }
 
-/// Copies up to three label stack entries, ending at the bottom-of-stack bit.
+/// Copies up to three MPLS label stack entries from `stack` to `bytes`. The entry with the bottom-of-stack
+/// bit is the last one.
 fn labels(stack: &[u8], bytes: &mut [u8; 56]) {
     for (entry, to) in stack.chunks_exact(4).zip(bytes[..12].chunks_exact_mut(4)) {
         to.copy_from_slice(entry);
@@ -90,9 +91,9 @@ fn ipv6(frame: &[u8], l3: usize, l4: Option<usize>, key: &FlowKey, bytes: &mut [
     }
 }
 
-/// Returns the bits of OFPXMT_OFB_IPV6_EXTHDR (OpenFlow 1.5.1, 7.2.3.8): no next header 1, ESP 2, AH 4,
-/// destination options 8, fragment 16, routing 32, hop-by-hop 64, repeated header 128, not in the recommended
-/// order 256.
+/// Returns the value of OFPXMT_OFB_IPV6_EXTHDR for an IPv6 packet. The bits are (OpenFlow 1.5.1, 7.2.3.8): no
+/// next header 1, ESP 2, AH 4, destination options 8, fragment 16, routing 32, hop-by-hop 64, repeated header
+/// 128, not in the recommended order 256.
 fn extensions(first: u8, mut rest: &[u8], later: bool) -> u16 {
     let (mut kinds, mut next, mut last) = (0_u16, first, 0);
     for _ in 0..8 {

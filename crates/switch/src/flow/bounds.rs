@@ -2,8 +2,8 @@
 //! controllers.
 //!
 //! The configuration ([`TableBounds`]) and the controllers ([`TableWishes`]) both set bounds. The settings of
-//! controllers survive a hand-over together with the flow entries. After a hand-over the owner of the
-//! pipeline sets the configuration again.
+//! controllers survive a hand-over together with the flow entries. The owner of the pipeline sets the
+//! configured bounds again after a hand-over.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
@@ -12,19 +12,20 @@ use super::pipeline::{MAX_RULES, Pipeline, Table, Touched};
 use super::rule::{Rule, RuleRef};
 use super::{Flow, Match, SubField, packet_meets};
 
-/// The configured settings of a flow table.
+/// Settings of a flow table that come from the configuration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableBounds {
     /// Name of the table, which takes precedence over the name that controllers set.
     pub name: Option<String>,
-    /// Maximum number of flow entries. `None` for [`MAX_RULES`].
+    /// Maximum number of flow entries. `None` means [`MAX_RULES`].
     pub limit: Option<u32>,
     /// Whether the table evicts flow entries when it is full.
     pub evicts: bool,
     /// Fields that group flow entries for eviction. Flow entries with equal values in these fields form a
-    /// group, and the largest group is evicted from first.
+    /// group. Entries of the largest group are evicted first.
     pub groups: Vec<SubField>,
-    /// Whether prefixes of source and of destination addresses are tracked (IPv4, IPv6 and ARP).
+    /// Whether the classifier tracks prefixes of source addresses (first value) and of destination addresses
+    /// (second value), for IPv4, IPv6 and ARP.
     pub prefixes: [bool; 2],
 }
 
@@ -34,31 +35,31 @@ impl Default for TableBounds {
     }
 }
 
-/// The settings of a flow table that controllers set.
+/// Settings of a flow table that controllers set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableWishes {
-    /// Name of the table. Empty for none.
+    /// Name of the table. The text is empty if there is none.
     pub name: String,
     /// Handling of packets that no flow entry of the table matches (OFPTC_TABLE_MISS_*).
     pub miss: Miss,
     /// Whether the table evicts flow entries when it is full (OFPTC_EVICTION).
     pub evicts: bool,
-    /// Thresholds of vacancy events: percentages of free space below and above which controllers are notified
-    /// (OFPTC_VACANCY_EVENTS).
+    /// Thresholds of vacancy events (OFPTC_VACANCY_EVENTS). Controllers are notified when the free space
+    /// falls below the first percentage or rises above the second. `None` means no events.
     pub vacancy: Option<(u8, u8)>,
 }
 
-/// The configured and controller-set settings of a flow table.
+/// Settings of a flow table from the configuration and from controllers, with its fill level.
 #[derive(Default)]
 pub(crate) struct Bounds {
     configured: TableBounds,
     wished: TableWishes,
-    /// Whether the next vacancy event is "vacancy up". Otherwise it is "vacancy down".
+    /// Whether the next vacancy event is "vacancy up". If not, the next event is "vacancy down".
     roomy_next: bool,
 }
 
 impl Table {
-    /// Returns the maximum number of flow entries.
+    /// Returns the maximum number of flow entries of the table.
     pub fn limit(&self) -> u32 {
         self.bounds.configured.limit.unwrap_or(MAX_RULES)
     }
@@ -68,7 +69,7 @@ impl Table {
         self.bounds.configured.evicts || self.bounds.wished.evicts
     }
 
-    /// Returns the free share of the table in percent (OpenFlow 1.5.1, 7.3.4.1).
+    /// Returns the free space of the table, in percent of its limit (OpenFlow 1.5.1, 7.3.4.1).
     fn vacancy(&self) -> u8 {
         let limit = u64::from(self.limit());
         let free = limit.saturating_sub(self.classifier.len() as u64);
@@ -76,19 +77,19 @@ impl Table {
     }
 }
 
-/// Counts of the rules of a table that may make room for others, by importance.
+/// Number of the table's rules that may be evicted, for each importance.
 #[derive(Default)]
 pub(crate) struct Evictable(BTreeMap<u16, usize>);
 
 impl Evictable {
-    /// A rule has come.
+    /// Counts a rule that was added, if the rule may be evicted.
     pub fn linked(&mut self, rule: &Rule) {
         if is_evictable(rule) {
             *self.0.entry(rule.importance).or_default() += 1;
         }
     }
 
-    /// A rule has gone, or has other time-outs from now on.
+    /// Removes a rule from the counts. The rule was removed, or its time-outs are about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         if is_evictable(rule)
             && let Some(count) = self.0.get_mut(&rule.importance)
@@ -100,7 +101,7 @@ impl Evictable {
         }
     }
 
-    /// Whether any rule makes room for a rule of this importance.
+    /// Returns whether the table has a rule that may be evicted in favour of a rule of this importance.
     pub fn has_victim(&self, importance: u16) -> bool {
         self.0.range(..=importance).next().is_some()
     }
@@ -110,11 +111,12 @@ fn is_evictable(rule: &Rule) -> bool {
     rule.idle_timeout != 0 || rule.hard_timeout != 0 || rule.importance != 0
 }
 
-/// Order of eviction, lowest first: importance, then expiry time in nanoseconds (OpenFlow 1.5.1, 6.5).
+/// Sort key for eviction: the importance, then the expiry time in nanoseconds (OpenFlow 1.5.1, 6.5). The rule
+/// with the lowest key is evicted first.
 type Rank = (u16, u64);
 
-/// Values of the fields that group flow entries. `None` for a field that the packets of a flow entry do not
-/// have.
+/// Values of the fields that group flow entries for eviction. `None` stands for a field that the packets of a
+/// flow entry do not have.
 type GroupKey = Vec<Option<u128>>;
 
 fn group_of(fields: &[SubField], matching: &Match) -> GroupKey {
@@ -127,8 +129,8 @@ fn group_of(fields: &[SubField], matching: &Match) -> GroupKey {
 }
 
 impl Pipeline {
-    /// Sets the configured settings of a table. Evicts flow entries above the new limit at once, as far as
-    /// eviction is enabled.
+    /// Sets the configured settings of a table. If eviction is enabled, flow entries above the new limit are
+    /// evicted immediately.
     pub fn set_table_bounds(&mut self, table: u8, bounds: TableBounds, now_ns: u64) {
         let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
         if own.bounds.configured == bounds {
@@ -143,7 +145,7 @@ impl Pipeline {
         self.make_room(table, now_ns);
     }
 
-    /// Sets the settings of a table that a controller requests.
+    /// Sets the settings of a table that a controller has requested.
     pub fn set_table_wishes(&mut self, table: u8, wishes: TableWishes, now_ns: u64) {
         let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
         if own.bounds.wished == wishes {
@@ -171,7 +173,7 @@ impl Pipeline {
         if wished != wishes && has_surplus && evicts { self.rules.place_count() } else { 1 }
     }
 
-    /// Returns the settings that controllers set for a table. `None` if there is no such table.
+    /// Returns the settings that controllers set for a table. Returns `None` if there is no such table.
     #[must_use]
     pub fn table_wishes(&self, table: u8) -> Option<&TableWishes> {
         self.tables.get(usize::from(table)).map(|own| &own.bounds.wished)
@@ -182,14 +184,14 @@ impl Pipeline {
         self.tables.get(usize::from(table)).map_or(Miss::Drop, |own| own.bounds.wished.miss)
     }
 
-    /// Returns the tables for which controllers have set anything, with the settings.
+    /// Returns each table for which controllers have set anything, with these settings.
     pub fn wished_tables(&self) -> impl Iterator<Item = (u8, &TableWishes)> {
         let nothing = TableWishes::default();
         let all = self.tables.iter().zip(0..).map(|(own, number)| (number, &own.bounds.wished));
         all.filter(move |(_, wishes)| **wishes != nothing)
     }
 
-    /// Returns the settings and fill level of a table. `None` if there is no such table.
+    /// Returns the settings and fill level of a table. Returns `None` if there is no such table.
     #[must_use]
     pub fn table_state(&self, table: u8) -> Option<TableState> {
         let own = self.tables.get(usize::from(table))?;
@@ -205,9 +207,10 @@ impl Pipeline {
         })
     }
 
-    /// Returns the flow entry to evict from a full table for a new one of this importance. The entry belongs
-    /// to the largest group, is the least important in it, and expires first among entries of equal
-    /// importance. Flow entries without time-outs and importance are never evicted (OpenFlow 1.5.1, 6.5).
+    /// Returns the flow entry to evict from a full table in favour of a new flow entry of this importance.
+    /// The returned entry belongs to the largest group, is the least important in the group, and expires
+    /// first among entries of equal importance. Flow entries without time-outs and importance are never
+    /// evicted (OpenFlow 1.5.1, 6.5). Returns `None` if no flow entry may be evicted.
     pub(super) fn victim(&self, table: u8, importance: u16) -> Option<RuleRef> {
         let own = self.tables.get(usize::from(table))?;
         if !own.evictable.has_victim(importance) {
@@ -222,8 +225,8 @@ impl Pipeline {
         groups.filter_map(first).max_by_key(|(rank, _)| *rank).map(|(_, at)| at)
     }
 
-    /// Returns the rules of a table, in no order. [`Pipeline::places_of_table`] returns the number of slots
-    /// that this visits.
+    /// Returns the rules of a table in no particular order. [`Pipeline::places_of_table`] returns the number
+    /// of slots that the iteration visits.
     pub(super) fn rules_of_table(&self, table: u8) -> impl Iterator<Item = (RuleRef, &Rule)> {
         let own = self.tables.get(usize::from(table)).filter(|_| self.is_small(table));
         let few = own.into_iter().flat_map(|own| own.classifier.iter().map(|entry| *entry.payload));
@@ -232,19 +235,20 @@ impl Pipeline {
         few.chain(all.into_iter().flatten())
     }
 
-    /// Returns the number of slots that are visited to find the rules of a table.
+    /// Returns the number of slots that `Pipeline::rules_of_table` visits to find the rules of a table.
     pub(super) fn places_of_table(&self, table: u8) -> usize {
         let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
         if self.is_small(table) { len } else { self.rules.place_count() }
     }
 
-    /// Returns whether the table's classifier finds its rules faster than a scan of all rules.
+    /// Returns whether the classifier of the table finds the table's rules faster than a scan of the rules of
+    /// all tables.
     fn is_small(&self, table: u8) -> bool {
         let len = self.tables.get(usize::from(table)).map_or(0, |own| own.classifier.len());
         len <= self.rules.place_count() / 4
     }
 
-    /// Returns the rules of a table that may be evicted, by group.
+    /// Returns the rules of a table that may be evicted, by their group.
     fn victims(&self, table: u8) -> HashMap<GroupKey, Vec<(Rank, RuleRef)>> {
         let mut groups: HashMap<GroupKey, Vec<(Rank, RuleRef)>> = HashMap::new();
         let Some(own) = self.tables.get(usize::from(table)) else { return groups };
@@ -256,7 +260,7 @@ impl Pipeline {
         groups
     }
 
-    /// Evicts rules above a table's limit, as far as eviction is enabled.
+    /// Evicts rules until the table holds no more than its limit, if eviction is enabled.
     fn make_room(&mut self, table: u8, now_ns: u64) {
         let Some(own) = self.tables.get(usize::from(table)) else { return };
         let surplus = own.classifier.len().saturating_sub(own.limit() as usize);
@@ -280,7 +284,8 @@ impl Pipeline {
         self.tell_vacancies();
     }
 
-    /// Sends vacancy events for tables that crossed a threshold (OpenFlow 1.5.1, 6.5 and 7.4.5).
+    /// Queues a vacancy event for each table whose free space crossed a threshold (OpenFlow 1.5.1, 6.5 and
+    /// 7.4.5).
     pub(super) fn tell_vacancies(&mut self) {
         if self.watched == 0 {
             return;

@@ -7,12 +7,12 @@ use super::pipeline::{Pipeline, Table};
 use super::rule::RuleRef;
 use super::{Field, Flow};
 
-/// Work of recording a conjunction of a rule, in units of visiting a rule.
+/// Work of recording one conjunction that a rule names. One unit is the work of visiting a rule.
 const EACH: u32 = 2;
 
-/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work: rules that are
-/// parts of conjunctions, the conjunctions that these rules name, and further look-ups. If the work exceeds
-/// `most`, the look-up stops early and returns no rule.
+/// Looks a flow up in a table with conjunctive matches. Returns the rule found and the work done. The work
+/// counts rules that are parts of conjunctions, the conjunctions that these rules name, and further look-ups.
+/// If the work exceeds `most`, the look-up stops early and returns no rule.
 pub fn look_up(
     pipeline: &Pipeline,
     table: &Table,

@@ -1,8 +1,8 @@
-//! Incremental dumps of flow entries, groups and meters. Each step locks the pipeline for a slice, so that
-//! upcalls and changes proceed between steps.
+//! Incremental dumps of flow entries, groups and meters. Each step locks the pipeline for one slice of the
+//! dump. Upcalls and changes proceed between the steps.
 //!
 //! An entry that exists throughout a dump is reported exactly once. An entry that is added, removed or
-//! replaced during the dump may be missing from it.
+//! replaced during the dump may be missing from the dump.
 
 use super::message::{FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats};
 use super::pipeline::{Pipeline, Tally, is_selected};
@@ -19,7 +19,7 @@ const GROUPS: usize = 16;
 struct Found(u64);
 
 impl Found {
-    /// Builds the key. Priorities descend within a table, and slots have 32 bits.
+    /// Builds the sort key of a rule. Within a table, a rule of higher priority has a lower key.
     fn new(table: u8, priority: u16, place: usize) -> Found {
         Found(u64::from(table) << 48 | u64::from(!priority) << 32 | place as u64 & u64::from(u32::MAX))
     }
@@ -33,11 +33,11 @@ impl Found {
     }
 }
 
-/// A dump of rules by table and descending priority. A dump uses 8 octets of memory for each rule.
+/// A dump of rules, sorted by table and descending priority. A dump uses 8 octets of memory for each rule.
 #[derive(Debug)]
 pub struct FlowDump {
     filter: FlowFilter,
-    /// Next slot to visit. `None` when all slots are visited.
+    /// Next slot to visit. The value is `None` if all slots have been visited.
     at: Option<usize>,
     found: Vec<Found>,
     is_sorted: bool,
@@ -52,7 +52,8 @@ impl FlowDump {
         FlowDump { filter, at: Some(0), found: Vec::new(), is_sorted: false, told: 0 }
     }
 
-    /// Does the work that does not need the pipeline. Call it before each step, without the pipeline's lock.
+    /// Sorts the rules found, once all of them have been found. Call this function before each step, without
+    /// the lock of the pipeline.
     pub fn prepare(&mut self) {
         if self.at.is_none() && !self.is_sorted {
             self.found.sort_unstable();
@@ -60,7 +61,8 @@ impl FlowDump {
         }
     }
 
-    /// Returns the next rules, which may be an empty list. `None` at the end.
+    /// Returns the next rules of the dump. The list may be empty before the end. Returns `None` at the end of
+    /// the dump.
     pub fn step(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<FlowStats>> {
         if let Some(from) = self.at {
             let mut place = from;
@@ -88,7 +90,7 @@ impl FlowDump {
     }
 }
 
-/// Sums over rules: packets, octets and number of rules.
+/// Incremental sums over selected rules: the numbers of packets, octets and rules.
 #[derive(Debug)]
 pub struct FlowSums {
     filter: FlowFilter,
@@ -97,13 +99,14 @@ pub struct FlowSums {
 }
 
 impl FlowSums {
-    /// Creates sums over the rules that `filter` selects.
+    /// Creates empty sums over the rules that `filter` selects.
     #[must_use]
     pub fn new(filter: FlowFilter) -> FlowSums {
         FlowSums { filter, at: 0, sums: (0, 0, 0) }
     }
 
-    /// Adds the next rules. Returns packets, octets and the number of rules at the end, and `None` before.
+    /// Adds the next rules to the sums. Returns the numbers of packets, octets and rules when all rules have
+    /// been added, and `None` before.
     pub fn step(&mut self, pipeline: &Pipeline) -> Option<(u64, u64, u32)> {
         let from = self.at;
         for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
@@ -121,30 +124,32 @@ impl FlowSums {
     }
 }
 
-/// A function that appends the groups or meters that instructions use.
+/// A function that appends the numbers of the groups or meters that instructions use to a list.
 type Names = fn(&super::Instructions, &mut Vec<u32>);
 
 /// A dump of groups or meters in ascending order of number.
 #[derive(Debug)]
 pub struct NumberedDump {
-    /// Number from which the dump continues. `None` at the end.
+    /// Group or meter number from which the dump continues. The value is `None` at the end of the dump.
     from: Option<u32>,
     /// Last group or meter number of the dump.
     to: u32,
-    /// Slot from which rules are counted. `None` when all rules are counted.
+    /// Slot from which the rules that use groups or meters are counted. The value is `None` if all rules have
+    /// been counted.
     at: Option<usize>,
     uses: Tally,
 }
 
 impl NumberedDump {
-    /// Creates a dump of the group or meter with this number, or of all.
+    /// Creates a dump of the group or meter `number`, or of all groups or meters if `number` is `None`.
     #[must_use]
     pub fn new(number: Option<u32>) -> NumberedDump {
         let (from, to) = (number.unwrap_or(0), number.unwrap_or(u32::MAX));
         NumberedDump { from: Some(from), to, at: Some(0), uses: Tally::default() }
     }
 
-    /// Counts the groups or meters that the next rules use. Returns false when all rules are counted.
+    /// Counts how many of the rules in the next slots use each group or meter. Returns whether rules remain
+    /// to be counted.
     fn count(&mut self, pipeline: &Pipeline, names: Names) -> bool {
         let Some(from) = self.at else { return false };
         let mut place = from;
@@ -158,21 +163,23 @@ impl NumberedDump {
         self.at.is_some()
     }
 
-    /// Continues after the numbers reported.
+    /// Sets the number from which the dump continues after the entries `told`. Returns the entries without
+    /// their numbers.
     fn behind<T>(&mut self, told: Vec<(u32, T)>) -> Vec<T> {
         let last = told.last().filter(|_| told.len() == GROUPS).map(|(number, _)| *number);
         self.from = last.and_then(|last| last.checked_add(1)).filter(|from| *from <= self.to);
         told.into_iter().map(|(_, one)| one).collect()
     }
 
-    /// Returns the next groups. `None` at the end.
+    /// Returns the next groups of the dump. Returns `None` at its end.
     pub fn groups(&mut self, pipeline: &Pipeline) -> Option<Vec<Group>> {
         let next = pipeline.groups.range(self.from?..=self.to).take(GROUPS);
         let told = next.map(|(id, state)| (*id, state.group.clone())).collect();
         Some(self.behind(told))
     }
 
-    /// Returns the counters of the next groups, which may be an empty list. `None` at the end.
+    /// Returns the counters of the next groups. The list may be empty before the end. Returns `None` at the
+    /// end of the dump.
     pub fn group_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<GroupStats>> {
         let from = self.from?;
         if self.at.is_some() {
@@ -188,14 +195,15 @@ impl NumberedDump {
         Some(self.behind(told))
     }
 
-    /// Returns the next meters. `None` at the end.
+    /// Returns the next meters of the dump. Returns `None` at its end.
     pub fn meters(&mut self, pipeline: &Pipeline) -> Option<Vec<Meter>> {
         let next = pipeline.meters.range(self.from?..=self.to).take(GROUPS);
         let told = next.map(|(id, state)| (*id, state.meter.clone())).collect();
         Some(self.behind(told))
     }
 
-    /// Returns the counters of the next meters, which may be an empty list. `None` at the end.
+    /// Returns the counters of the next meters. The list may be empty before the end. Returns `None` at the
+    /// end of the dump.
     pub fn meter_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<MeterStats>> {
         let from = self.from?;
         if self.at.is_some() {

@@ -1,28 +1,29 @@
-//! The queue of events of a bridge's tables, bounded in octets.
+//! The queue of events of a bridge's flow tables, bounded in octets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::message::Event;
 
-/// Maximum octets of memory of the events in the queue.
+/// Maximum memory, in octets, of the events in the queue.
 const MEMORY: usize = 128 << 20;
 
-/// The queued events, in order. See the [module](self).
+/// Event queue of a bridge's flow tables, in the order of events. See the [module](self).
 #[derive(Default)]
 pub(super) struct Events {
     list: Vec<Event>,
-    /// Approximate octets of memory of the queued events.
+    /// Approximate memory of the queued events in octets.
     octets: usize,
-    /// Number of events dropped for lack of memory.
+    /// Number of events that were dropped because of the memory limit since the queue was last read.
     lost: u64,
-    /// Number of listeners for all changes of rules. `None` if the consumer of the queue listens.
+    /// Counter of the listeners for changes of rules. `None` means that all changes are queued.
     monitors: Option<Arc<AtomicUsize>>,
-    /// Number of listeners for requests that change groups and meters. `None` for no listeners.
+    /// Counter of the listeners for requests that change groups and meters. `None` means that no requests are
+    /// queued.
     requests: Option<Arc<AtomicUsize>>,
 }
 
-/// A position in the queue, to which it can be rolled back.
+/// A position in the event queue, to which the queue can be rolled back.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     count: usize,
@@ -31,8 +32,8 @@ pub(super) struct Mark {
 }
 
 impl Events {
-    /// Returns whether all changes of rules are queued. Otherwise only removals are queued, of rules that
-    /// request a removal message.
+    /// Returns whether all changes of rules are queued. If not, only the removals of rules that request a
+    /// removal message are queued.
     pub fn is_monitored(&self) -> bool {
         self.monitors.as_ref().is_none_or(|monitors| monitors.load(Ordering::Relaxed) > 0)
     }
@@ -50,7 +51,7 @@ impl Events {
         self.requests = Some(requests);
     }
 
-    /// Queues an event if the memory limit allows it.
+    /// Queues an event. Drops and counts the event if the memory limit does not allow it.
     pub fn tell(&mut self, event: Event) {
         let octets = event.memory();
         if self.octets.saturating_add(octets) > MEMORY {
@@ -61,7 +62,8 @@ impl Events {
         self.list.push(event);
     }
 
-    /// Takes the queued events. A last event [`Event::Lost`] holds the number of dropped events, if any.
+    /// Returns the queued events and empties the queue. If events were dropped, the last event is
+    /// [`Event::Lost`] with their number.
     pub fn take(&mut self) -> Vec<Event> {
         let mut list = std::mem::take(&mut self.list);
         let (_, lost) = (std::mem::take(&mut self.octets), std::mem::take(&mut self.lost));
@@ -74,7 +76,7 @@ impl Events {
         Mark { count: self.list.len(), octets: self.octets, lost: self.lost }
     }
 
-    /// Removes the events queued since `mark`.
+    /// Removes the events that were queued since `mark`.
     pub fn back_to(&mut self, mark: Mark) {
         self.list.truncate(mark.count);
         (self.octets, self.lost) = (mark.octets, mark.lost);

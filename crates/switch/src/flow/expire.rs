@@ -1,23 +1,26 @@
-//! The end of rules whose time is over, in turns that are bounded so that packets do not wait for long.
+//! Removal of expired rules. The work of one turn is bounded, because upcalls wait for the lock of the tables
+//! during a turn.
 
 use super::message::Removed;
 use super::modify::EXPIRED_AT_ONCE;
 use super::pipeline::Pipeline;
 use super::rule::RuleRef;
 
-/// Number of places that one turn looks at.
+/// Maximum number of rule slots that one turn visits.
 const PLACES_AT_ONCE: usize = 1 << 17;
 
 impl Pipeline {
-    /// Removes expired rules in one turn. A turn removes at most 20,000 rules and looks at a bounded number of
-    /// places, to limit the delay of packets. Each turn continues where the previous turn ended.
+    /// Removes expired rules in one turn. A turn removes at most 20,000 expired rules and 20,000 doomed
+    /// learned rules, and visits a bounded number of rule slots. These bounds limit the delay of packets.
+    /// Each turn continues at the slot where the previous turn ended.
     ///
-    /// Returns whether another turn is due at once.
+    /// Returns whether another turn is due immediately.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         self.expire_places(PLACES_AT_ONCE, now_ns)
     }
 
-    /// Whether the last turn has left something to another one that is due at once.
+    /// Returns whether the last turn left rule slots unvisited or doomed rules in place. If so, another turn
+    /// is due immediately.
     #[must_use]
     pub fn is_expiring(&self) -> bool {
         self.expire_from > 0 || self.rules.has_doomed()
@@ -59,7 +62,7 @@ mod tests {
         pipeline.modify(&numbers.map(rule).collect::<Vec<_>>(), 0).unwrap();
     }
 
-    /// Checks that a turn looks at a bounded number of places, and that the next turn continues behind them.
+    /// Checks that a turn visits a bounded number of rule slots, and that the next turn continues after them.
     #[test]
     fn a_turn_looks_at_a_bounded_number_of_places() {
         let mut pipeline = Pipeline::new();
@@ -71,7 +74,7 @@ mod tests {
         assert_eq!([turn(), turn(), turn()], [(true, 100), (true, 100), (false, 100)], "the places stay");
     }
 
-    /// Turns that follow each other at once do not look at the first places again.
+    /// Checks that a turn that immediately follows another one does not visit the first slots again.
     #[test]
     fn a_turn_goes_on_where_the_last_one_has_ended() {
         let mut pipeline = Pipeline::new();

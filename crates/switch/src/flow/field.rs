@@ -39,14 +39,16 @@ pub enum Prerequisite {
     NdAdvert,
 }
 
-/// A wire identifier of a field: class and field number of an OXM or NXM header, and the length of the value.
+/// A wire identifier of a field: the class and field number of an OXM or NXM header, and the length of the
+/// field's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WireId {
-    /// Class: 0x0000 and 0x0001 for Nicira, 0x8000 for OpenFlow basic, 0x8001 for packet registers.
+    /// Class of the identifier: 0x0000 and 0x0001 for Nicira, 0x8000 for OpenFlow basic, 0x8001 for packet
+    /// registers.
     pub class: u16,
-    /// Number of the field in its class.
+    /// Number of the field within the class.
     pub field: u8,
-    /// Octets of the value without a mask.
+    /// Length of the field's value without a mask, in octets.
     pub len: u8,
 }
 
@@ -60,10 +62,10 @@ macro_rules! fields {
         pub enum Field { $(#[doc = $name] $variant,)+ }
 
         impl Field {
-            /// All fields. A field precedes the fields that have it as a prerequisite.
+            /// All fields. A field comes before the fields that have it as a prerequisite.
             pub const ALL: [Field; [$($bits,)+].len()] = [$(Field::$variant,)+];
 
-            /// Returns the name of the field in ovs-fields(7).
+            /// Returns the name that the field has in ovs-fields(7).
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Field::$variant => $name,)+ }
@@ -82,14 +84,14 @@ macro_rules! fields {
                 match self { $(Field::$variant => Prerequisite::$prereq,)+ }
             }
 
-            /// Returns the NXM identifier of the field, if it has one. The NXM value of `ip_dscp` is shifted
-            /// left by two bits.
+            /// Returns the NXM identifier of the field. Returns `None` if the field has no NXM identifier.
+            /// The NXM value of `ip_dscp` is shifted left by two bits.
             #[must_use]
             pub const fn nxm(self) -> Option<WireId> {
                 match self { $(Field::$variant => fields!(@id $($nclass $nfield $nlen)?),)+ }
             }
 
-            /// Returns the OXM identifier of the field, if it has one.
+            /// Returns the OXM identifier of the field. Returns `None` if the field has no OXM identifier.
             #[must_use]
             pub const fn oxm(self) -> Option<WireId> {
                 match self { $(Field::$variant => fields!(@id $($oclass $ofield $olen)?),)+ }
@@ -106,11 +108,11 @@ macro_rules! fields {
     (@flag fixed) => { FIXED };
 }
 
-/// Number of fields that tunnel options can be mapped to.
+/// Number of the fields `tun_metadata0` and following, to which tunnel options can be mapped.
 pub const TUN_METADATA: u16 = 8;
-/// Flag: the field is matched exactly or not at all.
+/// Field flag: the field is matched exactly or not at all.
 const WHOLE: u8 = 1;
-/// Flag: no action sets the field.
+/// Field flag: no action sets the field.
 const FIXED: u8 = 2;
 
 fields! {
@@ -208,19 +210,21 @@ fields! {
 }
 
 impl Field {
-    /// Returns the register field `reg0` to `reg15`.
+    /// Returns the register field with this number, from `reg0` to `reg15`. Returns `None` for other numbers.
     #[must_use]
     pub fn reg(number: u8) -> Option<Field> {
         (number < 16).then(|| Field::ALL[Field::Reg0 as usize + usize::from(number)])
     }
 
-    /// Returns the field for tunnel options, `tun_metadata0` to `tun_metadata7`.
+    /// Returns the field for tunnel options with this number, from `tun_metadata0` to `tun_metadata7`.
+    /// Returns `None` for other numbers.
     #[must_use]
     pub fn tun_metadata(number: u16) -> Option<Field> {
         (number < TUN_METADATA).then(|| Field::ALL[Field::TunMetadata0 as usize + usize::from(number)])
     }
 
-    /// Returns the number of a field for tunnel options. `None` for other fields.
+    /// Returns the number of a field for tunnel options, which is 0 for `tun_metadata0`. Returns `None` for
+    /// other fields.
     #[must_use]
     pub fn tun_metadata_number(self) -> Option<u16> {
         let number = (self as u16).checked_sub(Field::TunMetadata0 as u16)?;
@@ -239,13 +243,14 @@ impl Field {
         self.flags() & FIXED == 0
     }
 
-    /// Returns the octet of a [`Flow`](super::Flow) in which the field begins.
+    /// Returns the index of the octet of a [`Flow`](super::Flow) in which the field begins.
     #[must_use]
     pub const fn octet(self) -> usize {
         self.place().0 / 8
     }
 
-    /// Returns the range of `count` octets of a [`Flow`](super::Flow) from the field's first octet.
+    /// Returns the index range of `count` octets of a [`Flow`](super::Flow), beginning with the field's first
+    /// octet.
     #[must_use]
     pub const fn octets(self, count: usize) -> std::ops::Range<usize> {
         self.octet()..self.octet() + count
@@ -263,14 +268,15 @@ impl Field {
         u128::MAX >> (128 - self.bits())
     }
 
-    /// Returns the field with this class and number, NXM or OXM.
+    /// Returns the field whose NXM or OXM identifier has this class and field number. Returns `None` if there
+    /// is no such field.
     #[must_use]
     pub fn from_wire(class: u16, field: u8) -> Option<Field> {
         let is = |id: Option<WireId>| id.is_some_and(|id| id.class == class && id.field == field);
         Field::ALL.into_iter().find(|it| is(it.nxm()) || is(it.oxm()))
     }
 
-    /// Returns the field with this name in ovs-fields(7).
+    /// Returns the field that has this name in ovs-fields(7). Returns `None` if there is no such field.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Field> {
         Field::ALL.into_iter().find(|field| field.name() == name)

@@ -1,5 +1,5 @@
-//! Learned flow entries (`learn`): their limits, and their removal together with the flow entries that taught
-//! them.
+//! Learned flow entries (`learn`): their limits, and their removal after the flow entries whose `learn`
+//! actions added them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,38 +10,39 @@ use super::pipeline::Pipeline;
 use super::rule::{Rule, RuleRef};
 use super::{Action, Match};
 
-/// NX_LEARN_F_DELETE_LEARNED: learned flow entries are removed with the last flow entry whose `learn` action
-/// names them.
+/// The flag NX_LEARN_F_DELETE_LEARNED of a `learn` action: learned flow entries are removed when the last
+/// flow entry with a `learn` action for their table and cookie is removed.
 const DELETE_LEARNED: u16 = 2;
 
 /// A learned flow: a flow entry that a packet adds by a `learn` action.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lesson {
-    /// Change that adds the flow entry.
+    /// Flow-mod that adds the learned flow entry.
     pub rule: FlowMod,
-    /// Maximum number of flow entries with its cookie in its table. 0 for no limit.
+    /// Maximum number of flow entries with the learned flow entry's cookie in its table. 0 means no limit.
     pub limit: u32,
 }
 
 /// Table and cookie of learned flow entries.
 type Key = (u8, u64);
 
-/// Reference counts of learned flow entries.
+/// Reference counts of learned flow entries, by which they are removed with the last `learn` action for them.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Lessons {
-    /// Number of `learn` actions with the delete flag, by table and cookie of what they learn.
+    /// Number of `learn` actions with the flag NX_LEARN_F_DELETE_LEARNED, by table and cookie of the learned
+    /// flow entries.
     keepers: BTreeMap<Key, usize>,
-    /// Tables and cookies whose count has dropped to zero since the last check.
+    /// Tables and cookies whose number of `learn` actions has dropped to zero since the last check.
     orphans: BTreeSet<Key>,
 }
 
 impl Lessons {
-    /// Counts the `learn` actions of a rule that was added.
+    /// Counts the `learn` actions of a rule that was added, if they have the flag NX_LEARN_F_DELETE_LEARNED.
     pub fn linked(&mut self, rule: &Rule) {
         each_keeper(&rule.instructions.apply, &mut |key| *self.keepers.entry(key).or_default() += 1);
     }
 
-    /// Uncounts the `learn` actions of a rule that was removed or is about to change.
+    /// Removes the `learn` actions of a rule from the counts. The rule was removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         each_keeper(&rule.instructions.apply, &mut |key| {
             if let Some(count) = self.keepers.get_mut(&key) {
@@ -54,12 +55,13 @@ impl Lessons {
         });
     }
 
-    /// Whether any rule keeps the rules that it teaches from going.
+    /// Returns whether any rule has a `learn` action with the flag NX_LEARN_F_DELETE_LEARNED.
     pub fn has_keepers(&self) -> bool {
         !self.keepers.is_empty()
     }
 
-    /// Clears the list of unreferenced learned flow entries, after changes were reverted.
+    /// Clears the list of tables and cookies whose learned flow entries are to be removed. Called after
+    /// changes were reverted.
     pub fn forget_orphans(&mut self) {
         self.orphans.clear();
     }
@@ -80,11 +82,11 @@ fn key(learn: &Learn) -> Key {
 }
 
 impl Pipeline {
-    /// Adds a learned flow entry, or refreshes the equal one that exists.
+    /// Adds a learned flow entry. If an equal flow entry exists, its times are refreshed instead.
     ///
     /// # Errors
-    /// [`FlowError::TableFull`] if the learned flow's limit is reached, or any reason for which the addition
-    /// is refused.
+    /// Returns [`FlowError::TableFull`] if the limit of the learned flow is reached. Returns the reason of
+    /// the refusal if the addition is refused otherwise.
     pub fn teach(&mut self, lesson: &Lesson, now_ns: u64) -> Result<(), FlowError> {
         if self.refresh(&lesson.rule, now_ns) {
             return Ok(());
@@ -95,13 +97,13 @@ impl Pipeline {
         self.modify(&[Mod::Flow(Box::new(lesson.rule.clone()))], now_ns).map_err(|(_, why)| why)
     }
 
-    /// Returns the approximate number of rules that adding a learned flow entry visits.
+    /// Returns the approximate number of rules that are visited to add a learned flow entry.
     #[must_use]
     pub fn work_to_teach(&self, lesson: &Lesson) -> usize {
         self.work_of_add(&lesson.rule)
     }
 
-    /// Returns whether the limit of a learned flow allows it to be added.
+    /// Returns whether the limit of a learned flow allows the flow entry to be added.
     #[must_use]
     pub fn may_learn(&self, lesson: &Lesson) -> bool {
         let key = (lesson.rule.table, lesson.rule.cookie.unwrap_or(0));
@@ -110,7 +112,8 @@ impl Pipeline {
             || self.rules.count_of(key.0, key.1) < usize::try_from(lesson.limit).unwrap_or(usize::MAX)
     }
 
-    /// Returns the existing rule that the new one would replace.
+    /// Returns the existing rule that the rule of this flow-mod would replace. Returns `None` if there is no
+    /// such rule.
     fn stands(&self, rule: &FlowMod) -> Option<&Rule> {
         let Match { value, mask } = rule.matching;
         let table = self.tables.get(usize::from(rule.table))?;
@@ -118,13 +121,16 @@ impl Pipeline {
         if self.rules.is_doomed(at) { None } else { self.rules.get(at) }
     }
 
-    /// Removes learned flow entries whose teachers with `delete_learned` are all removed.
+    /// Removes learned flow entries for which no `learn` action with the flag NX_LEARN_F_DELETE_LEARNED is
+    /// left. If earlier ones still wait for removal, the new ones are only marked, and later turns of
+    /// `Pipeline::expire` remove them.
     pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
         let most = if self.rules.has_doomed() { 0 } else { EXPIRED_AT_ONCE };
         self.drop_doomed(most, now_ns);
     }
 
-    /// Removes at most `most` learned rules whose teachers are gone. Returns whether there are more.
+    /// Removes at most `most` learned rules for which no `learn` action with the flag
+    /// NX_LEARN_F_DELETE_LEARNED is left. Returns whether further rules are to be removed.
     pub(super) fn drop_doomed(&mut self, most: usize, now_ns: u64) -> bool {
         let mut left = most;
         // What goes may have taught rules itself.
@@ -147,14 +153,16 @@ impl Pipeline {
         }
     }
 
-    /// How many learnt rules go when this rule goes, so far as they go at once.
+    /// Returns the approximate number of learned rules that are removed immediately if this rule is removed,
+    /// at most `EXPIRED_AT_ONCE`.
     pub(super) fn orphans_of(&self, rule: &Rule) -> usize {
         let mut count = 0;
         each_keeper(&rule.instructions.apply, &mut |key| count += self.rules.count_of(key.0, key.1));
         count.min(EXPIRED_AT_ONCE)
     }
 
-    /// Returns the existing rule that equals the one that `learnt` would add.
+    /// Returns the existing rule that equals the rule that `learnt` would add. Returns `None` if there is no
+    /// such rule.
     pub(super) fn taught(&self, learnt: &FlowMod) -> Option<RuleRef> {
         let Match { value, mask } = learnt.matching;
         let table = self.tables.get(usize::from(learnt.table))?;
@@ -167,7 +175,8 @@ impl Pipeline {
         is_same.then_some(at)
     }
 
-    /// Refreshes the rule that `learnt` would add. Returns false if there is none or its instructions differ.
+    /// Refreshes the times of the existing rule that equals the rule that `learnt` would add. Returns false
+    /// if there is no such rule. Returns true and changes nothing if the table does not exist.
     pub(super) fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
         if usize::from(learnt.table) >= self.tables.len() {
             return true;

@@ -2,12 +2,12 @@
 
 use super::{Field, Flow, Prerequisite};
 
-/// A match. Value bits outside the mask are zero.
+/// The match of a flow entry: a value and a mask. Bits of the value outside the mask are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Match {
     /// Values that the bits of the mask must have.
     pub value: Flow,
-    /// Bits of the flow that are compared.
+    /// Bits of a packet's flow that are compared with the value.
     pub mask: Flow,
 }
 
@@ -32,13 +32,13 @@ pub enum MatchError {
 }
 
 impl Match {
-    /// The match of all packets.
+    /// The match that matches all packets.
     pub const ANY: Match = Match { value: Flow::ZERO, mask: Flow::ZERO };
 
-    /// Adds a field after validation.
+    /// Adds a field to the match after validation. A `mask` of `None` stands for an exact match.
     ///
     /// # Errors
-    /// [`MatchError`] if the field is refused. The match is then unchanged.
+    /// Returns [`MatchError`] if the field is refused. The match is unchanged then.
     pub fn add(&mut self, field: Field, value: u128, mask: Option<u128>) -> Result<(), MatchError> {
         let all = field.all_ones();
         let mask = mask.unwrap_or(all);
@@ -61,20 +61,20 @@ impl Match {
         Ok(())
     }
 
-    /// Adds a field without validation.
+    /// Adds a field to the match without validation.
     pub fn put(&mut self, field: Field, value: u128, mask: u128) {
         self.value.set(field, self.value.get(field) & !mask | value & mask);
         self.mask.set(field, self.mask.get(field) | mask);
     }
 
-    /// Returns the match with an exact match of a field added.
+    /// Returns the match extended by an exact match of a field.
     #[must_use]
     pub fn with(mut self, field: Field, value: u128) -> Match {
         self.put(field, value, field.all_ones());
         self
     }
 
-    /// Returns whether the match matches a flow.
+    /// Returns whether the flow meets all conditions of the match.
     #[must_use]
     pub fn matches(&self, flow: &Flow) -> bool {
         (0..super::FLOW_WORDS).all(|word| (flow.0[word] ^ self.value.0[word]) & self.mask.0[word] == 0)
@@ -89,7 +89,7 @@ impl Match {
         })
     }
 
-    /// Returns whether some flow could match both.
+    /// Returns whether a flow exists that both this match and `other` match.
     #[must_use]
     pub fn overlaps(&self, other: &Match) -> bool {
         (0..super::FLOW_WORDS).all(|word| {
@@ -97,13 +97,14 @@ impl Match {
         })
     }
 
-    /// Returns the value of a field that is matched exactly. `None` otherwise.
+    /// Returns the value of a field that the match requires exactly. Returns `None` if the field is not
+    /// matched, or is matched with a partial mask.
     #[must_use]
     pub fn exact(&self, field: Field) -> Option<u128> {
         (self.mask.get(field) == field.all_ones()).then(|| self.value.get(field))
     }
 
-    /// Returns whether every flow that matches meets the prerequisite.
+    /// Returns whether every flow that matches meets the prerequisite `need`.
     #[must_use]
     pub fn meets(&self, need: Prerequisite) -> bool {
         let number = |field| self.exact(field).map(|value| u16::try_from(value).unwrap_or(u16::MAX));
@@ -138,7 +139,8 @@ impl Match {
     }
 }
 
-/// Returns whether a packet meets a field's prerequisite. Adds the bits that this depends on to `wild`.
+/// Returns whether a packet meets the prerequisite of a field. Adds the bits that the result depends on to
+/// the mask `wild`.
 #[must_use]
 pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
     let whole = Match { value: *flow, mask: Flow([u64::MAX; super::FLOW_WORDS]) };

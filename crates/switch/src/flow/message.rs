@@ -9,20 +9,20 @@ use super::{Action, Flow, Instructions, Match};
 pub const ALL_TABLES: u8 = 0xff;
 /// Group number that stands for all groups in requests (OFPG_ALL).
 pub const ALL_GROUPS: u32 = 0xffff_fffc;
-/// Group number that stands for any group, that is, no restriction, in requests (OFPG_ANY).
+/// Group number in requests that stands for any group, and therefore for no restriction (OFPG_ANY).
 pub const ANY_GROUP: u32 = 0xffff_ffff;
 
 /// The command of a flow-mod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowCommand {
-    /// Adds a flow entry. Replaces the one with equal match and priority, if there is one.
+    /// Adds a flow entry. Replaces the existing flow entry with equal match and priority, if there is one.
     Add,
     /// Changes the instructions of flow entries.
     Modify {
         /// Whether only the flow entry with exactly this match and priority is changed. Otherwise all flow
         /// entries within the match are changed.
         strict: bool,
-        /// Whether the flow entry is added if there is none (OpenFlow 1.0).
+        /// Whether a flow entry is added if there is none to change (OpenFlow 1.0).
         or_add: bool,
     },
     /// Removes flow entries.
@@ -38,9 +38,10 @@ pub enum FlowCommand {
 pub struct FlowFlags {
     /// Whether controllers get a message when the flow entry is removed.
     pub send_removed: bool,
-    /// Whether the addition is refused if another flow entry of equal priority could match a common packet.
+    /// Whether the addition is refused if another flow entry of equal priority could match a packet that the
+    /// new one matches.
     pub check_overlap: bool,
-    /// Whether the counters are reset to zero.
+    /// Whether the flow-mod resets the counters of the flow entry to zero.
     pub reset_counts: bool,
     /// Whether packets need not be counted.
     pub no_packet_counts: bool,
@@ -53,7 +54,7 @@ pub struct FlowFlags {
 pub struct FlowMod {
     /// Command of the flow-mod.
     pub command: FlowCommand,
-    /// Table to change. [`ALL_TABLES`] removes from all tables.
+    /// Number of the table to change. In removals, [`ALL_TABLES`] stands for all tables.
     pub table: u8,
     /// Match that selects or defines the flow entries.
     pub matching: Match,
@@ -63,11 +64,11 @@ pub struct FlowMod {
     pub cookie: Option<u64>,
     /// Mask of the cookie bits that must equal `cookie_value` for a flow entry to be changed or removed.
     pub cookie_mask: u64,
-    /// Cookie bits that select flow entries. See `cookie_mask`.
+    /// Values of the cookie bits that select flow entries. See `cookie_mask`.
     pub cookie_value: u64,
-    /// Idle time-out in seconds. 0 for none.
+    /// Idle time-out in seconds. 0 means none.
     pub idle_timeout: u16,
-    /// Hard time-out in seconds. 0 for none.
+    /// Hard time-out in seconds. 0 means none.
     pub hard_timeout: u16,
     /// Importance of the flow entry. A full table evicts flow entries of lower importance first.
     pub importance: u16,
@@ -75,11 +76,11 @@ pub struct FlowMod {
     pub flags: FlowFlags,
     /// Instructions of the flow entry.
     pub instructions: Instructions,
-    /// Port to which the flow entries to remove must output. `None` for no restriction.
+    /// Port to which the flow entries to remove must output. `None` means no restriction.
     pub out_port: Option<u32>,
-    /// Group that the flow entries to remove must use. `None` for no restriction.
+    /// Group that the flow entries to remove must use. `None` means no restriction.
     pub out_group: Option<u32>,
-    /// Buffered packet that is processed by the tables after the change.
+    /// Identifier of the buffered packet that the tables process after the change. `None` means no packet.
     pub buffer: Option<u32>,
 }
 
@@ -137,14 +138,14 @@ pub enum SelectMethod {
     Default,
     /// Hashes these fields (`selection_method=hash`).
     Hash {
-        /// Fields, and masks of the bits that count.
+        /// Fields that are hashed, each with the mask of the bits that count.
         fields: Vec<(super::Field, u128)>,
-        /// Argument of the group's hash.
+        /// Parameter of the hash, as the controller specified it.
         parameter: u64,
     },
     /// Uses a hash of the packet's five-tuple (`dp_hash`).
     DpHash {
-        /// Argument of the group's hash.
+        /// Parameter of the hash, as the controller specified it.
         parameter: u64,
     },
 }
@@ -152,13 +153,13 @@ pub enum SelectMethod {
 /// A bucket of a group: a list of actions with a weight and a liveness condition.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bucket {
-    /// Bucket identifier (OpenFlow 1.5), or index of the bucket.
+    /// Bucket identifier in OpenFlow 1.5, or the index of the bucket in earlier versions.
     pub id: u32,
     /// Weight of the bucket in a select group.
     pub weight: u16,
-    /// Port whose liveness the bucket depends on.
+    /// Port whose liveness the bucket's liveness depends on. `None` means no port.
     pub watch_port: Option<u32>,
-    /// Group whose liveness the bucket depends on.
+    /// Group whose liveness the bucket's liveness depends on. `None` means no group.
     pub watch_group: Option<u32>,
     /// Actions of the bucket.
     pub actions: Vec<Action>,
@@ -177,16 +178,16 @@ pub struct Group {
     pub buckets: Vec<Bucket>,
 }
 
-/// Position at which buckets are inserted, or selection of buckets to remove (OpenFlow 1.5).
+/// The position at which buckets are inserted, or the selection of buckets to remove (OpenFlow 1.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BucketPlace {
-    /// Before the first bucket, or the first bucket.
+    /// Inserts before the first bucket, or removes the first bucket.
     First,
-    /// After the last bucket, or the last bucket.
+    /// Inserts after the last bucket, or removes the last bucket.
     Last,
-    /// After the bucket with this identifier, or that bucket.
+    /// Inserts after the bucket with this identifier, or removes this bucket.
     Id(u32),
-    /// All buckets (for removal).
+    /// Removes all buckets.
     All,
 }
 
@@ -199,7 +200,7 @@ pub enum GroupMod {
     Modify {
         /// New state of the group.
         group: Group,
-        /// Whether the group is added if there is none (Nicira's ADD_OR_MOD).
+        /// Whether the group is added if it does not exist (Nicira's ADD_OR_MOD).
         or_add: bool,
     },
     /// Removes one group or [`ALL_GROUPS`], and the flow entries that use the removed groups.
@@ -213,9 +214,9 @@ pub enum GroupMod {
 /// The type of a meter band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BandKind {
-    /// Drops packets above the rate.
+    /// Drops packets above the rate of the band.
     Drop,
-    /// Raises the drop precedence in the DSCP of packets above the rate by this number of levels.
+    /// Raises the drop precedence in the DSCP of packets above the band's rate by this number of levels.
     DscpRemark(u8),
 }
 
@@ -226,7 +227,7 @@ pub struct Band {
     pub kind: BandKind,
     /// Rate above which the band applies, in kilobits or packets per second.
     pub rate: u32,
-    /// Burst size in kilobits or packets. 0 for one second's worth.
+    /// Burst size in kilobits or packets. 0 stands for one second's worth.
     pub burst: u32,
 }
 
@@ -237,9 +238,9 @@ pub struct Meter {
     pub id: u32,
     /// Whether rates are in packets per second instead of kilobits per second.
     pub packets: bool,
-    /// Whether burst sizes were specified.
+    /// Whether the controller specified burst sizes.
     pub bursts: bool,
-    /// Whether statistics are kept.
+    /// Whether statistics of the meter are kept.
     pub stats: bool,
     /// Bands of the meter.
     pub bands: Vec<Band>,
@@ -256,7 +257,7 @@ pub enum MeterMod {
     Delete(Option<u32>),
 }
 
-/// One change, alone or in a bundle.
+/// One change that a controller requests, alone or in a bundle.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Mod {
     /// A change of flow entries.
@@ -265,7 +266,7 @@ pub enum Mod {
     Group(GroupMod),
     /// A change of meters.
     Meter(MeterMod),
-    /// A packet-out, which is processed by the tables as the preceding changes have left them. The packet is
+    /// A packet-out. The tables process the packet as the preceding changes have left them. The packet is
     /// sent when all changes are made.
     PacketOut(Box<PacketOut>),
 }
@@ -277,9 +278,9 @@ pub enum ForwardedRequest {
     Group {
         /// Group-mod that was requested.
         change: GroupMod,
-        /// Whether the group existed before.
+        /// Whether the group existed before the change.
         existed: bool,
-        /// New state of the group, if the change holds only a part of it.
+        /// New state of the group, if the change describes only a part of it.
         after: Option<Group>,
     },
     /// A change of meters.
@@ -390,7 +391,7 @@ pub enum FlowError {
     /// OFPGMFC_OUT_OF_BUCKETS: there are too many buckets.
     #[error("too many buckets")]
     OutOfBuckets,
-    /// OFPGMFC_LOOP: the group would lead back to itself.
+    /// OFPGMFC_LOOP: the group would refer to itself, directly or by other groups.
     #[error("the group would lead back to itself")]
     GroupLoop,
     /// OFPGMFC_CHAINED_GROUP: other groups use the group to remove.
@@ -446,9 +447,9 @@ pub struct FlowFilter {
     pub cookie: u64,
     /// Mask of the cookie bits that are compared.
     pub cookie_mask: u64,
-    /// Port that the flow entries must output to. `None` for no restriction.
+    /// Port that the flow entries must output to. `None` means no restriction.
     pub out_port: Option<u32>,
-    /// Group that the flow entries must use. `None` for no restriction.
+    /// Group that the flow entries must use. `None` means no restriction.
     pub out_group: Option<u32>,
 }
 
@@ -490,9 +491,9 @@ pub struct FlowStats {
     pub importance: u16,
     /// Flags of the flow entry.
     pub flags: FlowFlags,
-    /// Number of packets that matched.
+    /// Number of packets that matched the flow entry.
     pub packets: u64,
-    /// Number of octets of the packets that matched.
+    /// Number of octets of the packets that matched the flow entry.
     pub bytes: u64,
     /// Instructions of the flow entry.
     pub instructions: Instructions,
@@ -509,7 +510,7 @@ pub struct TableStats {
     pub max_entries: u32,
     /// Number of packets looked up in the table.
     pub lookups: u64,
-    /// Number of packets that matched a flow entry.
+    /// Number of packets that matched a flow entry of the table.
     pub matched: u64,
 }
 
@@ -522,11 +523,11 @@ pub struct GroupStats {
     pub references: u32,
     /// Number of packets that the group processed.
     pub packets: u64,
-    /// Number of octets of the packets.
+    /// Number of octets of the packets that the group processed.
     pub bytes: u64,
     /// Nanoseconds since the group was added.
     pub age_ns: u64,
-    /// Packets and octets of each bucket.
+    /// Numbers of packets and octets that each bucket processed, in the order of the buckets.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -543,7 +544,7 @@ pub struct MeterStats {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Packets and octets that each band applied to.
+    /// Numbers of packets and octets that each band applied to, in the order of the bands.
     pub bands: Vec<(u64, u64)>,
 }
 
@@ -561,7 +562,7 @@ pub struct PortDesc {
     pub config: u32,
     /// State flags (OFPPS_* of OpenFlow 1.3): 1 no link, 2 blocked, 4 live.
     pub state: u32,
-    /// Speed in kilobits per second. 0 if unknown.
+    /// Speed in kilobits per second. The value is 0 if the speed is unknown.
     pub speed: u32,
 }
 
@@ -594,20 +595,20 @@ pub struct PortStats {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
-    /// No flow entry matched, reported by the table-miss flow entry.
+    /// No flow entry matched the packet, and the table-miss flow entry sent it.
     NoMatch = 0,
-    /// An output action to the controller.
+    /// An output action sent the packet.
     Action = 1,
-    /// The packet's TTL expired.
+    /// The TTL of the packet expired.
     InvalidTtl = 2,
-    /// An output action in the action set.
+    /// An output action in the action set sent the packet.
     ActionSet = 3,
-    /// An output action in a bucket of a group.
+    /// An output action in a bucket of a group sent the packet.
     Group = 4,
-    /// An output action of a packet-out.
+    /// An output action of a packet-out sent the packet.
     PacketOut = 5,
-    /// The table-miss flow entry, which has priority 0 and no conditions. Reported as `NoMatch` since
-    /// OpenFlow 1.3, and as `Action` before.
+    /// The table-miss flow entry, which has priority 0 and no conditions, sent the packet. Reported as
+    /// `NoMatch` since OpenFlow 1.3, and as `Action` before.
     MissRule = 7,
     /// No flow entry matched, not even a table-miss flow entry. Reported as `NoMatch` to controllers that use
     /// an OpenFlow version before 1.3, and not sent to others.
@@ -615,7 +616,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the OFPR_* number whose bit selects this reason in a controller's asynchronous configuration.
+    /// Returns the OFPR_* number of the bit that selects this reason in a controller's asynchronous
+    /// configuration.
     #[must_use]
     pub const fn asked_as(self) -> u8 {
         match self {
@@ -668,13 +670,13 @@ pub struct PacketIn {
     pub flow: Flow,
     /// Whole frame of the packet.
     pub frame: Vec<u8>,
-    /// Maximum number of octets to send, from the action.
+    /// Maximum number of octets of the frame to send, as the action specifies.
     pub max_len: u16,
-    /// Identifier of the controller (NXAST_CONTROLLER).
+    /// Identifier of the controller that gets the packet (NXAST_CONTROLLER).
     pub controller: u16,
     /// User data of the controller action, returned to the controller.
     pub userdata: Vec<u8>,
-    /// State to resume processing, if the packet waits for its controller.
+    /// Remaining processing of the packet, if the packet is paused until its controller resumes it.
     pub continuation: Option<Box<Continuation>>,
 }
 
@@ -689,7 +691,8 @@ pub struct PacketOut {
     pub actions: Vec<Action>,
     /// Frame that the controller sends.
     pub frame: Vec<u8>,
-    /// State to resume after the actions, if the packet was paused and sent to the controller before.
+    /// Processing that is resumed after the actions, if the packet was paused and sent to the controller
+    /// before.
     pub resumes: Option<Box<Continuation>>,
 }
 
@@ -712,21 +715,21 @@ impl PacketOut {
     }
 }
 
-/// The remaining processing of a packet that waits for its controller (`controller(pause)`).
+/// The remaining processing of a packet that is paused until its controller resumes it (`controller(pause)`).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Continuation {
-    /// Remaining instructions of each flow entry, innermost first.
+    /// Remaining instructions of each flow entry that the packet was executing, innermost first.
     pub rest: Vec<Rest>,
     /// Action set at the time of the pause.
     pub action_set: Vec<Action>,
-    /// Current stack: values and their widths in bits.
+    /// Stack at the time of the pause: values and their widths in bits.
     pub stack: Vec<(u128, u16)>,
-    /// Queue of subsequent outputs. `None` for the default queue.
+    /// Queue of subsequent outputs. `None` means the default queue.
     pub queue: Option<u32>,
 }
 
 impl Continuation {
-    /// Returns the approximate size in memory, in octets.
+    /// Returns the approximate size of the remaining processing in memory, in octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let rest = self.rest.iter().map(|rest| size_of::<Rest>() + rest.instructions.memory());
@@ -737,14 +740,14 @@ impl Continuation {
     }
 }
 
-/// The remaining instructions of one flow entry.
+/// The remaining instructions of one flow entry for a paused packet.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rest {
     /// Table of the flow entry.
     pub table: u8,
     /// Cookie of the flow entry.
     pub cookie: u64,
-    /// Match of the flow entry, which determines the permitted actions.
+    /// Match of the flow entry, which determines the actions that are permitted.
     pub matching: Match,
     /// Remaining instructions of the flow entry.
     pub instructions: Instructions,
@@ -755,18 +758,18 @@ pub struct Rest {
 pub struct TableState {
     /// Number of the table.
     pub table: u8,
-    /// Name of the table. Empty for none.
+    /// Name of the table. The text is empty if there is none.
     pub name: String,
-    /// Maximum number of flow entries.
+    /// Maximum number of flow entries in the table.
     pub limit: u32,
-    /// Number of flow entries.
+    /// Number of flow entries in the table.
     pub active: u32,
-    /// Handling of packets that no flow entry matches.
+    /// Handling of packets that no flow entry of the table matches.
     pub miss: Miss,
     /// Whether controllers enabled eviction of flow entries when the table is full.
     pub evicts: bool,
-    /// Thresholds of vacancy events: percentages of free space below and above which controllers are
-    /// notified.
+    /// Thresholds of vacancy events: controllers are notified when the free space falls below the first
+    /// percentage or rises above the second.
     pub vacancy: Option<(u8, u8)>,
 }
 
@@ -788,10 +791,10 @@ pub enum Removed {
     Eviction = 5,
 }
 
-/// The controller request that caused changes.
+/// The controller request that caused changes of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// Number of the session, unique among the bridge's sessions.
+    /// Identifier of the controller's session, unique among the bridge's sessions.
     pub session: u64,
     /// Transaction identifier of the request.
     pub xid: u32,
@@ -811,7 +814,7 @@ pub enum Event {
     /// The instructions or the cookie of a flow entry changed. The previous instructions are included if they
     /// differ.
     Modified(FlowStats, Option<Box<Instructions>>),
-    /// Events that one request of a controller caused.
+    /// Events that one request of a controller caused, with the origin of the request.
     Caused(Origin, Vec<Event>),
     /// A flow entry was removed.
     Removed(FlowStats, Removed),
@@ -821,8 +824,8 @@ pub enum Event {
     Port(u8, PortDesc),
     /// Groups or meters were changed at the request of a controller.
     Request(Box<ForwardedRequest>),
-    /// A vacancy event (OpenFlow 1.4): the free space of a table rose above the upper threshold (true) or
-    /// fell below the lower one.
+    /// A vacancy event (OpenFlow 1.4). The value is true if the free space of a table rose above the upper
+    /// threshold, and false if the free space fell below the lower threshold.
     Vacancy(bool, TableState),
     /// Number of events that were dropped because of the memory limit. Listeners that track the flow entries
     /// must resynchronize.

@@ -18,17 +18,17 @@ use super::rule::{Rule, RuleRef};
 use super::work::{WORK_OF_CHANGE, WORK_OF_GROUP, numbers_of};
 use super::{Action, Instructions, Match};
 
-/// Maximum number of expired rules that one call removes.
+/// Maximum number of expired rules that one turn of `Pipeline::expire` removes.
 pub const EXPIRED_AT_ONCE: usize = 20_000;
 /// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 4096;
 /// Maximum number of bands of a meter.
 const MAX_BANDS: usize = 16;
-/// Maximum number of actions of a rule, nested ones included.
+/// Maximum number of actions of a rule, nested actions included.
 const MAX_ACTIONS: usize = 4096;
 /// Maximum length of a chain of groups that use or watch one another.
 const MAX_CHAIN: usize = 32;
-/// Maximum number of groups and references that the check of a group visits.
+/// Maximum number of groups and references that the validation of one group visits.
 const MAX_REACHED: usize = 1 << 20;
 
 /// The state of a walk over the groups that a group uses or watches.
@@ -40,20 +40,20 @@ struct Walk {
 }
 
 impl Pipeline {
-    /// Makes a batch of changes, all or none.
+    /// Makes a batch of changes, either all of them or none.
     ///
     /// # Errors
-    /// The index of the first change that is refused, and the reason. Nothing is changed then. A batch whose
-    /// changes visit more than [`BATCH_WORK`] rules, groups and buckets is refused with
+    /// Returns the index of the first change that is refused, and the reason. Nothing is changed then. A
+    /// batch whose changes visit more than [`BATCH_WORK`] rules, groups and buckets is refused with
     /// [`FlowError::TooMuchWork`], mostly before any change is made.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
         self.modify_and_decide(mods, now_ns).map(|_| ())
     }
 
-    /// Like [`Pipeline::modify`]. Returns the packet-outs among the changes, translated and in order.
+    /// Like [`Pipeline::modify`], and returns the packet-outs of the batch in order, with their translations.
     ///
     /// # Errors
-    /// Like [`Pipeline::modify`]. No packet may be sent then.
+    /// Like [`Pipeline::modify`]. The caller must not send any packet then.
     pub fn modify_and_decide(
         &mut self,
         mods: &[Mod],
@@ -79,7 +79,7 @@ impl Pipeline {
         Ok(std::mem::take(&mut batch.decided))
     }
 
-    /// Makes one change of a batch.
+    /// Makes one change of a batch. Returns the reason if the change is refused.
     pub(super) fn change_in(&mut self, change: &Mod, batch: &mut Batch) -> Result<(), FlowError> {
         match change {
             Mod::Flow(change) => self.flow_mod(change, batch),
@@ -103,7 +103,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether the group that a change refers to exists.
+    /// Returns whether the group that a change refers to exists in the tables.
     fn is_about_group(&self, change: &GroupMod) -> bool {
         match change {
             GroupMod::Add(group) | GroupMod::Modify { group, .. } => self.groups.contains_key(&group.id),
@@ -114,7 +114,7 @@ impl Pipeline {
         }
     }
 
-    /// Queues the event for a change of groups that was made.
+    /// Queues the event that reports a change of groups to controllers, after the change was made.
     fn forward_group_mod(&mut self, change: &GroupMod, existed: bool) {
         let after = match change {
             GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _) => {
@@ -177,7 +177,7 @@ impl Pipeline {
         }
     }
 
-    /// Adds a rule in the slab to its table.
+    /// Enters a rule, which the slab already holds, into its flow table.
     fn link(&mut self, at: RuleRef) {
         let Some(rule) = self.rules.get(at) else { return };
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
@@ -209,13 +209,14 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Records that only the times of a rule changed, which do not affect packets.
+    /// Records that only the times of a rule changed. The times do not affect packets.
     fn touch_times(&mut self, at: RuleRef) {
         self.touch(Touched::Settings);
         self.rules.mark(at, self.version());
     }
 
-    /// Removes a rule, and queues the removal event if it is requested.
+    /// Removes a rule and returns it. Queues the removal event if the rule requests one. Returns `None` if
+    /// the rule does not exist.
     pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64) -> Option<Rule> {
         let rule = self.take_out(at)?;
         if rule.flags.send_removed || self.events.is_monitored() {
@@ -266,7 +267,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the rules that a change or removal selects.
+    /// Returns the rules that a flow-mod changes or removes. With `strict`, these are only rules with exactly
+    /// its match and priority.
     fn targets(&self, change: &FlowMod, strict: bool) -> Vec<RuleRef> {
         let is_meant = |rule: &Rule| {
             (rule.cookie ^ change.cookie_value) & change.cookie_mask == 0
@@ -439,8 +441,8 @@ impl Pipeline {
         }
     }
 
-    /// Restores the flags that a rule was added with in the predecessor process, for display. Flags that act
-    /// when a rule is added have no effect.
+    /// Restores the flags with which a rule was added in the predecessor process, for display. Flags that act
+    /// only when a rule is added have no effect.
     pub fn resume_flags(&mut self, table: u8, matching: &Match, priority: u16, flags: FlowFlags) {
         let Some(table) = self.tables.get(usize::from(table)) else { return };
         let at = table.classifier.get(&matching.value.0, &matching.mask.0, priority).copied();
@@ -449,8 +451,8 @@ impl Pipeline {
         }
     }
 
-    /// Shortens a rule's time-outs, in seconds, at the end of its TCP connection (`fin_timeout`). 0 leaves a
-    /// time-out unchanged.
+    /// Shortens a rule's time-outs, in seconds, at the end of its TCP connection (`fin_timeout`). An argument
+    /// of 0 leaves the time-out unchanged.
     pub fn shorten(&mut self, at: RuleRef, idle: u16, hard: u16) {
         let Some(rule) = self.rules.get_mut(at) else { return };
         let evictable = &mut self.tables[usize::from(rule.table)].evictable;
@@ -465,12 +467,12 @@ impl Pipeline {
         evictable.linked(rule);
     }
 
-    /// Queues an event.
+    /// Queues an event for controllers and monitors.
     pub fn push_event(&mut self, event: Event) {
         self.events.tell(event);
     }
 
-    /// Adds matched packets and octets to a rule's and its table's counters.
+    /// Adds matched packets and octets to the counters of a rule and of its table.
     pub fn credit(&mut self, at: RuleRef, packets: u64, bytes: u64, used_ns: u64) {
         if let Some(rule) = self.rules.get_mut(at) {
             (rule.packets, rule.bytes) = (rule.packets + packets, rule.bytes + bytes);
@@ -480,14 +482,14 @@ impl Pipeline {
         }
     }
 
-    /// Adds packets that matched no rule of a table to the table's counters.
+    /// Adds packets that matched no rule of a table to the counters of the table.
     pub fn credit_miss(&mut self, table: u8, packets: u64) {
         if let Some(table) = self.tables.get_mut(usize::from(table)) {
             table.lookups += packets;
         }
     }
 
-    /// Adds packets and octets to the counters of a group and of one of its buckets, named by index.
+    /// Adds packets and octets to the counters of a group and of its bucket with the index `bucket`.
     pub fn credit_group(&mut self, id: u32, bucket: usize, packets: u64, bytes: u64) {
         let Some(state) = self.groups.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -496,7 +498,7 @@ impl Pipeline {
         }
     }
 
-    /// Validates the instructions of a rule.
+    /// Validates the instructions of a rule for a table. Returns the reason if they are refused.
     fn check(&self, instructions: &Instructions, table: u8) -> Result<(), FlowError> {
         if instructions.goto.is_some_and(|to| to <= table || usize::from(to) >= TABLES) {
             return Err(FlowError::BadGoto);
@@ -695,7 +697,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Validates a group. Returns the groups that it uses or watches.
+    /// Validates a group. Returns the groups that its buckets use or watch, or the reason if the group is
+    /// refused.
     fn check_group(&self, group: &Group, batch: &mut Batch) -> Result<Box<[u32]>, FlowError> {
         if group.id > 0xffff_ff00 {
             return Err(FlowError::InvalidGroup);
@@ -732,12 +735,12 @@ impl Pipeline {
         Ok(next)
     }
 
-    /// Returns the length of the longest chain of groups that begins at this group, by actions or by watching
-    /// buckets, the group itself included. `depth` is the number of groups before it. `heights` caches the
-    /// lengths found.
+    /// Returns the number of groups in the longest chain that begins with the group `id`, this group
+    /// included. A group is followed by the groups that its buckets use or watch. `depth` is the number of
+    /// groups before `id`. `heights` of the walk caches the lengths found.
     ///
     /// # Errors
-    /// [`FlowError::GroupLoop`] if the chain returns to the first group or is too long.
+    /// Returns [`FlowError::GroupLoop`] if the chain returns to the first group or is too long.
     fn height(&self, id: u32, depth: usize, walk: &mut Walk) -> Result<usize, FlowError> {
         if id == walk.first || depth > MAX_CHAIN {
             return Err(FlowError::GroupLoop);
@@ -904,8 +907,8 @@ pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
 }
 
 impl Rule {
-    /// Returns the time, in nanoseconds, at which the rule expires without further traffic. `None` if it has
-    /// no time-outs.
+    /// Returns the time, in nanoseconds, at which the rule expires without further traffic. Returns `None` if
+    /// it has no time-outs.
     pub(super) fn ends_ns(&self) -> Option<u64> {
         let after = |from: u64, secs: u16| (secs != 0).then(|| from + u64::from(secs) * 1_000_000_000);
         let (hard, idle) =

@@ -1,5 +1,5 @@
-//! Resolution of a program's `NORMAL` steps by the learning bridge, for `ofproto/trace`. Workers do not use
-//! this module. They decide each packet at the time of its arrival.
+//! Resolution of the `NORMAL` steps of a program by the learning bridge, for `ofproto/trace`. Workers do not
+//! use this module. They decide each packet at the time of its arrival.
 
 use packet::record::{Recorder, Step, Steps, TagChange};
 use packet::{DropReason, FlowKey, MacAddr, PortId};
@@ -14,10 +14,10 @@ use crate::forward::Scratch;
 const TAG: u128 = 0x1000;
 /// EtherTypes of service tag and customer tag (IEEE 802.1Q table 9-1).
 const TAGS: [[u8; 2]; 2] = [[0x88, 0xa8], [0x81, 0x00]];
-/// A local experimental EtherType (IEEE 802 clause 9.2.4), behind which nothing is parsed.
+/// A local experimental EtherType (IEEE 802 clause 9.2.4). Headers behind this EtherType are not parsed.
 const NOTHING: [u8; 2] = [0x88, 0xb5];
 
-/// The packet for which a program is resolved.
+/// A packet for which the `NORMAL` steps of a program are resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Engine port that the packet arrived on.
@@ -30,20 +30,20 @@ pub struct Arrival<'a> {
     pub now: Now,
 }
 
-/// One thing that a `NORMAL` step did.
+/// One event of a `NORMAL` step, for the trace report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormalNote {
     /// The source address was learned on the ingress port, in this VLAN.
     Learned(MacAddr, u16),
     /// The destination is known, and the packet is forwarded to it.
     ToStation,
-    /// The destination is known on the ingress port.
+    /// The destination is known on the ingress port, and the packet is not sent back.
     BackToStation,
     /// The destination is unknown or a group address, and the packet is flooded.
     Flood,
-    /// The packet is forwarded to a group's listeners and routers.
+    /// The packet is forwarded to the listeners of a multicast group and to multicast routers.
     Group,
-    /// The packet is dropped.
+    /// The packet is dropped for this reason.
     Dropped(DropReason),
 }
 
@@ -52,7 +52,7 @@ pub enum NormalNote {
 pub struct Resolved {
     /// Steps of the program.
     pub ops: Vec<Op>,
-    /// Notes of each `NORMAL` step, in the order of the program.
+    /// Events of each `NORMAL` step, in the order of the steps in the program.
     pub notes: Vec<Vec<NormalNote>>,
 }
 
@@ -114,7 +114,7 @@ fn steps(
     all
 }
 
-/// Appends an output to a port with a changed tag, and steps that restore the packet afterwards.
+/// Appends steps that change the outer tag, output the packet to a port, and restore the packet afterwards.
 fn send(ops: &mut Vec<Op>, flow: &Flow, port: PortId, tag: TagChange) {
     let tci = u16::try_from(flow.get(Field::VlanTci)).unwrap_or_default();
     let tagged = |vid: u16| tci & 0xe000 | 0x1000 | vid;
@@ -158,7 +158,8 @@ fn frame_of(flow: &Flow, frame: Option<&[u8]>) -> Vec<u8> {
     octets
 }
 
-/// Returns the bridge's outputs for the packet, and the notes.
+/// Returns the ports to which the bridge forwards the packet, each with the change of the outer tag, and the
+/// events for the report.
 fn decide(bridge: &Bridge, arrival: Arrival<'_>, flow: &Flow) -> (Vec<(PortId, TagChange)>, Vec<NormalNote>) {
     if arrival.frame.is_some() {
         ask(bridge, arrival, flow, Steps::<false>::default(), |steps| &steps.0)

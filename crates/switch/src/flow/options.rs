@@ -20,13 +20,13 @@ pub const OPTION_SPACE: u32 = MAX_OCTETS as u32 * TUN_METADATA as u32;
 /// A tunnel option and the field that it is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunnelOption {
-    /// Class of the option.
+    /// Class of the tunnel option.
     pub class: u16,
-    /// Type of the option.
+    /// Type of the tunnel option.
     pub kind: u8,
     /// Length of the option's value in octets, a multiple of 4.
     pub octets: u8,
-    /// Number of the field: 0 for `tun_metadata0`.
+    /// Number of the field that the option is mapped to: 0 for `tun_metadata0`.
     pub place: u16,
 }
 
@@ -44,22 +44,22 @@ pub enum OptionsMod {
 /// The reason why a change of the mapping is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// NXTTMFC_BAD_OPT_LEN: the length is invalid.
+    /// NXTTMFC_BAD_OPT_LEN: the length of the tunnel option is invalid.
     #[error("no option has such a length: it is a multiple of 4 octets, and at most 124")]
     Length,
-    /// NXTTMFC_BAD_FIELD_IDX: the field does not exist.
+    /// NXTTMFC_BAD_FIELD_IDX: the field for the tunnel option does not exist.
     #[error("there is no such field: {TUN_METADATA} are there, from tun_metadata0 on")]
     Place,
-    /// NXTTMFC_TABLE_FULL: the option is longer than a field.
+    /// NXTTMFC_TABLE_FULL: the tunnel option is longer than a field.
     #[error("a field has room for {MAX_OCTETS} octets, and the option is longer")]
     Full,
-    /// NXTTMFC_ALREADY_MAPPED: the field has an option already.
+    /// NXTTMFC_ALREADY_MAPPED: another tunnel option is mapped to the field already.
     #[error("the field has an option already: delete that first")]
     Mapped,
-    /// NXTTMFC_DUP_ENTRY: the option is mapped to another field already.
+    /// NXTTMFC_DUP_ENTRY: the tunnel option is mapped to another field already.
     #[error("the option is mapped to another field already")]
     Twice,
-    /// NXTTMFC_INVALID_TLV_DEL: flow entries or groups use the field.
+    /// NXTTMFC_INVALID_TLV_DEL: flow entries or groups use the field to unmap.
     #[error("rules speak of the field: remove them first")]
     Used,
 }
@@ -74,18 +74,19 @@ impl TunnelOptions {
         self.0.values()
     }
 
-    /// Returns the valid bits of a field. A field without an option has none. A field that is not for options
-    /// has all.
+    /// Returns a mask of the valid bits of a field. A field for tunnel options without a mapped option has no
+    /// valid bits. In all other fields, all bits are valid.
     #[must_use]
     pub fn bits(&self, field: Field) -> u128 {
         let Some(place) = field.tun_metadata_number() else { return field.all_ones() };
         self.0.get(&place).map_or(0, |option| u128::MAX >> (128 - 8 * u32::from(option.octets)))
     }
 
-    /// Changes the mapping, as a whole or not at all.
+    /// Makes a change of the mapping, either completely or not at all. `is_used` returns whether any of the
+    /// given fields is in use.
     ///
     /// # Errors
-    /// [`OptionsError`] if the change is refused.
+    /// Returns [`OptionsError`] if the change is refused.
     pub fn change(
         &mut self,
         change: &OptionsMod,
@@ -133,7 +134,7 @@ impl TunnelOptions {
     }
 
     /// Returns a match in normalized form, in which an exact match of an option is an exact match of its
-    /// field.
+    /// field. Returns an error if a matched field has no option, or if the value is longer than the option.
     fn matching(&self, matching: &Match) -> Result<Match, FlowError> {
         let mut own = *matching;
         for field in (0..TUN_METADATA).filter_map(Field::tun_metadata) {
@@ -153,7 +154,7 @@ impl TunnelOptions {
         Ok(own)
     }
 
-    /// Checks that a part of a field lies within the field's option.
+    /// Returns an error if a part of a field does not lie within the option that is mapped to the field.
     pub(super) fn check(&self, part: &SubField) -> Result<(), FlowError> {
         match self.bits(part.field) {
             0 => Err(FlowError::UnmappedOption),
@@ -162,7 +163,8 @@ impl TunnelOptions {
         }
     }
 
-    /// Checks that a field can be set to a value.
+    /// Returns an error if a field cannot be set to a value, because no option is mapped to the field or the
+    /// option is shorter than the value.
     pub(super) fn check_value(&self, field: Field, value: u128) -> Result<(), FlowError> {
         match self.bits(field) {
             0 => Err(FlowError::UnmappedOption),
@@ -182,7 +184,7 @@ impl Pipeline {
     /// Changes the mapping of tunnel options. A change that unmaps fields scans all rules and groups.
     ///
     /// # Errors
-    /// [`OptionsError`] if the change is refused. Nothing is changed then.
+    /// Returns [`OptionsError`] if the change is refused. Nothing is changed then.
     pub fn change_tunnel_options(&mut self, change: &OptionsMod) -> Result<(), OptionsError> {
         let mut options = std::mem::take(&mut self.options);
         let done = options.change(change, |fields| self.speaks_of(fields));
@@ -193,7 +195,7 @@ impl Pipeline {
         done
     }
 
-    /// Returns whether a rule or group uses one of these fields.
+    /// Returns whether a rule or group matches or uses one of these fields.
     fn speaks_of(&self, fields: &[Field]) -> bool {
         let named = |actions: &[Action]| actions.iter().any(|action| names(action, fields));
         let by_rule = |matching: &Match, does: &Instructions| {
@@ -208,7 +210,7 @@ impl Pipeline {
                 .any(|state| state.group.buckets.iter().any(|bucket| named(&bucket.actions)))
     }
 
-    /// Returns a change with its match in normalized form.
+    /// Returns a flow-mod with its match in normalized form. Returns an error if the match is refused.
     pub(super) fn in_form<'a>(&self, change: &'a FlowMod) -> Result<Cow<'a, FlowMod>, FlowError> {
         let words = Field::TunMetadata0.octet() / 8;
         let words = &change.matching.mask.0[words..words + usize::from(TUN_METADATA)];
@@ -220,7 +222,7 @@ impl Pipeline {
     }
 }
 
-/// Returns whether an action uses one of these fields.
+/// Returns whether an action reads or sets one of these fields.
 fn names(action: &Action, fields: &[Field]) -> bool {
     let is = |part: &SubField| fields.contains(&part.field);
     match action {

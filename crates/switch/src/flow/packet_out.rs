@@ -1,9 +1,9 @@
 //! Packet-outs of controllers: validation of their actions, and packet-outs within a batch of changes.
 //!
-//! A packet-out in a batch is processed by the tables as the preceding changes have left them, and its
-//! `learn` actions take effect immediately. The packet is sent when the whole batch is made, and not sent if
-//! the batch is refused. The tables are locked meanwhile, so that the packet-outs of a batch have common
-//! bounds, beyond which the batch is refused.
+//! The tables process a packet-out in a batch as the preceding changes have left them, and the `learn`
+//! actions of the packet-out take effect immediately. The packet is sent when the whole batch is made, and
+//! not sent if the batch is refused. The tables are locked meanwhile. The packet-outs of a batch therefore
+//! have common limits, and a batch that exceeds them is refused.
 
 use super::action::port;
 use super::batch::{Batch, DecidedPacket};
@@ -13,16 +13,17 @@ use super::pipeline::{Pipeline, TABLES};
 use super::translate::Asked;
 use super::{Action, Instructions};
 
-/// Maximum number of look-ups of all packet-outs of a batch.
+/// Maximum number of look-ups of all packet-outs of a batch together.
 const MAX_LOOKUPS: usize = 65_536;
-/// Maximum octets of memory of all packet-outs of a batch with their translations.
+/// Maximum memory, in octets, of all packet-outs of a batch together with their translations.
 const MAX_MEMORY: usize = 4 << 20;
 
 impl Pipeline {
     /// Validates the actions of a packet-out and its continuation.
     ///
     /// # Errors
-    /// Like those of a flow entry's actions, except that output to the tables is permitted.
+    /// Returns the error for the first action that would be refused in a flow entry. Output to the flow
+    /// tables is permitted here.
     pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), FlowError> {
         let mut count = 0;
         let mut check = |actions: &[Action]| {
@@ -47,7 +48,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Translates a packet-out of a batch. Flow entries that the packet teaches are changes of the batch.
+    /// Translates a packet-out of a batch. The flow entries that the `learn` actions of the packet-out add
+    /// become changes of the batch. Returns the reason if the packet-out is refused.
     pub(super) fn decide_packet_out(
         &mut self,
         packet: &PacketOut,

@@ -1,9 +1,9 @@
 //! The flow tables of one bridge: flow entries, groups, meters and ports, with one writer. Workers do not
-//! access them. Translation reads them at a version.
+//! access them. A translation reads the tables at one version.
 //!
 //! Every change is validated before it is made, and a batch of changes is made as a whole or not at all. Each
-//! change leaves a record of what it touched ([`Pipeline::touched_since`]), so that megaflows that it cannot
-//! affect need no revalidation.
+//! change leaves a record of the rules or settings that it affects ([`Pipeline::touched_since`]). Megaflows
+//! that no record affects need no revalidation.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ pub const TABLES: usize = 255;
 /// Number of tables that can hold flow entries, 0 to 253. Only these tables are reported to controllers.
 /// Table 254, in which Open vSwitch keeps internal flow entries, is empty.
 pub const VISIBLE_TABLES: u8 = 254;
-/// Maximum number of masks of a table. A look-up visits all masks, and may do so for each table that a packet
-/// reaches.
+/// Maximum number of different masks of a table. A look-up visits all masks of a table, and a packet may
+/// cause a look-up in each table that it reaches.
 pub const MAX_MASKS: usize = 16_384;
-/// Number of masks whose look-up counts as one action of a packet.
+/// Number of masks whose look-up counts as much work as one action of a packet.
 const MASKS_OF_WORK: usize = 64;
 /// Default limit of the flow entries of a table.
 pub const MAX_RULES: u32 = 1_000_000;
@@ -42,12 +42,12 @@ pub const RULE_MEMORY: usize = 2 << 30;
 pub const MAX_GROUPS: usize = 65_536;
 /// Maximum number of meters of a bridge.
 pub const MAX_METERS: usize = 65_536;
-/// Number of rules from which the memory of all rules is estimated.
+/// Number of rules that are sampled to estimate the memory of all rules.
 const SAMPLE: usize = 1024;
-/// Number of change records that are kept. A reader that is further behind must revalidate everything.
+/// Number of change records that are kept. A reader that has missed more changes must revalidate everything.
 const NOTES: usize = 4096;
 
-/// Positions of a flow's fields, for the classifier.
+/// Positions of the fields of a flow, for the classifier of a table.
 pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     STAGES,
     &[Octets { from: Field::Ipv6Src.octet(), count: 16 }, Octets { from: Field::Ipv6Dst.octet(), count: 16 }],
@@ -59,7 +59,7 @@ pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
 pub(crate) struct Table {
     pub classifier: Classifier<FLOW_WORDS, RuleRef>,
     pub bounds: Bounds,
-    /// Number of rules that are parts of conjunctive matches.
+    /// Number of rules of the table that are parts of conjunctive matches.
     pub conjunctive: usize,
     pub evictable: Evictable,
     pub lookups: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Table {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupState {
     pub group: Group,
-    /// Groups that its buckets use or watch, each once.
+    /// Groups that the buckets of this group use or watch, each listed once.
     pub reached: Box<[u32]>,
     pub created_ns: u64,
     pub packets: u64,
@@ -89,8 +89,8 @@ pub(crate) struct MeterState {
 }
 
 impl GroupState {
-    /// Returns the counters as reported to controllers. `references` is the number of rules and groups that
-    /// use the group.
+    /// Returns the counters of the group as reported to controllers. `references` is the number of rules and
+    /// groups that use the group.
     pub fn stats(&self, references: u32, now_ns: u64) -> GroupStats {
         GroupStats {
             id: self.group.id,
@@ -104,7 +104,8 @@ impl GroupState {
 }
 
 impl MeterState {
-    /// Returns the counters as reported to controllers. `flows` is the number of rules that use the meter.
+    /// Returns the counters of the meter as reported to controllers. `flows` is the number of rules that use
+    /// the meter.
     pub fn stats(&self, flows: u32, now_ns: u64) -> MeterStats {
         MeterStats {
             id: self.meter.id,
@@ -120,28 +121,28 @@ impl MeterState {
 /// A port of the bridge.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowPort {
-    /// Port number in the engine.
+    /// Number of the port in the engine.
     pub id: PortId,
-    /// Description reported to controllers.
+    /// Description of the port as reported to controllers.
     pub desc: PortDesc,
     /// Whether the port accepts floods.
     pub floods: bool,
     /// Whether packets are output to the port.
     pub forwards: bool,
-    /// Whether packets of the port are received.
+    /// Whether packets that arrive on the port are processed.
     pub receives: bool,
     /// Whether the port is up and has a link.
     pub live: bool,
 }
 
-/// The record of what a change touched.
+/// The record of what one change of the tables affects.
 #[derive(Clone, Debug)]
 pub enum Touched {
-    /// A rule of this table with this match.
+    /// A rule of this table with this match was added, changed or removed.
     Rule(u8, Box<Match>),
-    /// Everything, by a change of groups, meters or ports.
+    /// Groups, meters or ports changed, and any packet may be affected.
     All,
-    /// Settings of tables, for example names and limits, which do not affect packets.
+    /// Settings of tables changed, for example names and limits, which do not affect packets.
     Settings,
 }
 
@@ -152,15 +153,15 @@ pub struct Pipeline {
     pub(crate) groups: BTreeMap<u32, GroupState>,
     pub(crate) meters: BTreeMap<u32, MeterState>,
     pub(crate) ports: BTreeMap<u32, FlowPort>,
-    /// OpenFlow port numbers by engine port number.
+    /// OpenFlow port number of each engine port.
     numbers: BTreeMap<PortId, u32>,
     pub(crate) options: TunnelOptions,
     pub(super) events: Events,
     pub(crate) lessons: Lessons,
     pub(super) uses: Uses,
-    /// Approximate octets of memory of rules and groups.
+    /// Approximate memory of rules and groups in octets.
     pub(super) held: usize,
-    /// Limit of the octets of memory of rules and groups.
+    /// Limit of the memory of rules and groups in octets.
     pub(super) held_most: usize,
     /// Number of tables with vacancy events enabled.
     pub(super) watched: usize,
@@ -175,7 +176,7 @@ pub struct Pipeline {
     /// Function that returns whether a group can be reported to controllers of all versions. A group that
     /// cannot be reported is refused.
     pub(super) group_fits: fn(&Group) -> bool,
-    /// The place at which the next turn of [`Pipeline::expire`] begins.
+    /// Rule slot at which the next turn of `Pipeline::expire` begins.
     pub(super) expire_from: usize,
     version: u64,
     notes: VecDeque<Touched>,
@@ -224,7 +225,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the version, which increases with every change.
+    /// Returns the version of the tables, which increases with every change.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -243,17 +244,18 @@ impl Pipeline {
         self.rules.mark(at, self.version);
     }
 
-    /// Returns the records of what was touched since a version. `None` if the records do not reach back to
-    /// it.
+    /// Returns the records of the changes since a version of the tables. Returns `None` if the records do not
+    /// reach back to this version.
     pub fn touched_since(&self, version: u64) -> Option<impl Iterator<Item = &Touched>> {
         let behind =
             usize::try_from(self.version - version).ok().filter(|behind| *behind <= self.notes.len())?;
         Some(self.notes.iter().skip(self.notes.len() - behind))
     }
 
-    /// Returns whether a megaflow whose translation visited `tables` (a bit for each table) may have changed
-    /// since a version. `arrived` is the megaflow's match on arrival. Rules of the first table that cannot
-    /// match it are ignored. `arrived` is `None` if the first table was looked up again.
+    /// Returns whether the actions of a megaflow may have changed since a version of the tables. `tables` has
+    /// one bit for each table that the translation of the megaflow looked up. `arrived` is the match of the
+    /// megaflow on arrival, and changes of first-table rules that cannot match it are ignored. `arrived` is
+    /// `None` if the first table was looked up again.
     #[must_use]
     pub fn may_differ(&self, version: u64, tables: &[u64; 4], arrived: Option<&Match>) -> bool {
         let Some(mut touched) = self.touched_since(version) else { return true };
@@ -267,7 +269,7 @@ impl Pipeline {
         })
     }
 
-    /// Sets the limit of the memory of rules and groups, in octets. Existing ones are kept.
+    /// Sets the limit of the memory of rules and groups, in octets. Existing rules and groups are kept.
     pub fn set_rule_memory(&mut self, most: usize) {
         self.held_most = most;
     }
@@ -278,8 +280,8 @@ impl Pipeline {
         self.held
     }
 
-    /// Enters or leaves standalone mode (OpenFlow 1.3.5, 6.3.2), in which all packets are forwarded by the
-    /// learning bridge while no controller is connected. Flow entries are kept, and their time-outs continue.
+    /// Enters or leaves standalone mode (OpenFlow 1.3.5, 6.3.2). In this mode the learning bridge forwards
+    /// all packets, because no controller is connected. Flow entries are kept, and their time-outs continue.
     pub fn set_alone(&mut self, alone: bool) {
         if self.alone != alone {
             self.alone = alone;
@@ -293,7 +295,7 @@ impl Pipeline {
         self.alone
     }
 
-    /// Sets whether any controller receives packets that no flow entry of a table matches
+    /// Sets whether any controller receives the packets that no flow entry of a table matches
     /// ([`Miss::Default`](super::Miss)).
     pub fn set_misses_heard(&mut self, heard: bool) {
         if self.misses_heard != heard {
@@ -321,37 +323,39 @@ impl Pipeline {
         true
     }
 
-    /// Sets the look-up optimizations. Results do not depend on them.
+    /// Sets the look-up optimizations of all tables. The results of look-ups do not depend on them.
     pub fn set_options(&mut self, options: Options) {
         for table in &mut self.tables {
             table.classifier.set_options(options);
         }
     }
 
-    /// Takes the events since the last call.
+    /// Returns the events since the last call and empties the event queue.
     pub fn take_events(&mut self) -> Vec<Event> {
         self.events.take()
     }
 
-    /// Sets the counter of listeners for changes of rules. All changes are reported while it is not zero.
-    /// Otherwise only removals of rules that request a message are reported. All changes are reported until
-    /// this function is called.
+    /// Sets the counter of listeners for changes of rules. While the counter is not zero, all changes of
+    /// rules are reported. While the counter is zero, only the removals of rules that request a removal
+    /// message are reported. Before the first call of this function, all changes are reported.
     pub fn set_monitors(&mut self, monitors: Arc<AtomicUsize>) {
         self.events.set_monitors(monitors);
     }
 
-    /// Sets the counter of listeners for requests that change groups and meters ([`Event::Request`]), which
-    /// are reported while it is not zero. No requests are reported until this function is called.
+    /// Sets the counter of listeners for requests that change groups and meters. While the counter is not
+    /// zero, these requests are reported ([`Event::Request`]). Before the first call of this function, no
+    /// requests are reported.
     pub fn set_requests(&mut self, requests: Arc<AtomicUsize>) {
         self.events.set_requests(requests);
     }
 
-    /// Sets the function by which groups are refused that do not fit into messages. Existing groups are kept.
+    /// Sets the function that returns whether a group fits into the messages of controllers. Groups for which
+    /// the function returns false are refused. Existing groups are kept.
     pub fn set_group_fits(&mut self, fits: fn(&Group) -> bool) {
         self.group_fits = fits;
     }
 
-    /// Returns a rule. `None` if it was removed.
+    /// Returns a rule. Returns `None` if the rule was removed.
     #[must_use]
     pub fn rule(&self, at: RuleRef) -> Option<&Rule> {
         self.rules.get(at)
@@ -371,7 +375,8 @@ impl Pipeline {
         self.rules.iter().filter(move |(_, rule)| is_selected(filter, rule))
     }
 
-    /// Returns the selected flow entries with their counters, by table and descending priority.
+    /// Returns the flow entries that `filter` selects with their counters, sorted by table and descending
+    /// priority.
     #[must_use]
     pub fn flows(&self, filter: &FlowFilter, now_ns: u64) -> Vec<FlowStats> {
         let mut found: Vec<_> = self.selected(filter).map(|(_, rule)| rule).collect();
@@ -379,9 +384,10 @@ impl Pipeline {
         found.into_iter().map(|rule| rule.stats(now_ns)).collect()
     }
 
-    /// Passes the rules of `count` slots from `from` on to `see` with their slot numbers, in no order.
-    /// Returns whether more slots follow. A caller that copies all rules calls this function repeatedly, and
-    /// changes are possible between the calls. [`Pipeline::rules_since`] returns these changes.
+    /// Calls `see` with the slot number and the rule of each occupied slot among the `count` slots from slot
+    /// `from`. Returns whether more slots follow. A caller that copies all rules calls this function
+    /// repeatedly, and changes are possible between the calls. [`Pipeline::rules_since`] returns these
+    /// changes.
     pub fn rules_from(
         &self,
         from: usize,
@@ -399,8 +405,8 @@ impl Pipeline {
         places - from == count
     }
 
-    /// Passes every slot whose rule was added, changed or removed since a version to `see`, with its current
-    /// rule.
+    /// Calls `see` with every slot whose rule was added, changed or removed since a version of the tables,
+    /// and with the slot's current rule. The rule is `None` if the slot is empty.
     pub fn rules_since(&self, version: u64, now_ns: u64, mut see: impl FnMut(usize, Option<FlowStats>)) {
         if version == self.version {
             return;
@@ -412,7 +418,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns packets, octets and number of the selected rules.
+    /// Returns the number of packets, the number of octets, and the number of the rules that `filter`
+    /// selects.
     #[must_use]
     pub fn aggregate(&self, filter: &FlowFilter) -> (u64, u64, u32) {
         self.selected(filter).fold((0, 0, 0), |(packets, bytes, flows), (_, rule)| {
@@ -458,7 +465,7 @@ impl Pipeline {
         self.meters.values().map(|state| &state.meter)
     }
 
-    /// Returns the meter with a number. `None` if there is none.
+    /// Returns the meter with a number. Returns `None` if the meter does not exist.
     #[must_use]
     pub fn meter(&self, id: u32) -> Option<&Meter> {
         self.meters.get(&id).map(|state| &state.meter)
@@ -474,7 +481,7 @@ impl Pipeline {
         self.meters.values().map(|state| state.stats(uses.of(state.meter.id), now_ns)).collect()
     }
 
-    /// Adds packets, octets and band counts to a meter's counters.
+    /// Adds packets, octets, and the packets and octets of each band to the counters of a meter.
     pub fn credit_meter(&mut self, id: u32, packets: u64, bytes: u64, bands: &[(u64, u64)]) {
         let Some(state) = self.meters.get_mut(&id) else { return };
         (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
@@ -483,19 +490,21 @@ impl Pipeline {
         }
     }
 
-    /// Returns the bridge's ports by OpenFlow port number.
+    /// Returns the ports of the bridge by OpenFlow port number.
     #[must_use]
     pub fn ports(&self) -> &BTreeMap<u32, FlowPort> {
         &self.ports
     }
 
-    /// Returns the OpenFlow port number of an engine port. `None` if the port is not one of the bridge.
+    /// Returns the OpenFlow port number of an engine port. Returns `None` if the port does not belong to the
+    /// bridge.
     #[must_use]
     pub fn number_of(&self, id: PortId) -> Option<u32> {
         self.numbers.get(&id).copied()
     }
 
-    /// Adds, changes or (`None`) removes a port. Flow entries that name the port are kept.
+    /// Adds or changes the port with an OpenFlow number. Removes the port if `port` is `None`. Flow entries
+    /// that name the port are kept.
     pub fn set_port(&mut self, number: u32, port: Option<FlowPort>) {
         let old = self.ports.get(&number);
         if old == port.as_ref() {
@@ -537,8 +546,8 @@ impl Pipeline {
     }
 
     /// Looks a flow up in a table, conjunctive matches included, and adds the bits that the result depends on
-    /// to `wild`. Returns the rule found and the additional work. No rule is returned if the work exceeds
-    /// `most`.
+    /// to the mask `wild`. Returns the rule found, if any, and the work of the look-up. Returns no rule if
+    /// the work exceeds `most`.
     pub(crate) fn look_up(
         &self,
         table: u8,
@@ -560,7 +569,7 @@ impl Pipeline {
     }
 }
 
-/// Returns whether a filter selects a rule.
+/// Returns whether a filter of a request selects a rule.
 pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
     (filter.table == ALL_TABLES || filter.table == rule.table)
         && (rule.cookie ^ filter.cookie) & filter.cookie_mask == 0
@@ -569,8 +578,8 @@ pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
         && filter.out_group.is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
 }
 
-/// Reference counts of groups or meters. One scan over all rules counts them, because upcalls wait during the
-/// scan.
+/// Reference counts of groups or meters. All counts are made in one scan over the rules, because upcalls wait
+/// during the scan.
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     by_id: HashMap<u32, u32>,
@@ -578,7 +587,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts the groups or meters that one user names.
+    /// Counts the groups or meters that one rule or group uses. `name` appends their numbers to a list.
     pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
         name(&mut self.named);
         self.named.sort_unstable();

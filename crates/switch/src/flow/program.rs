@@ -1,16 +1,16 @@
-//! Datapath actions: a short list of steps that translation makes from the flow entries that a packet
+//! Datapath actions: the short list of steps into which a translation turns the flow entries that a packet
 //! matches.
 
 use packet::PortId;
 
 use super::{Beyond, Flow};
 
-/// New values for header fields, as bits of the flow.
+/// New values of header fields, in the form of a flow and a mask over its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SetBits {
-    /// New values of the header bits.
+    /// New values of the bits that `mask` selects.
     pub value: Flow,
-    /// Mask of the header bits that are set.
+    /// Mask of the header bits that the action sets.
     pub mask: Flow,
 }
 
@@ -31,7 +31,7 @@ pub enum Op {
     PushMpls(u16, u32),
     /// Removes the outer MPLS label stack entry. The value is the EtherType of what follows.
     PopMpls(u16),
-    /// Writes this TTL into the IP header behind the last label.
+    /// Writes this TTL into the IP header behind the last MPLS label.
     CopyTtlIn(u8),
     /// Adds an 802.1ah header with TPID 0x88e7 and this I-TAG. The addresses are copied.
     PushPbb(u16, u32),
@@ -40,7 +40,7 @@ pub enum Op {
     /// Applies the meter with this number, which may drop the packet or raise its drop precedence in the
     /// DSCP.
     Meter(u32),
-    /// Selects the queue of subsequent outputs. `None` for the default queue.
+    /// Selects the queue of subsequent outputs. `None` means the default queue.
     Queue(Option<u32>),
     /// Executes the next steps on a copy of the packet. The value is the number of these steps.
     Clone(u16),
@@ -54,7 +54,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns the output port if the program only outputs the unchanged packet to one port.
+    /// Returns the output port if the program only outputs the unchanged packet to one port. Returns `None`
+    /// for any other program.
     #[must_use]
     pub fn plain_output(&self) -> Option<PortId> {
         match self.ops[..] {
@@ -69,7 +70,7 @@ impl Program {
         matches!(self.ops[..], [Op::Normal])
     }
 
-    /// Returns whether the program has no output, so that the packet is dropped.
+    /// Returns whether the program has no output. A program without output drops the packet.
     #[must_use]
     pub fn is_drop(&self) -> bool {
         !self.ops.iter().any(|op| matches!(op, Op::Output(_) | Op::Normal))
@@ -80,22 +81,24 @@ impl Program {
 /// `program`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Megaflow {
-    /// Flow of the packet that caused the translation, masked.
+    /// Flow of the packet that caused the translation, with all bits outside `mask` cleared.
     pub flow: Flow,
-    /// Bits that the actions depend on. The ingress port is always one of them, without being set here.
+    /// Mask of the bits that the actions depend on. The actions also depend on the ingress port, although its
+    /// bits are not set in this mask.
     pub mask: Flow,
     /// Datapath actions of the megaflow.
     pub program: Program,
 }
 
 impl Megaflow {
-    /// Returns value and mask for the worker's flow key, without the port.
+    /// Returns the value and the mask of the megaflow in the form of the worker's flow key, without the
+    /// ingress port.
     #[must_use]
     pub fn key(&self) -> (packet::FlowKey, packet::FlowKey) {
         (self.flow.key(), self.mask.key())
     }
 
-    /// Returns value and mask for the extended key.
+    /// Returns the value and the mask of the megaflow in the form of the extended key.
     #[must_use]
     pub fn beyond(&self) -> (Beyond, Beyond) {
         (self.flow.beyond(), self.mask.beyond())

@@ -1,8 +1,8 @@
 //! Execution of datapath actions on a frame: sets fields, adds and removes tags, labels and headers, and
 //! updates checksums (RFC 1624).
 //!
-//! Lengths are checked again, because a program applies to all packets of a flow, and a frame may be shorter
-//! than the one that was translated.
+//! Lengths are checked for each frame, because a program applies to all packets of a megaflow, and a frame
+//! may be shorter than the frame that was translated.
 
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ip_proto};
 use zerocopy::IntoBytes;
@@ -54,7 +54,7 @@ impl Frame for Vec<u8> {
 /// Executes a step that changes the frame. Other steps have no effect.
 ///
 /// # Errors
-/// A drop reason if the frame has no headroom or is too short.
+/// Returns a drop reason if the frame has no headroom or is too short.
 pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
     match op {
         Op::Set(bits) => set(frame, bits),
@@ -142,8 +142,9 @@ fn remove(frame: &mut impl Frame, at: usize, n: usize) -> Result<(), DropReason>
     if frame.trim(u16::try_from(n).unwrap_or(u16::MAX)) { Ok(()) } else { Err(DropReason::VlanTruncated) }
 }
 
-/// Sets the TTL of the IP header at the start of `ip` and updates its checksum. The version comes from the
-/// header, because no EtherType follows a label. Anything else than a complete IP header is left unchanged.
+/// Sets the TTL of the IP header at the start of `ip` and updates its checksum. The IP version is read from
+/// the header, because no EtherType follows an MPLS label. Octets that are not a complete IP header are left
+/// unchanged.
 fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     match ip.first().map(|first| first >> 4) {
         Some(4) if ip.len() >= 20 => {
@@ -155,7 +156,7 @@ fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
     }
 }
 
-/// Returns values and mask of a range of octets of a flow.
+/// Returns the values and the mask of a range of octets of a flow.
 fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
     (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
 }
@@ -215,7 +216,7 @@ fn set_arp(head: &mut [u8], l3: usize, bits: &SetBits) {
     }
 }
 
-/// The position and coverage of a checksum.
+/// The position of a checksum in a frame, and the octets that the checksum covers.
 #[derive(Clone, Copy)]
 struct Sum {
     at: usize,
@@ -340,7 +341,7 @@ fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &Se
     }
 }
 
-/// Changes octets and updates the checksums that cover them.
+/// Changes octets of a frame and updates the checksums that cover them.
 fn change(head: &mut [u8], at: usize, value: &[u8], mask: &[u8], sums: &[Option<Sum>]) {
     if mask.iter().all(|bits| *bits == 0) {
         return;

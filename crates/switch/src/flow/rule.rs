@@ -1,12 +1,13 @@
-//! Flow entries ([`Rule`]) and the slab that holds them. Rules of one table and cookie are linked in a chain,
-//! so that they are counted and found without a scan.
+//! Flow entries ([`Rule`]) and the slab that holds them. The rules of one table with one cookie are linked in
+//! a chain, and are therefore counted and found without a scan.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::message::{FlowFlags, FlowStats};
 use super::{Action, Conjunction, Instructions, Match};
 
-/// The identifier of a rule: a slot and a generation, which detects that the slot holds another rule now.
+/// The identifier of a rule: the index of a slot in the slab, and the generation of the slot. The generation
+/// increases when the slot's rule is removed, and thus reveals that the slot holds another rule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RuleRef {
     index: u32,
@@ -24,9 +25,9 @@ pub struct Rule {
     pub matching: Match,
     /// Cookie of the flow entry.
     pub cookie: u64,
-    /// Idle time-out in seconds. 0 for none.
+    /// Idle time-out in seconds. 0 means none.
     pub idle_timeout: u16,
-    /// Hard time-out in seconds. 0 for none.
+    /// Hard time-out in seconds. 0 means none.
     pub hard_timeout: u16,
     /// Importance of the flow entry.
     pub importance: u16,
@@ -47,8 +48,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the approximate size of the rule in memory, in octets, with its actions, classifier entry and
-    /// a chain of its own.
+    /// Returns the approximate memory of the rule in octets. The memory includes the actions, a classifier
+    /// entry, and a chain that only this rule uses.
     #[must_use]
     pub fn memory(&self) -> usize {
         let chain = size_of::<(ChainKey, u64)>() + size_of::<(u64, Chain)>();
@@ -94,16 +95,17 @@ impl Rule {
 /// Slot number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// A slot of the slab, with or without a rule.
+/// A slot of the slab, with a rule or free.
 #[derive(Clone, Debug)]
 struct Place {
     generation: u32,
-    /// Previous slot in the chain of the rule's table and cookie, and next slot.
+    /// Index of the previous slot in the chain that the slot's rule is linked in. `after` is the index of the
+    /// next slot.
     before: u32,
     after: u32,
-    /// The chain in which the rule stands, or last stood.
+    /// Identifier of the chain that the slot's rule is linked in, or was linked in before its removal.
     chain: u64,
-    /// Version of the tables at which the rule of this slot was last added, changed or removed.
+    /// Version of the tables at which a rule of this slot was last added, changed or removed.
     changed: u64,
     rule: Option<Box<Rule>>,
     /// Whether the slot is in the free list.
@@ -116,31 +118,34 @@ impl Default for Place {
     }
 }
 
-/// Table and cookie of a chain.
+/// Table and cookie of the rules in a chain.
 type ChainKey = (u8, u64);
 
-/// The chain of the rules of one table and cookie.
+/// A linked list of the rules of one table that have one cookie.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
-    /// Slot of the rule that was added last.
+    /// Slot of the rule that was added to the chain last.
     first: u32,
     count: u32,
-    /// Table and cookie; `None`: the rules of the chain are on their way out.
+    /// Table and cookie of the chain's rules. `None` marks a doomed chain, whose rules are about to be
+    /// removed.
     key: Option<ChainKey>,
 }
 
-/// The slab of rules.
+/// The slab that holds all rules of a bridge.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rules {
     places: Vec<Place>,
-    /// Free slots, each once. A slot to which a rule was restored may still be listed and is skipped.
+    /// Indices of free slots, each listed once. A slot to which a rule was restored may still be listed and
+    /// is skipped.
     free: Vec<u32>,
     count: usize,
-    /// The chain of a table and cookie to which rules are added.
+    /// Chain to which new rules are added, for each table and cookie.
     names: HashMap<ChainKey, u64>,
     chains: HashMap<u64, Chain>,
     last_chain: u64,
-    /// Chains whose rules are on their way out, the first ones first.
+    /// Doomed chains, whose rules are about to be removed. The chain whose rules are removed first is at the
+    /// front.
     doomed: VecDeque<u64>,
 }
 
@@ -185,7 +190,8 @@ impl Rules {
         Some(*rule)
     }
 
-    /// Restores a rule to its slot with its previous generation. No other rule has used the slot since.
+    /// Restores a removed rule to its slot with its previous generation. The slot must not have held another
+    /// rule since the removal.
     pub fn restore(&mut self, at: RuleRef, rule: Rule) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             let key = (rule.table, rule.cookie);
@@ -200,7 +206,7 @@ impl Rules {
         }
     }
 
-    /// Changes the cookie of a rule.
+    /// Changes the cookie of a rule and moves the rule to the chain of the new cookie.
     pub fn set_cookie(&mut self, at: RuleRef, cookie: u64) {
         let Some(rule) = self.get_mut(at) else { return };
         let (table, old) = (rule.table, std::mem::replace(&mut rule.cookie, cookie));
@@ -252,7 +258,8 @@ impl Rules {
         }
     }
 
-    /// Returns the number of rules of a table with a cookie.
+    /// Marks the rules of a table with a cookie as doomed, that is, about to be removed. Look-ups by cookie
+    /// no longer find them.
     pub fn doom(&mut self, table: u8, cookie: u64) {
         let Some(number) = self.names.remove(&(table, cookie)) else { return };
         if let Some(chain) = self.chains.get_mut(&number) {
@@ -261,7 +268,8 @@ impl Rules {
         }
     }
 
-    /// Returns at most `most` doomed rules, and forgets doomed chains without rules.
+    /// Returns at most `most` doomed rules, in the order of their removal. Removes doomed chains at the front
+    /// of the list that have no rules left.
     pub fn next_doomed(&mut self, most: usize) -> Vec<RuleRef> {
         while let Some(number) = self.doomed.front() {
             if self.chains.get(number).is_some_and(|chain| chain.count > 0) {
@@ -274,18 +282,18 @@ impl Rules {
         chains.flat_map(|chain| self.rules_from(chain.first)).map(|(at, _)| at).take(most).collect()
     }
 
-    /// Whether any rules are doomed.
+    /// Returns whether there are doomed chains.
     pub fn has_doomed(&self) -> bool {
         !self.doomed.is_empty()
     }
 
-    /// Whether a rule is on its way out.
+    /// Returns whether a rule is doomed, that is, about to be removed.
     pub fn is_doomed(&self, at: RuleRef) -> bool {
         let number = self.places.get(at.index as usize).map(|place| place.chain);
         number.and_then(|number| self.chains.get(&number)).is_some_and(|chain| chain.key.is_none())
     }
 
-    /// How many rules of a table have a cookie, doomed ones aside.
+    /// Returns the number of rules of a table with a cookie, without doomed rules.
     pub fn count_of(&self, table: u8, cookie: u64) -> usize {
         self.chain_of(table, cookie).map_or(0, |chain| chain.count as usize)
     }
@@ -294,12 +302,12 @@ impl Rules {
         self.chains.get(self.names.get(&(table, cookie))?)
     }
 
-    /// The rules of a table that have a cookie, in no order, doomed ones aside.
+    /// Returns the rules of a table with a cookie in no particular order, without doomed rules.
     pub fn with_cookie(&self, table: u8, cookie: u64) -> impl Iterator<Item = (RuleRef, &Rule)> {
         self.rules_from(self.chain_of(table, cookie).map_or(NONE, |chain| chain.first))
     }
 
-    /// The rules of a chain from this place on.
+    /// Returns the rules of a chain from the slot `first` on.
     fn rules_from(&self, first: u32) -> impl Iterator<Item = (RuleRef, &Rule)> {
         let mut next = first;
         std::iter::from_fn(move || {
@@ -319,7 +327,7 @@ impl Rules {
         place.rule.as_deref_mut().filter(|_| place.generation == at.generation)
     }
 
-    /// Records the version at which the rule of a slot was added, changed or removed.
+    /// Records the version of the tables at which the rule of a slot was added, changed or removed.
     pub fn mark(&mut self, at: RuleRef, version: u64) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
             place.changed = version;
@@ -332,7 +340,8 @@ impl Rules {
         })
     }
 
-    /// Iterates over `count` places from the place `from` on. Each item is the rule at the place, if there is one.
+    /// Returns the rules of the `count` slots from the slot `from` on. An item is `None` if its slot is
+    /// empty.
     pub fn walk(&self, from: usize, count: usize) -> impl Iterator<Item = Option<(RuleRef, &Rule)>> {
         let places = self.places.iter().skip(from).take(count);
         (u32::try_from(from).unwrap_or(u32::MAX)..).zip(places).map(|(index, place)| {
@@ -340,7 +349,8 @@ impl Rules {
         })
     }
 
-    /// Returns `count` slots from `from` on: the rule of each slot, and the version of its last change.
+    /// Returns the rules of the `count` slots from the slot `from` on, each with the version of the slot's
+    /// last change. A rule is `None` if its slot is empty.
     pub fn places(&self, from: usize, count: usize) -> impl Iterator<Item = (Option<&Rule>, u64)> {
         self.places.iter().skip(from).take(count).map(|place| (place.rule.as_deref(), place.changed))
     }
@@ -349,7 +359,8 @@ impl Rules {
         self.count
     }
 
-    /// Returns the number of slots, which a scan over all rules visits.
+    /// Returns the number of slots of the slab, occupied or free. A scan over all rules visits this number of
+    /// slots.
     pub fn place_count(&self) -> usize {
         self.places.len()
     }

@@ -1,30 +1,30 @@
-//! Listings of groups and meters for display, in slices and without counts that need a scan over all rules.
-//! The tables are locked for one slice at a time.
+//! Listings of groups and meters for display. The listings are made in slices and without counts that need a
+//! scan over all rules. The tables are locked for one slice at a time.
 
 use super::message::{Group, Meter};
 use super::pipeline::{GroupState, Pipeline};
 
 /// Maximum number of groups or meters in one slice.
 const SLICE: usize = 100;
-/// Maximum octets of memory of the groups of a slice. A slice may hold one larger group.
+/// Maximum memory, in octets, of the groups in one slice. A larger group makes up a slice of its own.
 const LENGTH: usize = 256 << 10;
 
-/// A group with its counters.
+/// A group with its counters, for display.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupShown {
     /// Group that is listed.
     pub group: Group,
     /// Number of packets that the group processed.
     pub packets: u64,
-    /// Number of octets of the packets.
+    /// Number of octets of the packets that the group processed.
     pub bytes: u64,
     /// Nanoseconds since the group was added.
     pub age_ns: u64,
-    /// Packets and octets of each bucket.
+    /// Numbers of packets and octets that each bucket processed, in the order of the buckets.
     pub buckets: Vec<(u64, u64)>,
 }
 
-/// A meter with its counters.
+/// A meter with its counters, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterShown {
     /// Meter that is listed.
@@ -35,13 +35,14 @@ pub struct MeterShown {
     pub bytes: u64,
     /// Nanoseconds since the meter was added.
     pub age_ns: u64,
-    /// Packets and octets that each band applied to.
+    /// Numbers of packets and octets that each band applied to, in the order of the bands.
     pub bands: Vec<(u64, u64)>,
 }
 
 impl Pipeline {
-    /// Returns up to `limit` groups with numbers from `from` on, and fewer if the groups are large. The next
-    /// call continues after the last number returned. `None` if there are no more groups.
+    /// Returns up to `limit` groups, at most 100, with numbers from `from` on. Fewer groups are returned if
+    /// they are large. The next call continues after the last number returned. Returns `None` if there are no
+    /// more groups.
     #[must_use]
     pub fn groups_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<GroupShown>> {
         let mut memory = 0;
@@ -61,8 +62,8 @@ impl Pipeline {
         Some(shown.collect()).filter(|shown: &Vec<GroupShown>| !shown.is_empty())
     }
 
-    /// Returns up to `limit` meters with numbers from `from` on, but at most 100. `None` if there are no more
-    /// meters.
+    /// Returns up to `limit` meters, at most 100, with numbers from `from` on. Returns `None` if there are no
+    /// more meters.
     #[must_use]
     pub fn meters_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<MeterShown>> {
         let shown = self.meters.range(from..).take(limit.min(SLICE)).map(|(_, state)| MeterShown {

@@ -1,6 +1,6 @@
-//! Trace reports: the path of a packet through the tables in words, with the flow entries matched, the
-//! actions executed, and the reason for each bit of the megaflow's mask. A report is made from a
-//! translation's [`Trace`] without a second look-up.
+//! Trace reports: the path of a packet through the flow tables in words, with the flow entries matched, the
+//! actions executed, and the reason for each bit of the megaflow's mask. A report is made from the [`Trace`]
+//! of a translation without a second look-up.
 
 use super::message::ALL_TABLES;
 use super::pipeline::Pipeline;
@@ -10,15 +10,15 @@ use super::{Field, Flow, Match, text};
 
 /// Maximum number of lines of a trace report.
 const LINES: usize = 1_000;
-/// Maximum number of rules that a whole report visits to find the rules that a look-up had to exclude.
+/// Maximum number of rules that a report visits to find the rules that look-ups had to exclude.
 const LOOKED_AT: usize = 65_536;
 
-/// One line of a trace report, in order of events.
+/// One line of a trace report. Lines are in the order of events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Line {
     /// A flow entry matched.
     Rule {
-        /// Number of resubmits around the flow entry.
+        /// Depth of nested resubmits at which the flow entry was executed.
         depth: u32,
         /// Table of the flow entry.
         table: u8,
@@ -26,56 +26,56 @@ pub enum Line {
         priority: u16,
         /// Cookie of the flow entry.
         cookie: u64,
-        /// Match of the flow entry in `ovs-ofctl`'s syntax. Empty if it matches all packets.
+        /// Match of the flow entry in `ovs-ofctl`'s syntax. The text is empty if it matches all packets.
         matching: String,
         /// Instructions of the flow entry in `ovs-ofctl`'s syntax.
         actions: String,
     },
     /// No flow entry of the table matched.
     Miss {
-        /// Number of resubmits around the look-up.
+        /// Depth of nested resubmits at which the table was looked up.
         depth: u32,
         /// Number of the table that was looked up.
         table: u8,
     },
     /// An action was executed.
     Did {
-        /// Number of resubmits around the action.
+        /// Depth of nested resubmits at which the action was executed.
         depth: u32,
         /// Executed action in `ovs-ofctl`'s syntax.
         action: String,
     },
-    /// The reason why something was not done, or was done differently.
+    /// A remark: the reason why an action was not executed, or was executed differently.
     Note {
-        /// Number of resubmits around the event.
+        /// Depth of nested resubmits at which the event occurred.
         depth: u32,
         /// The reason in words.
         words: &'static str,
     },
     /// The result of an instruction.
     Detail {
-        /// Number of resubmits around the instruction.
+        /// Depth of nested resubmits at which the instruction was executed.
         depth: u32,
         /// The result of the instruction in words.
         words: String,
     },
     /// A bucket of a group was executed.
     Bucket {
-        /// Depth of resubmits and groups, which is that of the bucket's actions.
+        /// Depth of nested resubmits and groups at which the actions of the bucket are executed.
         depth: u32,
         /// Index of the bucket in its group.
         place: usize,
     },
     /// The action set is executed.
     ActionSet {
-        /// Number of resubmits around the action set.
+        /// Depth of nested resubmits at which the action set is executed.
         depth: u32,
     },
     /// Number of events that the report omits.
     More(usize),
 }
 
-/// Bits of the megaflow's mask and the reason for them.
+/// Bits of the megaflow's mask, and the reason why the mask contains them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
     /// Match fields with the masks of the bits.
@@ -89,13 +89,13 @@ pub struct Bits {
 pub struct Story {
     /// Lines of the report, in order of events.
     pub lines: Vec<Line>,
-    /// Flow of the packet at the end, if it differs from the flow on arrival.
+    /// Flow of the packet after all actions, if it differs from the flow on arrival.
     pub changed: Option<String>,
     /// Match of the megaflow in `ovs-ofctl`'s syntax.
     pub megaflow: String,
-    /// Reasons for the bits of the megaflow. The ingress port is always one of the bits.
+    /// Reasons for the bits of the megaflow's mask. The ingress port is always one of the bits.
     pub why: Vec<Bits>,
-    /// Whether the megaflow is not cached, so that every packet of this kind goes to the slow path.
+    /// Whether the megaflow is not cached. In this case every packet of this kind goes to the slow path.
     pub is_own: bool,
 }
 
@@ -162,8 +162,8 @@ impl Pipeline {
         story
     }
 
-    /// Appends the reasons for the bits of a look-up: bits that the rule matches, and bits that exclude other
-    /// rules.
+    /// Appends the reasons for the bits that a look-up added to the mask: bits that the rule matches, and
+    /// bits that exclude other rules.
     fn why(
         &self,
         arrived: &Flow,

@@ -1,5 +1,5 @@
 //! The number of VLAN tags that flow entries can match: two, or one (Open vSwitch's `vlan-limit`). Everything
-//! behind the last tag is payload, and its EtherType is that of the next tag.
+//! behind the last of these tags is payload, whose EtherType is that of the next tag.
 
 use packet::{DropReason, FlowKey, PortId};
 
@@ -10,8 +10,8 @@ use super::{Beyond, Flow};
 const CUSTOMER: u16 = 0x8100;
 const SERVICE: u16 = 0x88a8;
 
-/// Returns the key of a packet with two tags in which the second tag is payload. `None` for packets with
-/// fewer tags, whose key does not change.
+/// Returns the flow key of a packet with two tags in which the second tag is payload. Returns `None` for
+/// packets with fewer tags, whose key does not change.
 #[must_use]
 #[inline]
 pub fn one_tag(key: &FlowKey) -> Option<FlowKey> {
@@ -41,7 +41,7 @@ impl Pipeline {
     /// Extracts the flow of a frame that arrived on the OpenFlow port `in_port`.
     ///
     /// # Errors
-    /// The drop reason of a malformed frame.
+    /// Returns the drop reason if the frame is malformed.
     pub fn read(&self, frame: &[u8], in_port: u32) -> Result<Flow, DropReason> {
         let mut key = FlowKey::ZERO;
         let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key)?;
@@ -52,7 +52,7 @@ impl Pipeline {
     /// Extracts the flow of a packet-out, with the metadata that the controller specified.
     ///
     /// # Errors
-    /// The drop reason of a malformed frame.
+    /// Returns the drop reason if the frame is malformed.
     pub fn read_packet_out(&self, packet: &super::PacketOut) -> Result<Flow, DropReason> {
         let mut flow = self.read(&packet.frame, packet.in_port)?;
         let fields = packet.metadata.mask.0.into_iter().zip(packet.metadata.value.0);

@@ -2,12 +2,12 @@
 //! depends on.
 //!
 //! The result is a [`Program`] and a mask. Every packet that equals this one in the bits of the mask gets the
-//! same actions, so that workers may cache both as a megaflow. Bits that an action has overwritten no longer
-//! depend on the packet. Bits that moved with a tag are attributed to their original position.
+//! same actions. Workers may therefore cache both as a megaflow. Bits that an action has overwritten no
+//! longer depend on the packet. Bits that moved with a tag are attributed to their original position.
 //!
-//! Header changes are collected in the flow and become one step before the next output. Properties that the
-//! key does not contain (the header behind a removed label, the length of a packet) make the result specific
-//! to the packet ([`Translated::is_own`]). The result is then not cached.
+//! Header changes are collected in the flow and become one step before the next output. Some properties are
+//! not part of the key, for example the header behind a removed label or the length of a packet. A result
+//! that depends on them is specific to the packet ([`Translated::is_own`]) and is not cached.
 
 mod actions;
 mod ahead;
@@ -36,28 +36,29 @@ use super::{Action, Field, Flow, Instructions, Match, Prerequisite, packet_meets
 const MAX_DEPTH: u32 = 64;
 /// Maximum number of look-ups for one packet (as in Open vSwitch).
 const MAX_LOOKUPS: u32 = 4096;
-/// Depth of nested look-ups, to any table, for which the stack of any thread suffices.
+/// Depth of nested look-ups, of any tables, for which the stack of every thread suffices.
 const MAX_NESTED: u32 = 192;
-/// Stack size in octets of the thread for translations with deeper nesting: up to `MAX_LOOKUPS` levels of
-/// some 4 KiB each.
+/// Stack size, in octets, of the thread for translations with deeper nesting. The stack suffices for
+/// `MAX_LOOKUPS` levels of about 4 KiB each.
 const DEEP_STACK: usize = 64 << 20;
 /// Maximum number of steps of a program.
 const MAX_OPS: usize = 4096;
-/// Steps of a program, weighed by what they take for each packet, at most.
+/// Maximum total weight of the steps of a program. The weight of a step reflects its cost for each packet.
 const MAX_STEP_COST: usize = 1 << 14;
-/// Weight of a step that sets ports of SCTP, whose checksum covers the whole message.
+/// Weight of a step that sets SCTP ports. The SCTP checksum covers the whole message.
 const COST_OF_CRC: usize = 64;
-/// Weight of a meter.
+/// Weight of a step that applies a meter.
 const COST_OF_METER: usize = 4;
-/// Maximum number of actions, buckets and operations of similar cost for one packet.
+/// Maximum number of actions, buckets and operations of similar cost that the translation of one packet
+/// executes.
 const MAX_WORK: u32 = 65_536;
-/// Maximum number of copies for controllers, and of learned flows, of one packet.
+/// Maximum number of copies for controllers, and of learned flows, that one packet causes.
 const MAX_TOLD: usize = 256;
-/// OFPPC_NO_PACKET_IN.
+/// Port configuration flag OFPPC_NO_PACKET_IN.
 const NO_PACKET_IN: u32 = 64;
-/// Cookie of packet-ins that no flow entry caused.
+/// Cookie in packet-ins that no flow entry caused.
 const NO_COOKIE: u64 = u64::MAX;
-/// Maximum number of values on the stack.
+/// Maximum number of values on the stack of a packet.
 const MAX_STACK: usize = 1024;
 /// IP protocol number of SCTP.
 const SCTP: u128 = 132;
@@ -71,17 +72,17 @@ pub struct ToController {
     pub table: u8,
     /// Cookie of the flow entry that sends the copy.
     pub cookie: u64,
-    /// Maximum number of octets to send.
+    /// Maximum number of octets of the frame to send.
     pub max_len: u16,
-    /// Identifier of the controller.
+    /// Identifier of the controller that gets the copy.
     pub controller: u16,
     /// User data of the controller action.
     pub userdata: Vec<u8>,
     /// Flow of the packet at the time of the action, with registers and metadata.
     pub flow: Flow,
-    /// Frame at the time of the action. `None` if the packet was translated without a frame.
+    /// Frame at the time of the action. The value is `None` if the packet was translated without a frame.
     pub frame: Option<Vec<u8>>,
-    /// Remaining processing when the controller resumes the packet.
+    /// Remaining processing of the packet, if the packet is paused until its controller resumes it.
     pub continuation: Option<Box<Continuation>>,
 }
 
@@ -91,20 +92,20 @@ pub const TRACED: usize = 1024;
 /// One event of a translation, for trace reports.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Trace {
-    /// A look-up, with its result and the bits that it added to the mask.
+    /// A look-up in a table.
     Lookup {
-        /// Number of resubmits around the look-up.
+        /// Depth of nested resubmits at which the table was looked up.
         depth: u32,
         /// Table of the look-up.
         table: u8,
-        /// Rule that matched, if any.
+        /// Rule that matched. The value is `None` if no rule matched.
         rule: Option<RuleRef>,
         /// Bits that the look-up added to the mask.
         bits: Box<Flow>,
     },
     /// An action that was executed.
     Did {
-        /// Number of resubmits around the action.
+        /// Depth of nested resubmits at which the action was executed.
         depth: u32,
         /// Action that was executed.
         action: Box<Action>,
@@ -118,19 +119,21 @@ pub enum Trace {
         /// Bits that the action added to the mask.
         bits: Box<Flow>,
     },
-    /// A remark in words, with the depth of resubmits.
+    /// A remark in words, with the depth of nested resubmits.
     Note(u32, &'static str),
-    /// An instruction other than `apply_actions`, with the depth of resubmits and its result in words.
+    /// An instruction other than `apply_actions`, with the depth of nested resubmits and its result in words.
     Instruction(u32, String, Option<String>),
-    /// A bucket of a group, by depth and index. The bucket's actions follow one level deeper.
+    /// A bucket of a group that was executed, by depth and index. The bucket's actions follow one level
+    /// deeper.
     Bucket(u32, usize),
-    /// The execution of the action set, with the depth of resubmits.
+    /// The execution of the action set, with the depth of nested resubmits.
     ActionSet(u32),
-    /// Flow of the packet at the end, without changes to copies.
+    /// Flow of the packet after all actions, without changes that were made to copies of the packet.
     End(Box<Flow>),
 }
 
-/// The reason why a translation was aborted. The packet is dropped, and earlier decisions are discarded.
+/// The reason why a translation was aborted. The packet is dropped, and the results up to this point are
+/// discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
     /// Look-ups of the same or an earlier table are nested too deep.
@@ -157,33 +160,33 @@ pub struct Translated {
     pub program: Program,
     /// Bits of the packet that the result depends on.
     pub mask: Flow,
-    /// Rules that matched, in order. Each gets the packet's counts.
+    /// Rules that matched, in order. The packet is counted for each of them.
     pub rules: Vec<RuleRef>,
-    /// Tables in which no rule matched.
+    /// Numbers of the tables in which no rule matched.
     pub missed: Vec<u8>,
     /// Groups that the packet used, with the indices of the executed buckets.
     pub groups: Vec<(u32, usize)>,
-    /// Tables that were looked up, one bit for each.
+    /// Bitmap of the tables that were looked up, with one bit for each table.
     pub tables: [u64; 4],
     /// Whether the first table was looked up again, possibly with a changed flow.
     pub first_again: bool,
     /// Copies of the packet for controllers.
     pub to_controller: Vec<ToController>,
-    /// Flow entries that the packet teaches.
+    /// Flow entries that the `learn` actions of the packet add.
     pub learns: Vec<Lesson>,
     /// Rules whose time-outs the packet shortens, with idle and hard time-outs in seconds.
     pub fin: Vec<(RuleRef, u16, u16)>,
-    /// Drop reason if the packet is not output.
+    /// Reason of the drop if the packet is not output.
     pub dropped: DropReason,
-    /// Reason why the translation was aborted, if it was.
+    /// Reason why the translation was aborted. The value is `None` if it was not aborted.
     pub failed: Option<Failed>,
     /// Whether the result applies only to this packet and must not be cached.
     pub is_own: bool,
     /// Whether look-ups were nested too deep for the stack. The other fields are then invalid.
     is_cut: bool,
-    /// Trace events, if requested: the first [`TRACED`] events, and all that name mask bits.
+    /// Trace events, if requested: the first [`TRACED`] events, and all events that name mask bits.
     pub trace: Vec<Trace>,
-    /// Number of further events that were not recorded.
+    /// Number of further trace events that were not recorded.
     pub untold: usize,
 }
 
@@ -213,7 +216,8 @@ impl Translated {
             + size_of_val(&self.groups[..])
     }
 
-    /// Returns the megaflow for the caches. `None` if the result may not be cached.
+    /// Returns the megaflow for the caches. `arrived` is the flow of the packet on arrival. Returns `None` if
+    /// the result may not be cached.
     #[must_use]
     pub fn megaflow(&self, arrived: &Flow) -> Option<Megaflow> {
         self.is_cacheable().then(|| Megaflow {
@@ -224,7 +228,7 @@ impl Translated {
     }
 }
 
-/// Executes steps on a frame. Steps on copies are skipped.
+/// Executes datapath actions on a frame. Actions on copies of the packet are skipped.
 fn render(frame: &mut Vec<u8>, ops: &[Op]) {
     let mut at = 0;
     while at < ops.len() {
@@ -243,7 +247,7 @@ fn render(frame: &mut Vec<u8>, ops: &[Op]) {
 pub struct Asked<'a> {
     /// Flow of the packet on arrival.
     pub flow: &'a Flow,
-    /// Frame of the packet, if present. Without a frame, a translation that needs it proceeds as far as the
+    /// Frame of the packet. If the frame is `None`, a translation that needs the frame proceeds as far as the
     /// key allows.
     pub frame: Option<&'a [u8]>,
     /// Whether trace events are recorded.
@@ -258,7 +262,7 @@ impl Pipeline {
     }
 
     /// Runs a translation. If look-ups are nested too deep for the current stack, the translation is repeated
-    /// on a thread with a larger stack. A translation changes nothing, so that it can be repeated.
+    /// on a thread with a larger stack. The repetition is harmless, because a translation changes nothing.
     fn run<'p>(&'p self, asked: Asked<'p>, go: impl Fn(Run<'p>) -> Translated + Sync) -> Translated {
         let first = go(Run::new(self, asked));
         if !first.is_cut {
@@ -274,7 +278,7 @@ impl Pipeline {
         })
     }
 
-    /// Executes the actions of a packet-out.
+    /// Translates a packet-out with its list of actions. The pipeline and its counters do not change.
     #[must_use]
     pub fn packet_out(&self, asked: Asked<'_>, actions: &[Action]) -> Translated {
         self.run(asked, |mut run| {
@@ -284,7 +288,8 @@ impl Pipeline {
         })
     }
 
-    /// Resumes a packet that has waited for its controller.
+    /// Translates the remaining processing of a packet that its controller has resumed. The pipeline and its
+    /// counters do not change.
     #[must_use]
     pub fn resume(&self, asked: Asked<'_>, left: &Continuation) -> Translated {
         self.run(asked, |mut run| {
@@ -294,12 +299,12 @@ impl Pipeline {
     }
 }
 
-/// Origin of the bits of a VLAN tag.
+/// The origin of the bits of a VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// The packet's outer (0) or inner (1) tag.
+    /// The bits are those of the packet's outer (0) or inner (1) tag on arrival.
     Packet(usize),
-    /// The tag was written by an action.
+    /// An action wrote the tag.
     Made,
 }
 
@@ -313,33 +318,34 @@ struct Run<'p> {
     out: Translated,
     /// Flow of the packet after the actions so far.
     flow: Flow,
-    /// Mask of bits that no longer depend on the packet.
+    /// Mask of the flow's bits that actions have overwritten, and that therefore no longer depend on the
+    /// packet.
     made: Flow,
-    /// Mask of bits that have changed and are not yet written to the frame.
+    /// Mask of the flow's bits that have changed and are not yet written to the frame.
     dirty: Flow,
-    /// The steps of the program so far, as they weigh.
+    /// Total weight of the steps that the program has so far.
     cost: usize,
-    /// Frame after the given number of program steps, if it was needed.
+    /// Frame after the given number of program steps. The value is `None` if the frame was not needed so far.
     rendered: Option<(Arc<Vec<u8>>, usize)>,
     tags: [Origin; 2],
-    /// Whether a header was removed, and the one behind it is not parsed.
+    /// Whether a header was removed, and the header behind it has not been parsed.
     opaque: bool,
     stack: Vec<(u128, u16)>,
-    /// Queue of subsequent outputs. `queued` is the queue that the program has selected. `None` for the
-    /// default queue.
+    /// Queue of subsequent outputs. `queued` is the queue that the program has selected so far. `None` means
+    /// the default queue.
     queue: Option<u32>,
     queued: Option<u32>,
     action_set: Vec<Action>,
     table: u8,
     cookie: u64,
     rule: Option<RuleRef>,
-    /// Depth of resubmits and groups, for trace events.
+    /// Depth of nested resubmits and groups, for trace events.
     depth: u32,
     /// Depth of nested look-ups of the same or an earlier table.
     recursion: u32,
     /// Depth of nested look-ups of any table.
     nested: u32,
-    /// Whether the stack suffices for any depth.
+    /// Whether the current stack suffices for any depth of nested look-ups.
     is_deep: bool,
     lookups: u32,
     /// Whether all processing has stopped.
@@ -348,19 +354,19 @@ struct Run<'p> {
     exits: bool,
     /// Whether processing of this action list has stopped. Enclosing lists continue.
     ends: bool,
-    /// Number of actions, buckets and operations of similar cost so far.
+    /// Number of actions, buckets and operations of similar cost that were executed so far.
     work: u32,
-    /// Liveness of watched groups examined so far: whether any bucket of the group is live.
+    /// Liveness of the watched groups that were examined so far: whether any bucket of the group is live.
     live_groups: BTreeMap<u32, bool>,
     from_controller: bool,
     in_bucket: bool,
     in_action_set: bool,
     is_miss: bool,
-    /// Index in `to_controller` of the copy whose controller the packet waits for.
+    /// Index in `to_controller` of the copy that is sent to the controller for which the packet is paused.
     waits: Option<usize>,
-    /// Current action, if a trace is requested.
+    /// Action that is being executed, if a trace is requested.
     doing: Option<Box<Action>>,
-    /// Result of the first look-up, if it was done ahead.
+    /// Result of the look-up in the first table, if it was done ahead of the translation.
     ahead: Option<&'p Seen>,
 }
 
@@ -470,8 +476,8 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Records a trace event, within bounds, because looping rules cause tens of thousands of events. Mask
-    /// bits are reported once each, without a bound.
+    /// Records a trace event. The number of events is limited, because looping rules cause tens of thousands
+    /// of events. Events that name mask bits are recorded once for each bit, without a limit.
     fn tell(&mut self, what: Trace) {
         let asks = matches!(&what, Trace::Lookup { bits, .. } if **bits != Flow::ZERO);
         if asks || self.out.trace.len() < TRACED {
@@ -481,12 +487,12 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Counts an action or bucket. Returns false if the limit is exceeded.
+    /// Counts one action or bucket as work. Returns false if the limit of work is exceeded.
     fn works(&mut self) -> bool {
         self.works_for(1)
     }
 
-    /// Counts work equal to `actions` actions. Returns false if the limit is exceeded.
+    /// Counts work equal to `actions` actions. Returns false if the limit of work is exceeded.
     fn works_for(&mut self, actions: u32) -> bool {
         self.work = self.work.saturating_add(actions);
         if self.work > MAX_WORK {
@@ -496,7 +502,7 @@ impl<'p> Run<'p> {
         !self.stopped
     }
 
-    /// Adds bits of the current flow to the mask. Returns the bits that are new in the mask.
+    /// Adds bits of the current flow to the mask. Returns the bits that the mask did not contain before.
     fn depend(&mut self, bits: &Flow) -> Flow {
         let mut own = Flow(std::array::from_fn(|word| bits.0[word] & !self.made.0[word]));
         let tci = |flow: &Flow, tag: usize| flow.bits((TCI + 2 * tag) * 8, 16);
@@ -526,7 +532,7 @@ impl<'p> Run<'p> {
         self.depend(&bits);
     }
 
-    /// Returns a field's value and adds the field to the mask.
+    /// Returns the value of a field and adds the field to the mask.
     fn ask(&mut self, field: Field) -> u128 {
         self.see_through();
         self.depend_on(field);
@@ -546,7 +552,7 @@ impl<'p> Run<'p> {
         meets
     }
 
-    /// Parses the frame again if a header was removed.
+    /// Parses the frame again if a header was removed and the header behind it has not been parsed.
     fn see_through(&mut self) {
         if !self.opaque {
             return;
@@ -564,7 +570,8 @@ impl<'p> Run<'p> {
         self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
     }
 
-    /// Returns the frame after the steps so far. The frame is cached, so that each step is executed once.
+    /// Returns the frame after the program steps so far. The frame is cached, and each step is executed on it
+    /// once. Returns `None` if the packet is translated without a frame.
     fn frame_now(&mut self) -> Option<&[u8]> {
         let arrived = self.asked.frame?;
         let ops = &self.out.program.ops;
@@ -586,7 +593,7 @@ impl<'p> Run<'p> {
         self.push(Op::Set(Box::new(bits)));
     }
 
-    /// Selects the queue before an output if it has changed.
+    /// Appends the selection of the queue to the program before an output, if the queue has changed.
     fn name_queue(&mut self) {
         if self.queue != self.queued {
             self.queued = self.queue;
@@ -605,7 +612,7 @@ impl<'p> Run<'p> {
         self.out.program.ops.push(op);
     }
 
-    /// Weight of a step.
+    /// Returns the weight of a step, which reflects its cost for each packet.
     fn cost_of(&self, op: &Op) -> usize {
         let sets_ports = |mask: &Flow| [Field::TcpSrc, Field::TcpDst].iter().any(|port| mask.get(*port) != 0);
         match op {
@@ -615,7 +622,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Writes bits of a field of the packet or of its metadata.
+    /// Writes bits of a header or metadata field of the packet.
     fn write(&mut self, field: Field, value: u128, mask: u128) {
         let kept = self.flow.get(field) & !mask;
         self.flow.set(field, kept | value & mask);
@@ -705,8 +712,8 @@ impl<'p> Run<'p> {
         drops
     }
 
-    /// Looks the packet up in one table with ingress port `port`, and adds the bits that the result depends
-    /// on to the mask.
+    /// Looks the packet up in one table with `port` as the ingress port, and adds the bits that the result
+    /// depends on to the mask. Returns the rule that matches, or `None`.
     fn find(&mut self, table: u8, port: Option<u32>) -> Option<RuleRef> {
         let mut bits = Flow::ZERO;
         let in_port = self.flow.get(Field::InPort);
@@ -812,14 +819,15 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Records a trace event for an instruction, if a trace is requested.
+    /// Records a trace event for an instruction, if a trace is requested. `then` is the result of the
+    /// instruction in words.
     fn tell_instruction(&mut self, text: impl FnOnce() -> String, then: Option<String>) {
         if self.asked.trace {
             self.tell(Trace::Instruction(self.depth, text(), then));
         }
     }
 
-    /// Returns the action set in words, if a trace is requested.
+    /// Returns the action set in words after the verb `verb`. Returns `None` if no trace is requested.
     fn shown_action_set(&self, verb: &str) -> Option<String> {
         self.asked.trace.then(|| {
             if self.action_set.is_empty() {
@@ -829,8 +837,8 @@ impl<'p> Run<'p> {
         })
     }
 
-    /// Adds an action to the action set. The action replaces one of its kind, and set-field actions replace
-    /// one of their field (OpenFlow 1.3, 5.10).
+    /// Adds an action to the action set. The action replaces an action of its kind. A set-field action
+    /// replaces only a set-field action for its field (OpenFlow 1.3, 5.10).
     fn put_in_set(&mut self, action: &Action) {
         let is_same = |own: &Action| match (own, action) {
             (Action::Set { field, mask, .. }, Action::Set { field: new, mask: bits, .. }) => {
@@ -844,7 +852,7 @@ impl<'p> Run<'p> {
         self.note_output();
     }
 
-    /// Stores the output port of the action set in `actset_output`.
+    /// Stores the output port of the action set in the field `actset_output`.
     fn note_output(&mut self) {
         let to = self.action_set.iter().find_map(|action| match action {
             Action::Output { port, .. } => Some(*port),
@@ -855,7 +863,7 @@ impl<'p> Run<'p> {
         self.flow.set(Field::ActsetOutput, u128::from(to));
     }
 
-    /// Executes the action set in the order of OpenFlow 1.3, 5.10.
+    /// Executes the action set in the order that OpenFlow 1.3, 5.10 specifies.
     fn finish_action_set(&mut self) {
         if self.stopped || self.exits || self.ends {
             return;
@@ -869,8 +877,8 @@ impl<'p> Run<'p> {
         self.in_action_set = before;
     }
 
-    /// Executes the actions of a set or bucket in the order of their kinds. Within an action set, a group
-    /// suppresses output.
+    /// Executes the actions of an action set or bucket in the order of their kinds. In an action set with a
+    /// group action, the output action is not executed.
     fn ordered(&mut self, set: &[Action]) {
         let turn = |action: &Action| match action {
             Action::CopyTtlIn => 0,
@@ -894,7 +902,7 @@ impl<'p> Run<'p> {
         self.list(&actions);
     }
 
-    /// Executes `does` on a copy, and restores the packet afterwards.
+    /// Executes `does` on a copy of the packet, and restores the packet afterwards.
     fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
         let uncommitted = (self.dirty, self.rendered.clone(), self.cost, self.out.program.ops.len());
         self.commit();
@@ -948,8 +956,8 @@ impl<'p> Run<'p> {
     }
 }
 
-/// Returns the mask of all packet bits in a worker's key: the dependency of a megaflow that covers only one
-/// packet.
+/// Returns the mask of all bits of a flow that come from the packet's flow key. A megaflow with this mask
+/// covers only packets with equal keys.
 #[must_use]
 pub fn packet_bits() -> Flow {
     let mut bits = Flow::ZERO;
@@ -959,7 +967,7 @@ pub fn packet_bits() -> Flow {
     bits
 }
 
-/// Returns the mask of all packet bits in a worker's key and in the extended key.
+/// Returns the mask of all bits of a flow that come from the packet's flow key and extended key.
 #[must_use]
 pub fn packet_and_beyond_bits() -> Flow {
     let mut bits = packet_bits();

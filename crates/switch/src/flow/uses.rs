@@ -1,11 +1,11 @@
-//! Reference counts of groups and meters, by which an unused one can be removed without a scan over all
-//! rules.
+//! Reference counts of groups and meters. An unused group or meter is therefore removed without a scan over
+//! all rules.
 
 use std::collections::HashMap;
 
 use super::rule::Rule;
 
-/// The reference counts. See the [module](self).
+/// Reference counts of the groups and meters that rules use. See the [module](self).
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Uses {
     groups: HashMap<u32, u32>,
@@ -14,12 +14,12 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Counts the groups and meters of a rule that was added.
+    /// Counts the groups and meters that a rule uses, after the rule was added.
     pub fn linked(&mut self, rule: &Rule) {
         self.each(rule, |uses, id| *uses.entry(id).or_default() += 1);
     }
 
-    /// Uncounts the groups and meters of a rule that was removed or is about to change.
+    /// Removes the groups and meters of a rule from the counts. The rule was removed or is about to change.
     pub fn unlinked(&mut self, rule: &Rule) {
         self.each(rule, |uses, id| {
             if let Some(count) = uses.get_mut(&id) {

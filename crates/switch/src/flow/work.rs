@@ -1,5 +1,5 @@
-//! Estimates of the number of rules, groups and buckets that changes visit, made before the changes, to find
-//! changes that take long or too long.
+//! Estimates of the number of rules, groups and buckets that changes visit. The estimates are made before the
+//! changes, to find changes that take long or too long.
 
 use std::collections::HashSet;
 
@@ -9,25 +9,27 @@ use super::pipeline::{Pipeline, TABLES};
 use super::rule::RuleRef;
 use super::{Flow, Match};
 
-/// Number of groups reached at which the estimate for a group stops.
+/// Number of visited groups at which the estimate of the work for a group stops.
 const MANY_REACHED: usize = 1 << 14;
-/// Estimated work of a group that is reached from another group, in visited rules: it is found by hashing, while rules stand in a row.
+/// Estimated work of visiting a group that another group refers to, in visited rules. A group is found by
+/// hashing, while rules are stored in a row.
 pub(super) const WORK_OF_GROUP: usize = 16;
-/// Weight of a rule that is added, changed or removed: actions, classifier, counts of uses, notes.
+/// Work of adding, changing or removing a rule, in visited rules. The work covers the actions, the
+/// classifier, the reference counts and the change records.
 pub(super) const WORK_OF_CHANGE: usize = 32;
-/// Weight of a mask whose rules are asked for overlaps.
+/// Estimated work of checking one mask of a table for overlapping rules, in visited rules.
 const WORK_OF_MASK: usize = 8;
 /// Estimated work of a packet-out, in visited rules: the maximum number of rules that one packet may match.
 const WORK_OF_PACKET: usize = 4096;
 
-/// Estimate of the results of the changes of a batch that come before another one.
+/// Estimated results of the changes of a batch that precede another change.
 #[derive(Default)]
 struct Coming {
-    /// Rules that are added.
+    /// Number of rules that the preceding changes add.
     rules: usize,
-    /// Rules that are removed.
+    /// Number of rules that the preceding changes remove.
     removed: usize,
-    /// Learnt rules that go with their teachers.
+    /// Number of learned rules that are removed with the rules that taught them.
     orphans: usize,
 }
 
@@ -41,7 +43,7 @@ impl Pipeline {
     }
 
     /// Returns the index of the first change with which a batch visits more than `most` rules, groups and
-    /// buckets.
+    /// buckets. Returns `None` if there is no such change.
     pub(super) fn place_beyond(&self, mods: &[Mod], most: usize) -> Option<usize> {
         let (mut coming, mut work) = (Coming::default(), 0_usize);
         mods.iter().position(|change| {
@@ -50,7 +52,8 @@ impl Pipeline {
         })
     }
 
-    /// Returns the work of a change. `come` counts the rules that earlier changes of the batch add.
+    /// Returns the estimated work of a change in visited rules. `coming` holds the estimated results of the
+    /// preceding changes of the batch, to which the results of this change are added.
     fn work_in(&self, change: &Mod, coming: &mut Coming) -> usize {
         let all = self.rules.place_count() + coming.rules;
         let group = |id: &u32| self.groups.get(id);
@@ -94,7 +97,8 @@ impl Pipeline {
         self.places_of(change, strict) + if strict { 0 } else { coming.rules }
     }
 
-    /// How many rules a change or removal is about, so far as they are counted without a look at each.
+    /// Returns the minimum number of rules that a change or removal selects, as far as the number is known
+    /// without visiting each rule.
     fn targets_at_least(&self, change: &FlowMod, strict: bool) -> usize {
         if change.out_port.is_some() || change.out_group.is_some_and(|group| group != ANY_GROUP) {
             0
@@ -113,7 +117,8 @@ impl Pipeline {
         }
     }
 
-    /// How many learnt rules may go at once because a change takes out their teachers.
+    /// Returns the maximum number of learned rules that are removed immediately because a change removes the
+    /// rules that taught them.
     fn orphans_in(&self, change: &Mod) -> usize {
         let all = if self.lessons.has_keepers() { self.rules.len() } else { 0 };
         match change {
@@ -130,7 +135,7 @@ impl Pipeline {
         }
     }
 
-    /// The rules with the match and the priority of a change.
+    /// Returns the rules whose match and priority equal those of a change.
     pub(super) fn named(&self, change: &FlowMod) -> impl Iterator<Item = &RuleRef> {
         let Match { value, mask } = change.matching;
         let tables = numbers_of(change.table).filter_map(|table| self.tables.get(usize::from(table)));
@@ -158,7 +163,7 @@ impl Pipeline {
         overlaps + room + WORK_OF_CHANGE
     }
 
-    /// Returns the number of slots visited to find the rules that a change or removal selects.
+    /// Returns the number of slots that are visited to find the rules that a change or removal selects.
     pub(super) fn places_of(&self, change: &FlowMod, strict: bool) -> usize {
         let tables = if change.table == ALL_TABLES { TABLES } else { 1 };
         if strict {
@@ -175,7 +180,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the estimated work of visiting all groups that `from` leads to, up to a bound.
+    /// Returns the estimated work of visiting all groups that the groups `from` refer to, directly or by
+    /// other groups. The estimate stops at a bound.
     fn reach(&self, from: &[u32]) -> usize {
         let (mut seen, mut next) = (HashSet::new(), from.to_vec());
         let mut met = from.len();
@@ -194,7 +200,7 @@ impl Pipeline {
     }
 }
 
-/// Returns the numbers of the tables that a change or removal selects.
+/// Returns the numbers of the tables that a change or removal with this table number selects.
 pub(super) fn numbers_of(table: u8) -> std::ops::Range<u8> {
     match table {
         ALL_TABLES => 0..ALL_TABLES,

@@ -1,10 +1,10 @@
-//! The forwarding stage for many MAC table entries. It queries the table for every address, and prefetches
+//! The forwarding process for many MAC table entries. It queries the table for every address, and prefetches
 //! the cache lines of the next frames while it decides the frames before them.
 //!
 //! Two tight loops handle frames from a known, fresh source to a known destination. The first loop hashes the
 //! addresses. The second loop prefetches for the frame one group ahead, reads each bucket once, and takes the
-//! decision from the per-worker MAC cache. Prefetches are thus spread evenly, because prefetches issued all
-//! at once would wait for each other. Other frames take the slow path.
+//! decision from the per-worker MAC cache. This order spreads the prefetches evenly, because many prefetches
+//! issued together would wait for each other. Other frames take the slow path.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};
@@ -15,8 +15,8 @@ use crate::decision::Decision;
 use crate::recall::{Recall, State, Way};
 use crate::tables::{Station, station_key};
 
-/// Frames in a group. The number is large enough to amortize the calls, and small enough that prefetched
-/// lines stay in the first-level cache until they are read.
+/// Number of frames in a group. The number is large enough to amortize the calls, and small enough that
+/// prefetched lines stay in the first-level cache until they are read.
 const AHEAD: usize = 32;
 
 impl<R: Recorder> Pass<'_, R> {
@@ -44,7 +44,7 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Decides one group, whose first frame is the burst's frame `first`.
+    /// Decides one group of frames. `first` is the index of the group's first frame in the burst.
     #[inline(always)]
     fn decide_fetched(
         &mut self,
@@ -74,7 +74,7 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Computes the buckets of the addresses of a group.
+    /// Computes the MAC table buckets of the addresses of a group.
     #[inline(always)]
     fn hash(&mut self, keys: &[FlowKey], places: &mut [Places; AHEAD]) {
         let mut at = 0;
@@ -86,8 +86,8 @@ impl<R: Recorder> Pass<'_, R> {
     }
 }
 
-/// Hashes the addresses of frames until one has another ingress than the first. Returns the number of frames
-/// hashed.
+/// Computes the MAC table buckets of consecutive frames, up to the first frame with another ingress port or
+/// tag than the first one. Returns the number of frames processed.
 #[inline(never)]
 fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places]) -> usize {
     let way = keys.first().map_or(0, ingress);
@@ -103,7 +103,7 @@ fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places
     hashed
 }
 
-/// Prefetches the buckets of several frames.
+/// Prefetches the MAC table buckets of several frames.
 fn fetch(table: Glancer<'_>, places: &[Places]) {
     for (source, destination) in places {
         table.fetch(*source);
@@ -120,12 +120,12 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Decides frames, and prefetches the buckets of the next group, until a frame did not arrive by `way`,
-    /// its source is not known on this port and fresh, or its destination is not known. Returns the number of
-    /// frames decided.
+    /// Decides frames, and prefetches the buckets of the next group. The loop stops at the first frame that
+    /// did not arrive from the direction `way`, whose source is not known on this port and fresh, or whose
+    /// destination is not known. Returns the number of frames decided.
     ///
-    /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned on a port,
-    /// so that this loop does not check them.
+    /// Invalid addresses (group sources, the zero source, reserved destinations) are never learned on a port.
+    /// This loop therefore does not check for them.
     #[inline(never)]
     fn decide(&self, keys: &[FlowKey], places: &[Places], next: &[Places], out: &mut [Decision]) -> usize {
         let Known { table, recall, way, secs } = *self;

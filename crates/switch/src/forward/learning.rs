@@ -11,8 +11,9 @@ use crate::member::Member;
 use crate::tables::{Learned, Station, mac_of};
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Returns whether the source is known on its ingress port, so that nothing is to be learned. Refreshes
-    /// the entry's age. Returns false if a recorder is active, because [`Pass::source`] serves recorders.
+    /// Returns whether the source of a frame is known on its ingress port. In this case nothing is learned,
+    /// and the age of the entry is refreshed. Returns false if a recorder is active, because [`Pass::source`]
+    /// serves recorders.
     #[inline(always)]
     pub(super) fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
         if R::ACTIVE {
@@ -28,7 +29,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         true
     }
 
-    /// Runs the learning process for a source that is not known on its ingress port.
+    /// Runs the learning process for a source that is not known on its ingress port. Returns the drop reason
+    /// if the frame must be dropped.
     #[inline(never)]
     pub(super) fn source(&mut self, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
         let (at, member) = (lane.at, lane.by.member);
@@ -86,8 +88,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(())
     }
 
-    /// Returns, in a dry run, whether a real frame would have found its source address on this port after
-    /// learning.
+    /// Determines in a dry run whether the source address of a real frame would be known on its ingress port
+    /// after learning.
     #[cold]
     pub(super) fn would_be_here(&self, lane: Lane<'a>) -> bool {
         let (tables, member) = (&self.bridge.tables, lane.by.member);
@@ -98,8 +100,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
         here || member.learning && refusal().is_none()
     }
 
-    /// Returns, in a dry run, whether a real frame would have displaced the entry of its own destination by
-    /// learning.
+    /// Determines in a dry run whether learning the source of a real frame would displace the entry of the
+    /// frame's own destination.
     #[cold]
     pub(super) fn would_displace(&self, lane: Lane<'a>) -> bool {
         let (tables, member) = (&self.bridge.tables, lane.by.member);

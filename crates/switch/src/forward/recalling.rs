@@ -1,5 +1,5 @@
-//! The forwarding stage for few MAC table entries. A tight loop decides frames from the per-worker MAC cache,
-//! and the table decides the others.
+//! The forwarding process for few MAC table entries. A tight loop decides frames from the per-worker MAC
+//! cache, and the MAC table decides the others.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};
@@ -9,7 +9,8 @@ use crate::decision::Decision;
 use crate::recall::{Recall, State};
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Decides frames from the per-worker MAC cache, and frames that are not cached one by one.
+    /// Decides the frames of a burst from the per-worker MAC cache. Frames that are not cached are decided
+    /// one by one from the MAC table.
     pub(super) fn decide_recalling(
         &mut self,
         keys: &[FlowKey],
@@ -33,7 +34,7 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Enters the epoch of the bridge's current state.
+    /// Selects the epoch of the per-worker MAC cache for the current state of the bridge.
     #[inline]
     fn enter_epoch(&self, recall: &mut Recall) {
         let changes = self.bridge.tables.changes();

@@ -8,7 +8,8 @@ use crate::decision::Decision;
 use crate::member::{CLASSES, Member, class_index, storm_reason};
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Cancels a decision's copy for the snooper if the port has exceeded its limit of copies.
+    /// Removes the request for a copy to the snooper from a decision if the port has exceeded its rate limit
+    /// of copies. Returns the decision.
     #[cold]
     #[inline(never)]
     pub(super) fn limit_snooped(&self, member: &Member, mut decision: Decision) -> Decision {
@@ -20,8 +21,8 @@ impl<R: Recorder> Pass<'_, R> {
         decision
     }
 
-    /// Leases tokens for the frames that a storm limit applies to, once for each class in each run of one
-    /// port's frames.
+    /// Leases tokens for the frames that a storm limit applies to, and drops the frames that exceed the
+    /// limit. One lease serves each class of frames in a sequence of frames from one port.
     #[cold]
     #[inline(never)]
     pub(super) fn judge_storms(&mut self, judged: &[u16], keys: &[FlowKey], out: &mut [Decision]) {

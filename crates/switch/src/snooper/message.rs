@@ -45,13 +45,13 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
     pub(super) family: Family,
-    /// Group of the query. `None` if the query is general or about single sources.
+    /// Group of the query. The value is `None` if the query is general or only about certain sources.
     pub(super) group: Option<IpAddr>,
-    /// Whether the query is general, so that all listeners of the link answer.
+    /// Whether the query is general. All listeners of the link answer a general query.
     pub(super) is_general: bool,
     /// Maximum response time, in nanoseconds.
     pub(super) max_resp_ns: u64,
-    /// Whether the S flag is set, so that receivers leave their timers unchanged.
+    /// Whether the S flag is set, which tells receivers to leave their timers unchanged.
     pub(super) suppress: bool,
     /// IP source of the query. A sender with source 0.0.0.0 is not a router (RFC 4541 section 2.1.1, item
     /// 1b).
@@ -59,18 +59,18 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// Returns whether the query is general or about a whole group.
+    /// Returns whether the query is general or about all sources of a group.
     fn asks_all(&self) -> bool {
         self.is_general || self.group.is_some()
     }
 }
 
 /// Maximum length, in octets, of a frame whose general or group query is accepted. A query without sources
-/// has at most 94 octets, and frames of this length pass every port.
+/// has at most 94 octets, and a frame of this length fits the MTU of every port.
 const LONGEST_QUERY: usize = 128;
 
-/// Parses a punted frame of the VLAN `vid` and calls `tell` with each event. Events before an error remain
-/// valid.
+/// Parses a punted frame of the VLAN `vid` and calls `tell` with each event. Returns the drop reason if the
+/// frame is invalid. Events before an error remain valid.
 pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
     let mut is_bad = false;
     read_any(frame, |event| match event {
@@ -80,8 +80,8 @@ pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Resul
     if is_bad { Err(DropReason::MulticastControlBad) } else { Ok(()) }
 }
 
-/// Returns whether the hosts of the VLAN accept the frame as IP: it carries no tag other than that of the
-/// VLAN, no SNAP header, and is short.
+/// Returns whether the hosts of the VLAN accept the frame as IP. Such a frame carries no tag other than the
+/// tag of the VLAN, has no SNAP header, and is short.
 fn reaches_hosts(frame: &[u8], vid: u16) -> bool {
     let is_ip = |at: usize| matches!(frame.get(at..at + 2), Some([0x08, 0] | [0x86, 0xdd]));
     let is_plain = match frame.get(12..16) {
@@ -211,8 +211,8 @@ fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Res
     Ok(())
 }
 
-/// Returns whether the hosts that a query addresses answer it: a general query to all hosts without sources,
-/// or a group query to all hosts or to its group.
+/// Returns whether the hosts that a query addresses answer it. They answer a general query without sources to
+/// all hosts, and a group query to all hosts or to its group.
 fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool {
     let all = match destination {
         IpAddr::V4(destination) => destination == Ipv4Addr::new(224, 0, 0, 1),
@@ -266,13 +266,14 @@ fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
     alerts == 1
 }
 
-/// Returns the group that a query addresses as a whole.
+/// Returns the group if a query is about all sources of a group. Returns `None` for a general query and for a
+/// query about certain sources.
 fn about(group: IpAddr, no_sources: bool) -> Option<IpAddr> {
     (group.is_multicast() && no_sources).then_some(group)
 }
 
 /// Returns the event of a group record when sources are not distinguished (RFC 3376 section 4.2.12, RFC 3810
-/// section 5.2.12).
+/// section 5.2.12). Returns `None` if the record does not change the membership of the group.
 fn filter(kind: Option<RecordKind>, group: IpAddr, no_sources: bool) -> Option<Event> {
     match (kind?, no_sources) {
         (RecordKind::IsExclude | RecordKind::ToExclude, _) => Some(Event::Join(group)),

@@ -10,7 +10,7 @@ use crate::flow::{
     Action, BundleMode, Field, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField,
 };
 
-/// Prints the instructions of a flow entry. No instructions are printed as `drop`.
+/// Prints the instructions of a flow entry. A flow entry without instructions is printed as `drop`.
 #[must_use]
 pub fn instructions(of: &Instructions) -> String {
     let mut parts = Vec::new();
@@ -120,7 +120,7 @@ fn set(field: Field, to: u128, mask: u128, load: bool) -> String {
 }
 
 fn controller(max_len: u16, id: u16, reason: u8, userdata: &[u8], pause: bool, meter: Option<u32>) -> String {
-    /// OFPR_ACTION.
+    /// Number of the packet-in reason OFPR_ACTION.
     const ACTION: u8 = 1;
     if reason == ACTION && id == 0 && userdata.is_empty() && !pause && meter.is_none() {
         return format!("CONTROLLER:{max_len}");

@@ -9,7 +9,7 @@ const TAG: u128 = 0x1000;
 const IP: u128 = 0x0800;
 const IPV6: u128 = 0x86dd;
 
-/// Prints a megaflow: the ingress port, then the fields of its mask.
+/// Prints a megaflow: its ingress port, then the fields that its mask covers.
 #[must_use]
 pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
     let mut groups = vec!["recirc_id(0)".to_owned(), format!("in_port({port})")];
@@ -17,7 +17,7 @@ pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
     groups.join(",")
 }
 
-/// The masked fields of one header.
+/// A printer of the masked fields of one header.
 struct Header<'a> {
     flow: &'a Flow,
     mask: &'a Flow,
@@ -240,8 +240,8 @@ fn set(value: &Flow, mask: &Flow) -> String {
     format!("set({})", groups.join(","))
 }
 
-/// Returns the EtherType of the packets that the written bits belong to. IPv6 addresses are longer than IPv4
-/// addresses.
+/// Returns the EtherType of the packets to which a step that writes these bits applies. A step that writes
+/// IPv6 addresses is distinguished by their length.
 fn eth_type_of(mask: &Flow) -> u128 {
     let beyond = |field: Field| mask.get(field) & (u128::MAX >> 32) != 0;
     let labels = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl];

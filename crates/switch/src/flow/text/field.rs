@@ -38,7 +38,7 @@ pub(super) fn form(field: Field) -> Form {
     }
 }
 
-/// Names of the TCP flags from the lowest bit on (RFC 9293, 3.1, and RFC 8311 for NS).
+/// Names of the TCP flags, beginning with the lowest bit (RFC 9293, 3.1, and RFC 8311 for NS).
 pub(super) const TCP_FLAGS: [&str; 12] =
     ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];
 
@@ -63,7 +63,7 @@ pub fn port(number: u32) -> String {
     name.to_owned()
 }
 
-/// Prints a value under its mask.
+/// Prints a field's value, followed by its mask if the mask is partial.
 pub(super) fn value(field: Field, value: u128, mask: u128) -> String {
     let whole = mask == field.all_ones();
     let low = |bits: u128| u32::try_from(bits & 0xffff_ffff).unwrap_or_default();
@@ -96,7 +96,8 @@ pub(super) fn ethernet(value: u128) -> String {
     MacAddr([a, b, c, d, e, f]).to_string()
 }
 
-/// Prints a mask as `/24`, or as an address if it is not a prefix. A full mask is omitted.
+/// Prints an address mask as a prefix length, for example `/24`, or as an address if the mask is not a
+/// prefix. A full mask is omitted.
 fn prefix(mask: u128, width: u32, written: impl Fn() -> String) -> String {
     let aligned = mask << (128 - width);
     let ones = aligned.leading_ones();
@@ -109,7 +110,8 @@ fn prefix(mask: u128, width: u32, written: impl Fn() -> String) -> String {
     }
 }
 
-/// Prints fragment bits. Bit 0 means a fragment, and bit 1 means not the first one.
+/// Prints the fragment bits of a packet. Bit 0 is set in every fragment, and bit 1 in every fragment but the
+/// first.
 pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
     match (mask, value) {
         (2, 2) | (3, 3) => "later",
@@ -120,7 +122,7 @@ pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
     }
 }
 
-/// Returns the names of a field's bits, from the lowest bit on.
+/// Returns the names of the bits of a flags field, beginning with the lowest bit.
 pub(super) fn flag_names(field: Field) -> &'static [&'static str] {
     if field == Field::TunFlags { &TUN_FLAGS } else { &TCP_FLAGS }
 }
@@ -190,7 +192,7 @@ fn register(field: Field, first: Field, last: Field) -> Option<usize> {
     (field >= first && field <= last).then(|| field as usize - first as usize)
 }
 
-/// Returns the field with this NXM or OXM name.
+/// Returns the field with this NXM or OXM name. Returns `None` if there is no such field.
 pub(super) fn read_wire_name(name: &str) -> Option<Field> {
     Field::ALL.into_iter().find(|field| wire_name(*field) == name)
 }

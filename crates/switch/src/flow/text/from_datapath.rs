@@ -11,7 +11,7 @@ pub struct DatapathFlow {
     pub words: String,
 }
 
-/// Converts a flow. `None` if the text is not in the datapath syntax.
+/// Converts a flow. Returns `None` if the text is not in the datapath syntax.
 #[must_use]
 pub fn from_datapath(text: &str) -> Option<DatapathFlow> {
     let mut flow = DatapathFlow::default();
@@ -21,7 +21,8 @@ pub fn from_datapath(text: &str) -> Option<DatapathFlow> {
     Some(flow)
 }
 
-/// Returns the comma-separated groups `name(content)` of a text. Parentheses may be nested.
+/// Returns the comma-separated groups `name(content)` of a text as pairs of name and content. Parentheses may
+/// be nested. Returns `None` if the text has another form.
 fn groups(text: &str) -> Option<Vec<(&str, &str)>> {
     let mut all = Vec::new();
     let mut rest = text.trim().trim_start_matches(',');

@@ -13,7 +13,7 @@ const RARP: u128 = 0x8035;
 const DEFAULT_PRIORITY: u16 = 0x8000;
 const TAG: u128 = 0x1000;
 
-/// Prints a match, preceded by its priority if that is given and not the default.
+/// Prints a match. A priority that is given and is not the default is printed before the match.
 #[must_use]
 pub fn matching(of: &Match, priority: Option<u16>) -> String {
     let mut parts: Vec<String> = priority
@@ -26,7 +26,8 @@ pub fn matching(of: &Match, priority: Option<u16>) -> String {
     parts.join(",")
 }
 
-/// Prints the bits `bits` of a flow. Field names depend on the kind of packet that the whole flow has.
+/// Prints the fields of a flow that the mask `bits` covers. The names of the fields depend on the kind of
+/// packet, which the whole flow determines.
 #[must_use]
 pub fn part(flow: &Flow, bits: &Flow) -> String {
     let mut parts = Vec::new();
@@ -71,13 +72,14 @@ struct Printer<'a> {
     mask: &'a Flow,
     eth_type: Option<u128>,
     proto: Option<u128>,
-    /// Whether EtherType and protocol are fully masked, so that one word can stand for them.
+    /// Whether the mask covers EtherType and protocol completely. If so, one word can stand for both.
     shows_type: bool,
     shows_proto: bool,
 }
 
 impl<'a> Printer<'a> {
-    /// Creates a printer of `value` under `mask`. `kind` under `known` gives the kind of packet.
+    /// Creates a printer of `value` under `mask`. The bits of `kind` that are set in `known` determine the
+    /// kind of packet.
     fn new(value: &'a Flow, mask: &'a Flow, kind: &Flow, known: &Flow) -> Printer<'a> {
         let exact = |field: Field| (known.get(field) == field.all_ones()).then(|| kind.get(field));
         let eth_type = exact(Field::EthType);
@@ -93,7 +95,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints a field under a name if its mask is not zero.
+    /// Prints a field with the name `name` if its mask is not zero.
     fn field(&self, parts: &mut Vec<String>, name: &str, field: Field) {
         let mask = self.mask.get(field);
         if mask != 0 {
@@ -111,7 +113,8 @@ impl<'a> Printer<'a> {
         matches!(self.eth_type, Some(IP | IPV6))
     }
 
-    /// Returns the word for EtherType and protocol, and whether it includes the protocol.
+    /// Returns the word that stands for EtherType and protocol, if there is one, and whether this word
+    /// includes the protocol.
     fn shorthand(&self) -> (Option<&'static str>, bool) {
         if !self.shows_type {
             return (None, false);

@@ -29,11 +29,11 @@ pub enum FlowTextError {
     Prerequisite(String),
 }
 
-/// Parses a flow: packet fields, and metadata if named. `port` returns the number of a port by name. Fields
-/// that are not named are zero.
+/// Parses a flow, which consists of packet fields and metadata. `port` returns the number of the port with a
+/// name. Fields that the text does not name are zero.
 ///
 /// # Errors
-/// [`FlowTextError`] for the first part that cannot be parsed.
+/// Returns [`FlowTextError`] for the first part that cannot be parsed.
 pub fn parse(text: &str, port: impl Fn(&str) -> Option<u32>) -> Result<Flow, FlowTextError> {
     let mut flow = Flow::ZERO;
     let words: Vec<&str> =
@@ -126,7 +126,8 @@ fn one(
     Ok(())
 }
 
-/// Parses a field's value. The error is true if the value names a port that the bridge does not have.
+/// Parses the value of a field. The error is true if the value names a port that the bridge does not have,
+/// and false if the value is invalid.
 pub(super) fn read_value(
     field: Field,
     text: &str,
@@ -155,7 +156,8 @@ pub(super) fn read_value(
     value.ok_or(false)
 }
 
-/// Returns the field that a name stands for in this kind of packet.
+/// Returns the field that a name stands for in packets of this kind. Returns `None` if there is no such
+/// field.
 pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
     let is_v6 = flow.get(Field::EthType) == 0x86dd;
     let proto = flow.get(Field::IpProto);
@@ -188,8 +190,8 @@ pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
     })
 }
 
-/// Parses a subfield, by the field's name or its NXM or OXM name: `NXM_OF_VLAN_TCI[0..11]`, `reg0[3]`,
-/// `eth_src[]`, `eth_src`. `None` if the field or the bits do not exist.
+/// Parses a subfield, given by the field's name or its NXM or OXM name: `NXM_OF_VLAN_TCI[0..11]`, `reg0[3]`,
+/// `eth_src[]`, `eth_src`. Returns `None` if the field or the bits do not exist.
 #[must_use]
 pub fn sub_field(text: &str) -> Option<SubField> {
     let (name, bits) = match text.split_once('[') {
@@ -213,7 +215,7 @@ pub(super) fn number(text: &str) -> Option<u128> {
     }
 }
 
-/// Parses flags in the form `+syn-ack` or `syn|ack`.
+/// Parses flags in the form `+syn-ack` or `syn|ack`. Returns `None` if the text is invalid.
 fn flags(field: Field, text: &str) -> Option<u128> {
     let bit = |name: &str| flag_names(field).iter().position(|own| *own == name).map(|bit| 1_u128 << bit);
     if !text.starts_with(['+', '-']) {
@@ -238,7 +240,8 @@ pub(super) fn special(text: &str) -> Option<u32> {
     })
 }
 
-/// Returns EtherType and protocol of a packet type word.
+/// Returns EtherType and protocol of a word for a kind of packet, for example `tcp`. Returns `None` if the
+/// word is unknown.
 fn kind(word: &str) -> Option<(u128, u128)> {
     Some(match word {
         "ip" => (0x0800, 0),

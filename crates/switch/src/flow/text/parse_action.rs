@@ -7,11 +7,11 @@ use super::sub_field;
 use crate::flow::action::port as reserved;
 use crate::flow::{Action, Flow};
 
-/// Parses a list of actions for a packet of this flow, which determines the meaning of `mod_tp_dst`. `port`
-/// returns the number of a port by name.
+/// Parses a list of actions for a packet with this flow. The flow determines the meaning of `mod_tp_dst`.
+/// `port` returns the number of the port with a name.
 ///
 /// # Errors
-/// A message that names the action that cannot be parsed.
+/// Returns a message that names the action that cannot be parsed.
 pub fn read_actions(
     text: &str,
     flow: &Flow,

@@ -1,4 +1,4 @@
-//! Execution of each action in a translation.
+//! Execution of the single actions of a translation.
 
 use super::{Action, Field, Flow, MAX_STACK, Op, Origin, Reason, Run, TCI, ToController, Trace, port};
 use crate::flow::{Instructions, Prerequisite, SubField};
@@ -7,20 +7,22 @@ use packet::{FlowKey, PortId};
 const TAG: u128 = 0x1000;
 use crate::flow::{BEYOND_WORDS, FLOW_WORDS, PBB_TAG, STAGES};
 
-/// Words of the L3 and L4 fields, which pushing or popping a label hides or reveals.
+/// Words of a flow that hold L3 and L4 fields. Pushing a label hides these fields, and popping the last label
+/// reveals them.
 const L3: std::ops::Range<usize> = STAGES[1]..FLOW_WORDS;
-/// Words of MPLS labels and of the 802.1ah service tag.
+/// Words of a flow that hold MPLS labels and the 802.1ah service tag.
 const LABELS: std::ops::Range<usize> = BEYOND_WORDS[0]..STAGES[1];
-/// First bit of the outer label in a flow.
+/// Index of the first bit of the outer MPLS label in a flow.
 const LABEL: usize = Field::MplsLabel.octet() * 8;
 
-/// Returns the port that a subfield names. Values of 16 bits are OpenFlow 1.0 port numbers, whose reserved
-/// ports begin at 0xfff8.
+/// Returns the port number that a subfield holds. Values of 16 bits are OpenFlow 1.0 port numbers, whose
+/// reserved ports begin at 0xfff8.
 pub(super) fn port_of(value: u128, part: &SubField) -> u128 {
     if part.bits <= 16 && value >= 0xfff8 { value | 0xffff_0000 } else { value }
 }
 
-/// Returns the TTL of the IP header behind the only label of a frame.
+/// Returns the TTL of the IP header behind the only MPLS label of a frame. Returns `None` if there is no such
+/// header.
 fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
@@ -179,7 +181,7 @@ impl<'p> Run<'p> {
         part.get(&self.flow)
     }
 
-    /// Sets a subfield.
+    /// Sets a subfield of the packet.
     pub(super) fn put(&mut self, part: &SubField, value: u128) {
         self.set(part.field, value << part.first, part.mask());
     }
@@ -439,7 +441,7 @@ impl<'p> Run<'p> {
         self.push(Op::Output(to.id));
     }
 
-    /// Sends a copy of the packet to a controller. Returns false if there are too many copies.
+    /// Adds a copy of the packet for a controller to the result. Returns false if there are too many copies.
     pub(super) fn tell_controller(
         &mut self,
         max_len: u16,

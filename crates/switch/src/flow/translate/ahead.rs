@@ -1,4 +1,4 @@
-//! First look-ups of a batch of packets that wait for translation. Doing them together overlaps the memory
+//! First-table look-ups for a batch of packets that wait for translation. Batched look-ups overlap the memory
 //! accesses of several packets.
 
 use lookup::classifier::BURST;
@@ -10,7 +10,7 @@ use crate::flow::rule::RuleRef;
 use crate::flow::{FLOW_WORDS, Field, Flow, Fragments};
 
 /// Number of rules in the first table from which batched look-ups pay off. A smaller table is in the CPU's
-/// caches, and the cost of arranging the packets is not regained: `trivium bench upcall` with one rule
+/// caches, and the cost of arranging the packets exceeds the gain: `trivium bench upcall` with one rule
 /// handled 5 % fewer upcalls.
 const MANY: usize = 4096;
 
@@ -18,20 +18,20 @@ const MANY: usize = 4096;
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub rule: Option<RuleRef>,
-    /// Bits that the result depends on.
+    /// Mask of the bits that the result depends on.
     pub bits: Flow,
 }
 
-/// A waiting packet and the result of its first look-up.
+/// A packet that waits for translation, and the result of its look-up in the first table.
 #[derive(Clone, Debug)]
 pub struct Ahead {
     flow: Flow,
-    /// Result of the look-up, with the version of the tables.
+    /// Result of the look-up, with the version of the tables at which it was made.
     seen: Option<(u64, Seen)>,
 }
 
 impl Ahead {
-    /// Creates a packet without a look-up result.
+    /// Creates a waiting packet without a look-up result.
     #[must_use]
     pub fn new(flow: Flow) -> Ahead {
         Ahead { flow, seen: None }
@@ -65,8 +65,8 @@ impl Pipeline {
                 .is_some_and(|first| first.conjunctive == 0 && first.classifier.len() >= MANY)
     }
 
-    /// Looks packets up in the first table. A table with conjunctive matches is skipped, and the translations
-    /// look it up.
+    /// Looks packets up in the first table. A table with conjunctive matches is not looked up ahead. The
+    /// translations of the packets look it up.
     pub fn look_ahead(&self, packets: &mut [Ahead]) {
         let simple = |table: &&Table| table.conjunctive == 0 && self.fragments == Fragments::Normal;
         let Some(first) = self.tables.first().filter(simple) else { return };

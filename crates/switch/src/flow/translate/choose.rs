@@ -1,4 +1,5 @@
-//! Selection of one of several by a hash of the packet: groups, `bundle` and `multipath`.
+//! Selection of one of several buckets, ports or links by a hash of the packet, in groups, `bundle` and
+//! `multipath`.
 
 use super::{Field, Flow, Run};
 use crate::flow::action::{BundleMode, HashFields, SubField};
@@ -6,7 +7,7 @@ use crate::flow::message::{Bucket, GroupKind, SelectMethod};
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Prerequisite, port};
 
-/// Number of links whose weighting costs as much as one action.
+/// Number of links whose weights are computed at the cost of one action.
 const WEIGHED: usize = 4;
 
 /// Mixes two numbers (the finaliser of MurmurHash3, Appleby, 2011).
@@ -23,9 +24,9 @@ fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 
-/// Returns the index with the highest random weight. Each choice gets its exact share by weight in
-/// expectation, and the share of a removed choice is distributed among the others (Thaler and Ravishankar,
-/// 1998; weights after Schindelhauer and Schomaker, 2005).
+/// Returns the index of the choice with the highest random weight. Each choice gets its exact share by weight
+/// in expectation, and the share of a removed choice is distributed among the others (Thaler and Ravishankar,
+/// 1998; weights after Schindelhauer and Schomaker, 2005). Returns `None` without choices.
 fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Option<usize> {
     let score =
         |(place, id, weight): (usize, u64, u16)| (place, -unit(mix(hash, id)).ln() / f64::from(weight));
@@ -45,7 +46,7 @@ pub(super) fn work_of(mode: BundleMode, links: usize) -> u32 {
     }
 }
 
-/// Returns the link that `multipath` selects, from 0 to `links - 1`.
+/// Returns the number of the link that `multipath` selects, from 0 to `links - 1`.
 #[allow(clippy::cast_possible_truncation, reason = "of a hash")]
 pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 {
     let low = hash as u32;
@@ -72,9 +73,10 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
 
 /// The source of a bucket's liveness.
 enum Liveness {
-    /// The bucket watches a port or nothing. True if the port is live, or if the bucket watches nothing.
+    /// The bucket watches a port or nothing. The value is true if the port is live, or if the bucket watches
+    /// nothing.
     Is(bool),
-    /// The bucket watches this group.
+    /// The bucket watches the group with this number.
     Of(u32),
 }
 
@@ -93,7 +95,7 @@ impl Pipeline {
 }
 
 impl Run<'_> {
-    /// Returns whether a bucket's port or group is live. Each examined bucket counts as work.
+    /// Returns whether the port or group that a bucket watches is live. Each examined bucket counts as work.
     fn is_live(&mut self, bucket: &Bucket) -> bool {
         self.works()
             && match self.pipeline.liveness(bucket) {
@@ -103,7 +105,7 @@ impl Run<'_> {
     }
 
     /// Returns whether any bucket of a group is live. Buckets may watch groups whose buckets watch groups, to
-    /// any depth. The groups are followed without recursion, and each group once for a translation.
+    /// any depth. The search is not recursive, and examines each group once for each translation.
     fn is_group_live(&mut self, id: u32) -> bool {
         if let Some(live) = self.live_groups.get(&id) {
             return *live;
@@ -145,7 +147,7 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// Executes a group.
+    /// Executes the group with a number.
     pub(super) fn group(&mut self, id: u32) {
         let pipeline = self.pipeline;
         let Some(state) = pipeline.groups.get(&id) else {
@@ -228,8 +230,8 @@ impl Run<'_> {
         }
     }
 
-    /// Adds the ARP protocol addresses, which [`HashFields`] omit, to a hash. Requests for different hosts
-    /// spread over a group's buckets, and a request gets the bucket of its reply.
+    /// Adds the ARP protocol addresses, which [`HashFields`] omit, to a hash. ARP requests for different
+    /// hosts thus spread over a group's buckets, and a request gets the bucket of its reply.
     #[allow(clippy::cast_possible_truncation, reason = "addresses of 32 bits")]
     fn hash_arp(&mut self, hash: u64) -> u64 {
         if !self.meets(Prerequisite::Arp) {
@@ -291,7 +293,7 @@ impl Run<'_> {
         hash
     }
 
-    /// Executes `bundle`: selects one of the ports that are up.
+    /// Executes a `bundle` action, which selects one of the ports that are up.
     pub(super) fn bundle(
         &mut self,
         fields: HashFields,

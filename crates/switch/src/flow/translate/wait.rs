@@ -1,11 +1,11 @@
-//! Packets that wait for their controller. `controller(pause)` ends the processing, and the remaining
-//! instructions are sent with the packet. The controller returns both, modified or not (NXT_RESUME,
-//! ovs-actions(7)).
+//! Packets that are paused until their controller resumes them. `controller(pause)` ends the processing, and
+//! the remaining instructions are sent with the packet. The controller returns both, modified or not
+//! (NXT_RESUME, ovs-actions(7)).
 
 use super::{Continuation, Instructions, Match, Rest, Run};
 
 impl Run<'_> {
-    /// Stops processing and starts to record the remaining instructions.
+    /// Stops the processing of the packet and starts to record the remaining instructions.
     pub(super) fn wait(&mut self) {
         let Some(place) = self.out.to_controller.len().checked_sub(1) else { return };
         // A bucket's copy does not use the action set.
@@ -19,7 +19,7 @@ impl Run<'_> {
         self.note("it waits for the controller, which may resume it");
     }
 
-    /// Records the remaining instructions of an action list or rule.
+    /// Records the remaining instructions of an action list or rule of a paused packet.
     pub(super) fn leave(&mut self, instructions: Instructions) {
         if instructions == Instructions::default() {
             return;
@@ -37,7 +37,7 @@ impl Run<'_> {
         }
     }
 
-    /// Executes the remaining instructions.
+    /// Executes the remaining instructions of a packet that its controller has resumed.
     pub(super) fn resume(&mut self, left: &Continuation) {
         self.action_set = left.action_set.clone();
         self.note_output();
