@@ -1,17 +1,17 @@
 //! Adjacencies: the next hops that packets are sent to, with the data needed to send.
 //!
-//! Each (device, address) that a route names as its gateway or that is a known neighbour has a number. Each
-//! device with on-link destinations has a number, too. Paths refer to these numbers, so that a neighbour that
-//! changes its link-layer address costs one write for all its routes. On-link destinations are found by a
-//! hash of their address.
+//! Each pair of device and address that a route names as its gateway, or that is a known neighbour, has an
+//! adjacency number. Each device with on-link destinations has an adjacency number, too. Paths refer to these
+//! numbers. A change of a neighbour's link-layer address therefore costs one write for all its routes.
+//! On-link destinations are found by a hash of their address.
 //!
 //! ```text
 //!   path ──number──► words: link-layer address, interface │ on the link: (device, destination) ──buckets──► number
 //! ```
 //!
-//! Readers load whole words: a changing address is the old one or the new one. A freed number is reused only
-//! after all readers have released it. Number 0 is no neighbour. Routes for which there was no space refer to
-//! number 0, and their packets are punted to the kernel.
+//! Readers load whole words. While an address changes, a reader therefore sees either the old or the new one.
+//! A freed number is reused only after all readers have released it. Number 0 stands for no neighbour. Routes
+//! for which there was no space refer to number 0, and their packets are punted to the kernel.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -28,18 +28,19 @@ use crate::link_hash::LinkHash;
 use crate::mirror::{NeighbourMirror, Neighbours};
 use crate::paths::Way;
 
-/// Maximum number of adjacencies: numbers have 24 bits.
+/// Maximum number of adjacencies. Adjacency numbers have 24 bits.
 pub const MOST: u32 = (1 << 24) - 1;
 /// Interface number of a kernel device that is not an interface of the router.
 pub const FOREIGN: u16 = u16::MAX;
 
 const MAC_BITS: u64 = (1 << 48) - 1;
-/// Flag: the link-layer address is valid.
+/// Flag of an adjacency's word: the link-layer address is valid.
 const RESOLVED: u64 = 1 << 48;
-/// Flag: destinations are on the link itself.
+/// Flag of an adjacency's word: the adjacency stands for the on-link destinations of a device.
 const ON_LINK: u64 = 1 << 49;
 
-/// The key of an adjacency: kernel device and address.
+/// The key of an adjacency: the kernel device, and the address of the neighbour. The address is `None` for
+/// the on-link destinations of the device.
 type Key = (u32, Option<IpAddr>);
 
 /// Maximum number of interfaces whose devices readers can look up.
@@ -52,7 +53,7 @@ const NO_DEVICE: u32 = 0;
 pub enum Acquaintance {
     /// The address belongs to the station, according to the kernel's neighbour table.
     Known,
-    /// The kernel is resolving the address, and packets to it wait.
+    /// The kernel is resolving the address. Packets to the address wait in the kernel.
     Asked,
     /// The address belongs to another station, or no neighbour with the address is known.
     Unknown,
@@ -66,8 +67,8 @@ pub struct Adjacency {
 }
 
 impl Adjacency {
-    /// Returns whether destinations are on the link itself. If so, the destination's own adjacency must be
-    /// looked up ([`AdjacencyView::find`]).
+    /// Returns whether the adjacency stands for the on-link destinations of a device. If so, the adjacency of
+    /// the destination itself must be looked up ([`AdjacencyView::find`]).
     #[inline]
     #[must_use]
     pub fn is_on_link(self) -> bool {
@@ -81,15 +82,15 @@ impl Adjacency {
         self.word & RESOLVED != 0
     }
 
-    /// Returns the neighbour's link-layer address in the layout of a frame's first word: its first octet
-    /// lowest, and zeros above the sixth. 0 if it is not known.
+    /// Returns the neighbour's link-layer address in the layout of a frame's first word: the first octet is
+    /// lowest, and the bits above the sixth octet are zero. Returns 0 if the address is not known.
     #[inline]
     #[must_use]
     pub fn wire_word(self) -> u64 {
         self.word & MAC_BITS
     }
 
-    /// Returns the neighbour's link-layer address. `None` if it is not known.
+    /// Returns the neighbour's link-layer address. Returns `None` if the address is not known.
     #[inline]
     #[must_use]
     pub fn mac(self) -> Option<MacAddr> {
@@ -97,7 +98,8 @@ impl Adjacency {
         (self.word & RESOLVED != 0).then_some(MacAddr([a, b, c, d, e, f]))
     }
 
-    /// Returns the interface of the neighbour. [`FOREIGN`] if the device is not an interface of the router.
+    /// Returns the interface of the neighbour. Returns [`FOREIGN`] if the device is not an interface of the
+    /// router.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
@@ -105,8 +107,8 @@ impl Adjacency {
         self.place as u16
     }
 
-    /// Returns the interface by which packets to the neighbour leave. `None` unless the adjacency is a single
-    /// resolved neighbour on an interface of the router.
+    /// Returns the interface by which packets to the neighbour are sent. Returns `None` unless the adjacency
+    /// is a single resolved neighbour on an interface of the router.
     #[inline(always)]
     #[must_use]
     pub fn leaves_by(self) -> Option<u16> {
@@ -114,7 +116,7 @@ impl Adjacency {
         (self.word & (RESOLVED | ON_LINK) == RESOLVED && interface != FOREIGN).then_some(interface)
     }
 
-    /// Returns the index of the kernel's device.
+    /// Returns the index of the kernel device that leads to the neighbour.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
@@ -123,11 +125,11 @@ impl Adjacency {
     }
 }
 
-/// Number of entries of a bucket, which is one cache line.
+/// Number of entries of a hash bucket, which is one cache line.
 const PLACES: usize = 16;
 
-/// A hash bucket. Its entries hold a number (24 bits) and a part of the key's hash (8 bits). 0 marks a free
-/// entry.
+/// A hash bucket. Each entry holds an adjacency number (24 bits) and a part of the key's hash (8 bits). An
+/// entry of 0 is free.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket([AtomicU32; PLACES]);
@@ -135,20 +137,21 @@ struct Bucket([AtomicU32; PLACES]);
 /// The adjacency tables and counters that the writer shares with readers.
 #[derive(Debug)]
 struct Shared {
-    /// Words of each adjacency ([`Adjacency`]), by number.
+    /// Words of each adjacency ([`Adjacency`]), by adjacency number.
     words: Box<[[AtomicU64; 2]]>,
-    /// Device and address of each adjacency, by number.
+    /// Device and address of each adjacency, by adjacency number.
     keys: Box<[[AtomicU64; 3]]>,
     buckets: Box<[Bucket]>,
     /// Hash function of the buckets' keys.
     hash: LinkHash,
-    /// Packets and bytes sent, by number.
+    /// Counters of packets and bytes sent, by adjacency number.
     counts: CounterArray,
-    /// Index of the kernel's device of each interface, or [`NO_DEVICE`], by interface number.
+    /// Kernel device index of each interface, by interface number. [`NO_DEVICE`] stands for an interface
+    /// without a device.
     devices: Box<[AtomicU32]>,
 }
 
-/// The workers' view of the adjacencies of a router. Clones share one state.
+/// The workers' view of the adjacencies of a router. Clones share the same tables.
 #[derive(Clone, Debug)]
 pub struct AdjacencyView(Arc<Shared>);
 
@@ -174,7 +177,8 @@ pub fn halves(address: u128) -> (u64, u64) {
     ((address >> 64) as u64, address as u64)
 }
 
-/// Returns a bucket entry with a part of the hash. An entry with a number other than 0 is never 0.
+/// Returns the bucket entry of an adjacency, which holds its number and a part of its key's hash. The entry
+/// is not 0 unless the number is 0.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "takes eight bits")]
 fn tagged(hash: u64, number: u32) -> u32 {
@@ -182,7 +186,7 @@ fn tagged(hash: u64, number: u32) -> u32 {
 }
 
 impl Shared {
-    /// Returns the two buckets that may hold a key.
+    /// Returns the two buckets that may hold a key with this hash.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a mask leaves less")]
     fn homes(&self, hash: u64) -> [&Bucket; 2] {
@@ -213,7 +217,7 @@ pub fn place(number: u32) -> usize {
 }
 
 impl AdjacencyView {
-    /// Returns the adjacency with a number.
+    /// Returns the adjacency that has this number.
     #[inline]
     #[must_use]
     pub fn read(&self, number: u32) -> Adjacency {
@@ -223,7 +227,8 @@ impl AdjacencyView {
         Adjacency { word: word.load(Ordering::Relaxed), place: to.load(Ordering::Relaxed) }
     }
 
-    /// Returns the number of an address behind a device. 0 if it is not known there.
+    /// Returns the number of the adjacency for an address on the link of a device. Returns 0 if there is no
+    /// such adjacency.
     #[inline]
     #[must_use]
     pub fn find(&self, device: u32, address: u128) -> u32 {
@@ -240,7 +245,8 @@ impl AdjacencyView {
         0
     }
 
-    /// Returns the router's knowledge of a station that claims an address on the link of an interface.
+    /// Returns the router's knowledge of the station with the MAC address `station`, which claims `address`
+    /// on the link of an interface.
     #[must_use]
     pub fn knows(&self, interface: u16, address: u128, station: MacAddr) -> Acquaintance {
         let device =
@@ -255,7 +261,7 @@ impl AdjacencyView {
         }
     }
 
-    /// Returns the counters of a worker, for use by that worker only.
+    /// Returns the counters of a worker. Only this worker may use them.
     #[inline]
     #[must_use]
     pub fn counts(&self, worker: usize) -> Counts<'_> {
@@ -268,7 +274,7 @@ impl AdjacencyView {
 pub struct Counts<'a>(Row<'a>);
 
 impl Counts<'_> {
-    /// Adds packets and bytes that were sent to a neighbour.
+    /// Adds packets and bytes that were sent to a neighbour to the counters of the neighbour's adjacency.
     #[inline(always)]
     pub fn add(&self, number: u32, packets: u64, bytes: u64) {
         let at = place(number) * 2;
@@ -287,13 +293,13 @@ impl fmt::Debug for Adjacencies {
 #[derive(Debug)]
 struct Used {
     number: u32,
-    /// Number of next hops of paths that refer to the adjacency.
+    /// Number of next hops, over all paths, that refer to the adjacency.
     ways: usize,
-    /// Whether the adjacency is a known neighbour.
+    /// Whether the adjacency is a neighbour whose link-layer address is known.
     known: bool,
-    /// Whether readers can find the adjacency by its address.
+    /// Whether readers can find the adjacency by its address in the hash buckets.
     found: bool,
-    /// Packets and bytes counted for previous users of the number.
+    /// Packets and bytes that were counted for earlier adjacencies with this number.
     before: (u64, u64),
 }
 
@@ -302,15 +308,15 @@ struct Used {
 pub struct AdjacencyUse {
     /// Index of the kernel's device.
     pub device: u32,
-    /// Address of the neighbour. `None` for the on-link destinations of a device.
+    /// Address of the neighbour. The value is `None` for the on-link destinations of a device.
     pub address: Option<IpAddr>,
     /// Link-layer address, if known.
     pub mac: Option<MacAddr>,
-    /// Number of next hops of paths that refer to the adjacency.
+    /// Number of next hops, over all paths, that refer to the adjacency.
     pub ways: usize,
-    /// Number of packets sent.
+    /// Number of packets sent to the adjacency.
     pub packets: u64,
-    /// Number of bytes sent, from the Ethernet header on.
+    /// Number of bytes sent to the adjacency, counted from the Ethernet header on.
     pub bytes: u64,
 }
 
@@ -321,7 +327,7 @@ pub struct Adjacencies {
     mirror: Option<Neighbours>,
     used: HashMap<Key, Used>,
     by_number: HashMap<u32, Key>,
-    /// Interface of the router by kernel device.
+    /// Interface number of the router for each kernel device.
     interfaces: HashMap<u32, u16>,
     free: Vec<u32>,
     leaving: VecDeque<(Ticket, u32)>,
@@ -329,14 +335,15 @@ pub struct Adjacencies {
 }
 
 impl Adjacencies {
-    /// Creates space for `limit` adjacencies (at most [`MOST`]), counted by `workers` workers. Readers
-    /// register with `domain`.
+    /// Creates an empty set with space for `limit` adjacencies (at most [`MOST`]) and counters for `workers`
+    /// workers. Readers register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limit: u32, workers: usize) -> Adjacencies {
         Adjacencies::made(&Readers::of(domain), limit, workers, None, LinkHash::new())
     }
 
-    /// Like [`Adjacencies::new`], with a mirror of `limit` adjacencies and number 0.
+    /// Like [`Adjacencies::new`], with a mirror. The mirror has space for `limit` adjacencies and for number
+    /// 0.
     #[must_use]
     pub fn mirrored(readers: &Readers, limit: u32, workers: usize, mirror: NeighbourMirror) -> Adjacencies {
         Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)), LinkHash::new())
@@ -393,14 +400,15 @@ impl Adjacencies {
         self.used.is_empty()
     }
 
-    /// Returns how often there was no space for an adjacency. The kernel forwards the packets of such routes.
+    /// Returns the number of times that an adjacency did not find space. The kernel forwards the packets of
+    /// the routes affected.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Returns the device of a number, and its address unless the adjacency is for on-link destinations.
-    /// `None` if the number is not in use.
+    /// Returns the device of the adjacency with a number, and its address. The address is `None` if the
+    /// adjacency stands for on-link destinations. Returns `None` if the number is not in use.
     #[must_use]
     pub fn leads(&self, number: u32) -> Option<(u32, Option<IpAddr>)> {
         self.by_number.get(&number).copied()
@@ -421,7 +429,8 @@ impl Adjacencies {
         })
     }
 
-    /// Sets the link-layer address of a neighbour. `None` marks it as no longer known.
+    /// Sets the link-layer address of the neighbour with `address` on a device. A `mac` of `None` means that
+    /// the link-layer address is no longer known.
     pub fn resolve(&mut self, device: u32, address: IpAddr, mac: Option<MacAddr>) {
         let key = (device, Some(address));
         match mac {
@@ -442,8 +451,8 @@ impl Adjacencies {
         }
     }
 
-    /// Sets the router's interface at a kernel device. `None` if the device is not an interface of the
-    /// router.
+    /// Sets the interface of the router that belongs to a kernel device. An `interface` of `None` means that
+    /// the device is not an interface of the router.
     pub fn bind(&mut self, device: u32, interface: Option<u16>) {
         let before = match interface {
             Some(interface) => self.interfaces.insert(device, interface),
@@ -464,7 +473,8 @@ impl Adjacencies {
         }
     }
 
-    /// Returns the number of a next hop and counts one more reference. 0 if there is no space.
+    /// Returns the number of the adjacency that a next hop leads to, and counts one more reference to it.
+    /// Returns 0 if there is no space for the adjacency.
     pub(crate) fn take(&mut self, way: &Way) -> u32 {
         let key = (way.interface, way.gateway);
         let Some(number) = self.number(key) else { return 0 };
@@ -474,7 +484,7 @@ impl Adjacencies {
         number
     }
 
-    /// Releases one reference to a number.
+    /// Releases one reference to the adjacency with a number.
     pub(crate) fn give_back(&mut self, number: u32) {
         let Some(key) = self.by_number.get(&number).copied() else { return };
         if let Some(used) = self.used.get_mut(&key) {
@@ -522,7 +532,8 @@ impl Adjacencies {
         Some(number)
     }
 
-    /// Makes a number visible to readers. Returns false if both buckets are full, and readers do not find it.
+    /// Enters an adjacency into the hash buckets, in which readers find it by its address. Returns false if
+    /// both buckets are full.
     fn enter(&mut self, number: u32, hash: u64) -> bool {
         let homes = self.shared.homes(hash);
         let free = homes.iter().flat_map(|home| &home.0).find(|entry| entry.load(Ordering::Relaxed) == 0);
@@ -533,7 +544,7 @@ impl Adjacencies {
         free.is_some()
     }
 
-    /// Frees a number that is no longer referred to.
+    /// Frees the number of an adjacency to which nothing refers any more.
     fn release(&mut self, key: Key) {
         let Some(used) = self.used.get(&key).filter(|used| used.ways == 0 && !used.known) else { return };
         let (number, found) = (used.number, used.found);
@@ -612,7 +623,8 @@ mod tests {
         ]
     }
 
-    /// Addresses of both families in turn.
+    /// Returns an address that ends in `last`: an IPv4 address for even values, and an IPv6 address for odd
+    /// ones.
     fn address(last: u8) -> IpAddr {
         if last.is_multiple_of(2) {
             [10, 0, 0, last].into()
@@ -707,8 +719,8 @@ mod tests {
         assert_eq!((only.address, only.packets, only.bytes), (Some(address(1)), 0, 0));
     }
 
-    /// A host on the link that knew the secret could fill all slots of another address. Under another secret,
-    /// all addresses are found.
+    /// A host on the link that knew the secret of the hash could fill all entries that another address may
+    /// use. With another secret, the same addresses do not collide.
     #[test]
     fn addresses_that_collide_under_one_secret_do_not_under_another() {
         let known: [u64; LINK_SECRETS] = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);
@@ -738,8 +750,8 @@ mod tests {
         assert!(chosen.iter().chain([&(net | 1)]).all(|bits| safe.view().find(1, *bits) != 0));
     }
 
-    /// Half of the entries are free, so that there is space for every neighbour, even with consecutive
-    /// addresses, under all secrets.
+    /// Half of the bucket entries are free. Every neighbour therefore finds an entry, even with consecutive
+    /// addresses, whatever the secret is.
     #[test]
     fn a_full_table_finds_everybody() {
         for round in 0..20 {

@@ -1,12 +1,13 @@
-//! Resilient distribution of flows among next hops. Each of a fixed number of buckets belongs to one next
-//! hop, and a change moves as few buckets as the new shares allow. RFC 2992 compares such algorithms, and the
-//! kernel's resilient nexthop groups work similarly.
+//! Resilient distribution of flows among next hops. A fixed number of hash buckets is divided among the next
+//! hops, and a change of the next hops moves as few buckets as their new shares allow. RFC 2992 compares
+//! algorithms of this kind, and the kernel's resilient nexthop groups work similarly.
 
-/// Number of buckets of a group, which is the resolution of the shares.
+/// Number of hash buckets of a group. The share of each member is a number of buckets.
 pub const BUCKETS: usize = 1024;
 
-/// Returns the hash by which a router's groups distribute a flow ([`Buckets::of`]). Routers with different
-/// seeds choose independently. BPF programs that forward for a router compute the same value.
+/// Returns the hash by which the groups of a router distribute a flow ([`Buckets::of`]). Routers with
+/// different seeds choose next hops independently. BPF programs that forward for a router compute the same
+/// value.
 #[inline]
 #[must_use]
 pub fn spread(seed: u32, hash: u32) -> u32 {
@@ -15,23 +16,24 @@ pub fn spread(seed: u32, hash: u32) -> u32 {
     mixed >> 16
 }
 
-/// The assignment of buckets of flows to the members of a group.
+/// The assignment of hash buckets to the members of a group, for example next hops. The hash of a flow
+/// selects its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets<T> {
     members: Vec<T>,
-    /// Index of the bucket's member, by bucket.
+    /// For each bucket, the index of the member to which it is assigned.
     owners: Box<[u16; BUCKETS]>,
 }
 
 impl<T: Clone + PartialEq> Buckets<T> {
-    /// Distributes all buckets among members by weight. `None` without members. If there are more members
-    /// than buckets, some get none.
+    /// Divides all buckets among the members of a group by weight. If there are more members than buckets,
+    /// some members get none. Returns `None` without members.
     #[must_use]
     pub fn new(members: &[(T, u16)]) -> Option<Buckets<T>> {
         Buckets::after(None, members)
     }
 
-    /// Like [`Buckets::new`], keeping each bucket's member from `before` if the member's share allows it.
+    /// Like [`Buckets::new`], but each bucket keeps its member of `before` if the member's share allows it.
     #[must_use]
     pub fn after(before: Option<&Buckets<T>>, members: &[(T, u16)]) -> Option<Buckets<T>> {
         // A bucket's member is a 16-bit index.
@@ -77,7 +79,7 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Some(Buckets { members: members.iter().map(|(member, _)| member.clone()).collect(), owners })
     }
 
-    /// Returns equal shares with each member replaced by the result of `of`.
+    /// Returns an equal assignment in which each member is replaced by the result of `of`.
     #[must_use]
     pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> Buckets<U> {
         Buckets { members: self.members.iter().map(of).collect(), owners: self.owners.clone() }
@@ -91,21 +93,22 @@ impl<T> Buckets<T> {
         &self.members
     }
 
-    /// Returns the member for a flow with this hash.
+    /// Returns the member that the flows with this hash are assigned to.
     #[must_use]
     pub fn of(&self, hash: u32) -> Option<&T> {
         self.at(usize::try_from(hash).unwrap_or(0) % BUCKETS)
     }
 
-    /// Returns the member of a bucket.
+    /// Returns the member to which a bucket is assigned. Returns `None` if there is no bucket with this
+    /// index.
     #[must_use]
     pub fn at(&self, bucket: usize) -> Option<&T> {
         self.members.get(usize::from(*self.owners.get(bucket)?))
     }
 }
 
-/// Returns the number of buckets of each member: its exact share rounded down, plus one for members that hold
-/// more than that and then for the members with the largest remainders, until all buckets are assigned.
+/// Returns the number of buckets of each member. A member gets its exact share rounded down. The remaining
+/// buckets go to members that held more than this before, then to the members with the largest remainders.
 fn shares<T>(members: &[(T, u16)], held: &[usize]) -> Vec<usize> {
     let total: usize = members.iter().map(|(_, weight)| usize::from(*weight).max(1)).sum();
     let exact = |weight: u16| usize::from(weight).max(1) * BUCKETS;

@@ -1,16 +1,16 @@
-//! The DHCP relay's message processing (RFC 2131 and RFC 1542, section 4): requests to servers, replies to
-//! clients, and the frames of replies.
+//! Message processing of the DHCP relay (RFC 2131 and RFC 1542, section 4): forwarding of requests to
+//! servers, forwarding of replies to clients, and the frames of these replies.
 //!
 //! All functions are pure. The caller owns the sockets. A relay keeps no state between two messages, because
-//! `giaddr` names the interface of a reply.
+//! `giaddr` identifies the interface to which a reply belongs.
 
 use std::net::Ipv4Addr;
 
 use packet::{MacAddr, checksum, udp};
 
-/// UDP port of servers and relays.
+/// UDP port on which servers and relays receive.
 pub const SERVER_PORT: u16 = 67;
-/// UDP port of clients.
+/// UDP port on which clients receive.
 pub const CLIENT_PORT: u16 = 68;
 /// Maximum length of a message that is relayed, in octets, for DHCP and DHCPv6. Messages on Ethernet have at
 /// most 1,472 octets unless an MTU is raised.
@@ -32,7 +32,7 @@ const YIADDR_AT: usize = 16;
 const GIADDR_AT: usize = 24;
 const CHADDR_AT: usize = 28;
 
-/// Octets of the headers before a message in a frame.
+/// Total length, in octets, of the Ethernet, IPv4 and UDP headers before a message in a frame.
 const HEADERS: usize = 14 + 20 + 8;
 
 /// The reason why a message is not relayed.
@@ -44,7 +44,7 @@ pub enum Refusal {
     /// The hardware type is not Ethernet, or the client has no valid Ethernet address.
     #[error("its client has no Ethernet address")]
     Hardware,
-    /// The message has passed 16 relays, or this relay.
+    /// The message has passed 16 relays, or has passed this relay before.
     #[error("it has passed too many relays, or this one")]
     Looping,
 }
@@ -52,17 +52,17 @@ pub enum Refusal {
 /// The direction in which a relay forwards a DHCP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// A client's message to servers, with the address of the first relay (`giaddr`), which is unspecified if
-    /// the message has not passed a relay.
+    /// A client's message to servers. The value is the address of the first relay (`giaddr`), which is
+    /// unspecified if the message has not passed a relay.
     Up(Ipv4Addr),
-    /// A server's message to a client on the interface with this address (`giaddr`).
+    /// A server's message to a client. The value is the address (`giaddr`) of the interface to the client.
     Down(Ipv4Addr),
 }
 
 /// Returns the direction of a message that arrived at a relay.
 ///
 /// # Errors
-/// [`Refusal`] if the message is not relayed.
+/// Returns [`Refusal`] if the message is not relayed.
 pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     if message.len() > MOST {
         return Err(Refusal::Malformed);
@@ -82,12 +82,12 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     Ok(if *op == REQUEST { Way::Up(giaddr) } else { Way::Down(giaddr) })
 }
 
-/// Converts a client's message into one for servers: increments the hop count, and sets `giaddr` to the
-/// address of the interface for the reply, unless an earlier relay has set it.
+/// Converts a client's message into a message for servers. The hop count is incremented, and `giaddr` is set
+/// to the address of the interface for the reply, unless an earlier relay has set it.
 ///
 /// # Errors
-/// [`Refusal::Looping`] after 16 hops, or if `giaddr` is already `own`. [`Refusal::Malformed`] if the message
-/// is not a [`Way::Up`] message.
+/// Returns [`Refusal::Looping`] after 16 hops, or if `giaddr` is already `own`. Returns
+/// [`Refusal::Malformed`] if the message is not a [`Way::Up`] message.
 pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
     let Way::Up(giaddr) = way(message)? else { return Err(Refusal::Malformed) };
     let hops = message.get_mut(HOPS_AT).ok_or(Refusal::Malformed)?;
@@ -103,12 +103,12 @@ pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Builds the frame that carries a server's message to its client, from an interface with the Ethernet
-/// address `from`. The frame is sent to the client's Ethernet address, or broadcast if the client requests it
-/// (broadcast flag) or gets no address (RFC 2131, section 4.1).
+/// Builds the frame that carries a server's message to its client. The frame is sent from an interface with
+/// the Ethernet address `from`. Its destination is the client's Ethernet address. The frame is broadcast if
+/// the client requests broadcasts (broadcast flag) or gets no address (RFC 2131, section 4.1).
 ///
 /// # Errors
-/// [`Refusal::Malformed`] if the message is not a [`Way::Down`] message.
+/// Returns [`Refusal::Malformed`] if the message is not a [`Way::Down`] message.
 pub fn reply_frame(message: &[u8], from: MacAddr) -> Result<Vec<u8>, Refusal> {
     let Way::Down(own) = way(message)? else { return Err(Refusal::Malformed) };
     let (Some(client), Some(flags), Some(yiaddr), Some(ciaddr)) =
@@ -154,12 +154,12 @@ fn address(message: &[u8], at: usize) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from(*octets))
 }
 
-/// Returns the client's Ethernet address in a message. `None` if the message is too short.
+/// Returns the client's Ethernet address in a message. Returns `None` if the message is too short.
 pub fn client(message: &[u8]) -> Option<MacAddr> {
     mac(message)
 }
 
-/// Returns the client's Ethernet address (`chaddr`).
+/// Returns the client's Ethernet address (`chaddr`). Returns `None` if the message is too short.
 fn mac(message: &[u8]) -> Option<MacAddr> {
     message.get(CHADDR_AT..)?.first_chunk().copied().map(MacAddr)
 }

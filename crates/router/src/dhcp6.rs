@@ -1,26 +1,26 @@
-//! The DHCPv6 relay's message processing (RFC 8415, section 19): encapsulation of clients' messages for
-//! servers, and extraction of servers' replies.
+//! Message processing of the DHCPv6 relay (RFC 8415, section 19): encapsulation of clients' messages for
+//! servers, and extraction of clients' messages from servers' replies.
 //!
 //! All functions are pure, as in [`crate::dhcp`]. A relay keeps no state between two messages, because the
-//! request carries the name of the interface and the server returns it.
+//! request carries the name of the interface and the server returns this name.
 
 use std::net::Ipv6Addr;
 
 use crate::dhcp::{MOST, Refusal};
 
-/// UDP port of servers and relays (RFC 8415, section 7.2).
+/// UDP port on which servers and relays receive (RFC 8415, section 7.2).
 pub const SERVER_PORT: u16 = 547;
-/// UDP port of clients.
+/// UDP port on which clients receive.
 pub const CLIENT_PORT: u16 = 546;
 /// Multicast address at which clients reach the relays and servers of their link (RFC 8415, section 7.1).
 pub const RELAYS_AND_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
 /// Maximum number of relays that a message may have passed (`HOP_COUNT_LIMIT`, RFC 8415, section 7.6).
 const HOPS: u8 = 8;
-/// Octets of a client's or server's message before its options: type and transaction identifier.
+/// Length, in octets, of a client's or server's message before its options: type and transaction identifier.
 const LEAST: usize = 4;
-/// Octets of a relay message before its options (RFC 8415, section 9): type, hop count, link address and peer
-/// address.
+/// Length, in octets, of a relay message before its options (RFC 8415, section 9): type, hop count, link
+/// address and peer address.
 const HEAD: usize = 34;
 
 const ADVERTISE: u8 = 2;
@@ -37,35 +37,37 @@ const INTERFACE: u16 = 18;
 /// The direction in which a relay forwards a DHCPv6 message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// A message of a client or relay, to servers.
+    /// A message of a client or relay that is forwarded to servers.
     Up {
         /// Whether the message comes from another relay and not from the client itself.
         relayed: bool,
     },
-    /// A Relay-reply from a server, to the peer that it names.
+    /// A Relay-reply message of a server that is forwarded to the peer which the message names.
     Down,
 }
 
 /// The contents of a Relay-reply message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reply<'a> {
-    /// Link address of the message. Unspecified if only the Interface-Id option names the link.
+    /// Link address of the message. The address is unspecified if only the Interface-Id option identifies the
+    /// link.
     pub link: Ipv6Addr,
-    /// Interface name as sent by [`forward`].
+    /// Interface name that [`forward`] has put into the request. The value is `None` if the reply does not
+    /// carry one.
     pub interface: Option<&'a [u8]>,
     /// Address of the client, or of the relay between the client and this relay.
     pub peer: Ipv6Addr,
     /// Whether `peer` is a relay, which receives on [`SERVER_PORT`]. A client receives on [`CLIENT_PORT`].
     pub to_relay: bool,
-    /// Inner message, to be sent to the peer.
+    /// Inner message, which is sent to the peer.
     pub message: &'a [u8],
 }
 
-/// Returns the direction of a message that arrived at a relay. Messages of unknown types are taken as a
-/// client's (RFC 7283).
+/// Returns the direction of a message that arrived at a relay. Messages of unknown types are treated as
+/// messages of a client (RFC 7283).
 ///
 /// # Errors
-/// [`Refusal::Malformed`] if the message is not relayed.
+/// Returns [`Refusal::Malformed`] if the message is not relayed.
 pub fn way(message: &[u8]) -> Result<Way, Refusal> {
     let least = match message.first() {
         None | Some(&0 | &ADVERTISE | &REPLY | &RECONFIGURE) => return Err(Refusal::Malformed),
@@ -85,7 +87,8 @@ pub fn way(message: &[u8]) -> Result<Way, Refusal> {
 /// relay that sent it, and `own` and `interface` are the address and name of the ingress interface.
 ///
 /// # Errors
-/// [`Refusal::Looping`] after 8 relays. [`Refusal::Malformed`] if the message is not a [`Way::Up`] message.
+/// Returns [`Refusal::Looping`] after 8 relays. Returns [`Refusal::Malformed`] if the message is not a
+/// [`Way::Up`] message.
 pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -> Result<Vec<u8>, Refusal> {
     let Way::Up { relayed } = way(message)? else { return Err(Refusal::Malformed) };
     let hops = match message.get(1) {
@@ -112,8 +115,9 @@ pub fn forward(message: &[u8], from: Ipv6Addr, own: Ipv6Addr, interface: &str) -
 /// Parses a Relay-reply message.
 ///
 /// # Errors
-/// [`Refusal::Malformed`] if the message is not a [`Way::Down`] message, an option is truncated or duplicate,
-/// the inner message cannot go to clients or relays, or the peer address is not a host's.
+/// Returns [`Refusal::Malformed`] if the message is not a [`Way::Down`] message, an option is truncated or
+/// duplicate, the inner message cannot go to clients or relays, or the peer address is not the address of a
+/// host.
 pub fn reply(envelope: &[u8]) -> Result<Reply<'_>, Refusal> {
     let Way::Down = way(envelope)? else { return Err(Refusal::Malformed) };
     let (link, peer) = (address(envelope, 2)?, address(envelope, 18)?);
@@ -158,8 +162,8 @@ mod tests {
     const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
     const SOLICIT: [u8; 8] = [1, 0xa, 0xb, 0xc, 0, 14, 0, 0];
 
-    /// Returns a server's answer to a Relay-forward message: its headers in a Relay-reply, with `answer`
-    /// inside.
+    /// Returns a server's answer to a Relay-forward message: a Relay-reply message with the headers of the
+    /// request and the inner message `answer`.
     fn answered(envelope: &[u8], answer: &[u8]) -> Vec<u8> {
         let name = usize::from(envelope[37]);
         let mut reply = envelope[..HEAD + 4 + name].to_vec();
@@ -242,8 +246,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every message is refused or carried completely in its Relay-forward, and a Relay-reply returns a
-        /// part of itself.
+        /// Every message is either refused or carried completely in its Relay-forward message, and a
+        /// Relay-reply message yields a part of itself.
         #[test]
         fn any_octets_are_refused_or_relayed(
             mut message in proptest::collection::vec(any::<u8>(), 0..300),

@@ -2,8 +2,9 @@
 //! and RFC 1812, 4.3; RFC 4443). The errors equal those of Linux octet by octet (`ip_error` and `icmp_send`,
 //! `ip6_pkt_drop` and `icmp6_send`).
 //!
-//! Only unambiguous errors are built here. A packet is punted to the kernel if the route back to its sender
-//! does not lead to one resolved neighbour, or if several addresses could be the source of the error.
+//! Only unambiguous errors are built in this module. A packet is punted to the kernel if the route back to
+//! its sender does not lead to one resolved neighbour, or if several addresses could be the source of the
+//! error.
 
 use std::net::IpAddr;
 
@@ -14,23 +15,24 @@ use crate::adjacency::{FOREIGN, bits_of};
 use crate::plain;
 use crate::room::{Admitted, Decision, Punt, Refusal, Router, Scratch};
 
-/// Octets of the Ethernet header.
+/// Length of the Ethernet header in octets.
 const ETHERNET: usize = 14;
-/// Octets of the ICMP and ICMPv6 header.
+/// Length of the ICMP and ICMPv6 header in octets.
 const ICMP: usize = 8;
-/// Maximum length of an error in octets: IPv4 (RFC 1812, 4.3.2.3), and below it IPv6 (RFC 4443, 2.4).
+/// Maximum length of an error in octets, for IPv4 (RFC 1812, 4.3.2.3). The next constant is the maximum for
+/// IPv6 (RFC 4443, 2.4).
 const MOST_4: usize = 576;
 const MOST_6: usize = 1280;
-/// TTL of an error before it is sent. Forwarding it decrements the TTL by 1.
+/// TTL of an error before it is sent. Sending the error decrements the TTL by 1.
 const HOPS: u8 = 64 + 1;
 
-/// Settings of the router's errors, by interface number.
+/// Settings of the ICMP errors of a router, by interface number.
 #[derive(Clone, Debug, Default)]
 pub struct Errors {
     own: Vec<Own>,
 }
 
-/// Error settings of one interface.
+/// Settings of the ICMP errors for one interface.
 #[derive(Clone, Debug, Default)]
 struct Own {
     /// Whether errors are sent for packets that arrive on the interface.
@@ -73,7 +75,8 @@ impl Errors {
         self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
     }
 
-    /// Returns the source address of an error to `to` from an interface. `None` if the choice is ambiguous.
+    /// Returns the source address of an error that is sent to `to` from an interface. Returns `None` if the
+    /// choice is ambiguous.
     fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
         let own = self.own.get(usize::from(interface))?;
         let all = if is_four { &own.four } else { &own.six };
@@ -90,39 +93,39 @@ impl Errors {
     }
 }
 
-/// An ICMP error, complete except for the Ethernet addresses and the decrement of the TTL, which every
-/// transmitted packet gets.
+/// An ICMP error, complete except for the Ethernet addresses and the decrement of the TTL. Both are made when
+/// the error is transmitted, as for every packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Ethernet, IP and ICMP headers.
+    /// Ethernet, IP and ICMP headers of the error.
     header: [u8; ETHERNET + 40 + ICMP],
     is_four: bool,
-    /// Octets of the original packet, from its IP header on, that follow the headers.
+    /// Number of octets of the original packet, beginning with its IP header, that follow the headers.
     quoted: usize,
     /// Source address of the error.
     pub source: IpAddr,
-    /// Adjacency of the next hop, as in [`Decision::Forward`].
+    /// Number of the adjacency of the next hop, as in [`Decision::Forward`].
     pub adjacency: u32,
     /// Interface by which the error is sent.
     pub interface: u16,
 }
 
 impl IcmpError {
-    /// Returns the headers before the quoted packet, including the Ethernet header.
+    /// Returns the headers that precede the quoted packet, including the Ethernet header.
     #[must_use]
     pub fn header(&self) -> &[u8] {
         let end = ETHERNET + self.ip() + ICMP;
         self.header.get(..end).unwrap_or_default()
     }
 
-    /// Returns the length of the whole frame in octets.
+    /// Returns the length of the whole frame, with the quoted packet, in octets.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it has its headers")]
     pub fn len(&self) -> usize {
         ETHERNET + self.ip() + ICMP + self.quoted
     }
 
-    /// Returns whether the error is IPv4.
+    /// Returns whether the error is an IPv4 packet. If not, the error is an IPv6 packet.
     #[must_use]
     pub fn is_four(&self) -> bool {
         self.is_four
@@ -133,9 +136,10 @@ impl IcmpError {
     }
 }
 
-/// Whether an error may be sent for a packet (RFC 1812, 4.3.2.7 and RFC 4443, 2.4 (e)).
+/// The result of the check whether an error may be sent for a packet (RFC 1812, 4.3.2.7 and RFC 4443, 2.4
+/// (e)).
 enum Asked {
-    /// An error may be sent. The length of the packet in octets is included.
+    /// An error may be sent. `length` is the length of the packet in octets.
     Told {
         length: usize,
     },
@@ -146,11 +150,11 @@ enum Asked {
 
 impl Router {
     /// Builds the ICMP error to the sender of a packet that arrived on the interface `arrival` and is
-    /// refused. `head` is the first octets of the frame and `len` the length of the whole frame. `id` becomes
-    /// the identification of an IPv4 error.
+    /// refused. `head` holds the first octets of the frame, and `len` is the length of the whole frame. `id`
+    /// becomes the identification of an IPv4 error.
     ///
     /// # Errors
-    /// The decision to punt the packet to the kernel or to drop it, if no error is built.
+    /// If no error is built, returns the decision to punt the packet to the kernel or to drop it.
     #[allow(clippy::too_many_arguments, reason = "the packet, and what is known of it")]
     pub fn error(
         &self,
@@ -204,7 +208,8 @@ impl Router {
         Ok(error)
     }
 
-    /// Returns the adjacency and the interface by which a packet of this host is sent to an address.
+    /// Returns the adjacency and the interface by which the error is sent to `sender`. Returns `None` if the
+    /// route does not lead to one resolved neighbour.
     fn way_to(
         &self,
         sender: IpAddr,
@@ -227,7 +232,8 @@ impl Router {
     }
 }
 
-/// Returns whether an error may be sent for an IPv4 packet (Linux `__icmp_send`).
+/// Returns whether an error may be sent for an IPv4 packet (Linux `__icmp_send`). Returns the decision to
+/// drop the packet if its header checksum is wrong.
 fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
     let Some(ip) = head.first_chunk::<{ plain::HEAD_4 }>() else { return Ok(Asked::Kernels) };
     if !plain::is_sound(ip) {
@@ -268,8 +274,8 @@ fn asks_6(head: &[u8], len: usize) -> Asked {
 }
 
 impl IcmpError {
-    /// Writes the header fields that policy rules can match: addresses, protocol, type of service (RFC 1812,
-    /// 4.3.2.5: precedence "internetwork control").
+    /// Writes the header fields that policy rules can match: addresses, protocol, and type of service (RFC
+    /// 1812, 4.3.2.5: precedence "internetwork control").
     fn begin(&mut self, to: IpAddr, from: u128, tos: u8, id: u16) {
         match to {
             IpAddr::V4(to) => {
@@ -299,7 +305,7 @@ impl IcmpError {
         }
     }
 
-    /// Writes the remaining fields and the checksums.
+    /// Writes the remaining header fields and the checksums of the error.
     #[allow(clippy::cast_possible_truncation, reason = "an IPv4 address is the lowest four octets")]
     fn finish(&mut self, why: Refusal, from: u128, quoted: &[u8]) {
         self.lengths();

@@ -12,46 +12,46 @@ use crate::adjacency::Adjacencies;
 use crate::mirror::{PathMirror, TableMirror};
 use crate::paths::{Path, PathView, Paths, Sayings, Verdict};
 
-/// Number of addresses that are looked up together.
+/// Number of addresses of a burst that are looked up in the trie together.
 const CHUNK: usize = 64;
 
-/// The reason why a route was not installed. The table has not changed, and other routes are not affected.
+/// The reason why a route was not installed. The table is unchanged, and other routes are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FibError {
-    /// The trie has no space.
+    /// The trie that holds the routes is full.
     #[error("route {prefix}: the table of {words} words is full; raise its size")]
     Full {
         /// Prefix of the route.
         prefix: String,
-        /// Size of the table in words of eight bytes.
+        /// Size of the trie in words of eight bytes.
         words: usize,
     },
-    /// The maximum number of routes is reached.
+    /// The table has reached its maximum number of routes.
     #[error("route {prefix}: the table has the {limit} routes that it may have; raise `routes`")]
     Limit {
         /// Prefix of the route.
         prefix: String,
-        /// Maximum number of routes.
+        /// Maximum number of routes of the table.
         limit: usize,
     },
-    /// There are as many tables as there may be.
+    /// The router has reached its maximum number of routing tables.
     #[error(
         "route {prefix} of table {table}: the router has the {limit} tables that it may have; the kernel routes by this one"
     )]
     Tables {
-        /// The route.
+        /// Prefix of the route.
         prefix: String,
-        /// The number of its table.
+        /// Number of the routing table that the route belongs to.
         table: u32,
-        /// How many tables there may be besides the main and the local one.
+        /// Maximum number of routing tables besides the main and the local table.
         limit: usize,
     },
-    /// The maximum number of paths is reached.
+    /// The table has reached its maximum number of paths.
     #[error("route {prefix}: routes lead to {limit} different paths already; raise the limit of paths")]
     Paths {
         /// Prefix of the route.
         prefix: String,
-        /// Maximum number of paths.
+        /// Maximum number of paths of the table.
         limit: u32,
     },
 }
@@ -75,8 +75,8 @@ impl fmt::Debug for Fib {
 }
 
 impl Fib {
-    /// Creates an empty table. Each of its two tries has `words` words of eight bytes, and there are at most
-    /// `paths` paths. Readers register with `domain`.
+    /// Creates an empty table. Each of its two tries has `words` words of eight bytes, and the table has at
+    /// most `paths` paths. Readers register with `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Fib {
         let (v4, v6) = (Table::new(domain, words), Table::new(domain, words));
@@ -84,7 +84,7 @@ impl Fib {
     }
 
     /// Sets the maximum number of routes of both families together. Local routes ([`Path::Local`]) do not
-    /// count, so that the host's own addresses are always installed.
+    /// count. The host's own addresses are therefore always installed.
     #[must_use]
     pub fn with_limit(self, routes: usize) -> Fib {
         Fib { limit: routes, ..self }
@@ -94,7 +94,7 @@ impl Fib {
     /// tries.
     ///
     /// # Errors
-    /// [`TableFull`] if the memory of a trie is too small.
+    /// Returns [`TableFull`] if the memory of a trie is too small.
     pub fn mirrored(readers: &Readers, mirror: TableMirror, paths: u32) -> Result<Fib, TableFull> {
         let TableMirror { four, six, paths: words, groups } = mirror;
         Ok(Fib {
@@ -115,7 +115,7 @@ impl Fib {
     /// Installs or replaces the route of an IPv4 prefix.
     ///
     /// # Errors
-    /// [`FibError`] if the route is refused. Nothing has changed then.
+    /// Returns [`FibError`] if the route is refused. Nothing has changed then.
     pub fn set4(
         &mut self,
         prefix: Prefix<u32>,
@@ -133,7 +133,7 @@ impl Fib {
     /// Installs or replaces the route of an IPv6 prefix.
     ///
     /// # Errors
-    /// [`FibError`] if the route is refused. Nothing has changed then.
+    /// Returns [`FibError`] if the route is refused. Nothing has changed then.
     pub fn set6(
         &mut self,
         prefix: Prefix<u128>,
@@ -148,8 +148,8 @@ impl Fib {
         Ok(())
     }
 
-    /// Checks the limit for a route. `is` is whether the route is local, and `was` is whether the replaced
-    /// route was local, if there was one.
+    /// Returns an error if the limit of routes does not allow a route. `is` tells whether the route is local.
+    /// `was` tells whether the route that it replaces is local, and is `None` if the route replaces none.
     fn has_room(&self, was: Option<bool>, is: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
         if is || was == Some(false) || self.v4.len() + self.v6.len() - self.locals < self.limit {
             return Ok(());
@@ -160,7 +160,7 @@ impl Fib {
     /// Removes an IPv4 route. A route that does not exist is not an error.
     ///
     /// # Errors
-    /// [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
+    /// Returns [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
     pub fn remove4(&mut self, prefix: Prefix<u32>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
         let before = self.v4.get(&prefix).and_then(|hop| self.paths.of(hop));
         let was = before.is_some_and(is_local);
@@ -172,7 +172,7 @@ impl Fib {
     /// Removes an IPv6 route. A route that does not exist is not an error.
     ///
     /// # Errors
-    /// [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
+    /// Returns [`FibError::Full`] if the trie has no space for the change. Nothing has changed then.
     pub fn remove6(&mut self, prefix: Prefix<u128>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
         let before = self.v6.get(&prefix).and_then(|hop| self.paths.of(hop));
         let was = before.is_some_and(is_local);
@@ -193,19 +193,19 @@ impl Fib {
         self.v6.get(&prefix).is_some()
     }
 
-    /// Defines the shared path with a number ([`Path::Shared`]), for all routes that use it, by one write.
-    /// `None` makes it a path without next hops, and so does a definition that is itself [`Path::Shared`].
+    /// Defines the shared path with a number ([`Path::Shared`]). One write changes the path of all routes
+    /// that use it. If `path` is `None` or is itself [`Path::Shared`], the shared path has no next hops.
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         self.paths.define(shared, path, adjacencies);
     }
 
-    /// Returns the number of routes of both families.
+    /// Returns the number of routes of the table, of both families together.
     #[must_use]
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// Returns whether there are no routes.
+    /// Returns whether the table has no routes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -217,13 +217,14 @@ impl Fib {
         [self.v4.usage(), self.v6.usage()]
     }
 
-    /// Returns the number of different paths that routes use.
+    /// Returns the number of different paths that the routes of the table use.
     #[must_use]
     pub fn paths(&self) -> usize {
         self.paths.len()
     }
 
-    /// Returns the route that an address matches: first address and length of its prefix, and its path.
+    /// Returns the route that an address matches: the first address and the length of its prefix, and its
+    /// path. Returns `None` if no route matches.
     #[must_use]
     pub fn why(&self, address: IpAddr) -> Option<(IpAddr, u8, &Path)> {
         let (first, length, hop) = match address {
@@ -292,35 +293,38 @@ pub struct View {
 }
 
 impl View {
-    /// Returns whether two views are of one table.
+    /// Returns whether two views refer to the same table.
     #[must_use]
     pub fn is(&self, other: &View) -> bool {
         self.paths.is(&other.paths)
     }
 
-    /// Returns the paths of the hops that [`View::hops4`] and [`View::hops6`] return.
+    /// Returns the paths that belong to the hops from [`View::hops4`] and [`View::hops6`], as `reader` sees
+    /// them.
     #[inline(always)]
     pub(crate) fn said<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
         self.paths.seen_by(reader)
     }
 
-    /// Looks up the hops of IPv4 addresses. The shorter slice determines the number.
+    /// Looks up IPv4 addresses and stores the hop of each address at the same index of `hops`. The shorter
+    /// slice determines the number of addresses.
     #[inline(always)]
     pub(crate) fn hops4(&self, reader: &Reader, addresses: &[u32], hops: &mut [Hop]) {
         self.v4.look_up(reader, addresses, hops);
     }
 
-    /// Looks up the hops of IPv6 addresses. The shorter slice determines the number.
+    /// Looks up IPv6 addresses and stores the hop of each address at the same index of `hops`. The shorter
+    /// slice determines the number of addresses.
     #[inline(always)]
     pub(crate) fn hops6(&self, reader: &Reader, addresses: &[u128], hops: &mut [Hop]) {
         self.v6.look_up(reader, addresses, hops);
     }
 
-    /// Looks up IPv4 addresses and calls `each` with the index and verdict of each, in order. `hash` returns
-    /// the hash of the flow at an index, and is called only if the path has several next hops.
+    /// Looks up IPv4 addresses and calls `each` with the index and the verdict of each address, in order.
+    /// `hash` returns the hash of the flow at an index, and is called only if the path has several next hops.
     ///
     /// # Panics
-    /// If the reader is offline or belongs to another domain (programming errors).
+    /// Panics if the reader is offline or belongs to another domain (programming errors).
     pub fn route4(
         &self,
         reader: &Reader,

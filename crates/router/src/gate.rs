@@ -1,10 +1,10 @@
 //! The admission gate for packets that are punted to the kernel and for ICMP errors of the router. Each class
 //! of packets has its own rate limit and counters.
 //!
-//! Within a class, each interface and each source has a share. A packet within the shares of its interface
-//! and source may use the whole bucket of its class. A packet beyond them may use the bucket down to a
-//! reserve. A flood from one interface or source thus leaves the reserve and new tokens to others, and a
-//! class with a single sender can still use its whole rate.
+//! Within a class, each interface and each source has a share of the rate. A packet within the shares of its
+//! interface and source may use the whole token bucket of its class. A packet beyond these shares may use the
+//! bucket down to a reserve. A flood from one interface or source thus leaves the reserve and new tokens to
+//! others, and a class with a single sender can still use its whole rate.
 //!
 //! Packets of known peers ([`Peer`]) and known neighbours ([`Acquaintance`]) have separate classes
 //! ([`KNOWN`]), which floods with forged sources do not use. The evidence for a peer differs by protocol:
@@ -14,7 +14,8 @@
 //!   proves that no router forwarded the packet (RFC 5082);
 //! - the far end of multihop BFD (RFC 5883) is identified by its address alone.
 //!
-//! The three have separate classes, so that packets that are easy to forge take nothing from the others.
+//! These three kinds of peers have separate classes. Packets that are easy to forge therefore take no tokens
+//! from the other kinds.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -28,37 +29,41 @@ use crate::adjacency::{Acquaintance, AdjacencyView, bits_of};
 use crate::room::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Number of share slots of interfaces, and of sources, of each class, indexed by hash.
+/// Number of slots for the shares of interfaces, and number of slots for the shares of sources, in each
+/// class. A hash selects the slot.
 const SHARES: usize = 256;
 /// Divisor of a class's rate that gives the share of one interface.
 const OF_INTERFACE: u64 = 8;
 /// Divisor of a class's rate that gives the share of one source.
 const OF_SOURCE: u64 = 32;
-/// Divisors for classes of known senders, which are few: for one interface, and below it for one source.
+/// Divisor of the rate of a class of known senders that gives the share of one interface. The next constant
+/// gives the share of one source. The shares are large, because known senders are few.
 const OF_KNOWN_INTERFACE: u64 = 2;
 const OF_KNOWN_SOURCE: u64 = 8;
-/// Classes of known senders.
+/// Classes of known peers and known neighbours.
 const KNOWN: [PuntClass; 4] =
     [PuntClass::Session, PuntClass::Peer, PuntClass::PeerMultihop, PuntClass::Neighbour];
-/// Number of entries for known peers, in sets of eight.
+/// Number of entries in the table of known peers, which consists of sets of eight entries.
 const PEERS: usize = 4096;
 const WAYS: usize = 8;
-/// Number of slots for addresses that the kernel is resolving, indexed by hash. `ASKED_NS` is the time for
-/// which a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
+/// Number of slots for addresses that the kernel is resolving. A hash of the address selects the slot.
+/// `ASKED_NS` is the time for which a slot is valid, equal to Linux's resolution time (`mcast_solicit`).
 const ASKED: usize = 1024;
 const ASKED_NS: u64 = 3 * NS_PER_S;
-/// Hop count of messages that have crossed no router (RFC 5082), as used by BFD (RFC 5881, section 5).
+/// Hop count of packets that no router has forwarded (RFC 5082), as used by BFD (RFC 5881, section 5).
 const GTSM: u8 = 255;
 
 /// A known peer of a routing protocol daemon of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
-    /// A BGP session over TCP: local address and port, then those of the peer. Class [`PuntClass::Session`].
+    /// A BGP session over TCP: local address and port, then address and port of the peer. Its packets belong
+    /// to the class [`PuntClass::Session`].
     Session(SocketAddr, SocketAddr),
     /// A gateway of a route, or the other end of a BGP session, on the link of the interface with this
-    /// number. OSPF and single-hop BFD from this address are accepted as wanted. Class [`PuntClass::Peer`].
+    /// number. OSPF and single-hop BFD packets from this address belong to the class [`PuntClass::Peer`].
     Neighbour(u16, IpAddr),
-    /// The other end of a BGP session at any distance, for multihop BFD. Class [`PuntClass::PeerMultihop`].
+    /// The other end of a BGP session at any distance. Multihop BFD packets from this address belong to the
+    /// class [`PuntClass::PeerMultihop`].
     Far(IpAddr),
 }
 
@@ -72,7 +77,7 @@ impl Peer {
     }
 }
 
-/// The origin of a packet for the kernel: ingress interface and flow key.
+/// The origin of a packet that is punted to the kernel: ingress interface and flow key.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     interface: u16,
@@ -80,8 +85,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Returns the origin of a frame that arrived on an interface, given by number. `head` is the first
-    /// octets of the frame and `len` its length.
+    /// Returns the origin of a frame that arrived on the interface with a number. `head` holds the first
+    /// octets of the frame, and `len` is the frame's length.
     #[must_use]
     pub fn of(interface: u16, head: &[u8], len: usize) -> Origin {
         let mut key = FlowKey::ZERO;
@@ -90,9 +95,9 @@ impl Origin {
         Origin { interface, key }
     }
 
-    /// Returns the source that a share of a class belongs to. For link-scope protocols, with IP sources that
-    /// are unassigned or freely chosen, the source is the sender's Ethernet address. For other protocols it
-    /// is the IP source.
+    /// Returns the source whose share of the class the packet uses. For link-scope protocols, whose IP
+    /// sources are unassigned or freely chosen, the source is the sender's Ethernet address. For other
+    /// protocols the source is the IP source.
     fn source(&self, class: PuntClass) -> u128 {
         let link = self.key.eth_src().as_u64().into();
         match (class, self.addresses()) {
@@ -101,7 +106,8 @@ impl Origin {
         }
     }
 
-    /// Returns the IP addresses. `None` for ARP and non-IP packets.
+    /// Returns the source and destination IP addresses of the packet. Returns `None` for ARP and non-IP
+    /// packets.
     fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         let key = &self.key;
         match key.l3_kind() {
@@ -111,7 +117,8 @@ impl Origin {
         }
     }
 
-    /// Returns the known peer that a packet of a class would belong to.
+    /// Returns the peer that the packet claims to be from, for a look-up in the table of known peers. Returns
+    /// `None` if packets of this kind do not come from known peers.
     fn peer(&self, class: PuntClass) -> Option<Peer> {
         let key = &self.key;
         let (source, destination) = self.addresses()?;
@@ -132,7 +139,8 @@ impl Origin {
         }
     }
 
-    /// Returns the on-link neighbour that an ARP, neighbour discovery or DHCP packet would belong to.
+    /// Returns the on-link address that an ARP, neighbour discovery or DHCP packet claims to be from. Returns
+    /// `None` for other packets.
     fn neighbour(&self, class: PuntClass) -> Option<IpAddr> {
         let is_four = matches!(self.key.l3_kind(), L3Kind::Arp);
         match class {
@@ -152,7 +160,7 @@ fn is_group_of_link(address: IpAddr) -> bool {
     }
 }
 
-/// The class and share that a packet is counted under.
+/// The class and the share that a packet is counted under.
 struct Place {
     class: PuntClass,
     /// Hash of the source of the packet, which selects the share.
@@ -167,16 +175,17 @@ pub struct Gate {
     buckets: [TokenBucket; PuntClass::COUNT],
     rates: [AtomicU64; PuntClass::COUNT],
     /// Time, in nanoseconds, until which each share is used up: the theoretical arrival time of the generic
-    /// cell rate algorithm (ITU-T I.371). Indexed by class, then interfaces, then sources.
+    /// cell rate algorithm (ITU-T I.371). The first index is the class. The second index is the slot of an
+    /// interface, or `SHARES` plus the slot of a source.
     shares: Box<[[AtomicU64; 2 * SHARES]]>,
-    /// Hashes of known peers. 0 marks a free entry.
+    /// Hashes of the known peers. A hash of 0 marks a free entry.
     peers: Box<[AtomicU64]>,
-    /// Time, in nanoseconds, until which an answer from an address is expected, because its link-layer
-    /// address is being resolved. Indexed by hash of the address.
+    /// Time, in nanoseconds, until which an answer from an address is expected, because the kernel is
+    /// resolving its link-layer address. The index is a hash of the address.
     asked: Box<[AtomicU64]>,
-    /// Secret key of the hashes.
+    /// Secret key of the hash function.
     hasher: RandomState,
-    /// Number of packets admitted and refused, by class.
+    /// Numbers of packets admitted and refused, by class.
     counts: CounterArray,
     /// Identification of the next IPv4 error.
     id: AtomicU16,
@@ -184,7 +193,7 @@ pub struct Gate {
 
 impl Gate {
     /// Creates a gate. `rate` returns the limit of each class in packets per second, and `workers` is the
-    /// number of workers that count.
+    /// number of workers, each of which has its own counters.
     #[must_use]
     pub fn new(rate: impl Fn(PuntClass) -> u32, workers: usize, now_ns: u64) -> Gate {
         let bucket = |class| TokenBucket::new(u64::from(rate(class)), burst(rate(class)), now_ns);
@@ -200,7 +209,8 @@ impl Gate {
         }
     }
 
-    /// Sets the rate of each class, in packets per second. A class with an unchanged rate keeps its bucket.
+    /// Sets the rate of each class, in packets per second. A class whose rate does not change keeps its token
+    /// bucket.
     pub fn set_rates(&self, rate: impl Fn(PuntClass) -> u32, now_ns: u64) {
         for ((class, bucket), set) in PuntClass::ALL.into_iter().zip(&self.buckets).zip(&self.rates) {
             let rate = rate(class);
@@ -210,8 +220,8 @@ impl Gate {
         }
     }
 
-    /// Replaces the known peers. Beyond some thousands, some peers are ignored. For control threads, one at a
-    /// time.
+    /// Replaces the known peers. Some peers are ignored if there are more than a few thousand. Only control
+    /// threads call this function, one at a time.
     pub fn set_peers(&self, peers: impl IntoIterator<Item = Peer>) {
         let mut places = vec![0; PEERS];
         for peer in peers {
@@ -243,9 +253,9 @@ impl Gate {
         self.peers[Self::set(hash)].iter().any(|place| place.load(Ordering::Relaxed) == hash)
     }
 
-    /// Returns whether one more packet is admitted, and counts it. A packet of a known sender is counted
-    /// under the class for known senders. `adjacencies` are the router's neighbours. To be called on the
-    /// worker's own thread.
+    /// Returns whether one more packet is admitted, and counts the packet. A packet of a known sender is
+    /// counted under the class for known senders. `adjacencies` are the router's neighbours. A worker must
+    /// call this function on its own thread.
     pub fn admits_from(
         &self,
         class: PuntClass,
@@ -280,15 +290,15 @@ impl Gate {
         is_admitted
     }
 
-    /// Returns the time until which the address is being resolved.
+    /// Returns the slot that holds the time, in nanoseconds, until which the address is being resolved.
     fn asked(&self, address: IpAddr) -> &AtomicU64 {
         let at = usize::try_from(self.hasher.hash_one(address) % ASKED as u64).unwrap_or(0);
         &self.asked[at]
     }
 
-    /// Returns the class and share of a packet. The share of a known sender is keyed by interface, protocol,
-    /// peer and group, so that packets that claim another session, protocol or interface take nothing from
-    /// it.
+    /// Returns the class and the share under which a packet is counted. The share of a known sender depends
+    /// on interface, protocol, peer and group. Packets that claim another session, protocol or interface
+    /// therefore take no tokens from it.
     fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
         if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
             let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
@@ -312,7 +322,8 @@ impl Gate {
         Place { class, source, is_trusted: true }
     }
 
-    /// Takes a token of a class. `is_within` is whether the packet may use the reserve of its class.
+    /// Takes a token of a class and counts the packet. Returns false if no token is available. `is_within`
+    /// tells whether the packet may use the reserve of its class.
     fn admit(&self, class: PuntClass, is_within: bool, worker: usize, now_ns: u64) -> bool {
         let bucket = &self.buckets[class as usize];
         let rate = self.rates[class as usize].load(Ordering::Relaxed);
@@ -327,15 +338,15 @@ impl Gate {
         self.id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the number of packets of a class admitted and refused.
+    /// Returns the number of admitted packets and the number of refused packets of a class.
     #[must_use]
     pub fn counted(&self, class: PuntClass) -> (u64, u64) {
         (self.counts.sum(2 * (class as usize)), self.counts.sum(2 * (class as usize) + 1))
     }
 }
 
-/// Returns the burst size of a class in packets: a tenth of a second's packets, plus the reserve for packets
-/// within their shares.
+/// Returns the burst size of a class, in packets, for a rate in packets per second. The burst consists of a
+/// tenth of a second's packets and the reserve for packets within their shares.
 fn burst(rate: u32) -> u32 {
     saved(rate) + reserve(rate)
 }
@@ -348,15 +359,16 @@ fn reserve(rate: u32) -> u32 {
     saved(rate) / 2
 }
 
-/// Takes one packet from a share, which is one `part`-th of the class's rate. Returns false if the share is
-/// used up.
+/// Takes one packet from a share, whose rate is the class's rate divided by `part`. `until` is the time until
+/// which the share is used up. Returns false if the share is used up now.
 fn takes_share(until: &AtomicU64, rate: u64, part: u64, now_ns: u64) -> bool {
     let next = |until| next_share(until, rate, part, now_ns);
     until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
 }
 
-/// Returns the time until which a share is used up after one more packet. `None` if it is used up. A share
-/// allows a burst of a tenth of a second's packets, and at least four.
+/// Returns the time, in nanoseconds, until which a share is used up after one more packet. Returns `None` if
+/// the share is used up now. A share allows a burst of a tenth of a second's packets, and at least four
+/// packets.
 fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
     let step = (NS_PER_S * part).checked_div(rate)?;
     let begin = until.max(now_ns);
@@ -364,8 +376,8 @@ fn next_share(until: u64, rate: u64, part: u64, now_ns: u64) -> Option<u64> {
 }
 
 /// Returns the class of a frame that is punted. A packet to this host or its link counts under its protocol.
-/// A transit packet counts under the punt reason, so that it takes nothing from the daemons. `head` is the
-/// first octets of the frame and `len` its length.
+/// A transit packet counts under the reason of the punt, and therefore takes no tokens from the host's
+/// daemons. `head` holds the first octets of the frame, and `len` is the frame's length.
 #[must_use]
 pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
     let protocol = match why {
@@ -431,7 +443,7 @@ mod tests {
         )
     }
 
-    /// A gate and the router's neighbours, known and under resolution.
+    /// A gate, and the neighbours of the router that are known or under resolution.
     struct Doorway {
         gate: Gate,
         adjacencies: Adjacencies,
@@ -439,7 +451,7 @@ mod tests {
     }
 
     impl Doorway {
-        /// Interfaces 1 and 2 are the devices 11 and 12.
+        /// Creates a gate with a rate for each class. The devices 11 and 12 belong to the interfaces 1 and 2.
         fn new(rate: u32) -> Doorway {
             let mut adjacencies = Adjacencies::new(&sync::qsbr::Domain::new(), 16, 1);
             adjacencies.bind(11, Some(1));
@@ -462,8 +474,9 @@ mod tests {
         }
     }
 
-    /// An established session gets every segment through, while forged segments at 20 times the limit arrive
-    /// on the same interface, from port 179 and from the neighbour's own address among others.
+    /// Every segment of an established session is admitted while forged segments arrive at 20 times the limit
+    /// on the same interface. Some of the forged segments are from port 179 or from the neighbour's own
+    /// address.
     #[test]
     fn a_session_lives_in_a_flood_of_forged_segments() {
         let door = Doorway::new(100);
@@ -497,8 +510,8 @@ mod tests {
         assert!(late.count() < 20);
     }
 
-    /// Forged OSPF and BFD packets with a BGP peer's address take nothing from its session, on any interface,
-    /// nor from the hellos of the true neighbour.
+    /// Forged OSPF and BFD packets with a BGP peer's address take no tokens from the peer's session, on any
+    /// interface, nor from the hellos of the true neighbour.
     #[test]
     fn forged_hellos_of_a_peer_take_nothing_from_its_session() {
         let door = Doorway::new(100);
@@ -533,8 +546,8 @@ mod tests {
         assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
     }
 
-    /// OSPF and BFD packets of a gateway are accepted at its interface, single-hop ones only with evidence
-    /// that no router forwarded them.
+    /// OSPF and BFD packets of a gateway are admitted as packets of a known peer on the gateway's interface.
+    /// Single-hop packets need evidence that no router forwarded them.
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
         use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
@@ -572,8 +585,9 @@ mod tests {
         Origin::of(interface, &frame, frame.len())
     }
 
-    /// ARP, neighbour discovery and DHCP packets of known neighbours pass while forged stations flood their
-    /// interface. Answers of an address under resolution pass unless others claim it.
+    /// ARP, neighbour discovery and DHCP packets of known neighbours are admitted while forged stations flood
+    /// their interface. Answers of an address under resolution are admitted unless other stations claim the
+    /// address.
     #[test]
     fn known_neighbours_live_in_a_flood_of_stations() {
         let mut door = Doorway::new(100);
@@ -625,7 +639,8 @@ mod tests {
         assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), late), PuntClass::Arp);
     }
 
-    /// Any number of stations that claim an address under resolution leave the reserve to known neighbours.
+    /// Stations that claim an address under resolution leave the reserve to known neighbours, however many
+    /// stations there are.
     #[test]
     fn claims_to_be_who_is_asked_for_leave_the_known_theirs() {
         let mut door = Doorway::new(100);
@@ -644,7 +659,7 @@ mod tests {
         assert!(refused > 15_000, "{refused}");
     }
 
-    /// A source that causes an endless number of errors leaves the shares of other sources.
+    /// A source that causes an endless number of ICMP errors does not use the shares of other sources.
     #[test]
     fn one_source_of_errors_leaves_them_to_others() {
         let door = Doorway::new(100);
@@ -658,8 +673,8 @@ mod tests {
         }
     }
 
-    /// ARP from one interface, whatever its sources, leaves another interface's share, and one source leaves
-    /// another's.
+    /// ARP packets from one interface do not use the share of another interface, whatever their sources are.
+    /// Packets of one source do not use the share of another source.
     #[test]
     fn a_flood_of_one_interface_leaves_the_class_to_others() {
         let door = Doorway::new(1000);

@@ -13,9 +13,9 @@
 //! builds the ICMP error to its sender ([`IcmpError`]).
 //!
 //! A [`Fib`] (one routing table) has one writer, and the [`Adjacencies`] of all tables of a router have the
-//! same writer. Any number of workers read their views. Routes with equal next hops share a path, so that one
-//! write redirects all of them. A path that changes keeps as many flows on their next hops as the new shares
-//! allow ([`Buckets`]). A neighbour that changes its link-layer address costs one write, too.
+//! same writer. Any number of workers read their views. Routes with equal next hops share a path. One write
+//! therefore redirects all of them. A path that changes keeps as many flows on their next hops as the new
+//! shares allow ([`Buckets`]). A change of a neighbour's link-layer address costs one write, too.
 //!
 //! ```
 //! use lookup::Prefix;

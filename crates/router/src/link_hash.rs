@@ -1,25 +1,25 @@
 //! The keyed hash of on-link addresses. The key is secret because hosts on a link choose their own addresses.
 //!
 //! A host of a /64 can use any number of addresses and answer for all of them. If it knew which addresses
-//! share slots with a victim's address, it could fill these slots. Each table therefore has secret numbers of
-//! its own, and the two slots of an address come from two sums of products with separate numbers (multilinear
-//! hashing, Lemire and Kaser, "Strongly universal string hashing is fast", 2014). For any two addresses the
-//! upper halves of the sums collide with the probability of random values.
+//! share slots with a victim's address, it could fill these slots. Each table therefore has its own secret
+//! numbers, and the two slots of an address come from two sums of products with separate numbers (multilinear
+//! hashing, Lemire and Kaser, "Strongly universal string hashing is fast", 2014). The upper halves of the
+//! sums of any two addresses collide with the probability of random values.
 //!
 //! The sums of consecutive addresses form an arithmetic progression, whose low bits cluster for some secrets.
-//! A bijection on 32 bits mixes the upper halves, so that all of their bits affect the slot, without mapping
-//! different halves to one value. Programs in the kernel compute the same function (`route_link_hash()` in
-//! `bpf/include/route_answer.h`).
+//! A bijection on 32 bits mixes the upper halves. All bits of an upper half therefore affect the slot, and
+//! different halves do not map to one value. Programs in the kernel compute the same function
+//! (`route_link_hash()` in `bpf/include/route_answer.h`).
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Number of secret numbers of a table.
+/// Number of secret numbers of one hash table.
 pub const LINK_SECRETS: usize = 12;
-/// Number of secret numbers of one of the two sums: an initial value, and one for each 32 bits of device and
-/// address.
+/// Number of secret numbers of one of the two sums: an initial value, and one factor for each 32 bits of
+/// device and address.
 const OF_A_SUM: usize = LINK_SECRETS / 2;
 
-/// The hash function of one table.
+/// The hash function of one hash table.
 #[derive(Clone)]
 pub struct LinkHash([u64; LINK_SECRETS]);
 
@@ -35,7 +35,8 @@ impl LinkHash {
         LinkHash(secrets)
     }
 
-    /// Returns two independent 32-bit hashes, one in each half of the word.
+    /// Returns two independent 32-bit hashes of a device and an address. Each half of the returned word is
+    /// one hash.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of words")]
     pub fn of(&self, device: u32, high: u64, low: u64) -> u64 {
@@ -70,7 +71,8 @@ impl std::fmt::Debug for LinkHash {
 mod tests {
     use super::*;
 
-    /// Addresses that differ in few bits, at either end, spread like random ones.
+    /// Addresses that differ in few bits, among the highest or the lowest bits, are spread like random
+    /// addresses.
     #[test]
     fn addresses_that_differ_little_spread() {
         let hash = LinkHash::new();

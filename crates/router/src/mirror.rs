@@ -8,9 +8,10 @@
 //!       on the link itself ──(device, destination)──► links ──► number of an adjacency
 //! ```
 //!
-//! The tables' writer writes the mirror together with the workers' state. Each step is one word, so that a
-//! reader gets the state before or after a change. A group is written completely before a path refers to it.
-//! An unreferenced group is reused when no reader can use it any more ([`Readers`]).
+//! The writer of the tables updates the mirror together with the workers' state. Each step of an update
+//! writes one word. A reader therefore gets the state before or after a change. A group is written completely
+//! before a path refers to it. An unreferenced group is reused when no reader can use it any more
+//! ([`Readers`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -22,47 +23,51 @@ use crate::adjacency::{MOST, bits_of, halves, place};
 use crate::buckets::{BUCKETS, Buckets};
 use crate::link_hash::{LINK_SECRETS, LinkHash};
 
-/// Number of words of a group of next hops, with two buckets each.
+/// Number of words of a group of next hops. Each word holds two buckets.
 pub const GROUP_WORDS: usize = BUCKETS / 2;
-/// Number of words of a neighbour: those of [`crate::Adjacency`], and its address.
+/// Number of words of a neighbour: the two words of [`crate::Adjacency`], and two words for the neighbour's
+/// address.
 pub const NEIGHBOUR_WORDS: usize = 4;
-/// Number of words of a line of the on-link hash table. Each holds a number and a part of its key's hash.
+/// Number of words of a line of the hash table of on-link neighbours. Each word holds an adjacency number and
+/// a part of its key's hash.
 pub const LINE_WORDS: usize = 8;
-/// Number of words that count a neighbour's packets and bytes on each CPU.
+/// Number of words that count the packets and bytes of one neighbour on one CPU.
 pub const COUNT_WORDS: usize = 2;
 
-/// Type of a path's word, in its upper half. The lower half is the number of a next hop or group.
+/// Type of a path that has one next hop, in the upper half of the path's word. The lower half of the word is
+/// the number of the next hop or group.
 const WAY: u64 = 1 << 32;
 const GROUP: u64 = 2 << 32;
 const BLACKHOLE: u64 = 3 << 32;
-/// Type of a path that a worker must handle.
+/// Type of a path whose packets a worker must handle.
 const UP: u64 = 0;
 
-/// The memory of a routing table's mirror, initially zero.
+/// The memory of the mirror of a routing table. All words are initially zero.
 pub struct TableMirror {
     /// Words of the IPv4 trie.
     pub four: Memory,
     /// Words of the IPv6 trie.
     pub six: Memory,
-    /// One word for each path. Paths beyond its end are left to the workers.
-    pub paths: Memory,
-    /// [`GROUP_WORDS`] for each group. When all groups are in use, paths with further groups are left to the
+    /// Table of paths: one word for each path number. Paths whose number is beyond the end are left to the
     /// workers.
+    pub paths: Memory,
+    /// Table of groups of next hops: [`GROUP_WORDS`] words for each group index. If all groups are in use,
+    /// paths with further groups are left to the workers.
     pub groups: Memory,
 }
 
-/// The memory of the neighbours' mirror, initially zero.
+/// The memory of the mirror of the neighbours. All words are initially zero.
 pub struct NeighbourMirror {
-    /// [`NEIGHBOUR_WORDS`] for each number, 0 included.
+    /// Table of neighbours: [`NEIGHBOUR_WORDS`] words for each adjacency number, number 0 included.
     pub neighbours: Memory,
-    /// Hash table of on-link neighbours: a power of two of lines of [`LINE_WORDS`]. On-link destinations
-    /// without an entry are left to the workers.
+    /// Hash table of on-link neighbours: lines of [`LINE_WORDS`] words, whose number is a power of two.
+    /// On-link destinations without an entry are left to the workers.
     pub links: Memory,
-    /// Secret numbers of the hash of `links`, which the BPF programs must share. Random, and used for nothing
-    /// else.
+    /// Secret numbers of the hash of `links`, which the BPF programs must use, too. The numbers are random
+    /// and used for nothing else.
     pub secrets: [u64; LINK_SECRETS],
-    /// [`COUNT_WORDS`] for each number, 0 included, for one CPU after the other: packets and bytes that BPF
-    /// programs have sent.
+    /// Counters of the packets and bytes that BPF programs have sent. There is one table for each CPU, one
+    /// after the other. Each table has [`COUNT_WORDS`] words for each adjacency number, number 0 included.
     pub counts: Memory,
 }
 
@@ -70,7 +75,7 @@ fn words(memory: &Memory) -> &[AtomicU64] {
     memory.as_ref().as_ref()
 }
 
-/// The form of a path in a mirror.
+/// The form of a path in the mirror.
 pub enum Saying<'a> {
     Up,
     Blackhole,
@@ -78,12 +83,12 @@ pub enum Saying<'a> {
     Group(&'a Buckets<u32>),
 }
 
-/// The writer of the mirrored paths and groups.
+/// The writer of the paths and groups in the mirror of a routing table.
 pub struct PathMirror {
     paths: Memory,
     groups: Memory,
     free: Vec<u32>,
-    /// Number of a path's group, by number of the path.
+    /// Index of the group of each path that uses one, by path number.
     used: HashMap<u32, u32>,
     leaving: VecDeque<(Ticket, u32)>,
 }
@@ -95,7 +100,7 @@ impl PathMirror {
         PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
     }
 
-    /// Publishes the action or next hops of a path in the mirror.
+    /// Publishes the action or the next hops of the path with a number in the mirror.
     pub fn write(&mut self, path: u32, saying: &Saying<'_>, readers: &Readers) {
         let Some(at) = words(&self.paths).get(place(path)) else { return };
         let (word, group) = match saying {
@@ -122,7 +127,7 @@ impl PathMirror {
         self.leaving.extend(before.map(|before| (readers.begin(), before)));
     }
 
-    /// Releases the group of a path that is no longer referred to.
+    /// Releases the group of a path to which no route refers any more.
     pub fn leave(&mut self, path: u32, readers: &Readers) {
         let group = self.used.remove(&path);
         self.leaving.extend(group.map(|group| (readers.begin(), group)));
@@ -139,7 +144,7 @@ fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(Ticket, u32)>, readers: &Re
     free.pop()
 }
 
-/// The writer of the mirrored neighbours.
+/// The writer of the mirror of the neighbours.
 pub struct Neighbours(NeighbourMirror, LinkHash);
 
 impl Neighbours {
@@ -152,21 +157,22 @@ impl Neighbours {
         words(&self.0.neighbours).get(place(number) * NEIGHBOUR_WORDS + nth)
     }
 
-    /// Writes the first word of a neighbour: its link-layer address and flags.
+    /// Writes the first word of the neighbour with an adjacency number: its link-layer address and flags.
     pub fn write(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 0) {
             at.store(word, Ordering::Release);
         }
     }
 
-    /// Writes the second word of a neighbour: its device and interface.
+    /// Writes the second word of the neighbour with an adjacency number: its device and interface.
     pub fn place(&self, number: u32, word: u64) {
         if let Some(at) = self.word(number, 1) {
             at.store(word, Ordering::Release);
         }
     }
 
-    /// Adds a number to the hash table of on-link neighbours.
+    /// Adds an adjacency number to the hash table of on-link neighbours, with a device and an address as the
+    /// key.
     pub fn enter(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
         for (nth, half) in [(2, high), (3, low)] {
@@ -181,7 +187,8 @@ impl Neighbours {
         }
     }
 
-    /// Removes a number from the hash table of on-link neighbours.
+    /// Removes an adjacency number from the hash table of on-link neighbours. The device and the address are
+    /// its key.
     pub fn leave(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
         let hash = self.1.of(device, high, low);
@@ -201,7 +208,8 @@ impl Neighbours {
         })
     }
 
-    /// Returns the packets and bytes that BPF programs have sent to a neighbour.
+    /// Returns the number of packets and the number of bytes that BPF programs have sent to a neighbour, on
+    /// all CPUs together. `numbers` is the number of neighbours in the counter table of one CPU.
     pub fn counted(&self, number: u32, numbers: usize) -> (u64, u64) {
         let all = words(&self.0.counts);
         let rows = all.chunks_exact((numbers * COUNT_WORDS).max(1));
@@ -216,8 +224,8 @@ impl Neighbours {
     }
 }
 
-/// Returns a hash table entry: the number below a part of the hash. An entry with a number other than 0 is
-/// never 0.
+/// Returns the hash table entry of an adjacency, which holds its number and a part of its key's hash. The
+/// entry is not 0 unless the number is 0.
 fn entry_of(hash: u64, number: u32) -> u64 {
     hash << 24 | u64::from(number & MOST)
 }
@@ -249,8 +257,8 @@ mod tests {
         })
     }
 
-    /// A host on the link that knew the secrets could fill all slots of another address. Under other secrets,
-    /// all addresses are found.
+    /// A host on the link that knew the secrets could fill all slots that another address may use. With other
+    /// secrets, the same addresses do not collide.
     #[test]
     fn addresses_that_collide_under_one_secret_do_not_under_another() {
         let known = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);

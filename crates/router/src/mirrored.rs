@@ -1,25 +1,27 @@
-//! Interfaces without a kernel device on the wire: VLANs of a port, and ports that the kernel does not know.
-//! Each has a punt TAP of its own in the kernel, by which the kernel receives the interface's packets and
-//! sends.
+//! Interfaces that are not kernel devices on the wire: VLANs of a port, and ports that the kernel does not
+//! know. Each of these interfaces has a punt TAP of its own. Over this TAP the kernel receives packets of the
+//! interface and sends packets to it.
 
 use packet::VlanTags;
 
 use crate::room::Kernel;
 
-/// VLAN tags and punt TAPs of the interfaces, by interface number. See the module documentation.
+/// VLAN tags and punt TAPs of the interfaces of a router. See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Mirrored {
-    /// Interface of each VLAN, by the port's interface and the VLAN, sorted.
+    /// Interface of each VLAN. The key is the port's interface and the VLAN, and the list is sorted by key.
     vlans: Vec<((u16, u16), u16)>,
-    /// Interface of each pair of tags, by the port's interface and the tags, sorted.
+    /// Interface of each pair of tags. The key is the port's interface and the tags, and the list is sorted
+    /// by key.
     pairs: Vec<((u16, VlanTags), u16)>,
-    /// Tags of each interface, by number.
+    /// VLAN tags of each interface, by interface number. The value is `None` for an untagged interface.
     tags: Vec<Option<VlanTags>>,
     kernels: Vec<Option<Kernel>>,
 }
 
 impl Mirrored {
-    /// Assigns frames with these tags, on the port with interface `base`, to an interface.
+    /// Assigns frames to an interface if they carry these tags and arrive on the port with the interface
+    /// `base`.
     pub fn add_vlan(&mut self, interface: u16, base: u16, tags: VlanTags) {
         let new = match tags.inner {
             None => insert(&mut self.vlans, (base, tags.outer.get()), interface),
@@ -42,14 +44,15 @@ impl Mirrored {
         !self.vlans.is_empty() || !self.pairs.is_empty()
     }
 
-    /// Returns whether there are interfaces with two tags.
+    /// Returns whether there are interfaces with two VLAN tags.
     #[inline]
     #[must_use]
     pub fn has_pairs(&self) -> bool {
         !self.pairs.is_empty()
     }
 
-    /// Returns the interface of a pair of tags on a port.
+    /// Returns the interface for frames with a pair of VLAN tags on a port. `base` is the port's interface.
+    /// Returns `None` if there is no such interface.
     #[inline]
     #[must_use]
     pub fn of_pair(&self, base: u16, tags: VlanTags) -> Option<u16> {
@@ -57,7 +60,8 @@ impl Mirrored {
         Some(self.pairs[at].1)
     }
 
-    /// Returns the interface of a VLAN on a port.
+    /// Returns the interface for frames of a VLAN on a port. `base` is the port's interface. Returns `None`
+    /// if there is no such interface.
     #[inline]
     #[must_use]
     pub fn of_vlan(&self, base: u16, vlan: u16) -> Option<u16> {
@@ -65,14 +69,15 @@ impl Mirrored {
         Some(self.vlans[at].1)
     }
 
-    /// Returns the tags of packets that leave by an interface. `None` for an untagged interface.
+    /// Returns the VLAN tags of packets that are sent on an interface. Returns `None` for an untagged
+    /// interface.
     #[inline]
     #[must_use]
     pub fn tags(&self, interface: u16) -> Option<VlanTags> {
         *self.tags.get(usize::from(interface))?
     }
 
-    /// Returns the punt TAP of an interface. `None` if the interface has none of its own.
+    /// Returns the separate punt TAP of an interface. Returns `None` if the interface has none.
     #[inline]
     #[must_use]
     pub fn kernel(&self, interface: u16) -> Option<&Kernel> {
@@ -80,7 +85,7 @@ impl Mirrored {
     }
 }
 
-/// Inserts an entry in order. Returns false if the key exists already.
+/// Inserts an entry into a sorted list. Returns false if the list has an entry with this key already.
 fn insert<K: Ord + Copy>(list: &mut Vec<(K, u16)>, key: K, interface: u16) -> bool {
     let found = list.binary_search_by_key(&key, |(key, _)| *key);
     found.map_err(|at| list.insert(at, (key, interface))).is_err()

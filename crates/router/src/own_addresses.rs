@@ -1,18 +1,18 @@
-//! The IPv4 addresses of this host and the broadcast addresses of its links. A packet from one of them must
-//! not be forwarded (RFC 1812, 5.3.7 and 4.2.2.11; Linux `fib_validate_source`).
+//! The set of the IPv4 addresses of this host and of the broadcast addresses of its links. A packet with one
+//! of these sources must not be forwarded (RFC 1812, 5.3.7 and 4.2.2.11; Linux `fib_validate_source`).
 //!
-//! The source of every packet is looked up. A bitmap with one bit for each of 16,384 hash values excludes
-//! nearly all other addresses at once, like the BPF programs' `route_own_bits`
+//! The source of every packet is looked up in the set. A bitmap with one bit for each of 16,384 hash values
+//! excludes nearly all other addresses by one load, like the BPF programs' `route_own_bits`
 //! (`bpf/include/route_checks.h`).
 
 use std::collections::HashSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Number of bits of a hash value.
+/// Number of bits of the hash of an address.
 const HASH_BITS: u32 = 14;
 const WORDS: usize = 1 << (HASH_BITS - 6);
-/// 2^32 divided by the golden ratio (Fibonacci hashing).
+/// Multiplier of the hash: 2^32 divided by the golden ratio (Fibonacci hashing).
 const MIX: u32 = 0x9e37_79b9;
 
 /// The set of own addresses. See the module documentation.
@@ -47,8 +47,8 @@ impl FromIterator<Ipv4Addr> for OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Returns whether an address, first octet highest, may be in the set. False for nearly all addresses
-    /// outside the set.
+    /// Returns whether an address may be in the set. The first octet of the address is highest. Returns false
+    /// for nearly all addresses outside the set.
     #[inline(always)]
     #[must_use]
     pub fn may_hold(&self, address: u32) -> bool {
@@ -56,7 +56,7 @@ impl OwnAddresses {
         self.bits[word] >> bit & 1 != 0
     }
 
-    /// Returns whether an address, first octet highest, is in the set.
+    /// Returns whether an address is in the set. The first octet of the address is highest.
     #[inline]
     #[must_use]
     pub fn holds(&self, address: u32) -> bool {
@@ -64,7 +64,7 @@ impl OwnAddresses {
     }
 }
 
-/// Returns the word and the bit of an address in the bitmap.
+/// Returns the index of the word, and of the bit in this word, that an address has in the bitmap.
 #[inline(always)]
 fn place(address: u32) -> (usize, u32) {
     let hash = address.wrapping_mul(MIX) >> (32 - HASH_BITS);

@@ -1,5 +1,5 @@
-//! Paths: the actions and next hops that routes lead to. Equal paths are stored once, with a number that the
-//! tries hold.
+//! Paths: the actions and next hops that routes lead to. Equal paths are stored once. Each path has a number,
+//! which the tries of the routing table hold.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,12 +18,12 @@ use crate::mirror::{PathMirror, Saying};
 /// A next hop of a route: device, gateway and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Way {
-    /// Index of the kernel's device that packets leave by.
+    /// Index of the kernel device by which packets are sent.
     pub interface: u32,
-    /// Address of the gateway, which may be of the other family. `None` if destinations are on the link
-    /// itself.
+    /// Address of the gateway, which may be of the other address family. The value is `None` if destinations
+    /// are on the link itself.
     pub gateway: Option<IpAddr>,
-    /// Weight among the next hops of a path, at least 1.
+    /// Weight of the next hop among the next hops of a path, at least 1.
     pub weight: u16,
 }
 
@@ -42,12 +42,12 @@ pub enum Path {
     Throw,
     /// Forwards packets to one of these next hops. An empty list counts as no route.
     Ways(Vec<Way>),
-    /// Uses the path that [`crate::Fib::define`] has set for this number. An undefined number counts as no
-    /// route.
+    /// Uses the path that [`crate::Fib::define`] has set for this number. A number without a definition
+    /// counts as no route.
     Shared(u32),
 }
 
-/// The result of a table look-up.
+/// The result of a look-up in a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No route matches.
@@ -68,7 +68,7 @@ pub enum Verdict {
     Forward(u32),
 }
 
-/// A path in the form for readers.
+/// A path in the compiled form that readers use.
 #[derive(Debug)]
 enum Compiled {
     Always(Verdict),
@@ -76,7 +76,7 @@ enum Compiled {
 }
 
 impl Compiled {
-    /// Returns the path in the form for a mirror. Workers handle what a mirror cannot express.
+    /// Returns the path in the form for a mirror. Paths that a mirror cannot express are left to the workers.
     fn saying(&self) -> Saying<'_> {
         match self {
             Compiled::Always(Verdict::Forward(number)) => Saying::Way(*number),
@@ -87,7 +87,7 @@ impl Compiled {
     }
 }
 
-/// The distribution of flows over the next hops of a path.
+/// The assignment of flows to the next hops of a path.
 #[derive(Clone, Debug)]
 enum Held {
     /// The path has no next hops.
@@ -98,8 +98,8 @@ enum Held {
 }
 
 impl Held {
-    /// Returns the distribution for a path. Flows keep the next hops that `before` assigned, as far as
-    /// possible.
+    /// Returns the assignment of flows to the next hops of a path. Flows keep the next hops that `before`
+    /// assigned to them, as far as the weights allow.
     fn new(path: &Path, before: &Held) -> Held {
         let Path::Ways(ways) = path else { return Held::Nothing };
         // A next hop with another weight is still equal.
@@ -120,7 +120,8 @@ impl Held {
         }
     }
 
-    /// Returns the path in the form for readers. Appends the adjacencies that it refers to to `taken`.
+    /// Returns the path in the compiled form that readers use. Appends the numbers of the adjacencies that
+    /// the path refers to to `taken`.
     fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
         let mut take = |way: &Way| {
             let number = adjacencies.take(way);
@@ -140,39 +141,41 @@ impl Held {
     }
 }
 
-/// Flag of a path's word: all flows use the adjacency whose number is the lower half. The word of any other
-/// path is 0, and readers load its slot.
+/// Flag of a path's word: all flows use the adjacency whose number is the lower half of the word. The word of
+/// any other path is 0, and readers load the path's slot instead.
 const ONWARD: u64 = 1 << 32;
 
-/// The paths by number, as seen by readers.
+/// The paths of a routing table by number, as seen by readers.
 #[derive(Clone, Debug)]
 pub struct PathView {
     slots: Arc<Slots<Compiled>>,
-    /// Words of the most common paths, which save readers following a pointer.
+    /// Words of the paths with one next hop, which is the most common kind. The words save readers from
+    /// following a pointer.
     words: Arc<[AtomicU64]>,
 }
 
 impl PathView {
-    /// Returns whether two views are of one set of paths.
+    /// Returns whether two views refer to the same paths.
     pub fn is(&self, other: &PathView) -> bool {
         Arc::ptr_eq(&self.slots, &other.slots)
     }
 
-    /// Returns the paths as a reader sees them.
+    /// Returns the paths of the table as a reader sees them.
     #[inline]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
         Sayings { slots: self.slots.seen_by(reader), words: &self.words }
     }
 }
 
-/// The paths as one reader sees them.
+/// The paths of a table as one reader sees them.
 pub struct Sayings<'a> {
     slots: Seen<'a, Compiled>,
     words: &'a [AtomicU64],
 }
 
 impl Sayings<'_> {
-    /// Returns the verdict of a path for a flow. `hash` is called only if the path has several next hops.
+    /// Returns the verdict of a path for a flow. `hash` returns the hash of the flow, and is called only if
+    /// the path has several next hops.
     #[inline(always)]
     pub fn verdict(&self, hop: Hop, hash: impl FnOnce() -> u32) -> Verdict {
         match self.onward(hop) {
@@ -181,7 +184,7 @@ impl Sayings<'_> {
         }
     }
 
-    /// Returns the adjacency of a path with one next hop. `None` for other paths.
+    /// Returns the adjacency of a path with one next hop. Returns `None` for other paths.
     #[inline(always)]
     pub fn onward(&self, hop: Hop) -> Option<u32> {
         let at = usize::try_from(hop.0).unwrap_or(usize::MAX);
@@ -190,7 +193,7 @@ impl Sayings<'_> {
         (word & ONWARD != 0).then_some(word as u32)
     }
 
-    /// Calls `each` with every possible verdict of a path, for any flow.
+    /// Calls `each` with every verdict that the path has for any flow.
     pub fn each(&self, hop: Hop, mut each: impl FnMut(Verdict)) {
         match usize::try_from(hop.0).ok().and_then(|at| self.slots.get(at)) {
             None => each(Verdict::NoRoute),
@@ -219,13 +222,13 @@ impl Sayings<'_> {
 struct Used {
     number: u32,
     routes: usize,
-    /// Current distribution, from which a changed path starts.
+    /// Current assignment of flows to next hops, from which a changed path starts.
     held: Held,
-    /// Numbers of the adjacencies that the path refers to.
+    /// Numbers of the adjacencies that the path refers to, each of which holds a reference.
     taken: Vec<u32>,
 }
 
-/// The writer of the paths.
+/// The writer of the paths of a routing table.
 pub struct Paths {
     slots: Arc<Slots<Compiled>>,
     words: Arc<[AtomicU64]>,
@@ -234,20 +237,20 @@ pub struct Paths {
     used: HashMap<Path, Used>,
     by_number: HashMap<u32, Path>,
     free: Vec<u32>,
-    /// Freed numbers that readers may still use, with the tickets that show when they no longer do.
+    /// Freed path numbers that readers may still use, each with the ticket that shows when no reader uses it.
     leaving: VecDeque<(Ticket, u32)>,
-    /// Definitions of shared paths.
+    /// Definitions of the shared paths, by their number.
     shared: HashMap<u32, Path>,
     limit: u32,
 }
 
 impl Paths {
-    /// Creates space for `limit` different paths.
+    /// Creates an empty set with space for `limit` different paths.
     pub fn new(domain: &Arc<Domain>, limit: u32) -> Paths {
         Paths::made(&Readers::of(domain), limit, None)
     }
 
-    /// Like [`Paths::new`], with a mirror.
+    /// Like [`Paths::new`], with a mirror of the paths.
     pub fn mirrored(readers: &Readers, limit: u32, mirror: PathMirror) -> Paths {
         Paths::made(readers, limit, Some(mirror))
     }
@@ -285,8 +288,8 @@ impl Paths {
         self.by_number.get(&hop.0)
     }
 
-    /// Returns the number of a path and counts one more route. A new path starts from the distribution of
-    /// `before`. `None` if there is no space.
+    /// Returns the number of a path and counts one more route that uses it. A new path starts from the
+    /// assignment of flows of the path `before`. Returns `None` if there is no space.
     pub fn take(&mut self, path: &Path, before: Option<Hop>, adjacencies: &mut Adjacencies) -> Option<Hop> {
         if let Some(used) = self.used.get_mut(path) {
             used.routes += 1;
@@ -300,7 +303,7 @@ impl Paths {
         Some(Hop(number))
     }
 
-    /// Releases one route's reference to a path.
+    /// Releases the reference of one route to a path.
     pub fn give_back(&mut self, hop: Hop, adjacencies: &mut Adjacencies) {
         let Some(path) = self.by_number.get(&hop.0) else { return };
         let Some(used) = self.used.get_mut(path) else { return };
@@ -319,7 +322,8 @@ impl Paths {
         self.leaving.push_back((self.readers.begin(), hop.0));
     }
 
-    /// Sets the definition of a shared path, for all routes that use it. `None` removes the definition.
+    /// Sets the definition of the shared path with a number, for all routes that use it. A `path` of `None`
+    /// removes the definition.
     pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         match path {
             Some(path) => drop(self.shared.insert(shared, path.clone())),
@@ -357,8 +361,8 @@ impl Paths {
         (held, taken)
     }
 
-    /// Publishes a path to readers. A concurrent reader gets the old or the new path, both of which are
-    /// valid.
+    /// Publishes the compiled path with a number to readers. A concurrent reader gets the old or the new
+    /// path, and both are valid.
     fn say(&self, number: u32, said: Option<Compiled>) {
         let at = usize::try_from(number).unwrap_or(0);
         let word = match said {

@@ -1,14 +1,15 @@
-//! Recognition of plain packets from their first octets. Nearly all packets of a router are plain. Routing
-//! them needs only the destination address, so that no flow key is extracted.
+//! Recognition of plain packets from their first octets. Nearly all packets of a router are plain. Routing a
+//! plain packet needs only the destination address, therefore no flow key is extracted.
 //!
 //! Other packets are routed by their flow key ([`Router::admit`](crate::Router::admit)). `Router::admit`
-//! accepts plain packets too, with equal results except for two checks. It does not verify the IPv4 header
-//! checksum, which this module verifies. It drops packets from this host's own addresses, which callers of
-//! this module must check ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)). Tests compare the two.
+//! accepts plain packets too, with equal results except for two checks. `Router::admit` does not verify the
+//! IPv4 header checksum, which this module verifies. `Router::admit` drops packets from this host's own
+//! addresses, which callers of this module must check
+//! ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)). Tests compare the two.
 
-/// Octets that [`four`] reads: an Ethernet header and an IPv4 header without options.
+/// Number of octets that [`four`] reads: an Ethernet header and an IPv4 header without options.
 pub const HEAD_4: usize = 14 + 20;
-/// Octets that [`six`] reads: an Ethernet header and an IPv6 header.
+/// Number of octets that [`six`] reads: an Ethernet header and an IPv6 header.
 pub const HEAD_6: usize = 14 + 40;
 
 /// Returns the destination of a plain IPv4 packet, and `None` for other packets. A plain packet is addressed
@@ -42,7 +43,7 @@ pub fn source(head: &[u8; HEAD_4]) -> u32 {
     u32::from_be_bytes([head[26], head[27], head[28], head[29]])
 }
 
-/// Whether IPv4 addresses with this first octet may be forwarded: 1 to 223 except 127.
+/// For each first octet of an IPv4 address, whether the address may be forwarded: 1 to 223 except 127.
 static HOSTS: [bool; 256] = {
     let mut hosts = [false; 256];
     let mut first = 1;
@@ -53,8 +54,8 @@ static HOSTS: [bool; 256] = {
     hosts
 };
 
-/// Returns the destination of a plain IPv6 packet. Like [`four`], for packets without a hop-by-hop header
-/// between global unicast addresses (2000::/3).
+/// Returns the destination of a plain IPv6 packet, and `None` for other packets. Like [`four`], for packets
+/// without a hop-by-hop header between global unicast addresses (2000::/3).
 #[inline(always)]
 #[must_use]
 pub fn six(own: u64, head: &[u8; HEAD_6], len: usize) -> Option<u128> {
@@ -78,8 +79,8 @@ pub fn is_sound(head: &[u8; HEAD_4]) -> bool {
     adds_up(le64::<16>(head), le64::<24>(head), le64::<8>(head) >> 48 | last << 16)
 }
 
-/// Returns whether the 16-bit words, four in each argument, add up to all ones in ones' complement. At least
-/// one word must not be zero.
+/// Returns whether the 16-bit words of the arguments, four in each, add up to all ones in ones' complement.
+/// At least one word must not be zero.
 #[inline(always)]
 fn adds_up(one: u64, two: u64, three: u64) -> bool {
     let sum = add(add(one, two), three);
@@ -89,7 +90,7 @@ fn adds_up(one: u64, two: u64, three: u64) -> bool {
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// The inverse of 65,535 modulo 2^64.
+/// The multiplicative inverse of 65,535 modulo 2^64.
 const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
 const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
 

@@ -1,4 +1,4 @@
-//! Policy routing rules, which select the tables for a packet (RFC 1812, 5.2.4.3, Linux `ip rule`).
+//! Policy routing rules, which select the routing tables for a packet (RFC 1812, 5.2.4.3, Linux `ip rule`).
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::adjacency::{bits_of, mapped};
 use crate::fib::View;
 use crate::paths::Verdict;
 
-/// The packets that a rule selects.
+/// The packets that a policy rule selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     source: Block,
@@ -18,7 +18,7 @@ pub struct Selector {
     invert: bool,
 }
 
-/// A prefix of addresses.
+/// A prefix of IP addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     bits: u128,
@@ -56,7 +56,8 @@ impl Selector {
         Selector { destination: Block::new(address, length), ..self }
     }
 
-    /// Restricts the selector to a type of service, without its two lowest bits. 0 for any.
+    /// Restricts the selector to a type of service, whose two lowest bits are ignored. A `tos` of 0 selects
+    /// any type of service.
     #[must_use]
     pub fn tos(self, tos: u8) -> Selector {
         Selector { tos, ..self }
@@ -68,21 +69,21 @@ impl Selector {
         Selector { interface: Some(interface), ..self }
     }
 
-    /// Inverts the selector.
+    /// Inverts the selector, which then selects the packets that it did not select.
     #[must_use]
     pub fn invert(self) -> Selector {
         Selector { invert: !self.invert, ..self }
     }
 
-    /// Returns whether a packet that arrived on an interface is selected.
+    /// Returns whether the selector selects a packet that arrived on an interface.
     #[must_use]
     pub fn selects(&self, key: &FlowKey, interface: u16) -> bool {
         let Some((from, to)) = addresses(key) else { return false };
         self.fits(key, from, to, Some(interface))
     }
 
-    /// Returns whether a packet back to the packet's source is selected, as in Linux (`fib_validate_source`).
-    /// The packet back has no ingress interface that a rule could match.
+    /// Returns whether the selector selects the packet in the opposite direction, as in Linux
+    /// (`fib_validate_source`). This packet has no ingress interface that a rule could match.
     #[must_use]
     pub fn selects_back(&self, key: &FlowKey) -> bool {
         let Some((from, to)) = addresses(key) else { return false };
@@ -98,7 +99,7 @@ impl Selector {
     }
 }
 
-/// Returns source and destination of an IP packet.
+/// Returns source and destination of an IP packet. Returns `None` for other packets.
 fn addresses(key: &FlowKey) -> Option<(u128, u128)> {
     match key.l3_kind() {
         L3Kind::Ipv4 => Some((mapped(key.ipv4_src().to_bits()), mapped(key.ipv4_dst().to_bits()))),
@@ -107,7 +108,7 @@ fn addresses(key: &FlowKey) -> Option<(u128, u128)> {
     }
 }
 
-/// A policy rule: a selector and its action.
+/// A policy rule: a selector, and a table or verdict for the packets selected.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     selector: Option<Selector>,
@@ -121,7 +122,7 @@ enum Ask {
 }
 
 impl Lookup {
-    /// Returns a rule that looks the selected packets up in a table.
+    /// Returns a policy rule that looks the selected packets up in a table.
     #[must_use]
     pub fn table_for(selector: Selector, table: View) -> Lookup {
         Lookup {
@@ -130,7 +131,7 @@ impl Lookup {
         }
     }
 
-    /// Returns a rule that assigns a verdict to the selected packets without a look-up.
+    /// Returns a policy rule that assigns a verdict to the selected packets without a look-up.
     #[must_use]
     pub fn say(selector: Selector, verdict: Verdict) -> Lookup {
         Lookup {
@@ -139,25 +140,25 @@ impl Lookup {
         }
     }
 
-    /// Whether it says just this of all packets that it is for.
+    /// Returns whether the rule assigns exactly this verdict to the packets that it selects.
     #[must_use]
     pub fn says(&self, verdict: Verdict) -> bool {
         matches!(&self.ask, Ask::Say(own) if *own == verdict)
     }
 
-    /// Returns whether the rule looks all packets up in this table.
+    /// Returns whether the rule selects all packets and looks them up in this table.
     #[must_use]
     pub fn is_all_of(&self, table: &View) -> bool {
         self.selector.is_none() && matches!(&self.ask, Ask::Table(own) if own.is(table))
     }
 
-    /// Returns the selector. `None` for all packets.
+    /// Returns the selector of the rule. Returns `None` if the rule selects all packets.
     #[inline]
     pub(crate) fn selector(&self) -> Option<&Selector> {
         self.selector.as_ref()
     }
 
-    /// Returns the rule's table, or its verdict as the error.
+    /// Returns the table of the rule. If the rule has a verdict instead, returns the verdict as the error.
     #[inline]
     pub(crate) fn ask(&self) -> Result<&View, Verdict> {
         match &self.ask {

@@ -2,8 +2,8 @@
 //! `fib_validate_source`).
 //!
 //! The route back to the source is looked up, with the policy rules of a packet to the source. Only packets
-//! that would be forwarded, by the router or by the kernel, are checked. The kernel judges packets to this
-//! host, to groups, and with link-local addresses.
+//! that the router or the kernel would forward are checked. The kernel verifies the sources of packets to
+//! this host and to groups, and of packets with link-local addresses.
 
 use lookup::Hop;
 use packet::record::WayBack;
@@ -21,19 +21,20 @@ pub enum ReversePath {
     /// Source addresses are not verified.
     #[default]
     Off,
-    /// Strict mode: a route to the source must use the ingress interface, among other next hops at least (RFC
-    /// 3704, 2.2 and 2.3).
+    /// Strict mode: a route to the source must lead to the ingress interface, at least as one of several next
+    /// hops (RFC 3704, 2.2 and 2.3).
     Strict,
-    /// Loose mode: any route to the source must exist, a default route included (RFC 3704, 2.4).
+    /// Loose mode: there must be a route to the source, which may be a default route (RFC 3704, 2.4).
     Loose,
 }
 
 /// The result of a look-up of the route back to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Back {
-    /// There is no route, or the route is local or refuses packets.
+    /// There is no route to the source, or the route is local or refuses packets.
     Nowhere,
-    /// The route uses this interface. If it has several next hops, the ingress interface takes precedence.
+    /// The route leads to this interface. If the route has several next hops and one of them is on the
+    /// ingress interface, this is the ingress interface.
     By(u16),
 }
 
@@ -50,7 +51,7 @@ impl Router {
         self.reverse_paths.get(usize::from(interface)).copied().unwrap_or_default()
     }
 
-    /// Drops packets with sources that their ingress interface does not accept.
+    /// Drops packets whose source their ingress interface does not accept.
     #[inline(never)]
     pub(crate) fn check_sources(
         &self,
@@ -76,7 +77,8 @@ impl Router {
         }
     }
 
-    /// Returns the interface by which packets to the source of a packet would leave.
+    /// Returns the port by which packets to the source of a packet would be sent. The result also tells if no
+    /// route leads to the source, or if the route leads to a device that is not a port of the router.
     #[must_use]
     pub fn way_back(&self, interface: u16, reader: &Reader, key: &FlowKey) -> WayBack {
         match self.back(interface, reader, key) {
@@ -142,7 +144,7 @@ impl Router {
     }
 }
 
-/// Returns whether the packet would be forwarded, by the router or by the kernel.
+/// Returns whether the router or the kernel would forward the packet.
 fn is_on_its_way(decision: Decision) -> bool {
     match decision {
         Decision::Forward { .. } | Decision::Refuse(_) => true,

@@ -1,9 +1,10 @@
 //! The routing decision for each packet of a burst. Frames are not accessed.
 //!
 //! Decisions are those of Linux (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 counterparts), with
-//! one difference: a packet that needs more than a new Ethernet header and a decremented TTL is punted to the
-//! kernel. The kernel gets it unmodified and replies, resolves, fragments or delivers as usual. An exception
-//! are packets without a route, for which the router itself sends ICMP errors if it can ([`Router::error`]).
+//! one difference. A packet that needs more than a new Ethernet header and a decremented TTL is punted to the
+//! kernel. The kernel gets the packet unmodified and replies, resolves, fragments or delivers as usual.
+//! Packets without a route are an exception, for which the router itself sends ICMP errors if it can
+//! ([`Router::error`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::reverse::ReversePath;
 /// Maximum number of packets of a burst.
 const BURST: usize = 256;
 
-/// An interface of a router: its port, MAC address and MTU.
+/// An interface of a router, with its port, MAC address and MTU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Port that the interface belongs to.
@@ -36,16 +37,16 @@ pub struct Interface {
     pub mac: MacAddr,
     /// Maximum size of an IP packet that the interface sends, in bytes.
     pub mtu: u32,
-    /// Whether the interface also accepts packets to VRRP's virtual MAC addresses of their family (RFC 9568,
-    /// 7.3).
+    /// Whether the interface also accepts packets to the virtual MAC addresses of VRRP for the packet's
+    /// address family (RFC 9568, 7.3).
     pub vrrp: bool,
 }
 
-/// Flag in the word of an interface's MAC address, whose highest two octets are unused: VRRP's addresses are
-/// accepted too.
+/// Flag in the word of an interface's MAC address, whose highest two octets are otherwise unused. The
+/// interface accepts the virtual MAC addresses of VRRP, too.
 const VRRP: u64 = 1 << 63;
-/// The first five octets of VRRP's virtual MAC addresses in the word, by family. The sixth octet is the
-/// virtual router identifier.
+/// The first five octets of the virtual MAC addresses of VRRP for IPv4, as a word. The next constant is for
+/// IPv6. The sixth octet of an address is the virtual router identifier.
 const VRRP_4: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 1, 0, 0, 0]);
 const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
 const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
@@ -63,7 +64,7 @@ macro_rules! punts {
             /// All reasons in the order of their numbers.
             pub const ALL: [Punt; [$($explain,)+].len()] = [$(Punt::$variant,)+];
 
-            /// Returns the kernel's handling of the packet, in words.
+            /// Returns a description of the kernel's handling of packets that are punted for this reason.
             #[must_use]
             pub const fn explain(self) -> &'static str {
                 match self {
@@ -71,7 +72,8 @@ macro_rules! punts {
                 }
             }
 
-            /// Returns the class of packets of no protocol with a class of its own.
+            /// Returns the class of packets that are punted for this reason and whose protocol has no class
+            /// of its own.
             #[must_use]
             pub const fn class(self) -> PuntClass {
                 match self {
@@ -96,7 +98,7 @@ punts! {
     NotRouted = "Packets of its family are not routed where it came in: the kernel has it for whoever listens on the device.";
 }
 
-/// The reason why a packet is refused, as reported to its sender.
+/// The reason why a packet is refused, as reported to the packet's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no route to the destination.
@@ -119,19 +121,21 @@ impl Refusal {
     }
 }
 
-/// The routing decision for a packet.
+/// The routing decision for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Forwards the packet to a neighbour.
     Forward {
-        /// Number of the neighbour's adjacency ([`AdjacencyView::read`]), under which the packet is counted.
+        /// Number of the neighbour's adjacency ([`AdjacencyView::read`]). The packet is counted under this
+        /// number.
         adjacency: u32,
         /// Number of the egress interface.
         interface: u16,
     },
     /// Punts the packet to the kernel.
     Punt(Punt),
-    /// Drops the packet and sends an ICMP error, by this router ([`Router::error`]) or by the kernel.
+    /// Drops the packet and reports it to the sender by an ICMP error. The error is sent by this router
+    /// ([`Router::error`]) or by the kernel.
     Refuse(Refusal),
     /// Drops the packet.
     Drop(DropReason),
@@ -154,8 +158,8 @@ pub struct Kernel {
     pub mac: MacAddr,
 }
 
-/// The workers' view of a router. It is replaced as a whole when interfaces or rules change, while the tables
-/// behind it keep changing.
+/// The workers' view of a router. A new view replaces this one when interfaces or rules change. The routing
+/// tables and adjacencies behind the view change without a new view.
 #[derive(Clone, Debug)]
 pub struct Router {
     /// Interfaces of the router by number.
@@ -164,17 +168,18 @@ pub struct Router {
     pub four: Vec<Lookup>,
     /// Policy rules for IPv6, in order.
     pub six: Vec<Lookup>,
-    /// View of the adjacencies.
+    /// View of the router's adjacencies.
     pub adjacencies: AdjacencyView,
-    /// Punt TAP of the router. `None` if there is none.
+    /// Common punt TAP of the router. The value is `None` if there is none.
     pub kernel: Option<Kernel>,
-    /// VLAN tags and separate punt TAPs of interfaces.
+    /// VLAN tags and separate punt TAPs of the interfaces.
     pub mirrored: Mirrored,
-    /// Source verification mode by interface number. Off for interfaces beyond the end.
+    /// Source verification mode of each interface, by interface number. The mode is off for interfaces beyond
+    /// the end.
     pub reverse_paths: Vec<ReversePath>,
-    /// Addresses of this host and broadcast addresses, which are invalid as sources.
+    /// Addresses of this host and broadcast addresses of its links, which are invalid as sources.
     pub own_addresses: Arc<OwnAddresses>,
-    /// Settings of the ICMP errors.
+    /// Settings of the router's ICMP errors.
     pub errors: Errors,
     /// Rate limits of punted packets and ICMP errors.
     pub gate: Arc<Gate>,
@@ -182,12 +187,13 @@ pub struct Router {
     pub seed: u32,
 }
 
-/// A worker's scratch memory: the packets of a burst to route, by destination.
+/// A worker's scratch memory, which holds the packets of a burst that are to be routed, with their
+/// destinations.
 pub struct Scratch {
     four: Pending<u32>,
     six: Pending<u128>,
     hops: Box<[Hop; BURST]>,
-    /// Indices of packets with an expired TTL.
+    /// Indices in the burst of packets with an expired TTL.
     expired: ArrayVec<u16, BURST>,
 }
 
@@ -199,7 +205,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Clears the scratch memory for a new burst.
+    /// Clears the scratch memory for a new burst, and returns the collector of the burst's packets.
     #[inline]
     pub fn begin(&mut self) -> Gathering<'_> {
         self.expired.clear();
@@ -208,7 +214,8 @@ impl Scratch {
     }
 }
 
-/// A collector of the packets of a burst to route, by index. It accepts at most 256 packets and ignores more.
+/// A collector of the packets of a burst that are to be routed. It accepts at most 256 packets and ignores
+/// further ones.
 pub struct Gathering<'a> {
     four: Filling<'a, u32>,
     six: Filling<'a, u128>,
@@ -216,8 +223,8 @@ pub struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    /// Adds consecutive plain IPv4 packets ([`crate::plain`]) from index `from` on, until `destination`
-    /// returns `None` for one. Returns the number of packets added.
+    /// Adds consecutive plain IPv4 packets ([`crate::plain`]) from the index `from` on, up to the first
+    /// packet for which `destination` returns `None`. Returns the number of packets added.
     #[inline(always)]
     pub fn fours(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u32>) -> usize {
         self.four.extend(from, destination)
@@ -229,7 +236,8 @@ impl Gathering<'_> {
         self.six.extend(from, destination)
     }
 
-    /// Adds a packet that was judged by its flow key. Returns the decision if the packet is not to be routed.
+    /// Adds the packet with the index `place`, whose flow key was checked by `Router::admit`. If the packet
+    /// is not to be routed, returns the decision for it.
     #[inline(always)]
     pub fn admitted(&mut self, admitted: Admitted, place: usize) -> Option<Decision> {
         let (destination, hops) = match admitted {
@@ -254,11 +262,11 @@ impl Gathering<'_> {
     }
 }
 
-/// Destinations without a result yet, and the indices of their packets in the burst.
+/// Destinations whose routes are not yet known, and the indices of their packets in the burst.
 struct Pending<A> {
     addresses: Box<[A; BURST]>,
     places: Box<[u16; BURST]>,
-    /// Scratch memory of packets without a result or not selected by a rule, during reordering.
+    /// Scratch memory for packets that a rule does not select, while the packets are reordered.
     others: Box<[(A, u16); BURST]>,
     len: usize,
 }
@@ -280,8 +288,8 @@ impl<A: Copy> Pending<A> {
         Filling { addresses, places, len: 0, whole: len }
     }
 
-    /// Moves the packets that `first` selects to the front and returns their number. Both parts keep their
-    /// order.
+    /// Moves the packets for which `first` returns true to the front and returns their number. Both parts
+    /// keep their order.
     fn part(&mut self, first: impl Fn(usize) -> bool) -> usize {
         let (mut kept, mut others) = (0, 0);
         for at in 0..self.len {
@@ -301,7 +309,7 @@ impl<A: Copy> Pending<A> {
     }
 }
 
-/// A [`Pending`] that is being filled. A local copy of the length stays in a register.
+/// A [`Pending`] list that is being filled. A local copy of its length stays in a register.
 struct Filling<'a, A> {
     addresses: &'a mut [A; BURST],
     places: &'a mut [u16; BURST],
@@ -319,7 +327,7 @@ impl<A> Filling<'_, A> {
         }
     }
 
-    /// Adds consecutive packets from index `from` on while there is space and `next` returns addresses.
+    /// Adds consecutive packets from the index `from` on while there is space and `next` returns an address.
     /// Returns the number of packets added.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "a burst has at most 256 places")]
@@ -343,7 +351,7 @@ impl<A> Filling<'_, A> {
     }
 }
 
-/// A routable address: IPv4 or IPv6.
+/// The type of a destination address: IPv4 or IPv6.
 pub(crate) trait Routed: Copy {
     fn route(
         view: &View,
@@ -402,7 +410,7 @@ impl Routed for u128 {
     }
 }
 
-/// The result of the checks before routing.
+/// The result of the checks of a packet before routing.
 #[derive(Clone, Copy, Debug)]
 pub enum Admitted {
     /// The packet is to be routed.
@@ -412,11 +420,11 @@ pub enum Admitted {
         /// Remaining TTL or hop limit of the packet.
         hops: u8,
     },
-    /// The packet is not to be routed.
+    /// The packet is not to be routed. The value is the decision for it.
     Not(Decision),
 }
 
-/// Access to the packets whose routes are looked up.
+/// Access to the properties of the packets whose routes are looked up.
 struct Asked<'a, I, K> {
     /// Function that returns the ingress interface of the packet at an index.
     interface: I,
@@ -426,8 +434,8 @@ struct Asked<'a, I, K> {
 }
 
 impl Router {
-    /// Decides a burst that arrived on one interface. The shortest slice determines the number of packets, at
-    /// most 256.
+    /// Decides a burst of packets that arrived on one interface. The shortest slice determines the number of
+    /// packets, at most 256.
     pub fn decide(
         &self,
         interface: u16,
@@ -471,7 +479,8 @@ impl Router {
     }
 
     /// Returns the MAC address of an interface as a word ([`packet::MacAddr::to_wire_word`]), with a flag for
-    /// VRRP. `None` if there is no interface with this number, so that its packets are dropped.
+    /// VRRP. Returns `None` if there is no interface with this number. The packets of such an interface are
+    /// dropped.
     #[inline]
     #[must_use]
     pub fn own(&self, interface: u16) -> Option<u64> {
@@ -479,8 +488,8 @@ impl Router {
         Some(own.mac.to_wire_word() | if own.vrrp { VRRP } else { 0 })
     }
 
-    /// Checks whether a packet is to be routed, as Linux's receive path does. `own` is the MAC address word
-    /// of its ingress interface ([`Router::own`]).
+    /// Checks whether a packet is to be routed, like Linux's receive path. `own` is the word of the MAC
+    /// address of its ingress interface ([`Router::own`]).
     #[inline(always)]
     #[must_use]
     pub fn admit(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
@@ -494,7 +503,7 @@ impl Router {
         }
     }
 
-    /// Checks packets that are not plain packets to this router.
+    /// Checks a packet that is not a plain packet to this router.
     #[cold]
     fn special(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
         Admitted::Not(if key.eth_dst().is_multicast() {
@@ -547,8 +556,8 @@ impl Router {
         }
     }
 
-    /// Handles the common case of one table for all packets. Returns false, having done nothing, in other
-    /// cases.
+    /// Handles the common case in which one table routes all packets. In other cases, returns false and does
+    /// nothing.
     #[inline(always)]
     fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -579,7 +588,7 @@ impl Router {
         true
     }
 
-    /// Decides a packet whose path is not a single resolved neighbour.
+    /// Returns the decision for a packet whose path is not a single resolved neighbour.
     #[inline(never)]
     fn seldom<I, K: Fn(usize) -> FlowKey>(
         &self,
@@ -593,22 +602,22 @@ impl Router {
         self.conclude(said.verdict(hop, hash), || destination)
     }
 
-    /// Returns the decision to forward to a resolved neighbour on an interface of the router. `None` for
-    /// other adjacencies.
+    /// Returns the decision to forward a packet to an adjacency. Returns `None` unless the adjacency is a
+    /// resolved neighbour on an interface of the router.
     #[inline(always)]
     fn forward(&self, adjacency: u32) -> Option<Decision> {
         let interface = self.adjacencies.read(adjacency).leaves_by()?;
         Some(Decision::Forward { adjacency, interface })
     }
 
-    /// Returns the hash of a flow, which selects among several next hops.
+    /// Returns the hash of a flow, which selects one of several next hops.
     #[inline(always)]
     fn hash(&self, key: &FlowKey) -> u32 {
         spread(self.seed, key.hash_symmetric())
     }
 
-    /// Looks packets up in one table after the other, each for the packets that its rule selects and that no
-    /// earlier table has resolved.
+    /// Looks packets up in the routing tables of the policy rules, one table after another. A table is used
+    /// only for packets that its rule selects and for which no earlier table has a result.
     #[inline(always)]
     fn ask<A: Routed, I: Fn(usize) -> u16, K: Fn(usize) -> FlowKey>(
         &self,
@@ -670,7 +679,8 @@ impl Router {
         }
     }
 
-    /// Returns the decision for a verdict.
+    /// Returns the routing decision that follows from a verdict for a packet. `destination` returns the
+    /// packet's destination.
     #[inline(always)]
     fn conclude(&self, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
         if let Verdict::Forward(adjacency) = verdict
@@ -681,7 +691,8 @@ impl Router {
         self.otherwise(verdict, destination())
     }
 
-    /// Returns the decision for a verdict that is not forwarding to a resolved neighbour.
+    /// Returns the routing decision that follows from a verdict other than forwarding to a resolved
+    /// neighbour.
     #[inline(never)]
     fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {
@@ -695,7 +706,8 @@ impl Router {
         }
     }
 
-    /// Returns the decision for a packet to an adjacency, or to its own destination if that is on-link.
+    /// Returns the routing decision for a packet to the adjacency with a number. If the adjacency stands for
+    /// on-link destinations, the adjacency of the packet's own destination is used.
     fn towards(&self, mut number: u32, destination: u128) -> Decision {
         let mut adjacency = self.adjacencies.read(number);
         if adjacency.is_on_link() {
@@ -710,7 +722,7 @@ impl Router {
     }
 }
 
-/// Returns whether the interface accepts a packet's Ethernet destination.
+/// Returns whether the interface with the MAC address word `own` accepts a packet's Ethernet destination.
 fn is_own(own: u64, key: &FlowKey) -> bool {
     let to = key.eth_dst_word();
     let virtual_router = match key.l3_kind() {
