@@ -1,6 +1,6 @@
-//! Attaches a program to a device by a BPF link. The modes are tried best first, and every refusal is
-//! recorded with the driver's error message. The device is looked up in the network namespace of the calling
-//! thread, which may leave the namespace afterwards.
+//! Attaches an XDP program to a device by a BPF link. Native mode is tried before generic mode, and every
+//! refusal is recorded with the driver's error message. The device is looked up in the network namespace of
+//! the calling thread. The thread may leave the namespace afterwards.
 
 use std::fmt;
 use std::io;
@@ -14,9 +14,9 @@ use crate::{Error, Mode, log, sys};
 /// XDP modes that may be used to attach a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttachMode {
-    /// Attaches in native mode only.
+    /// Attaches the program in native mode only.
     Native,
-    /// Attaches in generic mode only.
+    /// Attaches the program in generic mode only.
     Generic,
     /// Attaches in native mode, or in generic mode if native mode is refused.
     Auto,
@@ -32,16 +32,16 @@ impl AttachMode {
     }
 }
 
-/// An attach attempt that a driver refused, with its reason.
+/// An attempt to attach a program that the kernel or the driver refused, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
-    /// XDP mode of the attempt.
+    /// XDP mode that the attempt requested.
     pub mode: Mode,
-    /// Whether the attempt used the multi-buffer program.
+    /// Whether the attempt used the build of the program that accepts multi-buffer frames.
     pub multi_buffer: bool,
-    /// Error number that the kernel returned.
+    /// Error number that the kernel returned for the attempt.
     pub errno: i32,
-    /// Error message of the driver. Empty if the driver gave none.
+    /// Error message of the driver for the attempt. Empty if the driver gave no message.
     pub reason: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// A new link with the mode in use and the attempts that failed before.
+/// A new BPF link, with the XDP mode that it uses and the attempts that failed before.
 #[derive(Debug)]
 pub(crate) struct Linked {
     pub link: OwnedFd,
@@ -63,15 +63,15 @@ pub(crate) struct Linked {
     pub fallbacks: Vec<Fallback>,
 }
 
-/// A program that can be attached, with its multi-buffer support.
+/// A loaded XDP program to attach, and whether it accepts multi-buffer frames.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub program: BorrowedFd<'a>,
     pub multi_buffer: bool,
 }
 
-/// Attaches the program `first` to a device. Where a multi-buffer program is refused, attaches the program
-/// that `linear` returns.
+/// Attaches the program `first` to a device and returns the link. In each mode in
+/// which `first` is refused, the program without multi-buffer support that `linear` returns is tried next.
 pub(crate) fn attach(
     ifindex: u32,
     allowed: AttachMode,
@@ -106,7 +106,7 @@ pub(crate) fn attach(
     Err(Error::Attach { device, tried })
 }
 
-/// The program without multi-buffer support, loaded only when needed.
+/// The build of the program without multi-buffer support. The build is loaded when it is first needed.
 enum LinearProgram<F> {
     Unasked(F),
     Known(Option<OwnedFd>),
@@ -133,7 +133,8 @@ fn refuse_foreign(ifindex: u32, device: &str) -> Result<(), Error> {
     }
 }
 
-/// Adds a refusal to the list. Leaves out a second refusal in the same mode for the same reason.
+/// Adds a refused attempt to the list of attempts. An attempt with the mode and the reason of one that is in
+/// the list is left out.
 fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     let same = |earlier: &Fallback| {
         earlier.mode == refusal.mode && earlier.errno == refusal.errno && earlier.reason == refusal.reason
@@ -143,9 +144,9 @@ fn record(tried: &mut Vec<Fallback>, refusal: Fallback) {
     }
 }
 
-/// Returns the refusal of an attach attempt with the driver's error message. Creating a link returns only an
-/// error number, but netlink carries the driver's message. The attach is therefore repeated over netlink to
-/// learn the reason.
+/// Returns the record of a refused attempt with the driver's error message. The kernel call that creates a
+/// link returns only an error number. The attempt is therefore repeated over netlink, which carries the
+/// driver's message.
 fn refusal(
     ifindex: u32,
     program: BorrowedFd<'_>,
@@ -164,8 +165,8 @@ fn refusal(
     Fallback { mode, multi_buffer, errno: error.raw_os_error().unwrap_or(0), reason }
 }
 
-/// Returns the mode in which a link's program runs, and the name of its device. Fails when the calling
-/// thread's namespace does not show the program on that device.
+/// Returns the XDP mode in which a link's program runs, and the name of its device. Returns an error if the
+/// device with the link's index in the calling thread's namespace does not have this program.
 pub(crate) fn mode_of(info: &sys::LinkInfo) -> Result<(Mode, String), Error> {
     if info.ifindex == 0 {
         return Err(Error::DeviceGone { link: info.id });

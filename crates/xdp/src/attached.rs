@@ -1,5 +1,5 @@
-//! The program of a port on its device: sockets, local addresses, counters, replacement, pins and the
-//! hand-over to a successor process.
+//! An XDP program that is attached to the device of a port. This module replaces the program, sets its
+//! sockets and local addresses, reads its counters, pins it, and hands it over to a successor process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
 use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
-/// A program attached to a device. Dropping the value detaches the program unless it is pinned.
+/// A port's XDP program that is attached to a device. Dropping the value detaches the program unless it is
+/// pinned.
 #[derive(Debug)]
 pub struct Attached {
     link: OwnedFd,
@@ -42,11 +43,12 @@ pub struct Attached {
 impl Loaded {
     /// Attaches the program to a device of the calling thread's network namespace.
     ///
-    /// With a pin path, the link and the maps stay when the process ends, and [`adopt`] finds them.
+    /// With a pin path in `pin`, the link and the maps stay in the kernel when the process ends, and
+    /// [`adopt`] takes them over.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::Foreign`], [`Error::Attach`] with every driver's reason, or the pin
-    /// errors. Nothing is left attached or pinned on failure.
+    /// Returns [`Error::NoDevice`], [`Error::Foreign`], [`Error::Attach`] with the reason of every refused
+    /// attempt, or the errors of pinning. After an error, the program is neither attached nor pinned.
     pub fn attach(self, ifindex: u32, allowed: AttachMode, pin: Option<PinPath>) -> Result<Attached, Error> {
         if let Some(pin) = &pin {
             pin.prepare()?;
@@ -96,7 +98,7 @@ fn link_info(link: BorrowedFd<'_>) -> Result<sys::LinkInfo, Error> {
 }
 
 impl Attached {
-    /// Returns the index of the device in its own namespace.
+    /// Returns the index of the device in the device's own network namespace.
     #[must_use]
     pub fn ifindex(&self) -> u32 {
         self.ifindex
@@ -108,7 +110,7 @@ impl Attached {
         &self.device
     }
 
-    /// Returns the XDP mode in use.
+    /// Returns the XDP mode in which the program runs.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
@@ -120,13 +122,14 @@ impl Attached {
         self.build == Build::Frags
     }
 
-    /// Returns the attempts that were refused before the mode in use was found. Empty after [`adopt`].
+    /// Returns the attempts to attach the program that were refused before the mode in use was accepted. The
+    /// list is empty for a program that was taken over by [`adopt`].
     #[must_use]
     pub fn fallbacks(&self) -> &[Fallback] {
         &self.fallbacks
     }
 
-    /// Returns the constants by which the program is specialised.
+    /// Returns the constants that were written into the program before it was loaded.
     #[must_use]
     pub fn constants(&self) -> Constants {
         self.constants
@@ -138,7 +141,7 @@ impl Attached {
         self.link_id
     }
 
-    /// Returns the path where the program is pinned.
+    /// Returns the path where the program is pinned. Returns `None` if the program is not pinned.
     #[must_use]
     pub fn pin(&self) -> Option<&PinPath> {
         self.pin.as_ref()
@@ -148,12 +151,13 @@ impl Attached {
     /// instructions.
     ///
     /// # Errors
-    /// [`Error::Query`].
+    /// Returns [`Error::Query`] if a query of the kernel fails.
     pub fn info(&self) -> Result<ProgramInfo, Error> {
         ProgramInfo::read(self.program()?.as_fd())
     }
 
-    /// Opens the port's program, either from the link or from the custom program in front of it.
+    /// Opens the port's own program. Without a custom program this is the program of the link, otherwise it
+    /// is the program in the custom program's tail call array.
     fn program(&self) -> Result<OwnedFd, Error> {
         let on_link = || {
             sys::program_by_id(link_info(self.link.as_fd())?.program)
@@ -172,25 +176,25 @@ impl Attached {
     /// Returns whether the device still exists. The kernel detaches the link when the device is deleted.
     ///
     /// # Errors
-    /// [`Error::Query`].
+    /// Returns [`Error::Query`] if a query of the kernel fails.
     pub fn is_alive(&self) -> Result<bool, Error> {
         Ok(link_info(self.link.as_fd())?.ifindex != 0)
     }
 
-    /// Puts an AF_XDP socket into the slot of a queue and replaces a socket that is there. The kernel clears
-    /// the slot when the socket is closed.
+    /// Puts an AF_XDP socket into the socket map's slot of a receive queue. A socket that is already in the
+    /// slot is replaced. The kernel clears the slot when the socket is closed.
     ///
     /// # Errors
-    /// [`Error::QueueOutOfRange`], [`Error::Socket`].
+    /// Returns [`Error::QueueOutOfRange`] or [`Error::Socket`].
     pub fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
         crate::program::set_socket(&self.maps, self.constants.queues, &self.device, queue, socket)
     }
 
-    /// Clears the slot of a queue. Later frames of the queue follow `when_down`. Clearing an empty slot
-    /// succeeds.
+    /// Clears the socket map's slot of a receive queue. Later frames of the queue are treated as `when_down`
+    /// of the port's configuration states. Clearing an empty slot succeeds.
     ///
     /// # Errors
-    /// [`Error::QueueOutOfRange`], [`Error::Map`].
+    /// Returns [`Error::QueueOutOfRange`] or [`Error::Map`].
     pub fn clear_socket(&self, queue: u32) -> Result<(), Error> {
         let queues = self.constants.queues;
         if queue >= queues {
@@ -203,26 +207,28 @@ impl Attached {
         })
     }
 
-    /// Replaces the local addresses of the port. New addresses are added before old ones are removed.
+    /// Replaces the local addresses of the port, whose packets go to the kernel. New addresses are added
+    /// before old ones are removed.
     ///
     /// # Errors
-    /// [`Error::LocalsFull`], [`Error::Map`].
+    /// Returns [`Error::LocalsFull`] or [`Error::Map`].
     pub fn update_locals(&self, locals: &LocalAddresses) -> Result<(), Error> {
         self.maps.set_locals(locals, false)
     }
 
-    /// Returns the number of packets per outcome of the program since the port's maps were created.
+    /// Returns the number of packets for each outcome (`Counters`) since the port's maps were created.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn counters(&self) -> Result<Counters, Error> {
         Counters::read(self.maps.counters.as_fd())
     }
 
-    /// Loads a replacement program that uses this port's maps, for [`Attached::swap`]. The port is unchanged.
+    /// Loads a replacement for the port's program that uses this port's maps. The attached program is
+    /// unchanged until the replacement is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// [`Error::QueuesDiffer`], [`Error::LocalsFull`], [`Error::Load`].
+    /// Returns [`Error::QueuesDiffer`], [`Error::LocalsFull`] or [`Error::Load`].
     pub fn prepare(&self, config: &ProgramConfig) -> Result<Loaded, Error> {
         if config.queues != self.constants.queues {
             return Err(Error::QueuesDiffer {
@@ -235,22 +241,23 @@ impl Attached {
         Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads this port's program with another filter, or without one, for [`Attached::swap`]. The port is
-    /// unchanged.
+    /// Loads this port's program with another filter, or without a filter if `filter` is `None`. The attached
+    /// program is unchanged until the loaded one is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// [`Error::Load`].
+    /// Returns [`Error::Load`] if the kernel refuses the program.
     pub fn prepare_filter(&self, filter: Option<&Filter>) -> Result<Loaded, Error> {
         let filter = filter.map(|filter| Arc::clone(filter.maps()));
         let stages = Stages { filter, ..self.stages.clone() };
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads this port's program with another bridge stage, or without one, for [`Attached::swap`]. A bridge
-    /// stage excludes the stages of cached flows and of a virtual router. The port is unchanged.
+    /// Loads this port's program with another bridge stage, or without a bridge stage if `bridge` is `None`.
+    /// A program with a bridge stage has no stage of cached flows and no virtual router stage. The attached
+    /// program is unchanged until the loaded one is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// [`Error::Load`].
+    /// Returns [`Error::Load`] if the kernel refuses the program.
     pub fn prepare_bridge(&self, bridge: Option<&BridgeStage>) -> Result<Loaded, Error> {
         let bridge = bridge.map(|bridge| Arc::clone(bridge.maps()));
         let route = self.stages.route.clone().filter(|_| bridge.is_none());
@@ -259,12 +266,12 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Loads this port's program with another stage of cached flows, or without one, for [`Attached::swap`].
-    /// A stage of cached flows excludes the bridge stage and the stage of a virtual router. The port is
-    /// unchanged.
+    /// Loads this port's program with another stage of cached OpenFlow flows, or without it if `flows` is
+    /// `None`. A program with a stage of cached flows has no bridge stage and no virtual router stage. The
+    /// attached program is unchanged until the loaded one is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// [`Error::Load`].
+    /// Returns [`Error::Load`] if the kernel refuses the program.
     pub fn prepare_flows(&self, flows: Option<&FlowStage>) -> Result<Loaded, Error> {
         let flows = flows.map(|flows| Arc::clone(flows.maps()));
         let route = self.stages.route.clone().filter(|_| flows.is_none());
@@ -273,18 +280,18 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Replaces or removes the stage of cached OpenFlow flows. Without the stage the worker forwards these
-    /// flows. Each frame meets either the old stage or the new one. Later replacements of the program keep
-    /// the stage.
+    /// Replaces the program stage that forwards by cached OpenFlow flows, or removes it if `flows` is `None`.
+    /// Without the stage, the worker forwards the frames of these flows. Each frame is processed by either
+    /// the old stage or the new one. Later replacements of the program keep the stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
+    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_flows(&mut self, flows: Option<&FlowStage>) -> Result<(), Error> {
         let loaded = self.prepare_flows(flows)?;
         self.swap(loaded)
     }
 
-    /// Returns whether the program has a stage of cached flows.
+    /// Returns whether the program has a stage of cached OpenFlow flows.
     #[must_use]
     pub fn has_flows(&self) -> bool {
         self.stages.flows.is_some()
@@ -294,22 +301,23 @@ impl Attached {
         self.stages.flows.as_ref()
     }
 
-    /// Replaces or removes the bridge stage, which forwards between known stations in the hook. Without the
-    /// stage the worker forwards these frames. Each frame meets either the old stage or the new one. Later
-    /// replacements of the program keep the stage.
+    /// Replaces the bridge stage, which forwards frames between known stations in the XDP program, or removes
+    /// it if `bridge` is `None`. Without the stage, the worker forwards these frames. Each frame is processed
+    /// by either the old stage or the new one. Later replacements of the program keep the stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
+    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_bridge(&mut self, bridge: Option<&BridgeStage>) -> Result<(), Error> {
         let loaded = self.prepare_bridge(bridge)?;
         self.swap(loaded)
     }
 
-    /// Adds a capture around the port's program, or removes it. Each frame meets the program either with or
-    /// without the capture. Later replacements of the program keep the capture.
+    /// Adds a packet capture around the port's program, or removes it if `dump` is `None`. Each frame is
+    /// processed by the program either with or without the capture. Later replacements of the program keep
+    /// the capture.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]. The program stays as it was on failure.
+    /// Returns [`Error::Load`] or [`Error::Swap`]. The program stays as it was on failure.
     pub fn set_dump(&mut self, dump: Option<&Dump>) -> Result<(), Error> {
         let dump = dump.map(|dump| Arc::clone(dump.maps()));
         let stages = Stages { dump, ..self.stages.clone() };
@@ -317,10 +325,11 @@ impl Attached {
         self.swap(loaded)
     }
 
-    /// Returns whether a capture is around the program, including one that a predecessor process left.
+    /// Returns whether the program runs with a packet capture around it. This includes a capture that a
+    /// predecessor process did not remove.
     ///
     /// # Errors
-    /// [`Error::Query`].
+    /// Returns [`Error::Query`] if a query of the kernel fails.
     pub fn dumps(&self) -> Result<bool, Error> {
         Ok(self.info()?.name == self.build.dumping())
     }
@@ -347,12 +356,12 @@ impl Attached {
         self.stages.bridge.as_ref()
     }
 
-    /// Loads this port's program with another stage of kernel routing, or without one, for
-    /// [`Attached::swap`]. A stage of kernel routing excludes the stage of a virtual router. The port is
-    /// unchanged.
+    /// Loads this port's program with another kernel routing stage, or without it if `fib` is `None`. A
+    /// program with a kernel routing stage has no virtual router stage. The attached program is unchanged
+    /// until the loaded one is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// [`Error::Load`].
+    /// Returns [`Error::Load`] if the kernel refuses the program.
     pub fn prepare_fib(&self, fib: Option<&FibStage>) -> Result<Loaded, Error> {
         let fib = fib.map(|fib| Arc::clone(fib.maps()));
         let route = self.stages.route.clone().filter(|_| fib.is_none());
@@ -360,30 +369,31 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Replaces or removes the stage that forwards by the kernel's routes. Without the stage the kernel's
-    /// stack forwards. With the stage no frame is redirected to a socket. Each frame meets either the old
-    /// stage or the new one. Later replacements of the program keep the stage.
+    /// Replaces the program stage that forwards by the kernel's routes, or removes it if `fib` is `None`.
+    /// Without the stage, the kernel's stack forwards the packets. With the stage, no frame is redirected to
+    /// a socket. Each frame is processed by either the old stage or the new one. Later replacements of the
+    /// program keep the stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
+    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_fib(&mut self, fib: Option<&FibStage>) -> Result<(), Error> {
         let loaded = self.prepare_fib(fib)?;
         self.swap(loaded)
     }
 
-    /// Returns the program's stage of kernel routing, if it has one.
+    /// Returns the program's kernel routing stage. Returns `None` if the program has no such stage.
     #[must_use]
     pub fn fib(&self) -> Option<FibStage> {
         self.stages.fib.as_ref().map(|maps| FibStage::over(Arc::clone(maps)))
     }
 
-    /// Loads this port's program with another stage of a virtual router, or without one, for
-    /// [`Attached::swap`]. A port has one function: a virtual router's stage excludes the bridge stage,
-    /// cached flows and kernel routing, and sets the port's owner to [`crate::Owner::Routed`]. The port is
-    /// unchanged.
+    /// Loads this port's program with another virtual router stage, or without it if `route` is `None`. A
+    /// program with a virtual router stage has no bridge stage, no stage of cached flows and no kernel
+    /// routing stage, because a port has one function. Its owner is [`crate::Owner::Routed`]. The attached
+    /// program is unchanged until the loaded one is passed to [`Attached::swap`].
     ///
     /// # Errors
-    /// [`Error::Load`].
+    /// Returns [`Error::Load`] if the kernel refuses the program.
     pub fn prepare_route(&self, route: Option<&RouteStage>) -> Result<Loaded, Error> {
         let stages = match route {
             None => Stages { route: None, ..self.stages.clone() },
@@ -395,74 +405,78 @@ impl Attached {
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Replaces or removes the stage of a virtual router.
+    /// Replaces the virtual router stage of the port's program, or removes it if `route` is `None`.
     ///
     /// - With a stage, the port belongs to a virtual router and has the Ethernet address of the stage. Frames
     ///   that are not the kernel's own go to the worker to be routed.
     /// - Without a stage, the port is a plain routed port, where the kernel keeps its own frames.
     ///
-    /// Each frame meets either the old stage or the new one. Later replacements of the program keep the
-    /// stage.
+    /// Each frame is processed by either the old stage or the new one. Later replacements of the program keep
+    /// the stage.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]. The old stage stays in place on failure.
+    /// Returns [`Error::Load`] or [`Error::Swap`]. The old stage stays in place on failure.
     pub fn set_route(&mut self, route: Option<&RouteStage>) -> Result<(), Error> {
         let loaded = self.prepare_route(route)?;
         self.swap(loaded)
     }
 
-    /// Returns the program's stage of a virtual router, if it has one.
+    /// Returns the program's virtual router stage. Returns `None` if the program has no such stage.
     #[must_use]
     pub fn route(&self) -> Option<RouteStage> {
         self.stages.route.as_ref().map(|maps| RouteStage::over(Arc::clone(maps)))
     }
 
-    /// Returns the order state shared by the hook of a virtual router's port and its workers. `None` where
-    /// frame order is not kept ([`RouteStage::in_order`]).
+    /// Returns the frame order state that the XDP program of a virtual router's port shares with the workers.
+    /// Returns `None` if the stage does not keep frame order ([`RouteStage::in_order`]).
     #[must_use]
     pub fn route_orders(&self) -> Option<&Arc<Orders>> {
         self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
-    /// Loads this port's program with the present state of a steering, or without a steering, for
-    /// [`Attached::swap`]. The port is unchanged.
+    /// Loads this port's program with the present flows and table of a flow steering, or without flow
+    /// steering if `steering` is `None`. The attached program is unchanged until the loaded one is passed to
+    /// [`Attached::swap`].
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Map`].
+    /// Returns [`Error::Load`] or [`Error::Map`].
     pub fn prepare_steering(&self, steering: Option<&Steering>) -> Result<Loaded, Error> {
         let steer = steering.map(|steering| steering.maps(self.build, self.mode)).transpose()?;
         let stages = Stages { steer, ..self.stages.clone() };
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
-    /// Replaces or removes the port's flow steering, which decides where frames go. Each frame meets either
-    /// the old steering or the new one. Later replacements of the program keep the steering.
+    /// Replaces the port's flow steering, which selects the worker, the kernel or another CPU as the target
+    /// of a frame. Removes it if `steering` is `None`. Each frame is processed with either the old steering
+    /// or the new one. Later replacements of the program keep the steering.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Map`], [`Error::Swap`]. The old steering stays in place on failure.
+    /// Returns [`Error::Load`], [`Error::Map`] or [`Error::Swap`]. The old steering stays in place on
+    /// failure.
     pub fn set_steering(&mut self, steering: Option<&Steering>) -> Result<(), Error> {
         let loaded = self.prepare_steering(steering)?;
         self.swap(loaded)
     }
 
-    /// Returns the number of the port's steering ([`Steering::id`]), if there is one.
+    /// Returns the identifier of the port's flow steering ([`Steering::id`]). Returns `None` if the port has
+    /// no steering.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn steering_id(&self) -> Result<Option<u32>, Error> {
         self.stages.steer.as_ref().map(|maps| maps.shared.id()).transpose()
     }
 
-    /// Returns whether the port's steering matches exact flows, and whether it has a table. `None` without a
-    /// steering.
+    /// Returns whether the port's flow steering looks up exact flows, and whether it uses its table of hash
+    /// buckets. Returns `None` if the port has no flow steering.
     #[must_use]
     pub fn steers(&self) -> Option<(bool, bool)> {
         let [_, flows, table, _] = self.stages.steer.as_ref()?.conf;
         Some((flows > 0, table > 0))
     }
 
-    /// Returns whether a steering can send this port's frames to other CPUs. If it cannot, frames for the
-    /// kernel stay on the CPU that received them.
+    /// Returns whether a flow steering can send this port's frames to other CPUs. If it cannot, frames that
+    /// the steering sends to the kernel stay on the CPU that received them.
     #[must_use]
     pub fn sends_to_cpus(&self) -> bool {
         steer::Kind::of(self.build, self.mode()).sends_to_cpus()
@@ -472,20 +486,22 @@ impl Attached {
         self.stages.steer.as_ref()
     }
 
-    /// Puts the present rules of a filter in front of the port, or removes the filter. Each frame meets
-    /// either the old rules or the new ones. Later replacements of the program keep the rules.
+    /// Loads the present rules of a filter into the port's program, or removes the filter if `filter` is
+    /// `None`. Each frame is processed with either the old rules or the new ones. Later replacements of the
+    /// program keep the rules.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Swap`]. The old rules stay in place on failure.
+    /// Returns [`Error::Load`] or [`Error::Swap`]. The old rules stay in place on failure.
     pub fn set_filter(&mut self, filter: Option<&Filter>) -> Result<(), Error> {
         let loaded = self.prepare_filter(filter)?;
         self.swap(loaded)
     }
 
-    /// Returns the number of the filter in front of the port ([`Filter::id`]), if there is one.
+    /// Returns the identifier of the port's filter ([`Filter::id`]). Returns `None` if the port has no
+    /// filter.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn filter_id(&self) -> Result<Option<u32>, Error> {
         self.stages.filter.as_ref().map(|maps| maps.id()).transpose()
     }
@@ -494,12 +510,13 @@ impl Attached {
         self.stages.filter.as_ref()
     }
 
-    /// Replaces the program atomically. Each frame meets either the old program or the new one. Sockets,
-    /// counters and pins stay.
+    /// Replaces the port's program atomically by `loaded`. Each frame is processed by either the old program
+    /// or the new one. Sockets, counters and pins are kept.
     ///
     /// # Errors
-    /// [`Error::MapsDiffer`] unless `loaded` came from [`Attached::prepare`], [`Error::Swap`],
-    /// [`Error::Map`]. The old program stays in place on every error except the last.
+    /// Returns [`Error::MapsDiffer`] unless `loaded` came from [`Attached::prepare`]. Also returns
+    /// [`Error::Swap`] or [`Error::Map`]. The old program stays in place on every error except
+    /// [`Error::Map`].
     pub fn swap(&mut self, loaded: Loaded) -> Result<(), Error> {
         if !self.shares_maps_with(&loaded)? {
             return Err(Error::MapsDiffer { device: self.device.clone() });
@@ -519,13 +536,15 @@ impl Attached {
         loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
     }
 
-    /// Puts a custom program in front of the port's program, or replaces the one that is there. Each frame
-    /// meets first either the old program or the new one. Later replacements of the port's program keep the
-    /// custom program. Where the port is pinned, the custom program and its maps are pinned too.
+    /// Puts a custom program in front of the port's program, or replaces the custom program that is there.
+    /// Each frame is processed first by either the previous first program or the new one. Later replacements
+    /// of the port's program keep the custom program. If the port is pinned, the custom program and its maps
+    /// are pinned too.
     ///
     /// # Errors
-    /// [`Error::User`] when the custom program cannot continue with the port's program, [`Error::Pin`],
-    /// [`Error::Swap`], [`Error::Query`]. The port is unchanged on failure.
+    /// Returns [`Error::User`] if the custom program cannot continue with the port's program, and
+    /// [`Error::Pin`], [`Error::Swap`] or [`Error::Query`] for failed operations. The port is unchanged on
+    /// failure.
     pub fn set_user(&mut self, user: UserProgram) -> Result<(), Error> {
         user.fits(self)?;
         let own = self.program()?;
@@ -548,11 +567,12 @@ impl Attached {
         done
     }
 
-    /// Removes the custom program and its pins. Each frame meets either the custom program or the port's
-    /// program first. The returned program can be put in front of another port.
+    /// Removes the custom program in front of the port's program, with its pins, and returns it. Returns
+    /// `None` if there is no custom program. Each frame is processed first by either the custom program or
+    /// the port's program. The returned program can be put in front of another port.
     ///
     /// # Errors
-    /// [`Error::Query`], [`Error::Swap`]. The custom program stays in place on failure.
+    /// Returns [`Error::Query`] or [`Error::Swap`]. The custom program stays in place on failure.
     pub fn take_user(&mut self) -> Result<Option<UserProgram>, Error> {
         if self.user.is_some() {
             self.run_first(self.program()?.as_fd())?;
@@ -563,14 +583,16 @@ impl Attached {
         Ok(user)
     }
 
-    /// Returns the custom program in front of the port's program, if there is one.
+    /// Returns the custom program in front of the port's program. Returns `None` if there is no custom
+    /// program.
     #[must_use]
     pub fn user(&self) -> Option<&UserProgram> {
         self.user.as_ref()
     }
 
-    /// Makes `program` the first program of the link. On return no frame is in the previous first program, so
-    /// the program that it continues with may be closed.
+    /// Makes `program` the first program of the link. When the function returns, no frame is being processed
+    /// by the previous first program. The program that the previous one continues with may therefore be
+    /// closed.
     fn run_first(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         sys::link_update(self.link.as_fd(), program).map_err(|source| self.not_swapped(source))?;
         sys::wait_for_programs();
@@ -595,13 +617,14 @@ impl Attached {
     /// Detaches the program from the device and removes its pins.
     ///
     /// # Errors
-    /// [`Error::Query`] or [`Error::Pin`].
+    /// Returns [`Error::Query`] or [`Error::Pin`].
     pub fn detach(self) -> Result<(), Error> {
         self.detach_from_user().1
     }
 
-    /// Like [`Attached::detach`], but also returns the custom program that was in front, for
-    /// [`Attached::set_user`] of the port's next hook.
+    /// Detaches the program like [`Attached::detach`], and also returns the custom program that was in front
+    /// of it. The caller can put the custom program in front of the port's next XDP program with
+    /// [`Attached::set_user`].
     pub fn detach_from_user(self) -> (Option<UserProgram>, Result<(), Error>) {
         let detached = match sys::link_detach(self.link.as_fd()) {
             // The device is gone, and its link with it.
@@ -613,24 +636,26 @@ impl Attached {
         (user, removed)
     }
 
-    /// Returns the descriptors and the pin for a successor process, without detaching.
+    /// Returns the descriptors and the pin path that a successor process needs to take over the program. The
+    /// program stays attached.
     #[must_use]
     pub fn into_fds(self) -> HandOver {
         let Maps { xsks, local4, local6, counters } = self.maps;
         HandOver { fds: [self.link, xsks, local4, local6, counters], pin: self.pin, user: self.user }
     }
 
-    /// Takes over the hand-over state of [`Attached::into_fds`]. Call this in the device's namespace.
+    /// Takes over an attached program from the hand-over state that [`Attached::into_fds`] returned. The
+    /// calling thread must be in the device's network namespace.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], [`Error::DeviceGone`], [`Error::WrongNamespace`], [`Error::Query`].
+    /// Returns [`Error::NotOurs`], [`Error::DeviceGone`], [`Error::WrongNamespace`] or [`Error::Query`].
     pub fn from_fds(hand_over: HandOver) -> Result<Attached, Error> {
         let HandOver { fds: [link, xsks, local4, local6, counters], pin, user: _until_then } = hand_over;
         Attached::from_link(link, Some(Maps { xsks, local4, local6, counters }), pin)
     }
 
-    /// Restores the state of a port from its link. The link's program refers to its maps, and one of the maps
-    /// holds its constants.
+    /// Restores the state of a port from its BPF link. The maps are found through the link's program, and the
+    /// constants are read from one of the maps.
     fn from_link(link: OwnedFd, maps: Option<Maps>, pin: Option<PinPath>) -> Result<Attached, Error> {
         let object = || match &pin {
             Some(pin) => pin.directory().display().to_string(),
@@ -693,7 +718,7 @@ impl Attached {
     }
 }
 
-/// Maps that a loaded program refers to, by name.
+/// Maps that a loaded program refers to, with their names.
 struct MapsOfProgram(Vec<(String, OwnedFd)>);
 
 impl MapsOfProgram {
@@ -717,7 +742,8 @@ impl MapsOfProgram {
         }
     }
 
-    /// Returns the constants of a stage, or `None` without the stage.
+    /// Returns the constants section of a program stage as an array of words. Returns `None` if the program
+    /// does not have the stage.
     fn stage<const BYTES: usize, const WORDS: usize>(
         &self,
         section: &'static str,
@@ -726,7 +752,8 @@ impl MapsOfProgram {
         Ok(conf.filter(|conf| conf.first().is_some_and(|present| *present > 0)))
     }
 
-    /// Returns the words of a constants section, or `None` where the program does not read the section.
+    /// Returns a constants section as an array of words. Returns `None` if the program does not read the
+    /// section.
     fn words<const BYTES: usize, const WORDS: usize>(
         &self,
         section: &'static str,
@@ -741,36 +768,41 @@ impl MapsOfProgram {
         Ok(Some(conf))
     }
 
-    /// Takes the maps of the program's filter. `None` without a filter.
+    /// Removes the maps of the program's filter from the list and returns them. Returns `None` if the program
+    /// has no filter.
     fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
         let conf = self.stage::<{ 4 * CONF_WORDS }, CONF_WORDS>(FILTER_CONF)?;
         conf.map(|conf| FilterMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Takes the station table that the program reads. `None` without a station table.
+    /// Removes the station table that the program reads from the list and returns it. Returns `None` if the
+    /// program reads no station table.
     fn stations(&mut self) -> Result<Option<KnownStations>, Error> {
         let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
         conf.map(|conf| KnownStations::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Takes the maps of the program's bridge stage.
+    /// Removes the maps of the program's bridge stage from the list and returns them.
     fn bridge(&mut self, known: KnownStations) -> Result<BridgeMaps, Error> {
         BridgeMaps::adopt(known, |name| self.take(name))
     }
 
-    /// Takes the maps of the program's stage of cached flows. `None` without the stage.
+    /// Removes the maps of the program's stage of cached flows from the list and returns them. Returns `None`
+    /// if the program does not have this stage.
     fn flows(&mut self, known: Option<KnownStations>) -> Result<Option<FlowMaps>, Error> {
         let conf = self.stage::<{ 4 * FLOWS_WORDS }, FLOWS_WORDS>(FLOWS_CONF)?;
         conf.map(|conf| FlowMaps::adopt(conf, known, |name| self.take(name))).transpose()
     }
 
-    /// Takes the maps of the program's stage of kernel routing. `None` without the stage.
+    /// Removes the maps of the program's kernel routing stage from the list and returns them. Returns `None`
+    /// if the program does not have this stage.
     fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
         let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
         conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// Takes the maps of the program's stage of a virtual router. `None` without the stage.
+    /// Removes the maps of the program's virtual router stage from the list and returns them. Returns `None`
+    /// if the program does not have this stage.
     fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
         let Some(conf) = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)? else { return Ok(None) };
         // A program without VLANs does not refer to this section.
@@ -782,7 +814,8 @@ impl MapsOfProgram {
         RouteMaps::adopt(conf, vlans, secrets, |name| self.take(name)).map(Some)
     }
 
-    /// Takes the maps of the program's steering. `None` without a steering.
+    /// Removes the maps of the program's flow steering from the list and returns them. Returns `None` if the
+    /// program has no flow steering.
     fn steer(&mut self) -> Result<Option<SteerMaps>, Error> {
         let conf = self.stage::<{ 4 * STEER_WORDS }, STEER_WORDS>(STEER_CONF)?;
         conf.map(|conf| SteerMaps::adopt(conf, |name| self.take(name))).transpose()
@@ -804,26 +837,31 @@ impl MapsOfProgram {
     }
 }
 
-/// Hand-over state of a port for a successor process. The descriptors are passed by `SCM_RIGHTS`.
+/// State of an attached port program that is handed over to a successor process. The descriptors are passed
+/// by `SCM_RIGHTS`.
 #[derive(Debug)]
 pub struct HandOver {
-    /// Descriptors of the link, the socket map, the IPv4 addresses, the IPv6 addresses and the counters, in
-    /// this order.
+    /// Descriptors of the BPF link and of four maps in this order: socket map, IPv4 addresses, IPv6 addresses
+    /// and counters.
     pub fds: [OwnedFd; 5],
-    /// Path where the port is pinned.
+    /// Path where the port's program is pinned. `None` if the program is not pinned.
     pub pin: Option<PinPath>,
-    /// Custom program in front of the port's program. The successor finds this program by the link. Keep the
-    /// value until the successor has done so, because closing it cuts off the port's program.
+    /// Custom program in front of the port's program. The successor finds this program through the link. The
+    /// value must be kept until the successor has done so, because closing it disconnects the port's program
+    /// from the custom program.
     pub user: Option<UserProgram>,
 }
 
-/// Adopts the pinned hook of a process that has ended. Call this in the device's namespace.
+/// Takes over the pinned XDP program of a port whose process has ended. The calling thread must be in the
+/// device's network namespace.
 ///
-/// Returns `None` when nothing is pinned there. Also returns `None` when the device is gone, or when the
-/// port's program behind a custom program is gone. The remains are removed in both cases.
+/// Returns `None` if nothing is pinned at the path. Also returns `None` if the device no longer exists, or if
+/// the link runs a custom program and the port's program behind it no longer exists. In these two cases the
+/// remaining pins are removed.
 ///
 /// # Errors
-/// [`Error::NotOurs`], [`Error::WrongNamespace`], [`Error::Pin`], [`Error::Query`]. Needs CAP_SYS_ADMIN.
+/// Returns [`Error::NotOurs`], [`Error::WrongNamespace`], [`Error::Pin`] or [`Error::Query`]. The function
+/// needs CAP_SYS_ADMIN.
 pub fn adopt(pin: &PinPath) -> Result<Option<Attached>, Error> {
     let Some(link) = pin.open_link()? else { return Ok(None) };
     match Attached::from_link(link, None, Some(pin.clone())) {

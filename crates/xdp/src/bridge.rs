@@ -1,4 +1,5 @@
-//! The bridge stage of a port's program. The hook forwards known unicast between kernel devices.
+//! Bridge stage of a port's XDP program. The stage forwards unicast frames with a known destination station
+//! between kernel devices.
 //!
 //! ```text
 //!  frame --> [filter] --> source known here? destination known elsewhere? --yes--> that one's device
@@ -6,9 +7,10 @@
 //!                            no: numbered ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! The hook reads the station table that user space fills. It removes a station when the station's address is
-//! seen as a source on another port. Frames that the hook cannot decide go to the worker. The frames of a
-//! flow keep their order when the flow moves between hook and worker (see `bpf/include/stage_bridge.h`).
+//! The stage reads a station table (MAC table) that user space fills. It removes a station from the table
+//! when the station's address is seen as a source on another port. Frames that the stage cannot decide go to
+//! the worker. The frames of a flow keep their order when the flow moves between XDP program and worker (see
+//! `bpf/include/stage_bridge.h`).
 
 mod devices;
 mod orders;
@@ -29,5 +31,5 @@ pub(crate) use stage::STAGE;
 #[cfg(test)]
 pub(crate) use table::{LENGTH_HIGH, LENGTH_LOW, PORT, PROTECTED, REACHED, STATIC, TAGGED};
 
-/// Maximum number of ports of one process: `BRIDGE_PORTS`.
+/// Maximum number of bridge ports of one process: `BRIDGE_PORTS`.
 pub const BRIDGE_PORTS: u32 = 1024;

@@ -1,39 +1,40 @@
-//! Constants by which a port's program is specialised. The values are written to the object's read-only data
-//! before it is loaded (`bpf/include/trivium_layout.h`), so the verifier removes code that is not used.
+//! Configuration of a port's XDP program. The values are written to the read-only data of the BPF object
+//! before it is loaded (`bpf/include/trivium_layout.h`). The verifier then removes code that is not used.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use libbpf_rs::libbpf_sys as ffi;
 
-/// Maximum number of queues of one port, which is the number of slots of the socket map.
+/// Maximum number of receive queues of one port, which is the maximum number of slots of the socket map.
 pub(crate) const QUEUES_MAX: u32 = 1 << 16;
 
-/// Owner of the frames that a port receives.
+/// Owner of the frames that a port receives, which determines the frames that go to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The port belongs to a bridge or a tenant. Every frame goes to the queue's socket and none to the
-    /// kernel.
+    /// A bridge or a tenant owns the port. Every frame goes to the socket of its receive queue, and no frame
+    /// goes to the kernel.
     Bridged,
-    /// The port is a routed port. The kernel keeps ARP and other non-IP protocols, multicast and broadcast,
-    /// fragments, malformed headers and packets for its own addresses. All other frames go to the queue's
-    /// socket. Headers behind one or two VLAN tags are examined too.
+    /// The port is a routed port. The kernel receives ARP and other non-IP protocols, multicast and
+    /// broadcast, fragments, malformed headers and packets to its own addresses. All other frames go to the
+    /// socket of their receive queue. Headers behind one or two VLAN tags are examined too.
     Routed,
 }
 
-/// Treatment of a frame for the socket when the queue's slot is empty.
+/// Treatment of a frame that goes to the socket of its receive queue while the queue has no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenDown {
     /// Passes the frame to the kernel's stack.
     Pass,
-    /// Drops the frame and counts it.
+    /// Drops the frame and counts it as dropped.
     Drop,
 }
 
-/// Addresses that the kernel owns on a routed port. A bridged port ignores them.
+/// Addresses of a routed port that the kernel owns. Packets to these addresses go to the kernel. A bridged
+/// port ignores the addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalAddresses {
-    /// Unicast and subnet-broadcast IPv4 addresses (the kernel's `local` table).
+    /// Unicast and subnet-broadcast IPv4 addresses (from the kernel's `local` table).
     pub v4: BTreeSet<Ipv4Addr>,
     /// Unicast and anycast IPv6 addresses. Packets to link-local addresses always go to the kernel.
     pub v6: BTreeSet<Ipv6Addr>,
@@ -42,20 +43,21 @@ pub struct LocalAddresses {
 /// Complete configuration of one port's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramConfig {
-    /// Owner of the port's frames.
+    /// Owner of the frames that the port receives.
     pub owner: Owner,
-    /// Treatment of frames for a queue without a socket.
+    /// Treatment of frames from a receive queue that has no socket.
     pub when_down: WhenDown,
-    /// Number of receive queues of the device, 1 to 65536. Frames of a higher queue follow `when_down`.
+    /// Number of receive queues of the device, 1 to 65536. Frames from a queue beyond this number are treated
+    /// as `when_down` states.
     pub queues: u32,
-    /// Addresses that the kernel owns when the program is loaded.
+    /// Initial local addresses, which the kernel owns when the program is loaded.
     pub locals: LocalAddresses,
 }
 
 /// Size of `struct trivium_conf` in bytes: four words in host byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
-/// `TRIVIUM_OWNER_ROUTER`: a routed port that has the stage of a virtual router.
+/// `TRIVIUM_OWNER_ROUTER`: owner value of a port with a virtual router stage.
 pub(crate) const OWNER_ROUTER: u32 = 2;
 
 impl Owner {
@@ -84,20 +86,20 @@ impl WhenDown {
     }
 }
 
-/// The part of a configuration that a loaded program holds in its constants.
+/// Part of a `ProgramConfig` that a loaded program holds as constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
-    /// Owner of the port's frames.
+    /// Owner of the frames that the port receives.
     pub owner: Owner,
-    /// Treatment of frames for a queue without a socket.
+    /// Treatment of frames from a receive queue that has no socket.
     pub when_down: WhenDown,
     /// Number of slots of the socket map.
     pub queues: u32,
 }
 
 impl Constants {
-    /// Encodes the constants as `struct trivium_conf`. `counters` is the number of counters that the object
-    /// declares. `router` is whether the program has the stage of a virtual router.
+    /// Encodes the constants as `struct trivium_conf`. `counters` is the number of counters that the BPF
+    /// object declares. `router` is whether the program has a virtual router stage.
     pub(crate) fn to_bytes(self, counters: u32, router: bool) -> [u8; CONF_SIZE] {
         let owner = if router { OWNER_ROUTER } else { self.owner.code() };
         let words = [owner, self.when_down.verdict(), self.queues, counters];
@@ -108,7 +110,8 @@ impl Constants {
         bytes
     }
 
-    /// Decodes `struct trivium_conf`. Returns `None` when no program of this crate can have these constants.
+    /// Decodes the constants from `struct trivium_conf`. Returns `None` if no program of this crate can have
+    /// these constants.
     pub(crate) fn from_bytes(bytes: &[u8; CONF_SIZE]) -> Option<Constants> {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let owner = Owner::from_code(word(0)?)?;

@@ -1,111 +1,130 @@
-//! Counters of the hook, one per outcome of the program. The kernel keeps them per CPU, and this module sums
-//! them. The order of the counters is `enum trivium_counter` in `bpf/include/trivium_layout.h`.
+//! Packet counters of a port's XDP program, one for each outcome. The kernel keeps them per CPU, and this
+//! module sums them over the CPUs. The order of the counters is `enum trivium_counter` in
+//! `bpf/include/trivium_layout.h`.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::{Error, sys};
 
-/// An outcome of a port's program. Each frame is counted under exactly one.
+/// An outcome of a port's XDP program. Each frame is counted under exactly one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Counter {
-    /// Redirected to the queue's socket. Losses at a full ring are counted by the socket.
+    /// The frame was redirected to the socket of its receive queue. The socket counts frames that are lost
+    /// because its ring is full.
     Steered,
-    /// Passed to the kernel, because the queue has no socket and `when_down` is pass.
+    /// The frame was passed to the kernel, because its receive queue has no socket and `when_down` is pass.
     DownPassed,
-    /// Dropped, because the queue has no socket and `when_down` is drop.
+    /// The frame was dropped, because its receive queue has no socket and `when_down` is drop.
     DownDropped,
-    /// Passed to the kernel: neither IPv4 nor IPv6 (for example ARP, LLDP, LACP).
+    /// The frame was passed to the kernel, because it is neither IPv4 nor IPv6 (for example ARP, LLDP, LACP).
     PassedControl,
-    /// Passed to the kernel: broadcast or multicast.
+    /// The frame was passed to the kernel, because its destination is broadcast or multicast.
     PassedGroup,
-    /// Passed to the kernel: packet to a local IPv4 address.
+    /// The frame was passed to the kernel, because it is a packet to a local IPv4 address.
     PassedLocal4,
-    /// Passed to the kernel: packet to a local or a link-local IPv6 address.
+    /// The frame was passed to the kernel, because it is a packet to a local or a link-local IPv6 address.
     PassedLocal6,
-    /// Passed to the kernel: IP fragment.
+    /// The frame was passed to the kernel, because it is an IP fragment.
     PassedFragment,
-    /// Passed to the kernel: truncated or contradictory headers, or too many of them.
+    /// The frame was passed to the kernel, because its headers are truncated, contradictory or too many.
     PassedMalformed,
-    /// A stage returned a verdict that it must not return, which is a defect.
+    /// The program stopped with an error, because one of its stages returned an invalid verdict. This is a
+    /// defect of the program.
     Aborted,
-    /// Dropped by a rule of the filter.
+    /// A rule of the filter dropped the frame.
     FilterDropped,
-    /// Dropped, because the rate limit of a filter rule was exceeded.
+    /// The frame was dropped, because it exceeded the rate limit of a filter rule.
     FilterLimited,
-    /// Redirected to the device of a known station of the bridge.
+    /// The bridge stage redirected the frame to the device of a known station.
     Bridged,
-    /// Dropped: the device of the known destination station is gone, or the frame had no space for a VLAN
-    /// tag.
+    /// The bridge stage dropped the frame, because the device of the known destination station no longer
+    /// exists or the frame had no space for a VLAN tag.
     BridgeLost,
-    /// Dropped: the frame waited for the order of its flow while the queue was losing frames.
+    /// The bridge stage dropped the frame. The frame would have gone to the worker only to keep the order of
+    /// its flow, and the receive queue was losing frames.
     BridgeHeld,
-    /// Forwarded by the kernel's routes and redirected.
+    /// The kernel routing stage forwarded the frame by the kernel's routes.
     FibForwarded,
-    /// Port with kernel routing, passed to the kernel: destination is another station's Ethernet address.
+    /// The kernel routing stage passed the frame to the kernel, because its destination is the Ethernet
+    /// address of another station.
     FibStation,
-    /// Port with kernel routing, passed to the kernel: VLAN tag.
+    /// The kernel routing stage passed the frame to the kernel, because it has a VLAN tag.
     FibTagged,
-    /// Port with kernel routing, passed to the kernel: an address that must not be forwarded. Examples are a
-    /// source that is this host's own, a source whose reverse path leads elsewhere, and loopback, link-local
-    /// and reserved addresses.
+    /// The kernel routing stage passed the frame to the kernel, because one of its IP addresses must not be
+    /// forwarded. Examples are a source address of this host, a source whose reverse path leads to another
+    /// device, and loopback, link-local and reserved addresses.
     FibAddress,
-    /// Port with kernel routing, passed to the kernel: TTL or hop limit is 1 or 0.
+    /// The kernel routing stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
     FibTtl,
-    /// Port with kernel routing, passed to the kernel: IPv4 options or IPv6 extension headers.
+    /// The kernel routing stage passed the frame to the kernel, because it has IPv4 options or IPv6 extension
+    /// headers.
     FibOptions,
-    /// Port with kernel routing, passed to the kernel: partial checksum, which the stack must complete.
+    /// The kernel routing stage passed the frame to the kernel, because it has a partial checksum, which the
+    /// stack must complete.
     FibPartial,
-    /// Port with kernel routing, passed to the kernel: blackhole route.
+    /// The kernel routing stage passed the frame to the kernel, because its route is a blackhole route.
     FibBlackhole,
-    /// Port with kernel routing, passed to the kernel: unreachable route.
+    /// The kernel routing stage passed the frame to the kernel, because its route is an unreachable route.
     FibUnreachable,
-    /// Port with kernel routing, passed to the kernel: prohibit route.
+    /// The kernel routing stage passed the frame to the kernel, because its route is a prohibit route.
     FibProhibit,
-    /// Port with kernel routing, passed to the kernel: no route, or a route to this host or to a broadcast
-    /// address.
+    /// The kernel routing stage passed the frame to the kernel, because it has no route, or its route leads
+    /// to this host or to a broadcast address.
     FibNoRoute,
-    /// Port with kernel routing, passed to the kernel: forwarding is disabled on the device.
+    /// The kernel routing stage passed the frame to the kernel, because forwarding is disabled on the
+    /// receiving device.
     FibDisabled,
-    /// Port with kernel routing, passed to the kernel: the route encapsulates.
+    /// The kernel routing stage passed the frame to the kernel, because its route encapsulates packets.
     FibTunnel,
-    /// Port with kernel routing, passed to the kernel: the next hop's Ethernet address is unknown.
+    /// The kernel routing stage passed the frame to the kernel, because the next hop's Ethernet address is
+    /// unknown.
     FibNeighbor,
-    /// Port with kernel routing, passed to the kernel: longer than the MTU of the route or the device.
+    /// The kernel routing stage passed the frame to the kernel, because the packet is longer than the MTU of
+    /// the route or the output device.
     FibTooLong,
-    /// Port with kernel routing, passed to the kernel: a kernel helper failed or returned an unknown code.
+    /// The kernel routing stage passed the frame to the kernel, because a kernel helper failed or returned an
+    /// unknown code.
     FibFailed,
-    /// Port with kernel routing, passed to the kernel: the output device is the input device.
+    /// The kernel routing stage passed the frame to the kernel, because the output device is the receiving
+    /// device.
     FibSameDevice,
-    /// Port with kernel routing, passed to the kernel: the output device does not accept redirected frames of
-    /// this kind.
+    /// The kernel routing stage passed the frame to the kernel, because the output device does not accept
+    /// redirected frames of this kind.
     FibNoDevice,
-    /// Passed to the kernel by an exact flow or the table of a steering.
+    /// Flow steering passed the frame to the kernel on the receiving CPU, by an exact flow or by the hash
+    /// table.
     SteerKernel,
-    /// Passed to the kernel on another CPU by an exact flow or the table of a steering.
+    /// Flow steering passed the frame to the kernel on another CPU, by an exact flow or by the hash table.
     SteerCpu,
-    /// SYN for a service, answered by the filter with a SYN cookie.
+    /// The filter answered the frame, which is a SYN for a service, with a SYN cookie.
     FilterAnswered,
-    /// Virtual router's port, passed to the kernel: destination is another station's Ethernet address.
+    /// The virtual router stage passed the frame to the kernel, because its destination is the Ethernet
+    /// address of another station.
     RouteStation,
-    /// Virtual router's port, passed to the kernel: VLAN tag that is not configured.
+    /// The virtual router stage passed the frame to the kernel, because it has a VLAN tag that is not
+    /// configured.
     RouteTagged,
-    /// Virtual router's port, passed to the kernel: an address that is never routed, or the router's own
-    /// address as the source.
+    /// The virtual router stage passed the frame to the kernel, because one of its IP addresses is never
+    /// routed, or its source is an address of the router itself.
     RouteAddress,
-    /// Virtual router's port, passed to the kernel: TTL or hop limit is 1 or 0.
+    /// The virtual router stage passed the frame to the kernel, because the TTL or hop limit is 1 or 0.
     RouteTtl,
-    /// Virtual router's port, passed to the kernel: IPv4 options or an IPv6 hop-by-hop header.
+    /// The virtual router stage passed the frame to the kernel, because it has IPv4 options or an IPv6
+    /// hop-by-hop header.
     RouteOptions,
-    /// Forwarded by a virtual router's route in the hook and redirected to the next hop.
+    /// The virtual router stage forwarded the frame by a route and redirected it to the next hop.
     RouteForwarded,
-    /// Dropped by a blackhole route of a virtual router.
+    /// The virtual router stage dropped the frame, because its route is a blackhole route.
     RouteBlackhole,
-    /// Matched a cached OpenFlow flow and was redirected to its output port's device.
+    /// The stage of cached OpenFlow flows matched the frame with a flow and redirected it to the flow's
+    /// output device.
     FlowForwarded,
-    /// Dropped by the actions of a cached OpenFlow flow.
+    /// The stage of cached OpenFlow flows dropped the frame, because the actions of the matching flow
+    /// drop it.
     FlowDropped,
-    /// Virtual router's port, dropped: the reverse path of the source leads elsewhere or does not exist.
+    /// The virtual router stage dropped the frame, because the route to its source leads to another interface
+    /// or does not exist.
     RouteReversePath,
 }
 
@@ -161,7 +180,7 @@ impl Counter {
     ];
 
     /// Returns the name of the counter in metrics and tables. The name in C is `TRIVIUM_COUNT_` followed by
-    /// this name in capitals.
+    /// this name in capital letters.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -225,8 +244,8 @@ impl fmt::Display for Counter {
     }
 }
 
-/// Number of packets per outcome since the port's maps were created. The counts survive swaps, pins and
-/// hand-overs.
+/// Number of packets for each outcome since the port's maps were created. The counts are kept when the
+/// program is replaced, pinned or handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counters([u64; Counter::ALL.len()]);
 
@@ -243,18 +262,19 @@ impl Counters {
         self.0[counter.index()]
     }
 
-    /// Returns every counter with its number of packets.
+    /// Returns every outcome with the number of its packets.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.into_iter().map(|counter| (counter, self.get(counter)))
     }
 
-    /// Returns the number of packets that the program has seen, which is the sum of all counters.
+    /// Returns the number of packets that the program has processed, which is the sum of all counters.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.0.iter().fold(0, |sum, packets| sum.wrapping_add(*packets))
     }
 
-    /// Reads the counters map. Counters that the map of an older program does not have are zero.
+    /// Reads the counters from a kernel map. A counter that the map of an older program does not have is
+    /// zero.
     pub(crate) fn read(map: BorrowedFd<'_>) -> Result<Counters, Error> {
         let failed = |source| Error::Map { map: "counters", operation: "read", source };
         let entries = sys::map_info(map).map_err(failed)?.max_entries;

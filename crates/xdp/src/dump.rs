@@ -1,6 +1,6 @@
-//! Packet capture at the hook: received frames, frames as the program left them, and verdicts. While a
-//! capture runs, the port's program is replaced by one with a capture around it (`bpf/dump.bpf.c`). See
-//! [`crate::Attached::set_dump`].
+//! Packet capture around a port's XDP program. A capture records received frames, frames as the program left
+//! them, and verdicts. While a capture runs, the port's program is replaced by one with a capture around it
+//! (`bpf/dump.bpf.c`). See [`crate::Attached::set_dump`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,18 +19,19 @@ pub const SNAP_MAX: u32 = 2048;
 /// Size of `struct dump_frame` in bytes.
 pub(crate) const FRAME_SIZE: u32 = 48 + 3 * SNAP_MAX;
 
-/// Configuration of a capture.
+/// Configuration of a packet capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpConfig {
     /// Number of bytes captured of each frame, 1 to [`SNAP_MAX`].
     pub snap: u32,
-    /// Verdicts whose frames are captured.
+    /// Verdicts whose frames are captured. Frames with other verdicts are not captured.
     pub verdicts: Vec<Verdict>,
-    /// Whether frames are captured as received.
+    /// Whether the capture records frames as they were received.
     pub entry: bool,
-    /// Whether frames are captured as the program left them.
+    /// Whether the capture records frames as the program left them.
     pub exit: bool,
-    /// Size of the ring in bytes. A power of two, at least one page.
+    /// Size of the ring buffer for captured frames, in bytes. The size is a power of two and at least one
+    /// page.
     pub ring_bytes: u32,
 }
 
@@ -59,24 +60,24 @@ impl DumpConfig {
     }
 }
 
-/// A captured frame.
+/// A captured frame with its verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dumped {
-    /// Time of entry in nanoseconds since 1970.
+    /// Time in nanoseconds since 1970 at which the program began to process the frame.
     pub at_ns: u64,
-    /// Index of the receiving device, in its namespace.
+    /// Index of the receiving device in the device's network namespace.
     pub ifindex: u32,
-    /// Receive queue of the frame.
+    /// Receive queue by which the frame arrived.
     pub queue: u32,
-    /// Verdict of the program.
+    /// Verdict of the program on the frame.
     pub verdict: Verdict,
-    /// Counter under which the program counted the frame, which shows the reason for the verdict. `None`
-    /// where the program ended without counting.
+    /// Counter under which the program counted the frame, which shows the reason for the verdict. `None` if
+    /// the program ended without counting the frame.
     pub way: Option<Counter>,
-    /// Counter index of the filter rule that ended the processing of the frame.
-    /// [`crate::filter::Filter::rule_at`] returns the rule's name.
+    /// Counter index of the filter rule that decided about the frame. [`crate::filter::Filter::rule_at`]
+    /// returns the rule's name. `None` if no filter rule decided.
     pub rule: Option<u32>,
-    /// Length of the whole frame at entry and at exit, in bytes.
+    /// Length of the whole frame in bytes: as it was received, and as the program left it.
     pub lengths: [u32; 2],
     /// First bytes of the frame as received. Empty unless [`DumpConfig::entry`] is set.
     pub entry: Vec<u8>,
@@ -84,7 +85,7 @@ pub struct Dumped {
     pub exit: Vec<u8>,
 }
 
-/// The maps and constants of a capture.
+/// Maps and constants of a packet capture.
 #[derive(Debug)]
 pub(crate) struct DumpMaps {
     pub constants: [u8; 16],
@@ -99,18 +100,19 @@ impl DumpMaps {
     }
 }
 
-/// A packet capture for a port's program. When the ring is full, copies are left out and counted. Frames
-/// never wait for the reader.
+/// A packet capture for a port's program. When the ring buffer is full, further frames are not captured, and
+/// their number is counted. The program never waits for the reader of the ring buffer.
 #[derive(Debug)]
 pub struct Dump {
     maps: Arc<DumpMaps>,
 }
 
 impl Dump {
-    /// Creates the maps of a capture.
+    /// Creates the maps of a packet capture.
     ///
     /// # Errors
-    /// [`Error::Map`] without privilege, or when the size of the ring is not a power of two.
+    /// Returns [`Error::Map`] without the required privilege, or if the size of the ring buffer is not a
+    /// power of two.
     pub fn new(config: &DumpConfig) -> Result<Dump, Error> {
         let make = |name, kind, key, value, entries| {
             let spec = MapSpec { name, kind, key, value, entries };
@@ -133,18 +135,18 @@ impl Dump {
         &self.maps
     }
 
-    /// Returns a reader of the captured frames in the ring.
+    /// Returns a reader that takes the captured frames out of the ring buffer.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn reader(&self) -> Result<RingReader<Dumped>, Error> {
         RingReader::new(RING, self.maps.ring.as_fd(), parse)
     }
 
-    /// Returns the number of frames that were left out because the ring was full.
+    /// Returns the number of frames that were not captured because the ring buffer was full.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn missed(&self) -> Result<u64, Error> {
         ring::missed(MISSED, self.maps.missed.as_fd())
     }

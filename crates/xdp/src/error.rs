@@ -1,4 +1,5 @@
-//! Errors between user space and the hook. Every message names the object, the cause and the next step.
+//! Errors of loading, attaching and controlling XDP programs. Every message names the object, the cause and
+//! the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 use crate::inspect::ProgramOnDevice;
 use crate::{Fallback, Mode};
 
-/// An error of loading, attaching or pinning a program, or of a map operation.
+/// Error of loading, attaching or pinning an XDP program, or of a map operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel or libbpf refused a program or one of its maps.
@@ -18,17 +19,17 @@ pub enum Error {
     Load {
         /// Name of the program in its object.
         program: &'static str,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the load.
         source: io::Error,
-        /// Messages of libbpf and the verifier.
+        /// Messages of libbpf and the verifier during the load.
         log: String,
     },
-    /// The embedded object does not match this crate, which is a defect of the build.
+    /// The embedded BPF object does not match this crate, which is a defect of the build.
     #[error(
         "embedded BPF object {object}: {what} is missing or has another layout; rebuild from a clean tree"
     )]
     Object {
-        /// Name of the object.
+        /// Name of the BPF object that does not match.
         object: &'static str,
         /// Name of the missing map, program or type.
         what: &'static str,
@@ -36,19 +37,19 @@ pub enum Error {
     /// The number of queues is not in the range 1 to 65536.
     #[error("XDP program: {queues} queues are not possible; give 1 to 65536")]
     Queues {
-        /// Number of queues requested.
+        /// Number of receive queues that was requested.
         queues: u32,
     },
-    /// The port has no queue of this number.
+    /// The receive queue number exceeds the queues for which the port's program was loaded.
     #[error(
         "XDP program of {device}: queue {queue} does not exist, the program was loaded for {queues}; reload the port with more queues"
     )]
     QueueOutOfRange {
-        /// Name of the device.
+        /// Name of the port's device.
         device: String,
-        /// Queue number requested.
+        /// Number of the receive queue that was requested.
         queue: u32,
-        /// Number of queues that the program was loaded for.
+        /// Number of receive queues for which the program was loaded.
         queues: u32,
     },
     /// The namespace of the calling thread has no device with this index.
@@ -56,7 +57,7 @@ pub enum Error {
         "device with index {ifindex}: not in this network namespace; enter the device's namespace first, or check `ip link`"
     )]
     NoDevice {
-        /// Device index requested.
+        /// Device index that was looked up.
         ifindex: u32,
     },
     /// The namespace of the calling thread has no device with this name.
@@ -64,65 +65,67 @@ pub enum Error {
         "device {name}: not in this network namespace; enter the device's namespace first, or check `ip link`"
     )]
     NoDeviceNamed {
-        /// Device name requested.
+        /// Device name that was looked up.
         name: String,
     },
-    /// The device has a program of another owner.
+    /// The device already has an XDP program of another owner.
     #[error("device {device}: XDP program \"{}\" (id {}, {}) of someone else is attached; {}", .program.name, .program.id, .program.mode, foreign_advice(device, program))]
     Foreign {
-        /// Name of the device.
+        /// Name of the device that has another program.
         device: String,
-        /// Program that is attached to the device.
+        /// Program that is already attached to the device.
         program: ProgramOnDevice,
     },
     /// The device refused the program in every allowed mode.
     #[error("device {device}: no XDP mode works: {}; {}", attempts(tried), attach_advice(tried))]
     Attach {
-        /// Name of the device.
+        /// Name of the device that refused the program.
         device: String,
-        /// All attempts with the drivers' reasons, in order.
+        /// All attempts to attach the program with the drivers' reasons, in the order in which they were
+        /// made.
         tried: Vec<Fallback>,
     },
-    /// The replacement has another number of queues, so it cannot use the socket map.
+    /// The replacement program has another number of receive queues than the port's program, so it cannot use
+    /// the port's socket map.
     #[error("XDP program of {device}: {new} queues cannot replace {old} in place; detach and attach it anew")]
     QueuesDiffer {
-        /// Name of the device.
+        /// Name of the port's device.
         device: String,
-        /// Present number of queues.
+        /// Number of receive queues of the port's present program.
         old: u32,
-        /// Number of queues of the replacement.
+        /// Number of receive queues of the replacement program.
         new: u32,
     },
-    /// The replacement does not share the port's maps, so sockets and counters would be lost.
+    /// The replacement program does not use the port's maps, so the port would lose its sockets and counters.
     #[error(
         "XDP program of {device}: the replacement was loaded with maps of its own; load it with Attached::prepare"
     )]
     MapsDiffer {
-        /// Name of the device.
+        /// Name of the port's device.
         device: String,
     },
-    /// The link update failed. The old program stays in place.
+    /// The kernel refused to replace the program of the link. The old program stays in place.
     #[error("XDP program of {device}: cannot be replaced: {source}; the old program goes on")]
     Swap {
-        /// Name of the device.
+        /// Name of the port's device.
         device: String,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the link update.
         source: io::Error,
     },
-    /// The device of an attached program is gone.
+    /// The device of an attached program no longer exists.
     #[error("XDP link {link}: its device has gone; detach the port")]
     DeviceGone {
-        /// Id of the link.
+        /// Kernel id of the BPF link whose device is gone.
         link: u32,
     },
-    /// A map operation failed.
+    /// An operation on a BPF map failed.
     #[error("XDP map {map}: cannot {operation}: {source}; check with `bpftool map`")]
     Map {
-        /// Name of the map.
+        /// Name of the map on which the operation failed.
         map: &'static str,
-        /// Operation that was attempted.
+        /// Description of the map operation that failed.
         operation: &'static str,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the map operation.
         source: io::Error,
     },
     /// The descriptor given for a queue is not an AF_XDP socket with a receive ring.
@@ -130,51 +133,51 @@ pub enum Error {
         "XDP program of {device}, queue {queue}: the socket is not accepted: {source}; give an AF_XDP socket that has a receive ring"
     )]
     Socket {
-        /// Name of the device.
+        /// Name of the port's device.
         device: String,
-        /// Queue number.
+        /// Number of the receive queue for which the socket was given.
         queue: u32,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the socket.
         source: io::Error,
     },
     /// The number of local addresses exceeds the capacity of the map.
     #[error("XDP program: {count} local {family} addresses are too many; the hook holds {capacity}")]
     LocalsFull {
-        /// Address family: `IPv4` or `IPv6`.
+        /// Family of the addresses: `IPv4` or `IPv6`.
         family: &'static str,
-        /// Number of addresses given.
+        /// Number of local addresses that were given.
         count: usize,
-        /// Capacity of the map.
+        /// Maximum number of addresses of this family in the map.
         capacity: usize,
     },
-    /// The number of a router's own addresses exceeds the capacity of its ports' hooks.
+    /// The number of a virtual router's own addresses exceeds the capacity of the XDP programs of its ports.
     #[error(
         "router {router}: its own address {address} has no room in the driver hook, which holds {capacity} {family} addresses of a router; remove addresses, or spread them over more routers"
     )]
     OwnFull {
-        /// Name of the router.
+        /// Name of the virtual router.
         router: String,
-        /// First address that does not fit.
+        /// First address for which the map has no space.
         address: std::net::IpAddr,
-        /// Address family: `IPv4` or `IPv6`.
+        /// Family of the address: `IPv4` or `IPv6`.
         family: &'static str,
-        /// Maximum number of addresses of this family.
+        /// Maximum number of own addresses of this family.
         capacity: usize,
     },
-    /// A router's own address could not be added or removed.
+    /// A virtual router's own address could not be added to a map or removed from it.
     #[error(
         "router {router}: its own address {address}: the driver hook's map {map}: cannot {operation}: {source}; check with `bpftool map`"
     )]
     Own {
-        /// Name of the router.
+        /// Name of the virtual router.
         router: String,
         /// Address that was to be added or removed.
         address: std::net::IpAddr,
-        /// Name of the map.
+        /// Name of the map that could not be changed.
         map: &'static str,
-        /// Operation that was attempted.
+        /// Description of the map operation that failed.
         operation: &'static str,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the map operation.
         source: io::Error,
     },
     /// The custom program cannot run in front of a port's program.
@@ -183,53 +186,53 @@ pub enum Error {
     /// The filter rules or the block list are invalid.
     #[error(transparent)]
     Filter(#[from] crate::filter::FilterError),
-    /// The number of rules exceeds the capacity of the filter's counters.
+    /// The number of rules exceeds the number for which the filter was created.
     #[error(
         "filter: {count} rules are more than the {capacity} that it was made for; make it anew with room for them"
     )]
     FilterFull {
-        /// Number of rules given.
+        /// Number of rules that were given.
         count: usize,
-        /// Capacity of the filter, in rules.
+        /// Maximum number of rules of the filter.
         capacity: usize,
     },
-    /// The number of exact flows exceeds the number of slots.
+    /// The number of exact flows exceeds the number of slots of the flow steering.
     #[error(
         "steering: its {capacity} slots for exact flows are full; remove flows, or give it a larger `capacity`"
     )]
     SteerFull {
-        /// Number of slots.
+        /// Number of slots for exact flows.
         capacity: u32,
     },
-    /// The exact flow cannot match any frame.
+    /// The exact flow of a flow steering cannot match any frame.
     #[error("steering: flow {flow}: {why}")]
     SteerFlow {
-        /// Text of the flow.
+        /// The exact flow as text.
         flow: String,
-        /// Reason why the flow is invalid.
+        /// Reason why the exact flow is invalid.
         why: crate::steer::FlowError,
     },
-    /// The CPU is not online.
+    /// The target CPU of a flow steering is not online.
     #[error("steering: there is no CPU {cpu}; use one of {cpus}")]
     SteerCpu {
-        /// CPU number requested.
+        /// Number of the CPU that is not online.
         cpu: u32,
-        /// List of the CPUs that are online.
+        /// List of the CPUs that are online, for example `0-3,6`.
         cpus: String,
     },
-    /// The kernel lacks a helper that a stage calls.
+    /// The kernel lacks a BPF helper that a stage of the XDP program calls.
     #[error(
         "the hook's stage \"{stage}\" needs {helper}, which this kernel does not have for XDP programs; use Linux {since} or later, or leave out what the stage is for"
     )]
     Helper {
-        /// Name of the stage, as `trivium xdp status` shows it.
+        /// Name of the program stage, as `trivium xdp status` shows it.
         stage: &'static str,
         /// Name of the missing helper.
         helper: &'static str,
-        /// First Linux version that has the helper.
+        /// First Linux version that has the helper for XDP programs.
         since: &'static str,
     },
-    /// The kernel cannot create SYN cookies for the hook.
+    /// The kernel cannot create SYN cookies in XDP programs.
     #[error(
         "filter rule \"{rule}\": this kernel makes no SYN cookies for the driver hook ({lacks}); use Linux 6.0 or later with CONFIG_SYN_COOKIES, or limit the rate of SYNs instead"
     )]
@@ -247,79 +250,80 @@ pub enum Error {
     Bpffs {
         /// Path where the BPF file system is expected.
         path: PathBuf,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the mount.
         source: io::Error,
     },
     /// A pin could not be created, opened or removed.
     #[error("pin {}: cannot {operation}: {source}; look at it with `bpftool link` and `ls {}`", .path.display(), .path.display())]
     Pin {
-        /// Path of the pin.
+        /// Path of the pin that the operation was for.
         path: PathBuf,
-        /// Operation that was attempted.
+        /// Description of the pin operation that failed.
         operation: &'static str,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the pin operation.
         source: io::Error,
     },
-    /// A link is already pinned at this path.
+    /// A BPF link is already pinned at this path.
     #[error("pin {}: a program is pinned there already; adopt it, or remove the directory to detach it", .path.display())]
     Pinned {
-        /// Directory of the pin.
+        /// Directory of the pin that exists already.
         path: PathBuf,
     },
-    /// A pinned link or a handed-over descriptor is not a Trivium port program.
+    /// A pinned link or a handed-over descriptor does not belong to a Trivium port program.
     #[error("{object}: not a Trivium port program ({found}); remove it, or choose another pin name")]
     NotOurs {
-        /// Name of the pin or descriptor.
+        /// Name of the pin or descriptor that is not a port program.
         object: String,
-        /// Description of the object found.
+        /// Description of the object that was found there.
         found: String,
     },
-    /// A custom program is attached, but the port's program behind it is gone.
+    /// A custom program is attached to the device, but the port's program behind it no longer exists.
     #[error(
         "{object}: the port's program behind a user's has gone; remove the directory to detach what is left"
     )]
     Alone {
-        /// Name of the pin or descriptor.
+        /// Name of the pin or descriptor of the custom program.
         object: String,
     },
-    /// The link's program is not on that device in the namespace of the calling thread.
+    /// The device with the link's index in the calling thread's network namespace does not run the link's
+    /// program.
     #[error(
         "XDP link {link} on device index {ifindex}: its program is not on that device in this namespace; enter the device's namespace first"
     )]
     WrongNamespace {
-        /// Id of the link.
+        /// Kernel id of the BPF link.
         link: u32,
-        /// Device index in the device's namespace.
+        /// Device index, in the namespace of the device that the link was created for.
         ifindex: u32,
     },
     /// A query about programs, links or devices failed.
     #[error("{what}: {source}; CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN are needed (run as root)")]
     Query {
-        /// Subject of the query.
+        /// Object or property that was queried.
         what: &'static str,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the query.
         source: io::Error,
     },
-    /// The kernel refused a test run.
+    /// The kernel refused a test run of an XDP program.
     #[error(
         "test run of XDP program {program} on {length} bytes: {source}; frames of 14 bytes up to a page (more with a multi-buffer program) can be run"
     )]
     TestRun {
-        /// Name of the program.
+        /// Name of the program in the test run.
         program: &'static str,
-        /// Length of the frame in bytes.
+        /// Length of the test run's frame in bytes.
         length: usize,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the test run.
         source: io::Error,
     },
     /// A parameter of a traffic generator is out of range.
     #[error("generator: {field} is {value}; {allowed}")]
     Generator {
-        /// Name of the parameter.
+        /// Name of the parameter that is out of range.
         field: &'static str,
-        /// Value given.
+        /// Value of the parameter that was given.
         value: u64,
-        /// Description of the allowed values.
+        /// Description of the values that are allowed for the parameter.
         allowed: &'static str,
     },
 }
@@ -340,8 +344,8 @@ fn load_advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// Returns advice on how to remove a foreign program. `ip link` cannot remove a program that a link holds, so
-/// its holder or its pin must be removed.
+/// Returns advice on how to remove an XDP program of another owner. `ip link` cannot remove a program that a
+/// BPF link holds. The holder of the link or its pin must be removed instead.
 fn foreign_advice(device: &str, program: &ProgramOnDevice) -> String {
     match program.link {
         Some(link) if program.name.starts_with("trivium_") => format!(

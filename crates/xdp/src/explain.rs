@@ -1,6 +1,6 @@
-//! Explains the processing of a frame by a port's program. The same program is loaded again on scratch maps,
-//! wherever it writes, and a test run is made. The test run does not change counters, tables, frame numbers
-//! or rate limits, and no frame is transmitted.
+//! Explains how a port's XDP program processes a frame. The same program is loaded again with scratch copies
+//! of all maps to which it writes, and a test run is made. The test run does not change the port's counters,
+//! tables, frame numbers or rate limits, and no frame is transmitted.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,41 +10,46 @@ use crate::program::Stages;
 use crate::steer::{ExactFlow, SteerTo};
 use crate::{Attached, Counter, Error, Loaded, Verdict, sys};
 
-/// Result that the hook would produce for a frame.
+/// Result of a port's XDP program for a frame, found by a test run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSays {
-    /// Outcome of the program.
+    /// Outcome under which the program counted the frame.
     pub way: Counter,
-    /// Verdict of the program. A frame for the worker shows the verdict of `when_down`, because a test run
-    /// has no socket.
+    /// Verdict of the program. For a frame that goes to the worker, this is the verdict of `when_down`,
+    /// because a test run has no socket.
     pub verdict: Verdict,
-    /// Frame as the program left it.
+    /// Contents of the frame as the program left it.
     pub frame: Vec<u8>,
-    /// Names of the matching filter rules in their order, each with whether it acted (dropped, passed,
-    /// sampled or limited).
+    /// Names of the filter rules that match the frame, in matching order. The Boolean is whether the rule
+    /// acted on the frame (dropped, passed, sampled or limited it).
     pub rules: Vec<(String, bool)>,
-    /// Number of the port that the frame is redirected to.
+    /// Number of the port to which the program redirects the frame. `None` if it does not redirect the frame
+    /// to a port.
     pub to: Option<u16>,
-    /// Number of the neighbour that a virtual router's routes select.
+    /// Index of the neighbour that the virtual router's routes select as next hop. `None` if no route of a
+    /// virtual router forwards the frame.
     pub neighbour: Option<u32>,
-    /// Index of the output device that the kernel's routes select, in the port's namespace.
+    /// Index of the output device that the kernel's routes select, in the port's network namespace. `None` if
+    /// the kernel routing stage does not forward the frame.
     pub device: Option<u32>,
-    /// Exact flow that matches the frame.
+    /// Exact flow of the flow steering that matches the frame. `None` if there is no such flow.
     pub flow: Option<ExactFlow>,
-    /// Destination that the exact flow or the steering table selects.
+    /// Target that an exact flow or the hash table of the flow steering selects. `None` if the flow steering
+    /// does not decide.
     pub steered: Option<SteerTo>,
-    /// Name of the custom program in front, and whether it can continue with the port's program. The custom
-    /// program does not run here, because it has maps of its own.
+    /// Name of the custom program in front of the port's program, and whether it can continue with the port's
+    /// program. `None` without a custom program. The custom program does not run in the test run, because it
+    /// has maps of its own.
     pub user: Option<(String, bool)>,
 }
 
 impl Attached {
-    /// Returns the result that the port's own program would produce for a frame of at least 14 bytes. The
-    /// frame is treated as received on the first queue, with no earlier frame of its flow still in a worker.
-    /// Call this in the device's namespace.
+    /// Returns the result of the port's own program for a frame of at least 14 bytes. The test run treats the
+    /// frame as received on the first queue, with no earlier frame of its flow still in a worker. The calling
+    /// thread must be in the device's network namespace.
     ///
     /// # Errors
-    /// [`Error::Map`], [`Error::Load`], [`Error::TestRun`].
+    /// Returns [`Error::Map`], [`Error::Load`] or [`Error::TestRun`].
     pub fn explain(&self, frame: &[u8]) -> Result<HookSays, Error> {
         let Stages { filter, bridge, flows, fib, route, steer, dump: _ } = self.stages();
         let scratch = Stages {
@@ -88,7 +93,7 @@ impl Attached {
     }
 }
 
-/// Copies all elements of an array map, whose values have `V` bytes, to another array map of equal size.
+/// Copies all elements of an array map to another array map of equal size. A value has `V` bytes.
 pub(crate) fn copy_array<const V: usize>(
     name: &'static str,
     from: std::os::fd::BorrowedFd<'_>,

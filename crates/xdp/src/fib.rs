@@ -1,5 +1,5 @@
-//! The stage of kernel routing. The hook forwards packets by the kernel's routes and neighbours where the
-//! kernel would forward them without special treatment.
+//! Kernel routing stage of a port's XDP program. The stage forwards packets by the kernel's routes and
+//! neighbours where the kernel would forward them without special treatment.
 //!
 //! ```text
 //!  frame --> [filter] --> ours, whole, its route and neighbour known, its device takes it? --yes--> next hop
@@ -7,8 +7,8 @@
 //!                            no --> the kernel's stack, which answers, resolves, fragments, refuses
 //! ```
 //!
-//! The hook queries the kernel for every frame. Routes and neighbours are not copied. Other processing of the
-//! stack (netfilter, IPsec policies, tc) does not apply to packets that the hook forwards (see
+//! The stage queries the kernel for every frame. Routes and neighbours are not copied. Other processing of
+//! the kernel's stack (netfilter, IPsec policies, tc) does not apply to packets that the stage forwards (see
 //! `bpf/include/stage_fib.h`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,59 +19,60 @@ use crate::sys::{self, MapKind, MapSpec};
 use crate::{Attached, Error};
 
 const DEVICES: &str = "fib_devices";
-/// Map of the counts of devices whose index is below [`FIB_DEVICES`].
+/// Name of the map with the packet counts of output devices whose index is below [`FIB_DEVICES`].
 const NEAR_COUNTS: &str = "fib_near_counts";
-/// Map of the counts of other devices by index. It also has the entry [`GONE`], and an entry for each device
-/// that is or was present.
+/// Name of the map with the packet counts of other output devices, by device index. The map also has the
+/// entry [`GONE`], and an entry for each device that is or was an output device.
 const COUNTS: &str = "fib_counts";
-/// `FIB_MULTI_BUFFER`: bit in the key of a device that accepts multi-buffer frames.
+/// `FIB_MULTI_BUFFER`: bit in the device map's key of a device that accepts multi-buffer frames.
 const MULTI_BUFFER: u32 = 1 << 31;
 /// Number of 32-bit words of `struct fib_conf`.
 pub(crate) const FIB_WORDS: usize = 6;
-/// Maximum number of output devices of a stage: `FIB_DEVICES`.
+/// Maximum number of output devices of a kernel routing stage: `FIB_DEVICES`.
 pub const FIB_DEVICES: u32 = 4096;
-/// Key of the counts of deleted devices. No device has this index.
+/// Map key for the sum of the counts of deleted devices. No device has this index.
 const GONE: u32 = 0;
 
-/// Constants of one port's stage of kernel routing.
+/// Configuration of the kernel routing stage of one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FibPort {
-    /// Ethernet address of the device. Frames to other addresses are not routed by the hook.
+    /// Ethernet address of the port's device. The stage does not route frames to other addresses.
     pub mac: [u8; 6],
-    /// Whether the reverse path of an IPv4 source must lead to this port. Other packets go to the stack. Set
-    /// where `rp_filter` is on.
+    /// Whether the route to the source of an IPv4 packet must lead out of this port (reverse path check).
+    /// Packets that fail the check go to the kernel's stack. The field is set where `rp_filter` is on.
     pub check_sources: bool,
-    /// Whether frames may arrive with a partial checksum, which the stack must complete.
+    /// Whether frames may arrive with a partial checksum. The kernel's stack must complete the checksum of
+    /// such frames.
     pub partial_checksums: bool,
 }
 
-/// Kinds of redirected frames that a device accepts.
+/// Kinds of redirected frames that an output device accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Takes {
-    /// The device accepts no redirected frames, so the stack sends to it.
+    /// The device accepts no redirected frames, so the kernel's stack sends the packets.
     Nothing,
-    /// The device accepts frames of one buffer.
+    /// The device accepts frames of a single buffer.
     Frames,
-    /// The device also accepts frames of several buffers.
+    /// The device accepts frames of a single buffer and of several buffers.
     MultiBuffer,
 }
 
-/// Number of packets and bytes that a port's stage has forwarded.
+/// Number of packets and bytes that the kernel routing stage of a port has forwarded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FibCount {
-    /// Number of frames.
+    /// Number of packets that the stage has forwarded.
     pub packets: u64,
     /// Number of bytes, without frame check sequences.
     pub bytes: u64,
 }
 
-/// The stage of kernel routing of one port. [`Attached::set_fib`] puts the stage into the port's program.
+/// Kernel routing stage for one port's XDP program. [`Attached::set_fib`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct FibStage {
     maps: Arc<FibMaps>,
 }
 
-/// Constants and maps of a stage of kernel routing.
+/// Constants and maps of a kernel routing stage.
 #[derive(Debug)]
 pub(crate) struct FibMaps {
     pub conf: [u32; FIB_WORDS],
@@ -81,11 +82,11 @@ pub(crate) struct FibMaps {
 }
 
 impl FibStage {
-    /// Creates a stage for the program of `attached`. Keeps the devices and counts of a stage that the
-    /// program already has.
+    /// Creates a kernel routing stage for the program of `attached`. If the program already has such a stage,
+    /// its output devices and counts are kept.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(port: &FibPort, attached: &Attached) -> Result<FibStage, Error> {
         let present = attached.fib().map(|stage| stage.maps);
         let maps = match present {
@@ -112,17 +113,18 @@ impl FibStage {
         &self.maps
     }
 
-    /// Returns whether the stage has the constants of `port`.
+    /// Returns whether the stage was created with the configuration `port`.
     #[must_use]
     pub fn is_for(&self, port: &FibPort) -> bool {
         self.maps.conf == words(port)
     }
 
-    /// Sets the devices by which frames may leave. Devices are looked up in the namespace of the calling
-    /// thread, which must be the port's. The kernel removes a deleted device from the map.
+    /// Sets the output devices to which the stage may redirect packets. Devices are looked up in the network
+    /// namespace of the calling thread, which must be the namespace of the port. The kernel removes a deleted
+    /// device from the map.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn set_devices(&self, devices: &BTreeMap<u32, Takes>) -> Result<(), Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let (map, counts) = (self.maps.devices.as_fd(), self.maps.counts.as_fd());
@@ -153,7 +155,8 @@ impl FibStage {
         self.forget(&counted, devices)
     }
 
-    /// Adds the counts of deleted devices to one sum, and removes their entries.
+    /// Adds the counts of deleted devices to the sum in the entry [`GONE`], and removes the entries of these
+    /// devices.
     fn forget(&self, counted: &BTreeSet<u32>, devices: &BTreeMap<u32, Takes>) -> Result<(), Error> {
         let failed = |operation| move |source| Error::Map { map: COUNTS, operation, source };
         let counts = self.maps.counts.as_fd();
@@ -170,10 +173,10 @@ impl FibStage {
         Ok(())
     }
 
-    /// Returns the packets and bytes sent to one device.
+    /// Returns the numbers of packets and bytes that the stage has forwarded to one output device.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn count(&self, ifindex: u32) -> Result<FibCount, Error> {
         let of = |map: &'static str, fd: BorrowedFd<'_>| match sys::map_lookup_per_cpu(fd, ifindex, 2) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
@@ -187,11 +190,11 @@ impl FibStage {
         Ok(FibCount { packets: sum(0), bytes: sum(1) })
     }
 
-    /// Returns the packets and bytes that this port's stage has forwarded, by output device. Index 0 holds
-    /// the sum of deleted devices.
+    /// Returns the numbers of packets and bytes that this port's stage has forwarded, by the index of the
+    /// output device. Index 0 holds the sum for deleted devices.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn counts(&self) -> Result<BTreeMap<u32, FibCount>, Error> {
         let keys = keys(self.maps.counts.as_fd());
         let keys = keys.map_err(|source| Error::Map { map: COUNTS, operation: "list", source })?;
@@ -200,7 +203,8 @@ impl FibStage {
 }
 
 impl FibMaps {
-    /// Returns a copy with new counts, so a test run does not change the counts of the port.
+    /// Returns a copy with new counts. A test run with the copy therefore does not change the counts of the
+    /// port.
     pub fn scratch(&self) -> Result<FibMaps, Error> {
         let (near_counts, counts) = new_counts()?;
         let failed = |operation| move |source| Error::Map { map: COUNTS, operation, source };
@@ -210,7 +214,7 @@ impl FibMaps {
         Ok(FibMaps { conf: self.conf, devices: Arc::clone(&self.devices), near_counts, counts })
     }
 
-    /// Names of the maps that only a program with this stage has.
+    /// Names of the maps that only a program with a kernel routing stage has.
     pub const NAMES: [&'static str; 3] = [DEVICES, NEAR_COUNTS, COUNTS];
 
     pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
@@ -220,7 +224,8 @@ impl FibMaps {
         [(a, devices), (b, near_counts), (c, counts)]
     }
 
-    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the kernel routing stage of a program that is already in the kernel. `take` returns a map of
+    /// the program by its name.
     pub fn adopt(
         conf: [u32; FIB_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -255,7 +260,7 @@ fn keys(map: BorrowedFd<'_>) -> std::io::Result<BTreeSet<u32>> {
     Ok(sys::map_keys::<4>(map)?.into_iter().map(u32::from_ne_bytes).collect())
 }
 
-/// Encodes `port` as `struct fib_conf`.
+/// Encodes the configuration `port` as `struct fib_conf`.
 fn words(port: &FibPort) -> [u32; FIB_WORDS] {
     let [a, b, c, d, e, f] = port.mac;
     let (sources, partial) = (u32::from(port.check_sources), u32::from(port.partial_checksums));

@@ -1,5 +1,5 @@
-//! The filter stage of the hook. Rules are compiled to tables, which the port's program reads. The rules have
-//! counters and can be replaced while frames flow.
+//! Packet filter of a port's XDP program. Rules are compiled to tables that the program reads. The rules have
+//! counters, and can be replaced while frames are processed.
 //!
 //! ```text
 //!  RuleSet --check, compile--> Compiled --maps--> Filter --Attached::set_filter--> the port's program
@@ -8,11 +8,12 @@
 //! ```
 //!
 //! The maps of a rule set are written once. A change creates new maps and a new program, which a link update
-//! puts in place, so a frame meets either the old rules or the new ones. Counters, rate limit buckets and the
-//! block list outlive a rule set. Rule matching is described in `bpf/README.md`.
+//! puts in place. A frame is therefore processed with either the old rules or the new ones. Counters, rate
+//! limit buckets and the block list are kept when the rule set is replaced. Rule matching is described in
+//! `bpf/README.md`.
 //!
-//! The workers of ports without a hook apply the rules in user space. [`WorkerFilter`] reads the same tables
-//! in plain Rust, with counters and buckets of its own ([`Tally`]).
+//! For ports without an XDP program, the workers apply the rules in user space. [`WorkerFilter`] reads the
+//! same tables in plain Rust, with counters and buckets of its own ([`Tally`]).
 
 mod bits;
 mod blocklist;

@@ -1,5 +1,5 @@
-//! The stage of cached OpenFlow flows. The hook forwards frames of frequently used cached flows between
-//! kernel devices.
+//! Stage of cached OpenFlow flows in a port's XDP program. The stage forwards frames of frequently used
+//! cached flows between kernel devices.
 //!
 //! ```text
 //!  frame --> [filter] --> key as the worker's --> flow known here, by one of a few masks? --yes--> headers, tag, device
@@ -7,9 +7,9 @@
 //!                            no: numbered ([`Orders`]) --> [steer] --> worker
 //! ```
 //!
-//! The holder of the [`FlowWriter`] adds and removes flows. A running program may still use a removed flow.
-//! After [`crate::wait_for_programs`] the counts of the flow are final and its slot can be reused. A program
-//! finds no flows when the table was not [renewed](FlowTable::renew) for a while. Frame order is kept as
+//! The holder of the [`FlowWriter`] adds and removes flows. A program that is running may still use a removed
+//! flow. After [`crate::wait_for_programs`] the counts of the flow are final and its slot can be reused. The
+//! stage uses no flows if the table was not [renewed](FlowTable::renew) for some time. Frame order is kept as
 //! described at [`crate::bridge`].
 
 mod action;

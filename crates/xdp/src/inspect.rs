@@ -1,5 +1,6 @@
-//! Queries the program attached to a device and the XDP features of its driver, for attaching and for
-//! `doctor`. Devices are looked up in the network namespace of the calling thread.
+//! Queries of the XDP program that is attached to a device, and of the XDP features of its driver. The
+//! queries are used for attaching and for `doctor`. Devices are looked up in the network namespace of the
+//! calling thread.
 
 use std::fmt;
 use std::io;
@@ -9,20 +10,20 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use crate::{Error, sys};
 
-/// Place in the receive path where a program runs.
+/// XDP mode: the place in the receive path where a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// In the driver, before a socket buffer is allocated.
+    /// The program runs in the driver, before a socket buffer is allocated.
     Native,
-    /// In the kernel's generic receive path, after a socket buffer is allocated. Slow, but works with every
-    /// device.
+    /// The program runs in the kernel's generic receive path, after a socket buffer is allocated. This mode
+    /// is slow, but works with every device.
     Generic,
-    /// On the network card.
+    /// The program runs on the network card.
     Offload,
 }
 
 impl Mode {
-    /// Returns the flag that requests this mode from a link or over netlink.
+    /// Returns the flag that requests this mode, for creating a link and for netlink.
     pub(crate) const fn flag(self) -> u32 {
         match self {
             Mode::Native => ffi::XDP_FLAGS_DRV_MODE,
@@ -31,7 +32,7 @@ impl Mode {
         }
     }
 
-    /// Returns the keyword of this mode in `ip link set dev X ... off`.
+    /// Returns the keyword of this mode (`X`) in the command `ip link set dev DEVICE X off`.
     pub(crate) const fn ip_keyword(self) -> &'static str {
         match self {
             Mode::Native => "xdp",
@@ -58,17 +59,18 @@ pub struct ProgramOnDevice {
     pub id: u32,
     /// Name of the program, up to 15 characters. Empty when the kernel does not show it.
     pub name: String,
-    /// Mode in which the program runs.
+    /// XDP mode in which the program runs.
     pub mode: Mode,
-    /// Id of the BPF link that holds the program. `None` when it was attached by netlink (`ip link`).
+    /// Id of the BPF link that holds the program. `None` if the program was attached by netlink (`ip link`).
     pub link: Option<u32>,
 }
 
-/// Returns the XDP program that is attached to a device. When both an offloaded and a native program are
-/// attached, returns the offloaded one, which runs first.
+/// Returns the XDP program that is attached to a device. If both an offloaded and a native program are
+/// attached, returns the offloaded one, which runs first. Returns `None` if no program is attached.
 ///
 /// # Errors
-/// [`Error::NoDevice`], or [`Error::Query`] without privilege.
+/// Returns [`Error::NoDevice`] if the device does not exist, and [`Error::Query`] without the required
+/// privilege.
 pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
     let query = query(ifindex)?;
     let found =
@@ -82,8 +84,9 @@ pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
     Ok(Some(ProgramOnDevice { id, name: name.unwrap_or_default(), mode, link }))
 }
 
-/// Returns the link by which this program is attached to this device. A link does not show its namespace, so
-/// program and index are compared.
+/// Returns the id of the link by which this program is attached to this device. The kernel does not report
+/// the namespace of a link, so program id and device index are compared. Returns `None` if there is no such
+/// link.
 fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
     let mut at = 0;
     while let Some(id) = sys::link_next(at)? {
@@ -105,30 +108,32 @@ pub(crate) fn query(ifindex: u32) -> Result<sys::DeviceQuery, Error> {
     })
 }
 
-/// XDP features of a driver (`xdp-features` of the kernel's netdev family).
+/// XDP features of a device and its driver (`xdp-features` of the kernel's netdev family).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
-    /// Whether the driver supports pass, drop, abort and transmit in native mode.
+    /// Whether the driver supports the verdicts pass, drop, abort and transmit in native mode.
     pub basic: bool,
     /// Whether the driver can redirect received frames.
     pub redirect: bool,
-    /// Whether the device can be the target of a redirect. A veth has this feature only while its peer runs
-    /// XDP or GRO.
+    /// Whether the device can be the target of a redirect. A veth device has this feature only while its peer
+    /// runs an XDP program or GRO.
     pub transmit: bool,
     /// Whether the driver supports AF_XDP zero copy.
     pub zero_copy: bool,
-    /// Whether the card can run programs.
+    /// Whether the network card can run programs.
     pub offload: bool,
-    /// Whether the driver supports multi-buffer frames in received traffic.
+    /// Whether the driver supports received frames of several buffers.
     pub receive_multi_buffer: bool,
-    /// Whether the device can be the target of a redirect of multi-buffer frames.
+    /// Whether the device can be the target of a redirect of frames with several buffers.
     pub transmit_multi_buffer: bool,
-    /// Maximum number of buffers per frame with zero copy. 0 or 1 without multi-buffer support.
+    /// Maximum number of buffers in a frame with zero copy. 0 or 1 if the driver does not support several
+    /// buffers.
     pub zero_copy_segments: u32,
 }
 
 impl Features {
-    /// Returns the names of the present features, as used by `ethtool` and the kernel's documentation.
+    /// Returns the names of the features that are present. `ethtool` and the kernel's documentation use these
+    /// names.
     #[must_use]
     pub fn words(&self) -> Vec<&'static str> {
         let all = [
@@ -143,7 +148,7 @@ impl Features {
         all.into_iter().filter(|(there, _)| *there).map(|(_, word)| word).collect()
     }
 
-    /// Decodes the bits of `enum netdev_xdp_act` (`linux/netdev.h`).
+    /// Decodes the features from the bits of `enum netdev_xdp_act` (`linux/netdev.h`).
     #[must_use]
     pub fn from_bits(bits: u64, zero_copy_segments: u32) -> Features {
         let has = |bit: u32| bits & (1 << bit) != 0;
@@ -160,25 +165,25 @@ impl Features {
     }
 }
 
-/// Returns the XDP features of a device in this namespace. Kernels before 6.3 do not report features, so all
-/// fields are false.
+/// Returns the XDP features of a device in the calling thread's network namespace. Kernels before 6.3 do not
+/// report features. All fields are then false or 0.
 ///
 /// # Errors
-/// [`Error::NoDeviceNamed`], or [`Error::Query`].
+/// Returns [`Error::NoDeviceNamed`] if the device does not exist, or [`Error::Query`] if the query fails.
 pub fn features(name: &str) -> Result<Features, Error> {
     let ifindex = sys::device_index(name).ok_or_else(|| Error::NoDeviceNamed { name: name.to_owned() })?;
     let query = query(ifindex)?;
     Ok(Features::from_bits(query.features, query.zero_copy_segments))
 }
 
-/// Returns the driver name of a device in this namespace, as `ethtool -i` shows it. `None` where the device
-/// does not report a driver.
+/// Returns the driver name of a device in the calling thread's network namespace, as `ethtool -i` shows it.
+/// Returns `None` if the device does not report a driver.
 #[must_use]
 pub fn driver(name: &str) -> Option<String> {
     sys::driver_name(name)
 }
 
-/// Information of the kernel about a loaded program.
+/// Properties of a loaded BPF program, as the kernel reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramInfo {
     /// Id of the program in the kernel.
@@ -189,13 +194,13 @@ pub struct ProgramInfo {
     pub name: String,
     /// Number of instructions after the verifier removed unreachable code.
     pub instructions: u32,
-    /// Size of the machine code in bytes. 0 without the JIT compiler.
+    /// Size of the program's machine code in bytes. 0 if the kernel has no JIT compiler.
     pub jited_bytes: u32,
     /// Number of instructions that the verifier processed, out of its budget of one million.
     pub verified_instructions: u32,
-    /// Nanoseconds spent in the program while `kernel.bpf_stats_enabled` was 1.
+    /// Time in nanoseconds that the program has run while `kernel.bpf_stats_enabled` was 1.
     pub run_time_ns: u64,
-    /// Number of runs while `kernel.bpf_stats_enabled` was 1.
+    /// Number of runs of the program while `kernel.bpf_stats_enabled` was 1.
     pub runs: u64,
 }
 
@@ -215,36 +220,36 @@ impl ProgramInfo {
         })
     }
 
-    /// Returns the tag as `bpftool` prints it.
+    /// Returns the tag as hexadecimal text, as `bpftool` prints it.
     #[must_use]
     pub fn tag_text(&self) -> String {
         self.tag.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Information of the kernel about a map.
+/// Properties of a BPF map, as the kernel reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapInfo {
     /// Id of the map in the kernel.
     pub id: u32,
     /// Name of the map, up to 15 characters.
     pub name: String,
-    /// Type of the map, as `bpftool` names it. A number where the name is unknown.
+    /// Type of the map, as `bpftool` names it. The value is a number if the name of the type is unknown.
     pub kind: String,
-    /// Size of a key in bytes.
+    /// Size of a key of the map in bytes.
     pub key_size: u32,
-    /// Size of a value in bytes.
+    /// Size of a value of the map in bytes.
     pub value_size: u32,
-    /// Maximum number of elements. For a ring buffer, its size in bytes.
+    /// Maximum number of elements of the map. For a ring buffer, this is its size in bytes.
     pub max_entries: u32,
-    /// Kernel memory that the map uses, in bytes, where the kernel reports it.
+    /// Kernel memory that the map uses, in bytes. `None` if the kernel does not report it.
     pub bytes: Option<u64>,
 }
 
-/// Returns a program by its id, with the maps that it uses.
+/// Returns the properties of the program with this id, and of the maps that it uses.
 ///
 /// # Errors
-/// [`Error::Query`] when the program is gone, or without CAP_SYS_ADMIN.
+/// Returns [`Error::Query`] if the program no longer exists, or without CAP_SYS_ADMIN.
 pub fn program(id: u32) -> Result<(ProgramInfo, Vec<MapInfo>), Error> {
     let failed = |what| move |source| Error::Query { what, source };
     let fd = sys::program_by_id(id).map_err(failed("a program by its id"))?;
@@ -271,7 +276,8 @@ impl From<sys::MapDetails> for MapInfo {
     }
 }
 
-/// Returns the name of a value of `enum bpf_map_type`, for the types that programs in the hook use.
+/// Returns the name of a value of `enum bpf_map_type`. Returns `None` for map types that this crate's
+/// programs do not use.
 fn map_kind(kind: u32) -> Option<&'static str> {
     Some(match kind {
         ffi::BPF_MAP_TYPE_HASH => "hash",
@@ -293,19 +299,19 @@ fn map_kind(kind: u32) -> Option<&'static str> {
     })
 }
 
-/// A request for run-time statistics of BPF programs. While the value lives, the kernel counts the runs of
-/// every BPF program and their time, which costs about 20 ns per run. Other processes may make such requests
-/// too.
+/// A request for run-time statistics of BPF programs. While the value exists, the kernel counts the runs of
+/// every BPF program and their time, which costs about 20 ns for each run. Other processes may make such
+/// requests too.
 #[derive(Debug)]
 pub struct RunStatistics {
     _while_open: OwnedFd,
 }
 
 impl RunStatistics {
-    /// Starts the statistics.
+    /// Makes the kernel collect run-time statistics until the returned value is dropped.
     ///
     /// # Errors
-    /// [`Error::Query`] without CAP_SYS_ADMIN, or on kernels before 5.8.
+    /// Returns [`Error::Query`] without CAP_SYS_ADMIN, or on kernels before 5.8.
     pub fn enable() -> Result<RunStatistics, Error> {
         let source = sys::enable_run_time_statistics();
         source
@@ -314,7 +320,7 @@ impl RunStatistics {
     }
 }
 
-/// Returns the name of a device in this namespace, for messages.
+/// Returns the name of a device in the calling thread's network namespace, for use in messages.
 pub(crate) fn device_text(ifindex: u32) -> String {
     sys::device_name(ifindex).unwrap_or_else(|| format!("#{ifindex}"))
 }

@@ -1,5 +1,5 @@
-//! Compares the Rust mirrors of `bpf/include/*_layout.h` with the BTF type information of the embedded
-//! objects: names, order, offsets and sizes.
+//! Tests that compare the Rust mirrors of `bpf/include/*_layout.h` with the BTF type information of the
+//! embedded objects: names, order, offsets and sizes.
 
 use libbpf_rs::ObjectBuilder;
 use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};

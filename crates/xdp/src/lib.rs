@@ -1,4 +1,4 @@
-//! Driver hook (XDP) of a port. This crate loads the programs of `bpf/`, attaches them to devices and
+//! XDP program (driver hook) of a port. This crate loads the programs of `bpf/`, attaches them to devices and
 //! accesses their maps.
 //!
 //! ```text

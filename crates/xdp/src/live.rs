@@ -1,13 +1,13 @@
-//! Traffic generation, sinks and forwarding inside the kernel, for tests and benches.
+//! Traffic generation, sinks and forwarding inside the kernel, for tests and benchmarks.
 //!
 //! - [`Generator`] sends live frames.
 //! - [`Sink`] counts and drops frames.
 //! - [`Pass`] runs on the peers of veth devices.
 //! - [`Redirect`] forwards without any processing. Other data planes are measured against it.
 //!
-//! A redirect to a veth arrives only if the peer runs an XDP program or GRO. Without one of these
-//! counterparts on the peer, frames are lost without an error. A sink also drops ARP, so the neighbours must
-//! be static entries.
+//! A frame that is redirected to a veth device arrives only if the peer runs an XDP program or GRO. If the
+//! peer runs none of these programs, frames are lost without an error. A sink also drops ARP, so the
+//! neighbours must be static entries.
 
 mod counterpart;
 mod filter_bench;
@@ -29,42 +29,46 @@ use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{InKernel, Opened, generator_object};
 use crate::{Error, ProgramInfo, sys};
 
-/// Number of frames per call at full rate. Each call sets up and tears down a page pool.
+/// Number of frames for each call of the kernel at full rate. Each call sets up and tears down a page pool.
 const PER_CALL: u64 = 1 << 18;
-/// Number of frames that the kernel takes from the page pool, and flushes to the device, at a time.
+/// Number of frames that the kernel takes from the page pool, and passes to the device, at a time.
 const BATCH: u32 = 64;
-/// Number of attempts to get a page pool, and the pause between them, when the kernel has none left.
+/// Number of attempts to get a page pool, and the pause between two attempts, when the kernel has no page
+/// pool left.
 const POOL_ATTEMPTS: u32 = 500;
 const POOL_PAUSE: Duration = Duration::from_millis(20);
-/// Wake-up interval of a paced generator. A call costs some 20 us when the program is parked, else 25 ms.
+/// Interval at which a generator with a rate limit sends. A call takes about 20 us while the program is
+/// parked on a device, and 25 ms otherwise.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Frame fields that carry the flow number. With no field set, all frames are equal.
+/// Frame fields that vary with the flow number. If no field varies, all frames are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vary {
-    /// Whether the ports vary. The source port carries the lower 14 bits, the destination port the bits
-    /// above.
+    /// Whether the transport ports vary. The source port carries the lower 14 bits of the flow number, the
+    /// destination port the bits above.
     pub ports: bool,
-    /// Whether the flow number is added to the last four bytes of the source address.
+    /// Whether the flow number is added to the last four bytes of the source Ethernet address.
     pub source_mac: bool,
-    /// Whether the flow number is added to the last four bytes of the destination address.
+    /// Whether the flow number is added to the last four bytes of the destination Ethernet address.
     pub destination_mac: bool,
-    /// Whether the flow number, shifted by `destination_shift`, is added to the IPv4 destination address.
+    /// Whether the flow number, shifted left by `destination_shift`, is added to the IPv4 destination
+    /// address.
     pub destination: bool,
-    /// Whether the IPv4 source is [`scattered`] instead of [`Traffic::source`].
+    /// Whether the IPv4 source address is the [`scattered`] address of the flow number, instead of
+    /// [`Traffic::source`].
     pub source: bool,
 }
 
-/// Order in which flows follow each other.
+/// Order of the flows to which consecutive frames belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Sequential order.
+    /// Ascending order of the flow numbers.
     InTurn,
-    /// Pseudo-random order, equal in every run with the same seed, which must not be 0.
+    /// Pseudo-random order. The order is equal in every run with an equal seed. The seed must not be 0.
     Random(u32),
 }
 
-/// Transport protocol of the frames.
+/// Transport protocol of generated frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// UDP without a checksum, which is valid.
@@ -73,49 +77,51 @@ pub enum Protocol {
     Tcp,
 }
 
-/// Traffic of a generator. Start from [`Traffic::to`] and change fields as needed.
+/// Traffic of a generator. [`Traffic::to`] returns default traffic, in which fields can be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     /// Index of the transmitting device, in the namespace of the sending thread.
     pub ifindex: u32,
-    /// Frame length without frame check sequence, 60 to 1514 bytes.
+    /// Length of each frame in bytes, without frame check sequence, 60 to 1514.
     pub length: u16,
-    /// Number of flows, a power of two.
+    /// Number of flows. The number is a power of two.
     pub flows: u32,
-    /// Frame fields in which flows differ.
+    /// Frame fields that vary with the flow number.
     pub vary: Vary,
-    /// Order in which flows follow each other.
+    /// Order of the flows to which consecutive frames belong.
     pub order: Order,
     /// Source Ethernet address of the first flow.
     pub source_mac: [u8; 6],
     /// Destination Ethernet address of the first flow.
     pub destination_mac: [u8; 6],
-    /// VLAN id of the 802.1Q tag, if frames are tagged.
+    /// VLAN identifier in the frames' 802.1Q tag. `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// IPv4 source address.
+    /// IPv4 source address of the frames.
     pub source: Ipv4Addr,
     /// IPv4 destination address of the first flow.
     pub destination: Ipv4Addr,
-    /// Lowest bit of the destination address that varies. 8 gives one address per /24.
+    /// Number of the lowest destination address bit that varies. With 8, each flow has a destination in
+    /// another /24 network.
     pub destination_shift: u8,
-    /// Transport protocol.
+    /// Transport protocol of the frames.
     pub protocol: Protocol,
     /// Destination port of the first flow. The source port of the first flow is 1024.
     pub destination_port: u16,
-    /// Rate in packets per second. While parked, frames are sent in bursts of one millisecond's worth. `None`
-    /// sends at full rate.
+    /// Rate in packets per second. With a rate and a parked program, the frames of one millisecond are sent
+    /// in a burst. `None` sends at full rate.
     pub rate: Option<u64>,
-    /// Whether the program is attached to the device while it generates (parked). It passes received frames
-    /// to the kernel. Without parking, the kernel rewrites its XDP dispatcher for each call when the program
-    /// is first used and when it is released, and waits some 25 ms for all CPUs.
+    /// Whether the program is attached to the device while it generates frames (parked). It passes received
+    /// frames to the kernel. If it is not attached, the kernel rewrites its XDP dispatcher at the first use
+    /// and at the release of the program in each call, and waits about 25 ms for all CPUs.
     pub park: bool,
-    /// Idle device on which the program is parked, when the transmitting device has another program or must
-    /// receive.
+    /// Index of an unused device to which the program is attached instead. This is needed when the
+    /// transmitting device has another program or must receive. `None` attaches the program to the
+    /// transmitting device.
     pub park_on: Option<u32>,
 }
 
 impl Traffic {
-    /// Returns one flow of 60-byte UDP frames at full rate.
+    /// Returns traffic of one flow of 60-byte UDP frames at full rate, which leaves by the device `ifindex`.
     #[must_use]
     pub fn to(ifindex: u32) -> Traffic {
         Traffic {
@@ -138,16 +144,16 @@ impl Traffic {
         }
     }
 
-    /// Checks whether a generator can be created for this traffic.
+    /// Checks whether the parameters of this traffic are within their ranges.
     ///
     /// # Errors
-    /// [`Error::Generator`] for a parameter that is out of range.
+    /// Returns [`Error::Generator`] for a parameter that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         template::check(self)
     }
 }
 
-/// Traffic that a generator has offered.
+/// Amount of traffic that a generator has given to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
     /// Number of frames given to the device. The counters of the device show whether it accepted them.
@@ -157,7 +163,7 @@ pub struct Offered {
 }
 
 impl Offered {
-    /// Returns the rate in packets per second.
+    /// Returns the mean rate in packets per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         // The conversion is exact up to 2^53 packets.
@@ -166,8 +172,8 @@ impl Offered {
     }
 }
 
-/// A traffic generator inside the kernel. It runs on the CPU of the calling thread, and each generator has
-/// its own flows.
+/// A traffic generator inside the kernel. The generator runs on the CPU of the calling thread, and its state
+/// of flows is separate from that of other generators.
 #[derive(Debug)]
 pub struct Generator {
     name: &'static str,
@@ -179,10 +185,10 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Loads a generator.
+    /// Loads a traffic generator for this traffic.
     ///
     /// # Errors
-    /// [`Error::Generator`] for a parameter that is out of range, [`Error::Load`].
+    /// Returns [`Error::Generator`] for a parameter that is out of range, and [`Error::Load`].
     pub fn new(traffic: &Traffic) -> Result<Generator, Error> {
         let template = template::Template::new(traffic)?;
         let mut opened = Opened::new(generator_object(), "livegen")?;
@@ -192,7 +198,7 @@ impl Generator {
         Generator::over(&opened.load()?, "livegen", frame, traffic.order, traffic.rate, park)
     }
 
-    /// Creates a generator from a loaded program, which receives `frame` as its input in each run.
+    /// Creates a generator from a loaded program. The program receives `frame` as its input in each run.
     fn over(
         object: &InKernel,
         name: &'static str,
@@ -213,21 +219,21 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Returns whether the program is attached to its device, so calls are cheap.
+    /// Returns whether the program is parked: it is attached to a device, which makes calls cheap.
     #[must_use]
     pub fn parked(&self) -> bool {
         self.parked.is_some()
     }
 
-    /// Returns the kernel's information about the program.
+    /// Returns the kernel's information about the generator's program.
     ///
     /// # Errors
-    /// [`Error::Query`].
+    /// Returns [`Error::Query`] if a query of the kernel fails.
     pub fn info(&self) -> Result<ProgramInfo, Error> {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Writes the seed to `struct livegen_state`.
+    /// Writes the seed of the random order to `struct livegen_state`.
     fn seed(&self, seed: u32) -> Result<(), Error> {
         let mut state = [0_u8; 16];
         state[8..12].copy_from_slice(&seed.to_ne_bytes());
@@ -238,7 +244,7 @@ impl Generator {
         })
     }
 
-    /// Returns the number of frames given to the device since the generator was created.
+    /// Returns the number of frames that were given to the device since the generator was created.
     fn sent(&self) -> Result<u64, Error> {
         let state = sys::map_lookup::<16>(self.state.as_fd(), 0).map_err(|source| Error::Map {
             map: "state",
@@ -250,26 +256,27 @@ impl Generator {
         Ok(u64::from_ne_bytes(sent))
     }
 
-    /// Sends exactly this number of frames, paced if a rate is set.
+    /// Sends exactly `packets` frames, at the configured rate if there is one.
     ///
     /// # Errors
-    /// [`Error::TestRun`].
+    /// Returns [`Error::TestRun`] if the kernel refuses the test run.
     pub fn send(&mut self, packets: u64) -> Result<Offered, Error> {
         self.go(packets, None, &AtomicBool::new(false))
     }
 
-    /// Sends for this time, rounded up to the end of a call. At full rate a call is 2^18 frames.
+    /// Sends frames for the duration `time`, rounded up to the end of a call of the kernel. At full rate a
+    /// call sends 2^18 frames.
     ///
     /// # Errors
-    /// [`Error::TestRun`].
+    /// Returns [`Error::TestRun`] if the kernel refuses the test run.
     pub fn run_for(&mut self, time: Duration) -> Result<Offered, Error> {
         self.go(u64::MAX, Some(time), &AtomicBool::new(false))
     }
 
-    /// Sends until `stop` is set, or for this time at most.
+    /// Sends frames until `stop` is set, for at most the duration `at_most`.
     ///
     /// # Errors
-    /// [`Error::TestRun`].
+    /// Returns [`Error::TestRun`] if the kernel refuses the test run.
     pub fn run_until(&mut self, stop: &AtomicBool, at_most: Duration) -> Result<Offered, Error> {
         self.go(u64::MAX, Some(at_most), stop)
     }
@@ -292,8 +299,8 @@ impl Generator {
         Ok(offered)
     }
 
-    /// Returns the number of frames to send now. With a rate, this is the number still missing at the end of
-    /// the coming interval.
+    /// Returns the number of frames to send now. With a rate, this is the number of frames that are due by
+    /// the end of the coming interval, less those already sent.
     fn due(&self, sent: u64, elapsed: Duration) -> u64 {
         let Some(rate) = self.rate else { return PER_CALL };
         let target = u128::from(rate) * (elapsed + PACE).as_nanos() / 1_000_000_000;

@@ -1,5 +1,5 @@
-//! Redirects the messages of libbpf into this crate's errors instead of standard error. libbpf calls back on
-//! the calling thread, so a capture belongs to a thread.
+//! Redirects the messages of libbpf from standard error into this crate's errors. libbpf reports messages on
+//! the calling thread, so messages are captured separately for each thread.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static CAPTURE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `call` and returns its result with the messages that libbpf printed meanwhile.
+/// Calls `call`, and returns its result with the messages that libbpf printed on this thread during the call.
 pub(crate) fn captured<T>(call: impl FnOnce() -> T) -> (T, String) {
     sys::listen(keep);
     let outer = CAPTURE.replace(Some(String::new()));
@@ -26,7 +26,8 @@ fn keep(message: &str) {
     });
 }
 
-/// Extracts the driver's error message from libbpf's output of a netlink attach.
+/// Returns the driver's error message in libbpf's output of an attach by netlink. Returns `None` if the
+/// output does not contain one.
 pub(crate) fn kernel_message(said: &str) -> Option<&str> {
     let (_, message) = said.split_once("Kernel error message: ")?;
     message.lines().next().map(str::trim).filter(|message| !message.is_empty())

@@ -1,11 +1,11 @@
-//! Kernel helpers that the stages of a program need. The check runs only after the kernel refused a program,
-//! so the error names the missing helper instead of showing the verifier's log.
+//! Kernel helpers that the stages of an XDP program need. The check runs only after the kernel has refused a
+//! program. The error then names the missing helper instead of showing the verifier's log.
 
 use libbpf_rs::libbpf_sys as ffi;
 
 use crate::Error;
 
-/// A helper that a stage calls, and the first Linux version whose XDP programs may call it.
+/// A kernel helper that a program stage calls, and the first Linux version whose XDP programs may call it.
 struct Need {
     stage: &'static str,
     helper: ffi::bpf_func_id,
@@ -22,11 +22,11 @@ const fn need(
     Need { stage, helper, name, since }
 }
 
-/// Stage that every port's program has.
+/// Name of the program stage that every port's program has.
 pub(crate) const STEER: &str = "steer";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
-/// Stage of cached OpenFlow flows.
+/// Name of the program stage of cached OpenFlow flows.
 pub(crate) const RULES: &str = "rules";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
@@ -59,9 +59,10 @@ const NEEDS: [Need; 22] = [
     need(DUMP, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
 ];
 
-/// Returns an error that names a missing helper of these stages, if one is missing. `has` probes for a
-/// helper. Without the privilege to probe, every helper appears missing, even `bpf_map_lookup_elem`. The
-/// function then returns `None`, because the cause of the refusal is another.
+/// Returns an error that names a helper that these program stages need and the kernel lacks. `has` returns
+/// whether the kernel has a helper. Returns `None` if no helper is missing. Also returns `None` if even
+/// `bpf_map_lookup_elem` seems to be missing, because the process then lacks the privilege to probe and the
+/// refusal has another cause.
 pub(crate) fn lacking(stages: &[&str], has: impl Fn(ffi::bpf_func_id) -> bool) -> Option<Error> {
     if !has(ffi::BPF_FUNC_map_lookup_elem) {
         return None;

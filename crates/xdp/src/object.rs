@@ -1,5 +1,6 @@
-//! The BPF objects that `build.rs` compiles from `bpf/`, and the loading of one specialised program from an
-//! object. The libbpf object is dropped after loading. Only descriptors remain.
+//! BPF objects that `build.rs` compiles from `bpf/`, and the loading of one specialised program from an
+//! object. The libbpf object is dropped after loading. Only the descriptors of the program and its maps are
+//! kept.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,11 +9,12 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 
 use crate::{Error, log};
 
-/// Alignment wrapper. ELF readers need the alignment of the structures in the object.
+/// Wrapper that aligns the bytes of an object. ELF readers need the alignment of the structures in the
+/// object.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
-/// An embedded BPF object and its name.
+/// A BPF object that is embedded in this crate, with its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Embedded {
     pub name: &'static str,
@@ -31,7 +33,8 @@ pub(crate) fn port_object() -> Embedded {
     embed!("trivium")
 }
 
-/// Returns the port object with SYN cookie support, for filters that have rules with cookies.
+/// Returns the object of port programs with SYN cookie support. It is used for filters that have rules with
+/// SYN cookies.
 pub(crate) fn services_object() -> Embedded {
     embed!("services")
 }
@@ -60,37 +63,38 @@ pub(crate) fn dump_object() -> Embedded {
     embed!("dump")
 }
 
-/// Returns the capture object with SYN cookie support, for filters that have rules with cookies.
+/// Returns the object of port programs with a packet capture and SYN cookie support. It is used for filters
+/// that have rules with SYN cookies.
 pub(crate) fn services_dump_object() -> Embedded {
     embed!("services_dump")
 }
 
-/// Name of the map that libbpf creates for the section of `conf`.
+/// Name of the map that libbpf creates for the section of the constant `conf`.
 pub(crate) const CONF: &str = ".rodata.conf";
-/// Name of the map for the section of `dump`.
+/// Name of the map that libbpf creates for the section of the constant `dump`.
 pub(crate) const DUMP_CONF: &str = ".rodata.dump";
-/// Name of the map for the section of `filter`.
+/// Name of the map that libbpf creates for the section of the constant `filter`.
 pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 
-/// Name of the map for the section of `bridge`.
+/// Name of the map that libbpf creates for the section of the constant `bridge`.
 pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
-/// Name of the map for the section of `flows`.
+/// Name of the map that libbpf creates for the section of the constant `flows`.
 pub(crate) const FLOWS_CONF: &str = ".rodata.flows";
-/// Name of the map for the section of `fib`.
+/// Name of the map that libbpf creates for the section of the constant `fib`.
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
-/// Name of the map for the section of `route`.
+/// Name of the map that libbpf creates for the section of the constant `route`.
 pub(crate) const ROUTE_CONF: &str = ".rodata.route";
-/// Name of the map for the section of `route_vlans`.
+/// Name of the map that libbpf creates for the section of the constant `route_vlans`.
 pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
-/// Name of the map for the section of `route_link_secrets`, the secret hash numbers by which a virtual
-/// router's neighbours are looked up.
+/// Name of the map that libbpf creates for the section of the constant `route_link_secrets`. The constant
+/// holds the secret hash numbers for the lookup of a virtual router's on-link neighbours.
 pub(crate) const ROUTE_LINKS: &str = ".rodata.links";
-/// Name of the map for the section of `steer`.
+/// Name of the map that libbpf creates for the section of the constant `steer`.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
-/// Name of the map for the section of `watch`.
+/// Name of the map that libbpf creates for the section of the constant `watch`.
 pub(crate) const WATCH_CONF: &str = ".rodata.watch";
 
-/// An opened object that is not loaded yet.
+/// A BPF object that libbpf has opened and that is not loaded yet.
 pub(crate) struct Opened {
     embedded: Embedded,
     program: &'static str,
@@ -99,7 +103,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens an object. Only `program` will be loaded.
+    /// Opens a BPF object. Of its programs, only `program` will be loaded.
     pub(crate) fn new(embedded: Embedded, program: &'static str) -> Result<Opened, Error> {
         let (result, said) = log::captured(|| ObjectBuilder::default().open_memory(embedded.bytes));
         let open = result.map_err(|error| load_error(program, &error, said.clone()))?;
@@ -117,18 +121,19 @@ impl Opened {
         Error::Object { object: self.embedded.name, what }
     }
 
-    /// Returns the initial value of the object's constants.
+    /// Returns the initial bytes of the constants of a port's program. Returns `None` if the object does not
+    /// have them.
     pub(crate) fn constants(&self) -> Option<Vec<u8>> {
         let map = self.open.maps().find(|map| map.name() == CONF)?;
         map.initial_value().map(<[u8]>::to_vec)
     }
 
-    /// Sets the constants. The length must be that of the object's constants.
+    /// Sets the constants of a port's program. `bytes` must have the length of the object's constants.
     pub(crate) fn set_constants(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.set_section(CONF, bytes)
     }
 
-    /// Sets the constants of the named section.
+    /// Sets the bytes of the constants in the section with this name.
     pub(crate) fn set_section(&mut self, section: &'static str, bytes: &[u8]) -> Result<(), Error> {
         let done = self
             .open
@@ -138,7 +143,7 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(section)) }
     }
 
-    /// Omits a map that the specialised program never reaches.
+    /// Omits a map from loading. The specialised program must not refer to the map.
     pub(crate) fn leave_out(&mut self, name: &'static str) -> Result<(), Error> {
         let done = self
             .open
@@ -148,7 +153,7 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(name)) }
     }
 
-    /// Sets the number of entries of a map, in place of the declared number.
+    /// Sets the number of entries of a map, in place of the number that the object declares.
     pub(crate) fn set_entries(&mut self, map: &'static str, entries: u32) -> Result<(), Error> {
         let done = self
             .open
@@ -158,7 +163,7 @@ impl Opened {
         if done { Ok(()) } else { Err(self.lacks(map)) }
     }
 
-    /// Makes the program use an existing map instead of a new one.
+    /// Makes the program use an existing map in place of a new one.
     pub(crate) fn reuse(&mut self, map: &'static str, fd: BorrowedFd<'_>) -> Result<(), Error> {
         let Some(mut target) = self.open.maps_mut().find(|candidate| candidate.name() == map) else {
             return Err(self.lacks(map));
@@ -170,7 +175,7 @@ impl Opened {
         })
     }
 
-    /// Verifies and loads the program.
+    /// Loads the program into the kernel, which verifies it.
     pub(crate) fn load(self) -> Result<InKernel, Error> {
         let Opened { embedded, program, open, said } = self;
         let (result, more) = log::captured(|| open.load());
@@ -184,7 +189,7 @@ impl Opened {
     }
 }
 
-/// A loaded object. Descriptors are duplicated from it before it is dropped.
+/// A loaded BPF object. The descriptors that are needed later are duplicated before the object is dropped.
 pub(crate) struct InKernel {
     embedded: Embedded,
     program: &'static str,
@@ -213,7 +218,7 @@ fn load_error(program: &'static str, error: &libbpf_rs::Error, log: String) -> E
     Error::Load { program, source: io::Error::from_raw_os_error(errno_of(error)), log }
 }
 
-/// Returns the errno that libbpf-rs keeps at the end of its chain of sources.
+/// Returns the error number that libbpf-rs keeps at the end of an error's chain of sources.
 pub(crate) fn errno_of(error: &libbpf_rs::Error) -> i32 {
     let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = at {

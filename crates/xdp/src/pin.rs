@@ -1,11 +1,12 @@
-//! Directories of pinned ports: `/sys/fs/bpf/trivium/<name>/` holds the link and the maps of a port. A pinned
-//! link stays attached when its process ends. The link is pinned last and removed first. A directory with a
-//! link is therefore complete. A directory without a link was left by a process that ended early.
+//! Pin directories of ports. `/sys/fs/bpf/trivium/<name>/` holds the link and the maps of a port's XDP
+//! program. A pinned link stays attached when its process ends. The link is pinned last and removed first. A
+//! directory with a link is therefore complete. A directory without a link was left by a process that ended
+//! early.
 //!
-//! A custom program in front of the port's program has a subdirectory `user`. The subdirectory holds
-//! `program`, `next` (the array through which the program continues) and `maps`. It is created under another
-//! name before the link runs the program, and renamed afterwards. When a process ends in between, the valid
-//! directory is the one whose `program` the link runs.
+//! If a custom program runs in front of the port's program, the directory has a subdirectory `user`. It holds
+//! `program`, `next` (the array through which the program continues) and `maps`. The subdirectory is created
+//! under another name before the link runs the program, and renamed afterwards. If a process ends in between,
+//! the valid subdirectory is the one whose `program` the link runs.
 
 use std::fs;
 use std::io;
@@ -20,13 +21,13 @@ const BPFFS: &str = "/sys/fs/bpf";
 const NAME_MAX: usize = 64;
 const LINK: &str = "link";
 const USER: &str = "user";
-/// Names of the directories of the next and the previous custom program.
+/// Names of the subdirectories of the next and of the previous custom program.
 const USER_NEW: &str = "user-new";
 const USER_OLD: &str = "user-old";
 const PROGRAM: &str = "program";
 const MAPS: &str = "maps";
 
-/// The pin directory of one port.
+/// Path of the pin directory of one port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PinPath {
     root: PathBuf,
@@ -37,7 +38,7 @@ impl PinPath {
     /// Returns the pin path `/sys/fs/bpf/trivium/<name>`.
     ///
     /// # Errors
-    /// [`Error::PinName`] when the name is not a plain file name.
+    /// Returns [`Error::PinName`] when the name is not a plain file name.
     pub fn new(name: &str) -> Result<PinPath, Error> {
         PinPath::under(Path::new(BPFFS), name)
     }
@@ -45,7 +46,7 @@ impl PinPath {
     /// Returns the pin path of `name` under another mount point of a BPF file system.
     ///
     /// # Errors
-    /// [`Error::PinName`] when the name is not a plain file name.
+    /// Returns [`Error::PinName`] when the name is not a plain file name.
     pub fn under(root: &Path, name: &str) -> Result<PinPath, Error> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
@@ -54,23 +55,23 @@ impl PinPath {
         Ok(PinPath { root: root.to_owned(), directory: root.join("trivium").join(name) })
     }
 
-    /// Returns the directory that holds `link` and one file per map.
+    /// Returns the pin directory, which holds `link` and one file for each map.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Returns the name of the pin.
+    /// Returns the name of the pin, which is the last part of its path.
     #[must_use]
     pub fn name(&self) -> &str {
         // The name is the last path component and is UTF-8.
         self.directory.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
     }
 
-    /// Returns the names that are pinned at present under the root of [`PinPath::new`].
+    /// Returns the names of all pin directories that exist under the root of [`PinPath::new`].
     ///
     /// # Errors
-    /// [`Error::Pin`] when the directory cannot be read.
+    /// Returns [`Error::Pin`] when the directory cannot be read.
     pub fn existing() -> Result<Vec<String>, Error> {
         let path = Path::new(BPFFS).join("trivium");
         let failed = |source| Error::Pin { path: path.clone(), operation: "list", source };
@@ -88,7 +89,7 @@ impl PinPath {
         Ok(names)
     }
 
-    /// Creates an empty pin directory. Mounts the BPF file system where it is not mounted.
+    /// Creates an empty pin directory. Mounts the BPF file system if it is not mounted.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         self.mount()?;
         if self.file(LINK).exists() {
@@ -131,7 +132,7 @@ impl PinPath {
         }
     }
 
-    /// Removes the link's pin, and then the other pins. Succeeds when nothing is pinned.
+    /// Removes the pin of the link, and then the other pins of the port. Succeeds if nothing is pinned.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         self.remove_file(&self.file(LINK))?;
         let entries = match fs::read_dir(&self.directory) {
@@ -145,7 +146,7 @@ impl PinPath {
         fs::remove_dir(&self.directory).map_err(|source| self.error("remove", source))
     }
 
-    /// Removes a directory with all its contents. Succeeds when the directory does not exist.
+    /// Removes a directory with all its contents. Succeeds if the directory does not exist.
     fn remove_tree(&self, path: &Path) -> Result<(), Error> {
         match fs::remove_dir_all(path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -155,13 +156,13 @@ impl PinPath {
         }
     }
 
-    /// Returns the directory where the maps of a custom program are pinned.
+    /// Returns the directory in which the maps of a custom program are pinned.
     #[must_use]
     pub fn user_directory(&self) -> PathBuf {
         self.file(USER).join(MAPS)
     }
 
-    /// Pins a custom program in the staging directory, next to the pins of the present one.
+    /// Pins a custom program in the directory of the next custom program, beside the pins of the present one.
     pub(crate) fn stage_user(&self, user: &UserProgram) -> Result<(), Error> {
         self.drop_staged_user()?;
         let staged = self.file(USER_NEW);
@@ -176,7 +177,8 @@ impl PinPath {
         self.remove_tree(&self.file(USER_NEW))
     }
 
-    /// Makes the staged custom program the present one. The previous one stays present on error.
+    /// Makes the custom program that `PinPath::stage_user` has pinned the present one. On error, the
+    /// previous custom program stays the present one.
     pub(crate) fn commit_user(&self) -> Result<(), Error> {
         let rename = |from: &str, to: &str| {
             let renamed = fs::rename(self.file(from), self.file(to));
@@ -195,7 +197,8 @@ impl PinPath {
         Ok(())
     }
 
-    /// Removes the pins of custom programs, except those of `standing`, the program that is attached.
+    /// Removes the pins of custom programs, except those of `standing`, the custom program that the link
+    /// runs. With `None` all of them are removed.
     pub(crate) fn repair_user(&self, standing: Option<&UserProgram>) -> Result<(), Error> {
         let id = |directory: &str| {
             let program = sys::pinned(&self.file(directory).join(PROGRAM)).ok()?;
@@ -215,7 +218,7 @@ impl PinPath {
         self.commit_user()
     }
 
-    /// Returns the ids and names of the pinned maps of custom programs.
+    /// Returns the kernel ids of the pinned maps of custom programs, with their names.
     pub(crate) fn user_maps(&self) -> Vec<(u32, String)> {
         let named = [USER, USER_NEW, USER_OLD].into_iter().flat_map(|at| {
             let entries = fs::read_dir(self.file(at).join(MAPS)).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! The program of a port, specialised and verified, before it is attached to a device.
+//! The XDP program of a port, specialised and verified, before it is attached to a device.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,13 +24,14 @@ use crate::route::{AnswerMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
 use crate::{Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, needs, sys};
 
-/// Maximum number of local addresses of each family in the hook: `TRIVIUM_LOCAL_CAPACITY`.
+/// Maximum number of local addresses of each address family in the maps of a port's program:
+/// `TRIVIUM_LOCAL_CAPACITY`.
 pub const LOCAL_CAPACITY: usize = 4096;
 
-/// Names of the maps that outlive a program, in the order of [`Maps::list`].
+/// Names of the maps that are kept when a program is replaced, in the order of [`Maps::list`].
 pub(crate) const MAP_NAMES: [&str; 4] = ["xsks", "local4", "local6", "counters"];
 
-/// Maps that outlive a program through swaps, hand-overs and pins.
+/// Maps of a port that are kept when its program is replaced, handed over or pinned.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub xsks: OwnedFd,
@@ -47,14 +48,14 @@ impl Maps {
         [(a, xsks), (b, local4), (c, local6), (d, counters)]
     }
 
-    /// Copies the local addresses of `others` to these maps.
+    /// Copies the local addresses from the maps `others` to these maps.
     pub(crate) fn copy_locals(&self, others: &Maps) -> Result<(), Error> {
         copy_keys::<4>("local4", others.local4.as_fd(), self.local4.as_fd())?;
         copy_keys::<16>("local6", others.local6.as_fd(), self.local6.as_fd())
     }
 
-    /// Adds missing local addresses. Then removes addresses that are not in `locals`, unless `keep_others` is
-    /// set.
+    /// Adds the addresses in `locals` that the maps lack. Then removes addresses that are not in `locals`,
+    /// unless `keep_others` is set.
     pub(crate) fn set_locals(&self, locals: &LocalAddresses, keep_others: bool) -> Result<(), Error> {
         check_capacity(locals)?;
         set_keys("local4", self.local4.as_fd(), &octets(&locals.v4, Ipv4Addr::octets), keep_others)?;
@@ -118,12 +119,12 @@ where
     Ok(())
 }
 
-/// The two builds of a port's program.
+/// The two builds of a port's program, which differ in multi-buffer support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Build {
     /// Build that accepts multi-buffer frames.
     Frags,
-    /// Build for drivers that refuse multi-buffer programs.
+    /// Build without multi-buffer support, for drivers that refuse multi-buffer programs.
     Linear,
 }
 
@@ -135,7 +136,7 @@ impl Build {
         }
     }
 
-    /// Returns the name of the program with a capture around it.
+    /// Returns the name of the program of this build with a packet capture around it.
     pub(crate) const fn dumping(self) -> &'static str {
         match self {
             Build::Frags => "trivium_portdmp",
@@ -148,51 +149,53 @@ impl Build {
     }
 }
 
-/// Loader of port programs.
+/// Namespace of the functions that load port programs.
 #[derive(Debug)]
 pub struct PortProgram;
 
 impl PortProgram {
-    /// Specialises, verifies and loads a port's program with maps of its own.
+    /// Loads a port's program with maps of its own. The program is specialised by `config` and verified by
+    /// the kernel.
     ///
     /// # Errors
-    /// [`Error::Queues`], [`Error::LocalsFull`], or [`Error::Load`] with the verifier's log.
+    /// Returns [`Error::Queues`], [`Error::LocalsFull`], or [`Error::Load`] with the verifier's log.
     pub fn load(config: &ProgramConfig) -> Result<Loaded, Error> {
         PortProgram::load_build(config, Build::Frags, None)
     }
 
-    /// Like [`PortProgram::load`], with a filter as the first stage.
+    /// Loads a port's program like [`PortProgram::load`], with a filter as its first stage.
     ///
     /// # Errors
-    /// As for [`PortProgram::load`].
+    /// Returns the errors of [`PortProgram::load`].
     pub fn load_filtered(config: &ProgramConfig, filter: &Filter) -> Result<Loaded, Error> {
         PortProgram::load_build(config, Build::Frags, Some(filter))
     }
 
-    /// Like [`PortProgram::load`], with the steering of ports in native mode.
+    /// Loads a port's program like [`PortProgram::load`], with a flow steering. The program is for ports in
+    /// native mode.
     ///
     /// # Errors
-    /// As for [`PortProgram::load`].
+    /// Returns the errors of [`PortProgram::load`].
     pub fn load_steered(config: &ProgramConfig, steering: &Steering) -> Result<Loaded, Error> {
         let steer = Some(steering.maps(Build::Frags, Mode::Native)?);
         PortProgram::load_stages(config, Build::Frags, Stages { steer, ..Stages::default() })
     }
 
-    /// Like [`PortProgram::load`], with the stage of a virtual router. The port's owner is set to
-    /// [`Owner::Routed`].
+    /// Loads a port's program like [`PortProgram::load`], with a virtual router stage. The owner of the port
+    /// is [`Owner::Routed`].
     ///
     /// # Errors
-    /// As for [`PortProgram::load`].
+    /// Returns the errors of [`PortProgram::load`].
     pub fn load_routed(config: &ProgramConfig, route: &RouteStage) -> Result<Loaded, Error> {
         let route = Some(Arc::clone(route.maps()));
         PortProgram::load_stages(config, Build::Frags, Stages { route, ..Stages::default() })
     }
 
-    /// Like [`PortProgram::load`], without support for multi-buffer frames. [`Loaded::attach`] falls back to
-    /// this build where a driver refuses the other.
+    /// Loads a port's program like [`PortProgram::load`], in the build without multi-buffer support.
+    /// [`Loaded::attach`] uses this build if a driver refuses the other one.
     ///
     /// # Errors
-    /// As for [`PortProgram::load`].
+    /// Returns the errors of [`PortProgram::load`].
     pub fn load_linear(config: &ProgramConfig) -> Result<Loaded, Error> {
         PortProgram::load_build(config, Build::Linear, None)
     }
@@ -211,7 +214,7 @@ impl PortProgram {
     }
 }
 
-/// The optional stages of a program, with their maps.
+/// Optional stages of a port's program, with their maps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stages {
     pub filter: Option<Arc<FilterMaps>>,
@@ -219,20 +222,21 @@ pub(crate) struct Stages {
     pub flows: Option<Arc<FlowMaps>>,
     pub fib: Option<Arc<FibMaps>>,
     pub route: Option<Arc<RouteMaps>>,
-    /// Maps of the steering for the program's build.
+    /// Maps of the flow steering for the program's build. `None` without a flow steering.
     pub steer: Option<Arc<SteerMaps>>,
-    /// Capture around all other stages.
+    /// Maps of the packet capture around all other stages. `None` without a capture.
     pub dump: Option<Arc<DumpMaps>>,
 }
 
 impl Stages {
-    /// Returns the station table that the bridge stage or the stage of cached flows reads.
+    /// Returns the station table that the bridge stage or the stage of cached flows reads. Returns `None` if
+    /// no stage reads a station table.
     fn known(&self) -> Option<&KnownStations> {
         let bridge = self.bridge.as_ref().map(|bridge| &bridge.known);
         bridge.or(self.flows.as_ref().and_then(|flows| flows.known.as_ref()))
     }
 
-    /// Returns the names of the present stages, as [`needs`] uses them.
+    /// Returns the names of the stages that are present, as [`needs`] uses them.
     fn names(&self) -> Vec<&'static str> {
         let there = [
             (true, needs::STEER),
@@ -249,11 +253,12 @@ impl Stages {
     }
 }
 
-/// A verified program and its maps, not attached yet.
+/// A program in the kernel that is verified and not attached yet, with its maps.
 #[derive(Debug)]
 pub struct Loaded {
     pub(crate) constants: Constants,
-    /// Local addresses that a swap writes to the maps. `None` leaves the maps unchanged.
+    /// Local addresses that `Attached::swap` writes to the maps. `None` leaves the addresses in the maps
+    /// unchanged.
     pub(crate) locals: Option<LocalAddresses>,
     pub(crate) build: Build,
     pub(crate) program: OwnedFd,
@@ -262,7 +267,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Specialises and loads a program. With `share`, the program uses those maps instead of new ones.
+    /// Specialises and loads a program. If `share` is given, the program uses those maps in place of new
+    /// ones.
     pub(crate) fn new(
         mut constants: Constants,
         locals: Option<LocalAddresses>,
@@ -387,7 +393,8 @@ impl Loaded {
         Ok(Loaded { constants, locals, build, program: object.program()?, maps, stages })
     }
 
-    /// Loads the program on the present maps for drivers that refuse multi-buffer programs.
+    /// Loads the build without multi-buffer support on the maps of this program, for drivers that refuse
+    /// multi-buffer programs.
     pub(crate) fn linear(&self) -> Result<Loaded, Error> {
         let stages = self.stages.clone();
         Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps), stages)
@@ -396,7 +403,7 @@ impl Loaded {
     /// Returns the kernel's information about the program, such as its id, tag and number of instructions.
     ///
     /// # Errors
-    /// [`Error::Query`].
+    /// Returns [`Error::Query`] if a query of the kernel fails.
     pub fn info(&self) -> Result<ProgramInfo, Error> {
         ProgramInfo::read(self.program.as_fd())
     }
@@ -413,47 +420,47 @@ impl Loaded {
         self.build == Build::Frags
     }
 
-    /// Returns the number of packets per outcome. Test runs count too.
+    /// Returns the number of packets for each outcome (`Counters`). Test runs are counted too.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn counters(&self) -> Result<Counters, Error> {
         Counters::read(self.maps.counters.as_fd())
     }
 
-    /// Replaces the local addresses.
+    /// Replaces the local addresses of the port, whose packets go to the kernel.
     ///
     /// # Errors
-    /// [`Error::LocalsFull`], [`Error::Map`].
+    /// Returns [`Error::LocalsFull`] or [`Error::Map`].
     pub fn update_locals(&mut self, locals: &LocalAddresses) -> Result<(), Error> {
         self.maps.set_locals(locals, false)?;
         self.locals = Some(locals.clone());
         Ok(())
     }
 
-    /// Puts an AF_XDP socket into the slot of a queue. The socket needs a receive ring. It receives frames
-    /// when it is bound to the device and queue.
+    /// Puts an AF_XDP socket into the socket map's slot of a receive queue. The socket must have a receive
+    /// ring. It receives frames when it is bound to the device and the queue.
     ///
     /// # Errors
-    /// [`Error::QueueOutOfRange`], [`Error::Socket`].
+    /// Returns [`Error::QueueOutOfRange`] or [`Error::Socket`].
     pub fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
         set_socket(&self.maps, self.constants.queues, "the loaded program", queue, socket)
     }
 
-    /// Runs the program once on a frame, as received on queue 0 of a device without a name. Nothing is
-    /// forwarded.
+    /// Runs the program once on a frame and returns the result. The frame is treated as received on queue 0
+    /// of a device without a name. Nothing is forwarded.
     ///
     /// # Errors
-    /// [`Error::TestRun`].
+    /// Returns [`Error::TestRun`] if the kernel refuses the test run.
     pub fn test_run(&self, frame: &[u8]) -> Result<TestRun, Error> {
         self.test_run_from(frame, None, 1)
     }
 
-    /// Runs the program `repeat` times on a frame, as received on an existing queue of an existing device.
-    /// Returns the mean time of a run.
+    /// Runs the program `repeat` times on a frame and returns the result with the mean time of a run. The
+    /// frame is treated as received on the given queue of the given device, which must exist.
     ///
     /// # Errors
-    /// [`Error::TestRun`].
+    /// Returns [`Error::TestRun`] if the kernel refuses the test run.
     pub fn test_run_from(
         &self,
         frame: &[u8],
@@ -493,9 +500,9 @@ pub(crate) fn set_socket(
 /// Verdict of an XDP program on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// A defect or an unknown code. The kernel drops the frame.
+    /// The program stopped because of a defect, or returned an unknown code. The kernel drops the frame.
     Aborted,
-    /// The kernel drops the frame.
+    /// The kernel drops the frame, as the program has decided.
     Drop,
     /// The frame goes to the kernel's stack.
     Pass,
@@ -506,7 +513,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All verdicts, in the order of the kernel's codes.
+    /// All verdicts, in the order of the kernel's codes (`enum xdp_action`).
     pub const ALL: [Verdict; 5] =
         [Verdict::Aborted, Verdict::Drop, Verdict::Pass, Verdict::Transmit, Verdict::Redirect];
 
@@ -549,12 +556,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Result of a test run.
+/// Result of a test run of an XDP program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestRun {
     /// Verdict of the program.
     pub verdict: Verdict,
-    /// Frame as the program left it.
+    /// Contents of the frame as the program left it.
     pub frame: Vec<u8>,
     /// Mean time of one run in nanoseconds.
     pub nanoseconds: u32,

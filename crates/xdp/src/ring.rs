@@ -1,4 +1,4 @@
-//! User space readers of BPF ring buffers.
+//! Readers of BPF ring buffers in user space.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,7 +11,7 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::{Error, sys};
 
-/// A reader that takes records out of a ring buffer. It belongs to one thread.
+/// A reader that takes records of type `T` out of a BPF ring buffer. It can be used by one thread.
 pub struct RingReader<T> {
     map: &'static str,
     ring: RingBuffer<'static>,
@@ -25,7 +25,8 @@ impl<T> fmt::Debug for RingReader<T> {
 }
 
 impl<T: 'static> RingReader<T> {
-    /// Creates a reader. `parse` decodes a record. Records for which it returns `None` are left out.
+    /// Creates a reader of the ring buffer `map`. `parse` decodes the bytes of a record. A record for which
+    /// `parse` returns `None` is left out.
     pub(crate) fn new(
         map: &'static str,
         ring: BorrowedFd<'_>,
@@ -45,10 +46,11 @@ impl<T: 'static> RingReader<T> {
         Ok(RingReader { map, ring: builder.build().map_err(failed)?, waiting })
     }
 
-    /// Returns the records that have arrived, in order per CPU. Waits at most `patience` for the first one.
+    /// Returns the records that have arrived in the ring buffer. The records of each CPU are in order. If
+    /// there is no record, waits at most `patience` for the first one.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn poll(&self, patience: Duration) -> Result<Vec<T>, Error> {
         match self.ring.poll(patience) {
             Ok(()) => {}
@@ -63,14 +65,14 @@ fn unreadable(map: &'static str, error: &libbpf_rs::Error) -> Error {
     Error::Map { map, operation: "read", source: io::Error::other(error.to_string()) }
 }
 
-/// Returns the number of records, over all CPUs, that were lost because the ring was full.
+/// Returns the number of records that were lost because the ring buffer was full, summed over all CPUs.
 pub(crate) fn missed(map: &'static str, counts: BorrowedFd<'_>) -> Result<u64, Error> {
     let counted = sys::map_lookup_per_cpu(counts, 0, 1);
     let counted = counted.map_err(|source| Error::Map { map, operation: "read", source })?;
     Ok(counted.iter().fold(0, |sum: u64, records| sum.wrapping_add(*records)))
 }
 
-/// Conversion from the kernel's monotonic clock to nanoseconds since 1970.
+/// Conversion of the kernel's monotonic clock to nanoseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WallClock {
     offset: u64,

@@ -1,5 +1,6 @@
-//! The stage of a virtual router's port. The kernel's own packets pass to its stack. Packets to be routed go
-//! to their next hop in the hook where that next hop is known ([`Answers`]), else to the worker.
+//! Virtual router stage of a port's XDP program. Packets for the kernel pass to its stack. Packets to be
+//! routed go to their next hop in the XDP program if that next hop is known ([`Answers`]), and to the worker
+//! otherwise.
 //!
 //! ```text
 //!  frame --> [filter] --> for the port, to be forwarded as it is, to none of the router's own addresses?
@@ -9,13 +10,13 @@
 //!                            |-- no --> the kernel's stack: ARP, ND, echo, sessions, routing protocols, time exceeded
 //! ```
 //!
-//! The hook reads two hash tables of the router's own addresses. User space changes the tables while frames
-//! pass, one address at a time. A process that takes over a pinned program reads the addresses from the
-//! tables ([`Own::of`]).
+//! The stage reads two hash tables of the router's own addresses. User space changes the tables while frames
+//! are processed, one address at a time. A process that takes over a pinned program reads the addresses from
+//! the tables ([`Own::of`]).
 //!
-//! A mapped array of 65,536 bits per family precedes each table, with one bit for each hash value. The bit of
-//! most transit destinations is not set, so the table is not read. `bpf/include/stage_route.h` describes the
-//! packets that are left to the kernel.
+//! A memory-mapped array precedes each hash table. It has 65,536 bits for each address family, one for each
+//! hash value. The bit of most transit destinations is not set, and the hash table is then not read.
+//! `bpf/include/stage_route.h` describes the packets that are left to the kernel.
 
 mod answers;
 
@@ -40,51 +41,54 @@ pub(crate) use answers::{
     COUNT_SIZE, FRAME_SIZE, GROUP_SIZE, INTERFACE_SIZE, LINE_SIZE, NEIGHBOUR_SIZE, SENT_SIZE,
 };
 
-/// Maximum number of a router's own addresses of each family: `ROUTE_OWN`.
+/// Maximum number of a virtual router's own addresses of each address family: `ROUTE_OWN`.
 pub const OWN_CAPACITY: usize = 65_536;
 
 /// Number of 32-bit words of `struct route_conf`.
 pub(crate) const ROUTE_WORDS: usize = 14;
-/// Number of 32-bit words of `route_vlans`, with two VLAN identifiers each.
+/// Size of the array `route_vlans` in 32-bit words. Each word has the entries of two VLANs.
 pub(crate) const VLAN_WORDS: usize = 2048;
-/// Entry of a VLAN that is an interface, but whose frames all go to the worker (`ROUTE_VLAN_UP`).
+/// `ROUTE_VLAN_UP`: entry in `route_vlans` of a VLAN that is an interface of the router, but whose frames all
+/// go to the worker.
 const VLAN_UP: u16 = u16::MAX;
-/// Flag of the first word: some VLANs are interfaces (`ROUTE_HAS_VLANS`).
+/// `ROUTE_HAS_VLANS`: flag in the first word of `struct route_conf`. Some VLANs are interfaces of the router.
 const HAS_VLANS: u32 = 2;
-/// Flag of the first word: some VLANs are behind a service tag (`ROUTE_HAS_SERVICE`).
+/// `ROUTE_HAS_SERVICE`: flag in the first word of `struct route_conf`. Some VLANs are behind a service tag.
 const HAS_SERVICE: u32 = 4;
-/// Flag of the first word: frames to the worker are numbered, and frames that the hook could forward wait for
-/// them (`ROUTE_ORDERED`).
+/// `ROUTE_ORDERED`: flag in the first word of `struct route_conf`. Frames to the worker have sequence
+/// numbers, and a frame is not forwarded by the XDP program while earlier frames of its flow are in the
+/// worker.
 const ORDERED: u32 = 8;
-/// Index of the first constant that concerns routes forwarded in the hook.
+/// Index in `struct route_conf` of the first constant for routes by which the XDP program forwards.
 const ANSWERS_AT: usize = 4;
 const OWN4: &str = "route_own4";
 const OWN6: &str = "route_own6";
 const OWN_BITS: &str = "route_own_bits";
-/// Number of 64-bit words per family: `struct route_own_bits`.
+/// Number of 64-bit words for each address family in the bit array of own addresses: `struct route_own_bits`.
 pub(crate) const OWN_WORDS: usize = 1024;
-/// Hash multipliers `ROUTE_MIX` and `ROUTE_MIX_LOW`.
+/// Hash multipliers for own addresses: `ROUTE_MIX` and `ROUTE_MIX_LOW`.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_LOW: u64 = 0xd6e8_feb8_6659_fd93;
-/// Map value of an address. No program reads the value.
+/// Map value of each own address. Programs examine only whether the address is present, and do not read the
+/// value.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
-/// The own addresses of one virtual router, shared by the hooks of all its ports. Packets to an own address
-/// go to the kernel. Broadcast addresses of subnets are included. Multicast and link-local addresses go to
-/// the kernel in any case.
+/// Own addresses of one virtual router, which the XDP programs of all its ports read. Packets to an own
+/// address go to the kernel. Broadcast addresses of subnets are included. Multicast and link-local addresses
+/// go to the kernel in any case.
 ///
-/// The value is the only writer of its tables.
+/// This value must be the only writer of the kernel tables.
 #[derive(Debug)]
 pub struct Own {
     router: String,
     maps: Arc<OwnMaps>,
     bits: Mapped,
-    /// Number of addresses that share each bit.
+    /// Number of present addresses for each bit of the bit array that has at least one.
     held: BTreeMap<usize, usize>,
     addresses: BTreeSet<IpAddr>,
 }
 
-/// Kernel tables of a router's own addresses.
+/// Kernel maps of a router's own addresses.
 #[derive(Debug)]
 struct OwnMaps {
     v4: OwnedFd,
@@ -92,17 +96,17 @@ struct OwnMaps {
     bits: OwnedFd,
 }
 
-/// Constants of one port's stage.
+/// Configuration of the virtual router stage of one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoutePort {
-    /// Ethernet address of the device. Frames to other addresses are not for the router.
+    /// Ethernet address of the port's device. Frames to other addresses are not routed.
     pub mac: [u8; 6],
-    /// Whether the port also owns the Ethernet addresses of VRRP (RFC 9568: 00:00:5e:00:01:xx for IPv4,
-    /// 00:00:5e:00:02:xx for IPv6).
+    /// Whether the router also accepts frames to the Ethernet addresses of VRRP on the port (RFC 9568:
+    /// 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6).
     pub vrrp: bool,
 }
 
-/// The virtual router stage of one port. [`Attached::set_route`] puts the stage into the port's program.
+/// Virtual router stage for one port's XDP program. [`Attached::set_route`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct RouteStage {
     maps: Arc<RouteMaps>,
@@ -115,12 +119,12 @@ pub(crate) struct RouteMaps {
     pub vlans: Vlans,
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
-    /// Frame order between hook and workers, where order is kept.
+    /// Frame order state that the XDP program shares with the workers. `None` if frame order is not kept.
     orders: Option<Arc<Orders>>,
 }
 
-/// Contents of `route_vlans`, by VLAN identifier. An entry is 0, the number of the VLAN's interface plus 1,
-/// or [`VLAN_UP`].
+/// Contents of `route_vlans`, with one entry for each VLAN identifier. The entry is 0 if the VLAN is not an
+/// interface of the router. Otherwise it is the interface number plus 1, or [`VLAN_UP`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vlans(Box<[u16]>);
 
@@ -129,7 +133,7 @@ impl Vlans {
         Vlans(vec![0; 2 * VLAN_WORDS].into())
     }
 
-    /// Decodes the words of a program's section.
+    /// Decodes the entries from the words of a program's section.
     pub fn read(words: &[u32; VLAN_WORDS]) -> Vlans {
         let halves = |word: &u32| {
             let [a, b, c, d] = word.to_ne_bytes();
@@ -138,7 +142,7 @@ impl Vlans {
         Vlans(words.iter().flat_map(halves).collect())
     }
 
-    /// Encodes the entries for a program's section.
+    /// Encodes the entries as the bytes of a program's section.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|number| number.to_ne_bytes()).collect()
     }
@@ -157,20 +161,21 @@ impl Vlans {
 }
 
 impl Own {
-    /// Creates empty tables. Errors name the router `router`.
+    /// Creates the tables for a router without own addresses. `router` is the router's name in errors.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(router: &str) -> Result<Own, Error> {
         let maps = OwnMaps { v4: create(OWN4, 4)?, v6: create(OWN6, 16)?, bits: no_bits()? };
         Own::over(router, Arc::new(maps), BTreeSet::new())
     }
 
-    /// Returns the own addresses of an adopted port. The router's other ports use the same tables (see
-    /// [`RouteStage::is_for`]).
+    /// Returns the own addresses that the program of a taken-over port reads. The programs of the router's
+    /// other ports read these tables too (see [`RouteStage::is_for`]). Returns `None` if the program has no
+    /// virtual router stage. `router` is the router's name in errors.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn of(port: &Attached, router: &str) -> Result<Option<Own>, Error> {
         let Some(stage) = port.route() else { return Ok(None) };
         let maps = Arc::clone(&stage.maps.own);
@@ -181,8 +186,8 @@ impl Own {
         Own::over(router, maps, v4.chain(v6).collect()).map(Some)
     }
 
-    /// Takes over tables that hold `addresses`. The bits are written again, because the previous writer may
-    /// have ended between an address and its bit.
+    /// Takes over kernel maps that contain `addresses`. The bit array is written again, because the previous
+    /// writer may have ended between the writing of an address and of its bit.
     fn over(router: &str, maps: Arc<OwnMaps>, addresses: BTreeSet<IpAddr>) -> Result<Own, Error> {
         let bits = Mapped::new(maps.bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
         let mut held = BTreeMap::new();
@@ -199,10 +204,11 @@ impl Own {
         Ok(Own { router: router.to_owned(), maps, bits, held, addresses })
     }
 
-    /// Adds an address. Returns `false` when it is present already.
+    /// Adds an own address. Returns `false` if the address is present already.
     ///
     /// # Errors
-    /// [`Error::OwnFull`], [`Error::Own`]. Nothing changes on failure.
+    /// Returns [`Error::OwnFull`] if the table has no space, or [`Error::Own`] if a map operation fails.
+    /// Nothing changes on failure.
     pub fn insert(&mut self, address: IpAddr) -> Result<bool, Error> {
         if self.addresses.contains(&address) {
             return Ok(false);
@@ -211,10 +217,10 @@ impl Own {
         Ok(true)
     }
 
-    /// Removes an address. Returns `false` when it was not present.
+    /// Removes an own address. Returns `false` if the address was not present.
     ///
     /// # Errors
-    /// [`Error::Own`]. Nothing changes on failure.
+    /// Returns [`Error::Own`] if a map operation fails. Nothing changes on failure.
     pub fn remove(&mut self, address: IpAddr) -> Result<bool, Error> {
         if !self.addresses.contains(&address) {
             return Ok(false);
@@ -223,11 +229,13 @@ impl Own {
         Ok(true)
     }
 
-    /// Replaces the own addresses. An address that is in both sets stays present throughout. New addresses
-    /// are added before old ones are removed, unless the table has no space for both.
+    /// Replaces the own addresses by `wanted`. An address that is in the old and in the new set stays present
+    /// throughout. New addresses are added before old ones are removed, unless the table has no space for
+    /// both.
     ///
     /// # Errors
-    /// [`Error::OwnFull`], [`Error::Own`]. Nothing changes on failure.
+    /// Returns [`Error::OwnFull`] if the table has no space, or [`Error::Own`] if a map operation fails.
+    /// Nothing changes on failure.
     pub fn replace_all(&mut self, wanted: &BTreeSet<IpAddr>) -> Result<(), Error> {
         let mut steps = Vec::new();
         for family in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
@@ -250,22 +258,23 @@ impl Own {
         Ok(())
     }
 
-    /// Returns the router's name in errors.
+    /// Returns the name of the router that errors contain.
     #[must_use]
     pub fn router(&self) -> &str {
         &self.router
     }
 
-    /// Returns the present addresses.
+    /// Returns the own addresses that are present.
     #[must_use]
     pub fn addresses(&self) -> &BTreeSet<IpAddr> {
         &self.addresses
     }
 
-    /// Returns the kernel's id of the IPv4 table. Stages with the same id belong to the same router.
+    /// Returns the kernel's id of the map of IPv4 addresses. Virtual router stages with equal ids belong to
+    /// the same router.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn id(&self) -> Result<u32, Error> {
         self.maps.id()
     }
@@ -290,7 +299,8 @@ impl Own {
         Ok(())
     }
 
-    /// Counts the addresses of a bit. The bit is set while at least one of its addresses is present.
+    /// Records that an address with this bit was added (`there`) or removed. The bit is set while at least
+    /// one of its addresses is present.
     fn mark(&mut self, bit: usize, there: bool) {
         let held = self.held.entry(bit).or_default();
         *held = if there { *held + 1 } else { held.saturating_sub(1) };
@@ -309,15 +319,15 @@ impl Own {
     }
 }
 
-/// Creates the bit array of a router without addresses.
+/// Creates the bit array of a router without own addresses.
 fn no_bits() -> Result<OwnedFd, Error> {
     let value = u32::try_from(8 * OWN_WORDS).unwrap_or(u32::MAX);
     let spec = MapSpec { name: OWN_BITS, kind: MapKind::Mappable, key: 4, value, entries: 2 };
     sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))
 }
 
-/// Creates a bit array with all bits set, for tables of a predecessor without bits. Any address may be
-/// present there.
+/// Creates a bit array in which all bits are set. It is used for tables of a predecessor process that has no
+/// bit array, where any address may be present.
 fn all_bits() -> Result<OwnedFd, Error> {
     let bits = no_bits()?;
     let words = Mapped::new(bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
@@ -325,8 +335,8 @@ fn all_bits() -> Result<OwnedFd, Error> {
     Ok(bits)
 }
 
-/// Returns the bit index of an address. The bits of IPv6 follow those of IPv4. Mirrors `route_is_own4` and
-/// `route_is_own6`.
+/// Returns the index of an address's bit in the bit array. The bits of IPv6 follow those of IPv4. Mirrors
+/// `route_is_own4` and `route_is_own6` of the XDP program.
 fn bit_of(address: &IpAddr) -> usize {
     let hash = |mixed: u64| usize::try_from(mixed >> 48).unwrap_or(0);
     match address {
@@ -345,9 +355,9 @@ fn failed(map: &'static str, operation: &'static str) -> impl FnOnce(io::Error) 
     move |source| Error::Map { map, operation, source }
 }
 
-/// Returns the steps from one address set to another. Each step adds (`true`) or removes (`false`) one
-/// address. The set never exceeds `capacity`, addresses in both sets are not touched, and an old address is
-/// removed as late as possible.
+/// Returns the steps that change the address set `present` to `wanted`. Each step adds (`true`) or removes
+/// (`false`) one address. The set never exceeds `capacity`, addresses in both sets are not changed, and an
+/// old address is removed as late as possible.
 fn way(present: &BTreeSet<IpAddr>, wanted: &BTreeSet<IpAddr>, capacity: usize) -> Vec<(IpAddr, bool)> {
     let mut room = capacity.saturating_sub(present.len());
     let mut stale = present.difference(wanted);
@@ -381,7 +391,7 @@ impl OwnMaps {
 }
 
 impl RouteStage {
-    /// Creates the stage of a port of the router that owns `own`.
+    /// Creates the virtual router stage of a port. `own` holds the own addresses of the router.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
         let (conf, vlans) = (words(port), Vlans::none());
@@ -389,7 +399,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, orders: None }))
     }
 
-    /// Like [`RouteStage::new`], with routes that the hook looks up in `answers` and forwards.
+    /// Creates a stage like [`RouteStage::new`], which also forwards packets in the XDP program by the routes
+    /// in `answers`.
     #[must_use]
     pub fn answering(port: &RoutePort, own: &Own, answers: &Answers, answer: &AnswerPort) -> RouteStage {
         let mut conf = words(port);
@@ -401,7 +412,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers, orders: None }))
     }
 
-    /// Adds VLANs (IEEE 802.1Q tags, 1 to 4094) that are interfaces of the router.
+    /// Returns a copy of the stage in which VLANs (IEEE 802.1Q tags, 1 to 4094) are interfaces of the router.
+    /// Each VLAN is given with the number of its interface, or with `None`.
     ///
     /// - Packets of a VLAN whose interface has a number ([`Answers::set_interface`]) are routed in the hook
     ///   like untagged ones.
@@ -419,7 +431,8 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Makes frames with a service tag (IEEE 802.1ad) of one of the stage's VLANs go to the worker.
+    /// Returns a copy of the stage in which frames with a service tag (IEEE 802.1ad) of one of the stage's
+    /// VLANs go to the worker.
     #[must_use]
     pub fn with_service_tags(self) -> RouteStage {
         let mut maps = self.maps.shared();
@@ -427,15 +440,16 @@ impl RouteStage {
         RouteStage::over(Arc::new(maps))
     }
 
-    /// Keeps the frame order between hook and worker. A frame that the hook forwards never overtakes an
-    /// earlier frame of its flow that went to a worker. Frames to the worker are numbered, and
-    /// [`Orders::finish`] reports the number up to which all have left. The order state of the port's present
-    /// program is kept.
+    /// Returns a copy of the stage that keeps the frame order between XDP program and worker. A frame that
+    /// the XDP program forwards never overtakes an earlier frame of its flow that went to a worker. Frames to
+    /// the worker have sequence numbers, and [`Orders::finish`] reports the number up to which all frames
+    /// have left. If the port's program already has an order state, the stage uses it.
     ///
-    /// A port in generic mode has no such order, because several CPUs may process frames of one queue.
+    /// Frame order cannot be kept on a port in generic mode, because several CPUs may process the frames of
+    /// one receive queue.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn in_order(self, port: &Attached) -> Result<RouteStage, Error> {
         let mut maps = self.maps.shared();
         maps.conf[0] |= ORDERED;
@@ -443,14 +457,15 @@ impl RouteStage {
         Ok(RouteStage::over(Arc::new(maps)))
     }
 
-    /// Returns the frame order between hook and workers ([`RouteStage::in_order`]).
+    /// Returns the frame order state that the XDP program shares with the workers. Returns `None` without
+    /// [`RouteStage::in_order`].
     #[must_use]
     pub fn orders(&self) -> Option<&Arc<Orders>> {
         self.maps.orders()
     }
 
-    /// Returns the VLANs of the router, with the numbers of their interfaces where the hook routes their
-    /// packets.
+    /// Returns the VLANs that are interfaces of the router. Each VLAN has the number of its interface, or
+    /// `None` if its frames all go to the worker.
     pub fn vlans(&self) -> impl Iterator<Item = (u16, Option<u16>)> + '_ {
         self.maps.vlans.iter()
     }
@@ -459,18 +474,18 @@ impl RouteStage {
         RouteStage { maps }
     }
 
-    /// Returns whether the stage has the constants of `port` and reads the tables of `own`.
+    /// Returns whether the stage was created with the configuration `port` and reads the tables of `own`.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn is_for(&self, port: &RoutePort, own: &Own) -> Result<bool, Error> {
         Ok(self.maps.conf == words(port) && self.own_id()? == own.id()?)
     }
 
-    /// Returns whether both stages have equal constants and share their tables.
+    /// Returns whether both stages have equal constants and read the same tables.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn is_same(&self, other: &RouteStage) -> Result<bool, Error> {
         let tables = |stage: &RouteStage| stage.maps.answers.as_ref().map(|maps| maps.id()).transpose();
         let constants = |stage: &RouteStage| (stage.maps.conf, stage.maps.vlans.clone());
@@ -483,13 +498,13 @@ impl RouteStage {
         Ok(alike && same_order && tables(self)? == tables(other)?)
     }
 
-    /// Returns whether the hook forwards by routes.
+    /// Returns whether the stage forwards packets in the XDP program by routes.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         self.maps.answers.is_some()
     }
 
-    /// Returns the constants of the stage.
+    /// Returns the configuration with which the stage was created.
     #[must_use]
     pub fn port(&self) -> RoutePort {
         let [_, vrrp, first, second, ..] = self.maps.conf;
@@ -497,10 +512,10 @@ impl RouteStage {
         RoutePort { mac: [a, b, c, d, e, f], vrrp: vrrp != 0 }
     }
 
-    /// Returns the id of the router's own addresses (see [`Own::id`]).
+    /// Returns the identifier of the router's own addresses ([`Own::id`]).
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn own_id(&self) -> Result<u32, Error> {
         self.maps.own.id()
     }
@@ -511,7 +526,7 @@ impl RouteStage {
 }
 
 impl RouteMaps {
-    /// Names of the maps that only a program with this stage has.
+    /// Names of the maps that only a program with a virtual router stage has.
     pub const NAMES: [&'static str; 3] = [OWN4, OWN6, OWN_BITS];
 
     pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
@@ -519,32 +534,35 @@ impl RouteMaps {
         [(OWN4, v4.as_fd()), (OWN6, v6.as_fd()), (OWN_BITS, bits.as_fd())]
     }
 
-    /// Returns the tables of routes that the hook forwards by.
+    /// Returns the maps of the routes by which the stage forwards. Returns `None` if the stage does not
+    /// forward.
     pub fn answers(&self) -> Option<&AnswerMaps> {
         self.answers.as_deref()
     }
 
-    /// Returns the frame order between hook and workers, where order is kept.
+    /// Returns the frame order state that the XDP program shares with the workers. Returns `None` if frame
+    /// order is not kept.
     pub fn orders(&self) -> Option<&Arc<Orders>> {
         self.orders.as_ref()
     }
 
-    /// Returns a copy that shares the maps.
+    /// Returns a copy that refers to the same kernel maps.
     fn shared(&self) -> RouteMaps {
         let RouteMaps { conf, vlans, own, answers, orders } = self;
         let (own, answers, orders) = (Arc::clone(own), answers.clone(), orders.clone());
         RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, orders }
     }
 
-    /// Returns a copy with new counts and a new order, so a test run changes nothing. No frame is pending in
-    /// the new order.
+    /// Returns a copy with new counts and a new frame order state. A test run with the copy therefore changes
+    /// nothing. No frame is pending in the new order state.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
         let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;
         Ok(RouteMaps { answers, orders, ..self.shared() })
     }
 
-    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the virtual router stage of a program that is already in the kernel. `take` returns a map of
+    /// the program by its name.
     pub fn adopt(
         conf: [u32; ROUTE_WORDS],
         vlans: Vlans,
@@ -571,7 +589,7 @@ fn create(name: &'static str, key: u32) -> Result<OwnedFd, Error> {
     sys::map_create(spec, None).map_err(failed(name, "create"))
 }
 
-/// Encodes `port` as `struct route_conf`.
+/// Encodes the configuration `port` as `struct route_conf`.
 fn words(port: &RoutePort) -> [u32; ROUTE_WORDS] {
     let [a, b, c, d, e, f] = port.mac;
     let (first, second) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));
@@ -636,8 +654,8 @@ mod tests {
         }
     }
 
-    /// A bit is set while one of the addresses that share it is present. A new owner of the tables repairs
-    /// bits that its predecessor did not write.
+    /// Checks that a bit is set exactly while one of its addresses is present, and that a new owner of the
+    /// tables writes the bits that its predecessor did not write.
     #[test]
     fn bits_are_those_of_the_addresses() {
         let mut own = match Own::new("blue") {

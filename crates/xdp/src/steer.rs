@@ -1,5 +1,5 @@
-//! Flow steering. Exact flows and a table over the flow hash decide whether frames of a port go to the
-//! worker, to the kernel, or to the kernel on another CPU.
+//! Flow steering. Exact flows, and a table that is indexed by the flow hash, select whether frames of a port
+//! go to the worker, to the kernel, or to the kernel on another CPU.
 //!
 //! ```text
 //!  frame --> [filter] --> exact flow? --> the room's stage --> table[hash % 256] --> socket of the queue | kernel | CPU
@@ -7,8 +7,8 @@
 //!                            '--> worker | kernel | CPU
 //! ```
 //!
-//! The programs of any number of ports share one [`Steering`]. User space changes flows and the table while
-//! frames pass. Each lookup of a frame sees either the old or the new entry. The entries are kept in kernel
+//! The programs of any number of ports can share one [`Steering`]. User space changes flows and the table
+//! while frames are processed. Each lookup finds either the old or the new entry. The entries are in kernel
 //! maps. A process that takes over a pinned program finds the entries, their counts, and which of them were
 //! added at run time ([`Steering::of`]).
 
@@ -28,44 +28,46 @@ use crate::program::Build;
 use crate::{Attached, Error, Mode};
 use maps::{FLOWS, Shared};
 
-/// Number of buckets of a table: `STEER_BUCKETS`.
+/// Number of hash buckets in the table of a flow steering: `STEER_BUCKETS`.
 pub const STEER_BUCKETS: usize = 256;
-/// Maximum number of slots for exact flows.
+/// Maximum number of slots for exact flows in a flow steering.
 pub const STEER_FLOWS_MAX: u32 = 1 << 20;
-/// Maximum number of frames that can wait for a CPU. This is a limit of the kernel.
+/// Maximum length of a CPU's queue in frames, which is a limit of the kernel.
 pub const STEER_QUEUE_MAX: u32 = 16_384;
 
-/// Configuration of a steering.
+/// Configuration of a flow steering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteerConfig {
-    /// Maximum number of exact flows, up to [`STEER_FLOWS_MAX`]. With 0 the hook does not look up exact
+    /// Maximum number of exact flows, up to [`STEER_FLOWS_MAX`]. With 0 the program does not look up exact
     /// flows.
     pub capacity: u32,
-    /// Whether the table decides about frames that no flow or stage has decided.
+    /// Whether the table of hash buckets selects the target of frames about which no exact flow and no stage
+    /// has decided.
     pub table: bool,
-    /// Whether the hook writes hash and mark as metadata in front of frames for a socket or the kernel (see
-    /// `struct steer_meta`).
+    /// Whether the program writes hash and mark as metadata in front of frames for a socket or the kernel
+    /// (see `struct steer_meta`).
     pub metadata: bool,
-    /// Number of frames that may wait for each CPU, 1 to [`STEER_QUEUE_MAX`]. Further frames are lost.
+    /// Length of each CPU's queue in frames, 1 to [`STEER_QUEUE_MAX`]. Further frames for the CPU are lost.
     pub cpu_queue: u32,
 }
 
-/// Metadata in front of a frame for a socket or the kernel: `struct steer_meta`.
+/// Metadata that the program writes in front of a frame for a socket or the kernel: `struct steer_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteerMeta {
-    /// Hash of the frame's conversation, equal in both directions: `FlowKey::hash_symmetric` of the crate
-    /// `packet`.
+    /// Hash of the frame's conversation, which is equal in both directions: `FlowKey::hash_symmetric` of the
+    /// crate `packet`.
     pub hash: u32,
-    /// Mark of the exact flow, or 0.
+    /// Mark of the exact flow that matched the frame. 0 if no exact flow with a mark matched.
     pub mark: u32,
 }
 
 impl SteerMeta {
-    /// Number of bytes immediately in front of the frame. The last eight are the bridge's number
-    /// ([`crate::bridge::Mark`]), or zero.
+    /// Length of the metadata in bytes, immediately in front of the frame. The last eight bytes are the
+    /// frame's sequence number ([`crate::bridge::Mark`]), or zero.
     pub const LEN: usize = 16;
 
-    /// Decodes the metadata. Only ports that configure metadata have it.
+    /// Decodes the metadata in front of a frame. Frames of a port have metadata only if
+    /// `SteerConfig::metadata` is set.
     #[must_use]
     pub fn read(bytes: [u8; SteerMeta::LEN]) -> SteerMeta {
         let word = |at: usize| {
@@ -75,12 +77,12 @@ impl SteerMeta {
     }
 }
 
-/// Number of frames and bytes that were steered to a target.
+/// Number of frames and bytes that were steered by an exact flow, or to a target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SteerCount {
-    /// Number of frames.
+    /// Number of steered frames.
     pub packets: u64,
-    /// Number of bytes, without frame check sequences.
+    /// Number of bytes of the steered frames, without frame check sequences.
     pub bytes: u64,
 }
 
@@ -89,19 +91,20 @@ pub struct SteerCount {
 pub struct Steering {
     config: SteerConfig,
     shared: Arc<Shared>,
-    /// Maps by kind of program, see [`Kind`].
+    /// Maps of the flow steering for each [`Kind`] of program. They are created when a program of this kind
+    /// first needs them.
     maps: [OnceLock<Arc<SteerMaps>>; 3],
-    /// CPUs to which frames may be sent.
+    /// CPUs to which the flow steering may send frames.
     cpus: BTreeSet<u32>,
     flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
-    /// Flows that expire, ordered by time.
+    /// Exact flows that expire, ordered by the time of expiry.
     ending: BTreeSet<(Moment, ExactFlow)>,
-    /// Free slots. A released slot is reused last, because running programs may still count in it for a
-    /// moment.
+    /// Slots that are not used by an exact flow. A released slot is reused last, because running programs may
+    /// still count in it for a moment.
     free: VecDeque<u32>,
 }
 
-/// Returns the CPUs that are online.
+/// Returns the numbers of the CPUs that are online.
 ///
 /// # Errors
 /// Returns an error if the kernel's list cannot be read.
@@ -116,11 +119,11 @@ pub fn online_cpus() -> io::Result<BTreeSet<u32>> {
     Ok(cpus)
 }
 
-/// Kinds of programs that can share a CPU map.
+/// Kinds of programs that need separate CPU maps. Programs of one kind can share a CPU map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Multi-buffer programs in native mode. The kernel does not let multi-buffer and other programs share a
-    /// CPU map.
+    /// Multi-buffer programs in native mode. The kernel does not allow multi-buffer programs and other
+    /// programs to share a CPU map.
     Frags,
     /// Programs without multi-buffer support.
     Linear,
@@ -142,18 +145,18 @@ impl Kind {
         }
     }
 
-    /// Returns whether frames can be sent to another CPU. If they cannot, they stay with the kernel on the
-    /// CPU that received them.
+    /// Returns whether programs of this kind can send frames to another CPU. If they cannot, frames for
+    /// another CPU go to the kernel on the CPU that received them.
     pub fn sends_to_cpus(self) -> bool {
         self != Kind::Generic
     }
 }
 
 impl Steering {
-    /// Creates a steering without flows. Every bucket of its table selects the worker.
+    /// Creates a flow steering without exact flows. Every bucket of its table selects the worker.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(config: &SteerConfig) -> Result<Steering, Error> {
         let shared = Arc::new(Shared::new(config.capacity)?);
         let steering = Steering::over(*config, shared);
@@ -173,11 +176,12 @@ impl Steering {
         }
     }
 
-    /// Returns the steering of an adopted port, with its flows, table and counts. The length of the CPU
-    /// queues is unknown and must be set with [`Steering::like`].
+    /// Returns the flow steering of a port that was taken over from another process, with its flows, table
+    /// and counts. Returns `None` if the port has no flow steering. The length of the CPU queues is not
+    /// known, and must be set with [`Steering::like`].
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn of(port: &Attached) -> Result<Option<Steering>, Error> {
         let Some(maps) = port.steer_maps() else { return Ok(None) };
         let [_, capacity, table, metadata] = maps.conf;
@@ -196,11 +200,11 @@ impl Steering {
         Ok(Some(steering))
     }
 
-    /// Returns a steering with these flows, table and counts and another configuration. Programs keep the
-    /// present steering until [`Attached::set_steering`] gives them the new one.
+    /// Returns a flow steering with the flows, table and counts of this one, and another configuration.
+    /// Programs use the present steering until [`Attached::set_steering`] is called with the new one.
     ///
     /// # Errors
-    /// [`Error::SteerFull`], [`Error::Map`]. Nothing changes on failure.
+    /// Returns [`Error::SteerFull`] or [`Error::Map`]. Nothing changes on failure.
     pub fn like(&self, config: &SteerConfig) -> Result<Steering, Error> {
         let same = config.capacity == self.config.capacity;
         let shared = if same { Arc::clone(&self.shared) } else { Arc::new(Shared::new(config.capacity)?) };
@@ -225,43 +229,45 @@ impl Steering {
         Ok(other)
     }
 
-    /// Returns the number of the owner of the flows and counts. 0 if no owner was set.
+    /// Returns the owner number that `Steering::set_owner` has stored. Returns 0 if no owner was set.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.shared.owner()
     }
 
-    /// Sets the number of the owner of the flows and counts, for the process that adopts them.
+    /// Stores a number that identifies the owner of the flows and counts. A process that takes over the flow
+    /// steering reads it.
     pub fn set_owner(&self, owner: u32) {
         self.shared.set_owner(owner);
     }
 
-    /// Returns the configuration of the steering.
+    /// Returns the configuration of the flow steering.
     #[must_use]
     pub fn config(&self) -> SteerConfig {
         self.config
     }
 
-    /// Returns the kernel's id of the counts map. Programs with the same id have the same steering.
+    /// Returns the kernel's id of the counts map. Programs with equal ids have the same flow steering.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn id(&self) -> Result<u32, Error> {
         self.shared.id()
     }
 
-    /// Returns whether a port's program has exactly this steering.
+    /// Returns whether a port's program has exactly this flow steering.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.steer_maps()
             .is_some_and(|maps| maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared))
     }
 
-    /// Adds a flow, or changes its target. The counts of a present flow are kept.
+    /// Adds an exact flow, or replaces the entry of one that is present. The counts of a present flow are
+    /// kept.
     ///
     /// # Errors
-    /// [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteerCpu`], [`Error::Map`]. Nothing changes on
-    /// failure.
+    /// Returns [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteerCpu`] or [`Error::Map`]. Nothing
+    /// changes on failure.
     pub fn insert(&mut self, flow: ExactFlow, entry: FlowEntry) -> Result<(), Error> {
         let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
         self.allow(entry.to.cpu())?;
@@ -287,10 +293,10 @@ impl Steering {
         Ok(())
     }
 
-    /// Removes a flow. Returns `false` when the flow was not present.
+    /// Removes an exact flow. Returns `false` if the flow was not present.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn remove(&mut self, flow: &ExactFlow) -> Result<bool, Error> {
         let Some((slot, entry)) = self.flows.get(flow).copied() else { return Ok(false) };
         let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
@@ -302,10 +308,11 @@ impl Steering {
         Ok(true)
     }
 
-    /// Removes expired flows, which the hook ignores already. Returns the number of flows removed.
+    /// Removes the exact flows that have expired at the time `now`, and returns their number. The program
+    /// already ignores expired flows.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn expire(&mut self, now: Moment) -> Result<usize, Error> {
         let mut gone = 0;
         while let Some((_, flow)) = self.ending.first().copied().filter(|(at, _)| *at <= now) {
@@ -315,64 +322,66 @@ impl Steering {
         Ok(gone)
     }
 
-    /// Returns the entry of a flow, if the flow is present.
+    /// Returns the entry of an exact flow. Returns `None` if the flow is not present.
     #[must_use]
     pub fn get(&self, flow: &ExactFlow) -> Option<FlowEntry> {
         self.flows.get(flow).map(|(_, entry)| *entry)
     }
 
-    /// Returns all flows with their entries and counts.
+    /// Returns all exact flows with their entries and counts.
     pub fn flows(&self) -> impl Iterator<Item = (ExactFlow, FlowEntry, SteerCount)> + '_ {
         self.flows.iter().map(|(flow, (slot, entry))| (*flow, *entry, self.shared.hits(*slot)))
     }
 
-    /// Returns the number of flows.
+    /// Returns the number of exact flows in the flow steering.
     #[must_use]
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Returns whether there are no flows.
+    /// Returns whether the flow steering has no exact flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// Returns the target of each bucket, and whether the table was set at run time.
+    /// Returns the target of each bucket of the table, and whether the table was set at run time.
     #[must_use]
     pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
         self.shared.read_table()
     }
 
-    /// Sets the target of each bucket, one after the other. `live` is whether the table differs from the
-    /// configuration.
+    /// Sets the target of each bucket of the table. The buckets change one after the other. `live` is whether
+    /// the table is set at run time and not by the configuration.
     ///
     /// # Errors
-    /// [`Error::SteerCpu`], [`Error::Map`]. The table is unchanged on failure.
+    /// Returns [`Error::SteerCpu`] or [`Error::Map`]. The table is unchanged on failure.
     pub fn set_table(&mut self, table: &[SteerTo; STEER_BUCKETS], live: bool) -> Result<(), Error> {
         self.allow(table.iter().filter_map(|to| to.cpu()))?;
         self.shared.write_table(table, live);
         Ok(())
     }
 
-    /// Returns the frames and bytes steered to each target, by exact flows and by the table together.
+    /// Returns the numbers of frames and bytes steered to each target, by exact flows and by the table
+    /// together.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
         self.shared.counts()
     }
 
-    /// Returns the number of frames that left without hash and mark because the driver gave no headroom.
+    /// Returns the number of frames that were not given metadata because the driver left no headroom in front
+    /// of the frame.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn unmarked(&self) -> Result<u64, Error> {
         self.shared.unmarked()
     }
 
-    /// Adds CPUs to the CPU maps. An entry of the kernel's map creates a queue and a thread. The entry is
-    /// never removed.
+    /// Adds CPUs to the CPU maps. For each entry of a CPU map, the kernel creates a queue and a thread.
+    /// Entries are never removed.
     fn allow(&mut self, cpus: impl IntoIterator<Item = u32>) -> Result<(), Error> {
         let new: BTreeSet<u32> = cpus.into_iter().filter(|cpu| !self.cpus.contains(cpu)).collect();
         if new.is_empty() {
@@ -391,13 +400,14 @@ impl Steering {
         Ok(())
     }
 
-    /// Returns whether a flow or the table names a CPU, or did so before.
+    /// Returns whether the target of an exact flow or of a bucket is a CPU, or was a CPU before.
     #[must_use]
     pub fn names_cpus(&self) -> bool {
         !self.cpus.is_empty()
     }
 
-    /// Returns the maps of this steering for a program of this build and mode.
+    /// Returns the maps of this flow steering for a program of this build and mode. The maps are created if
+    /// they do not exist yet.
     pub(crate) fn maps(&self, build: Build, mode: Mode) -> Result<Arc<SteerMaps>, Error> {
         let kind = Kind::of(build, mode);
         let mine = self.of_kind(kind);
@@ -428,7 +438,7 @@ impl SteerConfig {
     }
 }
 
-/// Formats CPU numbers as the kernel lists them, for example `0-3,6`.
+/// Formats CPU numbers as the kernel does, for example `0-3,6`.
 fn listed(cpus: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

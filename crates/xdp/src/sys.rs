@@ -25,7 +25,7 @@ use std::ptr;
 
 use libbpf_rs::libbpf_sys as ffi;
 
-/// Converts a result of libbpf, which returns negative errno values, to an [`io::Result`].
+/// Converts a return value of libbpf to an [`io::Result`]. libbpf returns errors as negative error numbers.
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::from_raw_os_error(result.saturating_neg())) } else { Ok(result) }
 }
@@ -44,7 +44,7 @@ fn ifindex_arg(ifindex: u32) -> io::Result<i32> {
     i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Returns the size of an options or info struct as 32 bits, as the kernel's interface takes it.
+/// Returns the size of an options or info struct in the 32-bit type of the kernel's interface.
 fn size32<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
 }
@@ -66,24 +66,24 @@ pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     check(unsafe { ffi::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) }).map(drop)
 }
 
-/// Detaches a link from its device, even if other processes hold the link.
+/// Detaches a link from its device, even if other processes have the link open.
 pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes a descriptor and no memory.
     check(unsafe { ffi::bpf_link_detach(link.as_raw_fd()) }).map(drop)
 }
 
-/// Information of the kernel about an XDP link.
+/// Properties of an XDP link, as the kernel reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     pub is_xdp: bool,
     pub id: u32,
     pub program: u32,
-    /// Device index. 0 when the device is gone.
+    /// Index of the link's device. 0 if the device no longer exists.
     pub ifindex: u32,
 }
 
-/// Returns whether a descriptor is a link. The kernel's queries do not show this, because they also answer
-/// for programs and maps, each with another struct.
+/// Returns whether a descriptor is a BPF link. The kernel's info query cannot show this, because it also
+/// accepts programs and maps, and returns a different struct for each.
 pub(crate) fn is_link(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
     Ok(matches!(kind.as_os_str().as_bytes(), b"anon_inode:bpf-link" | b"anon_inode:bpf_link"))
@@ -102,7 +102,7 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { is_xdp, id: info.id, program: info.prog_id, ifindex })
 }
 
-/// Returns the id of the next link after `id`, or `None` at the end.
+/// Returns the id of the next link after `id`. Returns `None` if there is no further link.
 pub(crate) fn link_next(id: u32) -> io::Result<Option<u32>> {
     let mut next = 0;
     // SAFETY: the call writes one u32.
@@ -128,7 +128,7 @@ pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
     owned(unsafe { ffi::bpf_map_get_fd_by_id(id) })
 }
 
-/// Information of the kernel about a program, with the ids of its maps.
+/// Properties of a program, as the kernel reports them, with the ids of its maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawProgramInfo {
     pub id: u32,
@@ -142,7 +142,7 @@ pub(crate) struct RawProgramInfo {
     pub maps: Vec<u32>,
 }
 
-/// Maximum number of map ids read. More than any program of this crate has.
+/// Maximum number of map ids that are read for a program. Every program of this crate has fewer maps.
 const MAPS_MAX: usize = 64;
 
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<RawProgramInfo> {
@@ -170,12 +170,12 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<RawProgramInfo
     })
 }
 
-/// Decodes a kernel name, which is NUL-padded ASCII.
+/// Decodes a name in the kernel's format, which is ASCII padded with NUL.
 fn name_of(raw: &[std::ffi::c_char]) -> String {
     raw.iter().take_while(|c| **c != 0).map(|c| char::from(c.to_ne_bytes()[0])).collect()
 }
 
-/// Information of the kernel about a map.
+/// Properties of a map, as the kernel reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapInfo {
     pub id: u32,
@@ -199,10 +199,10 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     })
 }
 
-/// Types of the maps that this crate creates without an object's declaration.
+/// Types of maps that this crate creates without the declaration of a BPF object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapKind {
-    /// Array that user space can map.
+    /// Array that user space can map into its memory.
     Mappable,
     Array,
     PerCpuArray,
@@ -211,25 +211,26 @@ pub(crate) enum MapKind {
     LruHash,
     LongestPrefix,
     Ring,
-    /// Mappable array of any length, for a slot of an outer map.
+    /// Array that user space can map into its memory. Arrays of any length can be put into the slot of an
+    /// outer map.
     Inner,
-    /// Array of slots for maps like the template.
+    /// Array of inner maps that are created like the template map.
     Outer,
-    /// Array of devices to redirect to.
+    /// Array of devices for redirects (DEVMAP).
     Devices,
-    /// Hash of devices to redirect to.
+    /// Hash table of devices for redirects (DEVMAP_HASH).
     DevicesByKey,
-    /// Per-CPU hash without preallocation.
+    /// Per-CPU hash table that allocates its elements when they are added.
     SparsePerCpuHash,
-    /// Hash without preallocation.
+    /// Hash table that allocates its elements when they are added.
     SparseHash,
-    /// Map of CPUs to redirect to.
+    /// Array of CPUs for redirects (CPUMAP).
     Cpus,
     /// Array of programs for tail calls.
     Programs,
 }
 
-/// Name, kind and sizes of a map to create.
+/// Name, type and sizes of a map to create.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MapSpec {
     pub name: &'static str,
@@ -287,7 +288,7 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
     })
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds, as `bpf_ktime_get_ns()` reads it.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds, as `bpf_ktime_get_ns()` returns it.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec, and cannot fail for this clock.
@@ -296,8 +297,8 @@ pub(crate) fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Checks that key and value have the sizes of the map. The kernel reads and writes as many bytes as the map
-/// declares, so a mismatch must be caught before the call.
+/// Checks that key and value have the sizes that the map declares, in bytes. The kernel reads and writes as
+/// many bytes as the map declares, so a mismatch must be detected before the call.
 fn check_sizes(map: BorrowedFd<'_>, key: usize, value: Option<usize>) -> io::Result<()> {
     let info = map_info(map)?;
     let fits = |have: usize, want: u32| u32::try_from(have).is_ok_and(|have| have == want);
@@ -308,7 +309,7 @@ fn check_sizes(map: BorrowedFd<'_>, key: usize, value: Option<usize>) -> io::Res
     }
 }
 
-/// Writes one element of a map that is not per-CPU.
+/// Writes one element of a map. The map must not be a per-CPU map.
 pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     check_sizes(map, key.len(), Some(value.len()))?;
     // SAFETY: both buffers are as long as the map's key and value, checked above.
@@ -316,7 +317,7 @@ pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::R
         .map(drop)
 }
 
-/// Removes one element. Returns `Ok(false)` when it was not present.
+/// Removes one element of a map. Returns `Ok(false)` if the element was not present.
 pub(crate) fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     check_sizes(map, key.len(), None)?;
     // SAFETY: the key is as long as the map's, checked above.
@@ -347,7 +348,7 @@ pub(crate) fn map_keys<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<[u
     }
 }
 
-/// Returns the value of one element of an array that is not per-CPU.
+/// Returns the value of one element of an array map. The map must not be a per-CPU map.
 pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::Result<[u8; V]> {
     check_sizes(map, size_of::<u32>(), Some(V))?;
     let mut value = [0_u8; V];
@@ -358,7 +359,8 @@ pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::R
     Ok(value)
 }
 
-/// Returns the value of one element of a map that is not per-CPU. `None` when the element is not present.
+/// Returns the value of one element of a map. Returns `None` if the element is not present. The map must not
+/// be a per-CPU map.
 pub(crate) fn map_get<const V: usize>(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<Option<[u8; V]>> {
     check_sizes(map, key.len(), Some(V))?;
     let mut value = [0_u8; V];
@@ -373,15 +375,15 @@ pub(crate) fn map_get<const V: usize>(map: BorrowedFd<'_>, key: &[u8]) -> io::Re
     }
 }
 
-/// Returns the number of possible CPUs.
+/// Returns the number of possible CPUs, which is the number of values of a per-CPU map's element.
 pub(crate) fn possible_cpus() -> io::Result<u32> {
     // SAFETY: the call takes and returns integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
     Ok(u32::try_from(cpus).unwrap_or(0))
 }
 
-/// Returns the values of one element of a per-CPU map in CPU order. The key has four bytes, and each value
-/// has `words` u64.
+/// Returns the values of one element of a per-CPU map, one CPU after the other. The value of each CPU has
+/// `words` 64-bit words.
 pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) -> io::Result<Vec<u64>> {
     check_sizes(map, size_of::<u32>(), Some(words * size_of::<u64>()))?;
     // SAFETY: the call takes and returns integers.
@@ -394,7 +396,7 @@ pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) ->
     Ok(values)
 }
 
-/// Writes one value for every CPU.
+/// Writes `value` as the value of one element of a per-CPU map for every CPU.
 pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
     check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
     // SAFETY: the call takes and returns integers.
@@ -407,7 +409,8 @@ pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> 
     .map(drop)
 }
 
-/// Writes the value for the first CPU and zeros for the others.
+/// Writes `value` as the value of one element of a per-CPU map for the first CPU, and zeros for the other
+/// CPUs.
 pub(crate) fn map_write_one_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
     check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
     // SAFETY: the call takes and returns integers.
@@ -452,7 +455,7 @@ pub(crate) fn mount_bpffs(path: &Path) -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Attached programs and XDP features of a device.
+/// XDP programs that are attached to a device, and the device's XDP features.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceQuery {
     pub native: u32,
@@ -479,7 +482,8 @@ pub(crate) fn query(ifindex: u32) -> io::Result<DeviceQuery> {
     })
 }
 
-/// Attaches a program by netlink, which returns the driver's error message on failure (see `attach.rs`).
+/// Attaches a program to a device by netlink. In contrast to link creation, netlink returns the driver's
+/// error message on failure (see `attach.rs`).
 pub(crate) fn netlink_attach(ifindex: u32, program: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let target = ifindex_arg(ifindex)?;
     // SAFETY: null options are allowed.
@@ -506,7 +510,7 @@ pub(crate) fn device_index(name: &str) -> Option<u32> {
     (ifindex != 0).then_some(ifindex)
 }
 
-/// `struct ethtool_drvinfo`: the command, the driver's name, and 160 bytes of other names.
+/// `struct ethtool_drvinfo`: the command number, the driver's name, and 160 bytes of other names.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -516,7 +520,8 @@ struct DriverInfo {
 
 const ETHTOOL_GDRVINFO: u32 = 3;
 
-/// Returns the driver name of a device in this namespace. `None` where the device does not report a driver.
+/// Returns the driver name of a device in the calling thread's network namespace. Returns `None` if the
+/// device does not report a driver.
 pub(crate) fn driver_name(device: &str) -> Option<String> {
     // SAFETY: the call takes integers, and the result is checked.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };

@@ -1,5 +1,5 @@
-//! A custom program in front of a port's program. The custom program receives each frame first. Its verdict
-//! is final, unless it continues with the port's program by a tail call through the program array
+//! Custom program in front of a port's program. The custom program receives each frame first. Its verdict is
+//! final, unless it continues with the port's program by a tail call through the program array
 //! `trivium_next`. The only slot of the array holds the port's program.
 //!
 //! ```text
@@ -10,13 +10,13 @@
 //! ```
 //!
 //! [`Attached::set_user`] and [`Attached::take_user`] replace the program of the link. While a custom program
-//! is present, [`Attached::swap`] replaces the program in the slot. Each replacement is atomic, so a frame
-//! meets either the old program or the new one.
+//! is present, [`Attached::swap`] replaces the program in the slot of the array. Each replacement is atomic,
+//! so a frame is processed by either the old program or the new one.
 //!
 //! A tail call requires that both programs support multi-buffer frames, or that neither does. The kernel
-//! empties the array when user space no longer refers to it. The array is therefore held here, and pinned on
-//! ports that outlive the process. A tail call into the empty slot falls through, and the custom program
-//! continues with its next statement.
+//! empties the array when user space no longer refers to it. This module therefore keeps the array open, and
+//! pins it on ports whose program outlives the process. A tail call into an empty slot has no effect, and the
+//! custom program continues with its next statement.
 
 mod error;
 
@@ -34,26 +34,27 @@ use crate::program::TestRun;
 use crate::sys::{self, MapKind, MapSpec};
 use crate::{Attached, Error, PinPath, ProgramInfo, Verdict, log};
 
-/// Name of the map through which a custom program continues. A process that takes over a port recognises a
-/// custom program by this map's name in the kernel.
+/// Name of the program array through which a custom program continues. A process that takes over a port
+/// recognises a custom program by a map of this name.
 pub(crate) const NEXT: &str = "trivium_next";
-/// Name of the map where the program does not refer to `trivium_next`, so no frame reaches the port's
-/// program.
+/// Name of the program array of a custom program that does not refer to `trivium_next`. With such a program,
+/// no frame reaches the port's program.
 const UNUSED: &str = "trivium_unused";
-/// Maximum number of lines kept of the verifier's log. The end of the log shows the cause.
+/// Maximum number of lines of the verifier's log that an error contains. The last lines are kept, because
+/// they show the cause.
 const LOG_LINES: usize = 40;
-/// Maximum number of bytes kept of the verifier's log.
+/// Maximum number of bytes of the verifier's log that an error contains.
 const LOG_BYTES: usize = 8 << 10;
-/// Maximum length of the name of a map's pin.
+/// Maximum length of a map's pin name in bytes.
 const PIN_NAME_MAX: usize = 64;
 
-/// A custom program in the kernel, with its maps.
+/// A custom program that is loaded into the kernel, with its maps.
 #[derive(Debug)]
 pub struct UserProgram {
     pub(crate) program: OwnedFd,
     pub(crate) id: u32,
     pub(crate) next: OwnedFd,
-    /// Maps of the program, by the names of their pins.
+    /// Maps of the program, each with its pin name.
     pub(crate) maps: Vec<(String, OwnedFd)>,
     name: String,
     goes_on: bool,
@@ -61,12 +62,12 @@ pub struct UserProgram {
 }
 
 impl UserProgram {
-    /// Loads a program of a compiled object, with maps of its own. The program is the one named `wanted`, or
-    /// the only XDP program of the object. `multi_buffer` is whether the port's program supports multi-buffer
-    /// frames. The program is not attached yet.
+    /// Loads a custom program from a compiled BPF object, with maps of its own. The program is the one named
+    /// `wanted`. With `None`, it is the only XDP program of the object. `multi_buffer` is whether the port's
+    /// program supports multi-buffer frames. The program is not attached yet.
     ///
     /// # Errors
-    /// [`Error::User`], with the verifier's log where the kernel refuses the program, or [`Error::Map`].
+    /// Returns [`Error::User`], with the verifier's log if the kernel refuses the program, or [`Error::Map`].
     pub fn load(object: &[u8], wanted: Option<&str>, multi_buffer: bool) -> Result<UserProgram, Error> {
         let mut open = opened(object)?;
         let (name, takes_several) = choose(&mut open, wanted)?;
@@ -111,8 +112,8 @@ impl UserProgram {
         UserProgram::found(&program, multi_buffer, &named)?.ok_or(lacking)
     }
 
-    /// Returns the custom program of a program in the kernel, if it is one. `named` holds map ids with names
-    /// that are longer than the kernel's.
+    /// Returns the custom program for a program in the kernel. Returns `None` if the program is not a custom
+    /// program. `named` holds ids of maps with their full names, because the kernel truncates long names.
     fn found(
         program: &OwnedFd,
         multi_buffer: bool,
@@ -145,7 +146,8 @@ impl UserProgram {
         }))
     }
 
-    /// Adopts the custom program of a link, if the link's program is one.
+    /// Takes over the custom program that a link runs. Returns `None` if the link's program is not a custom
+    /// program.
     pub(crate) fn adopt(program: &OwnedFd, pin: Option<&PinPath>) -> Result<Option<UserProgram>, Error> {
         // The multi-buffer support is taken from the port's program afterwards.
         UserProgram::found(program, true, &pin.map_or_else(Vec::new, PinPath::user_maps))
@@ -155,40 +157,41 @@ impl UserProgram {
         UserProgram { multi_buffer, ..self }
     }
 
-    /// Returns the program's name as the kernel knows it, up to 15 characters.
+    /// Returns the name of the program in the kernel, which has up to 15 characters.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns whether the program refers to `trivium_next`. Without that, no frame reaches the port's
-    /// program.
+    /// Returns whether the program can continue with the port's program, because it refers to `trivium_next`.
+    /// If it cannot, no frame reaches the port's program.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// Returns the kernel's information about the program.
+    /// Returns the kernel's information about the custom program.
     ///
     /// # Errors
-    /// [`Error::Query`].
+    /// Returns [`Error::Query`] if a query of the kernel fails.
     pub fn info(&self) -> Result<ProgramInfo, Error> {
         ProgramInfo::read(self.program.as_fd())
     }
 
-    /// Sets the target of the program's tail call.
+    /// Makes `program` the target of the custom program's tail call.
     pub(crate) fn lead_to(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         sys::map_update(self.next.as_fd(), &0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
     }
 
-    /// Clears the target of the tail call after the program was detached.
+    /// Removes the target of the custom program's tail call. Called after the custom program was detached.
     pub(crate) fn lead_nowhere(&self) {
         // A slot that cannot be cleared is released with the array.
         let _ = sys::map_delete(self.next.as_fd(), &0_u32.to_ne_bytes());
     }
 
-    /// Returns the target of the program's tail call. `None` when the slot is empty.
+    /// Returns the target program of the custom program's tail call. Returns `None` if the slot of the array
+    /// is empty.
     pub(crate) fn leads_to(&self) -> Result<Option<OwnedFd>, Error> {
         let id = match sys::map_lookup::<4>(self.next.as_fd(), 0) {
             Ok(id) => u32::from_ne_bytes(id),
@@ -206,11 +209,12 @@ impl UserProgram {
         Err(UserError::Buffers { program: self.name.clone(), multi_buffer: self.multi_buffer }.into())
     }
 
-    /// Runs the program and the program that it continues with once on a frame, as received on queue 0 of a
-    /// device without a name. Nothing is transmitted, but the program may write to its maps.
+    /// Runs the custom program, and the program that it continues with, once on a frame. The frame is treated
+    /// as received on queue 0 of a device without a name. Nothing is transmitted, but the program may write
+    /// to its maps.
     ///
     /// # Errors
-    /// [`Error::TestRun`].
+    /// Returns [`Error::TestRun`] if the kernel refuses the test run.
     pub fn test_run(&self, frame: &[u8]) -> Result<TestRun, Error> {
         let request = sys::RunRequest { frame, ingress: None, repeat: 1, live_batch: None };
         let result = sys::run(self.program.as_fd(), request).map_err(|source| Error::TestRun {
@@ -247,7 +251,8 @@ fn opened(object: &[u8]) -> Result<OpenObject, Error> {
     })
 }
 
-/// Selects the only program to load. Returns its name, and whether it supports multi-buffer frames.
+/// Selects the only program of the object that is loaded. Returns the name of the program, and whether it
+/// supports multi-buffer frames.
 fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool), Error> {
     struct Candidate {
         name: String,
@@ -289,8 +294,8 @@ fn choose(open: &mut OpenObject, wanted: Option<&str>) -> Result<(String, bool),
     Ok(chosen)
 }
 
-/// Returns the errno of an error. libbpf-rs does not distinguish a verifier's refusal from a missing
-/// privilege, but the messages of libbpf do.
+/// Returns the error number for a refused program. libbpf-rs does not distinguish a verifier's refusal from a
+/// missing privilege, so the messages of libbpf are examined.
 fn refusal(error: &libbpf_rs::Error, said: &str) -> i32 {
     match errno_of(error) {
         libc::EPERM if !said.contains("-EPERM") => libc::EACCES,
@@ -298,7 +303,7 @@ fn refusal(error: &libbpf_rs::Error, said: &str) -> i32 {
     }
 }
 
-/// Returns the end of libbpf's messages, without markers that carry no information.
+/// Returns the last lines of libbpf's messages, without markers that carry no information.
 fn end_of(said: &str) -> String {
     let lines: Vec<&str> = said
         .lines()
@@ -318,8 +323,8 @@ fn end_of(said: &str) -> String {
     }
 }
 
-/// Returns a file name for a map's pin. The BPF file system accepts no dots, and the object may contain any
-/// name.
+/// Returns a file name for the pin of a map. The BPF file system accepts no dots, and the object may contain
+/// any name. `taken` holds the names in use.
 fn pin_name(map: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' };
     let name: String = map.chars().map(plain).take(PIN_NAME_MAX).collect();

@@ -1,6 +1,7 @@
-//! Counts frames that the kernel loses after a program's verdict: redirects that the target refused, verdicts
-//! that the driver does not support, and frames that a device did not accept. The hook has counted such
-//! frames as steered or redirected. Only the kernel's tracepoints report the loss (`bpf/watch.bpf.c`).
+//! Counts frames that the kernel loses after an XDP program's verdict: redirects that the target refused,
+//! verdicts that the driver does not support, and frames that a device did not accept. The XDP program has
+//! counted such frames as steered or redirected. Only the kernel's tracepoints report the loss
+//! (`bpf/watch.bpf.c`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,35 +13,35 @@ use crate::{Error, Verdict};
 const MAP: &str = "watch_losses";
 const RING: &str = "watch_ring";
 const MISSED: &str = "watch_missed";
-/// Size of `struct watch_key` in bytes: four words.
+/// Size of `struct watch_key` in bytes. The struct has four words.
 const KEY_SIZE: usize = 16;
 /// Size of `struct watch_told` in bytes.
 const TOLD_SIZE: usize = 32;
-/// Capacity of the loss map: `WATCH_CAPACITY`.
+/// Maximum number of entries in the map of losses: `WATCH_CAPACITY`.
 const CAPACITY: u32 = 4096;
 
-/// Place where a frame was lost.
+/// Point in the kernel at which a frame was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LossEvent {
-    /// The program aborted, returned an unknown verdict, or returned a verdict that the driver does not
+    /// The XDP program aborted, returned an unknown verdict, or returned a verdict that the driver does not
     /// support.
     Exception,
     /// The target refused a redirect, for example a socket with a full ring, or a device that is down.
     Redirect,
     /// The target device did not accept a redirected frame.
     Device,
-    /// The device did not accept a frame that was transmitted back.
+    /// The device did not accept a frame that was to be transmitted by the device that received it.
     Transmit,
     /// The queue of the target CPU was full.
     Cpu,
 }
 
 impl LossEvent {
-    /// All events, in the order of `enum watch_event`.
+    /// All loss events, in the order of `enum watch_event`.
     pub const ALL: [LossEvent; 5] =
         [LossEvent::Exception, LossEvent::Redirect, LossEvent::Device, LossEvent::Transmit, LossEvent::Cpu];
 
-    /// Returns the name of the kernel's tracepoint.
+    /// Returns the name of the kernel's tracepoint that reports the loss.
     #[must_use]
     pub const fn tracepoint(self) -> &'static str {
         match self {
@@ -63,25 +64,26 @@ impl LossEvent {
     }
 }
 
-/// Number of frames lost at one place for one reason.
+/// Number of frames that a device has lost at one point for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Id of the receiving device's network namespace. 0 for losses on the way to a CPU, and when the map had
-    /// no free entry for a separate count.
+    /// Id of the receiving device's network namespace. 0 for losses on the way to a CPU. Also 0 if the map
+    /// had no free entry for a separate count.
     pub netns: u32,
-    /// Index of the receiving device in its namespace. For losses on the way to a CPU, the kernel's id of the
-    /// CPU map.
+    /// Index of the receiving device in its namespace. For losses on the way to a CPU, this is the kernel's
+    /// id of the CPU map.
     pub ifindex: u32,
-    /// Place of the loss.
+    /// Point at which the frames were lost.
     pub event: LossEvent,
-    /// The verdict of an exception, the number of a CPU, or an error number. 0 where the driver gives none.
+    /// Verdict of the program, number of the target CPU, or error number, depending on the event. 0 if the
+    /// driver gives none.
     pub code: u32,
-    /// Number of frames.
+    /// Number of frames that were lost.
     pub frames: u64,
 }
 
 impl Loss {
-    /// Returns the reason as text: a verdict, or the meaning of the error number.
+    /// Returns the reason for the loss as text: a verdict, or the meaning of the error number.
     #[must_use]
     pub fn reason(&self) -> String {
         match (self.event, i32::try_from(self.code)) {
@@ -103,23 +105,24 @@ impl Loss {
     }
 }
 
-/// A single loss event.
+/// A single loss event with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossAt {
     /// Time of the loss in nanoseconds since 1970.
     pub at_ns: u64,
-    /// The loss. It has several frames when a device or a CPU did not accept them at once.
+    /// Frames that were lost in this event. There are several frames if a device or a CPU did not accept a
+    /// batch.
     pub loss: Loss,
 }
 
-/// The maps that report each loss event.
+/// Kernel maps through which each loss event is reported.
 #[derive(Debug)]
 struct Each {
     ring: OwnedFd,
     missed: OwnedFd,
 }
 
-/// Counts losses on the whole machine until the value is dropped.
+/// Counter of losses on the whole machine. Losses are counted until the value is dropped.
 #[derive(Debug)]
 pub struct Losses {
     map: OwnedFd,
@@ -129,19 +132,19 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Starts to count. [`Losses::left_out`] lists the events that the kernel cannot report.
+    /// Starts to count losses. [`Losses::left_out`] returns the events that this kernel cannot report.
     ///
     /// # Errors
-    /// [`Error::Map`] without privilege.
+    /// Returns [`Error::Map`] without the required privilege.
     pub fn watch() -> Result<Losses, Error> {
         Losses::begin(None)
     }
 
-    /// Like [`Losses::watch`], and also reports each loss in a ring of `ring_bytes` bytes. The size is a
-    /// power of two, at least one page.
+    /// Starts to count losses like [`Losses::watch`], and also writes each loss to a ring buffer of
+    /// `ring_bytes` bytes. The size must be a power of two and at least one page.
     ///
     /// # Errors
-    /// [`Error::Map`] without privilege, or for a ring of another size.
+    /// Returns [`Error::Map`] without the required privilege, or if the ring buffer has another size.
     pub fn watch_each(ring_bytes: u32) -> Result<Losses, Error> {
         let ring =
             create(MapSpec { name: RING, kind: MapKind::Ring, key: 0, value: 0, entries: ring_bytes })?;
@@ -169,33 +172,35 @@ impl Losses {
         Ok(Losses { map, each, _links: links, left_out })
     }
 
-    /// Returns a reader of the single losses. `None` unless [`Losses::watch_each`] started the count.
+    /// Returns a reader that takes the single loss events out of the ring buffer. Returns `None` unless the
+    /// count was started with [`Losses::watch_each`].
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn reader(&self) -> Result<Option<RingReader<LossAt>>, Error> {
         self.each.as_ref().map(|each| RingReader::new(RING, each.ring.as_fd(), told)).transpose()
     }
 
-    /// Returns the number of losses that were not written to the full ring. [`Losses::read`] includes these
-    /// losses.
+    /// Returns the number of losses that were not written to the ring buffer because it was full. The result
+    /// of [`Losses::read`] includes these losses.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn missed(&self) -> Result<u64, Error> {
         self.each.as_ref().map_or(Ok(0), |each| ring::missed(MISSED, each.missed.as_fd()))
     }
 
-    /// Returns the events that this kernel cannot report, each with the reason.
+    /// Returns the events that this kernel cannot report. Each event has the error of the attempt to follow
+    /// it.
     #[must_use]
     pub fn left_out(&self) -> &[(LossEvent, Error)] {
         &self.left_out
     }
 
-    /// Returns the losses since the start, by device and reason.
+    /// Returns the losses since the count was started, by device, event and reason.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn read(&self) -> Result<Vec<Loss>, Error> {
         let entries = sys::map_entries_per_cpu::<KEY_SIZE>(self.map.as_fd());
         let entries = entries.map_err(|source| Error::Map { map: MAP, operation: "read", source })?;
@@ -225,7 +230,8 @@ fn attach(event: LossEvent, map: BorrowedFd<'_>, each: Option<&Each>) -> Result<
     sys::trace(program.as_fd()).map_err(|source| Error::Query { what, source })
 }
 
-/// Decodes a `struct watch_key` with its number of frames.
+/// Decodes a loss from a `struct watch_key`. `frames` is the number of lost frames. Returns `None` if the
+/// event is unknown.
 fn loss(key: &[u8], frames: u64) -> Option<Loss> {
     let mut words = key.chunks_exact(4).filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)));
     let [netns, ifindex, event, code] = std::array::from_fn(|_| words.next().unwrap_or(0));
@@ -233,7 +239,7 @@ fn loss(key: &[u8], frames: u64) -> Option<Loss> {
     Some(Loss { netns, ifindex, event, code, frames })
 }
 
-/// Decodes a `struct watch_told`.
+/// Decodes a loss event from a `struct watch_told`. Returns `None` if the event is unknown.
 fn told(bytes: &[u8], clock: WallClock) -> Option<LossAt> {
     let bytes = bytes.get(..TOLD_SIZE)?;
     let at_ns = clock.at(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?));

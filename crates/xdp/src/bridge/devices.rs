@@ -1,4 +1,5 @@
-//! Devices that frames are redirected to, by port number, and the counts of bridged frames.
+//! Output devices of bridge ports for redirected frames, by port number, and the counts of frames that XDP
+//! programs have bridged.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,16 +10,16 @@ use crate::sys::{self, MapKind, MapSpec};
 pub(crate) const DEVICES: &str = "bridge_devices";
 pub(crate) const COUNTS: &str = "bridge_counts";
 
-/// Number of packets and bytes that the hook has bridged, as received or sent by one port.
+/// Packets and bytes that XDP programs have bridged, counted for one port as receiver and as sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
-    /// Number of packets that the port received and the hook redirected.
+    /// Number of packets that the port received and its XDP program redirected.
     pub rx_packets: u64,
-    /// Number of bytes of the received packets, as received.
+    /// Number of bytes of the packets in `rx_packets`, with the length at reception.
     pub rx_bytes: u64,
-    /// Number of packets redirected to the port's device.
+    /// Number of packets that XDP programs redirected to the port's device.
     pub tx_packets: u64,
-    /// Number of bytes of the sent packets, as sent.
+    /// Number of bytes of the packets in `tx_packets`, with the length at transmission.
     pub tx_bytes: u64,
 }
 
@@ -35,7 +36,7 @@ impl std::ops::Add for BridgeCounts {
     }
 }
 
-/// Output devices and counts of all ports of a process.
+/// Output devices and packet counts of all bridge ports of a process.
 #[derive(Debug)]
 pub struct BridgeDevices {
     pub(super) devices: OwnedFd,
@@ -43,15 +44,15 @@ pub struct BridgeDevices {
 }
 
 impl BridgeDevices {
-    /// Creates the maps without devices.
+    /// Creates the devices map and the counts map. No port has a device yet.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new() -> Result<BridgeDevices, Error> {
         Ok(BridgeDevices { devices: create(DEVICES, MapKind::Devices, 4)?, counts: new_counts()? })
     }
 
-    /// Duplicates the descriptors of the devices map and the counts map.
+    /// Returns duplicates of the descriptors of the devices map and the counts map.
     pub(crate) fn duplicate(&self) -> Result<[OwnedFd; 2], Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -59,30 +60,31 @@ impl BridgeDevices {
         Ok([duplicate(DEVICES, &self.devices)?, duplicate(COUNTS, &self.counts)?])
     }
 
-    /// Sets the device of a port number. The device is looked up in the network namespace of the calling
-    /// thread. The kernel removes a deleted device.
+    /// Sets the output device of the port with this number. The device is looked up in the network namespace
+    /// of the calling thread. The kernel removes a deleted device from the map.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn set(&self, port: u16, ifindex: u32) -> Result<(), Error> {
         sys::map_update(self.devices.as_fd(), &u32::from(port).to_ne_bytes(), &ifindex.to_ne_bytes())
             .map_err(|source| Error::Map { map: DEVICES, operation: "add to", source })
     }
 
-    /// Removes a port's device and clears its counts.
+    /// Removes the output device of the port with this number and sets the port's counts to 0.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn clear(&self, port: u16) -> Result<(), Error> {
         let failed = |map| move |source| Error::Map { map, operation: "clear", source };
         sys::map_delete(self.devices.as_fd(), &u32::from(port).to_ne_bytes()).map_err(failed(DEVICES))?;
         sys::map_fill_per_cpu(self.counts.as_fd(), u32::from(port), &[0; 4]).map_err(failed(COUNTS))
     }
 
-    /// Returns the packets and bytes of a port that were bridged in the hook.
+    /// Returns the numbers of packets and bytes that XDP programs have bridged from and to the port with this
+    /// number.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn counts(&self, port: u16) -> Result<BridgeCounts, Error> {
         let words = sys::map_lookup_per_cpu(self.counts.as_fd(), u32::from(port), 4)
             .map_err(|source| Error::Map { map: COUNTS, operation: "read", source })?;
@@ -96,12 +98,13 @@ fn create(name: &'static str, kind: MapKind, value: u32) -> Result<OwnedFd, Erro
     sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
 }
 
-/// Creates a counts map whose counts are 0.
+/// Creates a map of packet counts in which all counts are 0.
 pub(crate) fn new_counts() -> Result<OwnedFd, Error> {
     create(COUNTS, MapKind::PerCpuArray, 32)
 }
 
-/// Returns the first port that has counted sent packets.
+/// Returns the number of the first port for which `counts` contains a sent packet. Returns `None` if no port
+/// has sent a packet.
 pub(crate) fn sent_to(counts: BorrowedFd<'_>) -> Result<Option<u16>, Error> {
     for port in 0..BRIDGE_PORTS {
         let words = sys::map_lookup_per_cpu(counts, port, 4);

@@ -1,4 +1,4 @@
-//! State about the order of frames that hook and workers share, per queue: `struct bridge_order`.
+//! Frame order state that XDP programs and workers share for each receive queue: `struct bridge_order`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,28 +9,29 @@ use crate::{Attached, Error};
 
 pub(crate) const ORDERS: &str = "bridge_orders";
 pub(crate) const BUCKETS: &str = "bridge_buckets";
-/// Number of bucket lines per queue: `BRIDGE_BUCKET_LINES`.
+/// Number of cache lines of hash buckets for each receive queue: `BRIDGE_BUCKET_LINES`.
 pub(super) const BUCKET_LINES: u32 = 256;
-/// Number of 64-bit words per queue.
+/// Size of the order state of a receive queue in 64-bit words.
 const WORDS: usize = 16;
-/// Index of each word in the state of a queue.
+/// Index of each 64-bit word in the order state of a receive queue.
 const SENT: usize = 0;
 const DONE: usize = 8;
 const NOW: usize = 9;
 const HOLD: usize = 10;
 const BYPASS: usize = 11;
-/// `BRIDGE_MARK`: constant that validates a mark.
+/// `BRIDGE_MARK`: constant in the upper half of a `Mark`, which distinguishes a mark from other bytes.
 const MARK: u32 = 0x5472_6976;
 
-/// Number of a frame in its queue, which the stage writes in front of a frame for the worker.
+/// Sequence number of a frame in its receive queue. The XDP program writes the number in front of a frame
+/// that goes to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(pub u32);
 
 impl Mark {
-    /// Number of bytes in front of the frame.
+    /// Size of the encoded sequence number in front of the frame, in bytes.
     pub const LEN: usize = 8;
 
-    /// Decodes the number. `None` where the bytes are not a mark.
+    /// Decodes a sequence number. Returns `None` if the bytes do not contain a valid mark.
     #[must_use]
     pub fn read(bytes: [u8; Mark::LEN]) -> Option<Mark> {
         let word = u64::from_ne_bytes(bytes);
@@ -39,7 +40,7 @@ impl Mark {
     }
 }
 
-/// Frame order of a port's queues.
+/// Order state of the frames of all receive queues of a port.
 #[derive(Debug)]
 pub struct Orders {
     pub(super) map: OwnedFd,
@@ -67,7 +68,7 @@ impl Orders {
         Ok(orders)
     }
 
-    /// Restores the order of a program that is in the kernel already.
+    /// Restores the order state from the maps of a program that is already in the kernel.
     pub(crate) fn over(map: OwnedFd, buckets: OwnedFd) -> Result<Orders, Error> {
         let memory = Mapped::new(map.as_fd()).map_err(|source| Error::Map {
             map: ORDERS,
@@ -81,7 +82,7 @@ impl Orders {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
     }
 
-    /// Creates an order with the same number of queues, in which no frame is pending.
+    /// Creates a new order state with an equal number of receive queues, in which no frame is pending.
     pub(crate) fn scratch(&self) -> Result<Orders, Error> {
         let orders = Orders::new(self.queues())?;
         orders.set_bypass(self.is_bypassed());
@@ -99,13 +100,13 @@ impl Orders {
         self.memory.words().iter().skip(place).step_by(WORDS)
     }
 
-    /// Returns the number of queues.
+    /// Returns the number of receive queues.
     #[must_use]
     pub fn queues(&self) -> u32 {
         u32::try_from(self.memory.words().len() / WORDS).unwrap_or(u32::MAX)
     }
 
-    /// Reports that all frames of a queue up to this number have left the worker.
+    /// Records that all frames of a receive queue with sequence numbers up to `number` have left the worker.
     #[inline]
     pub fn finish(&self, queue: u32, number: u32) {
         if let Some(word) = self.word(queue, DONE) {
@@ -113,7 +114,8 @@ impl Orders {
         }
     }
 
-    /// Returns the numbers of the last frame that went to the worker and of the last frame that left it.
+    /// Returns two sequence numbers of a receive queue: that of the last frame that went to the worker, and
+    /// that of the last frame that has left the worker.
     #[must_use]
     pub fn numbers(&self, queue: u32) -> (u32, u32) {
         let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));
@@ -121,9 +123,9 @@ impl Orders {
         (half(read(SENT)), half(read(DONE)))
     }
 
-    /// Returns the number of frames that went to the worker only because earlier frames of their flow were
-    /// pending. The number wraps. Frames without space for their number are not included, because their
-    /// departure is not reported.
+    /// Returns the number of frames that went to the worker only because earlier frames of their flow had not
+    /// left the worker yet. The number wraps at 2^32. Frames without space for a sequence number are not
+    /// included, because the worker cannot report when they leave.
     #[must_use]
     pub fn waiting(&self, queue: u32) -> u32 {
         let word = self.word(queue, SENT).map_or(0, |word| word.load(Ordering::Acquire));
@@ -131,13 +133,15 @@ impl Orders {
         u32::try_from(word >> shift & u64::from(u32::MAX)).unwrap_or(0)
     }
 
-    /// Sets the time in seconds, which the hook writes to stations that it sees.
+    /// Sets the present time in seconds, which the XDP program writes to a station when it sees a frame of
+    /// that station.
     pub fn set_now(&self, secs: u32) {
         self.words(NOW).for_each(|word| word.store(u64::from(secs), Ordering::Relaxed));
     }
 
-    /// Sets whether frames of a queue that wait for their order are dropped. When the queue overflows, flows
-    /// could otherwise never move to the hook. Intended for milliseconds.
+    /// Sets whether the XDP program drops frames of a receive queue that go to the worker only to keep the
+    /// order of their flow. While the queue overflows, flows could otherwise never move to the XDP program.
+    /// The setting is intended for a duration of milliseconds.
     pub fn hold(&self, queue: u32, on: bool) {
         if let Some(word) = self.word(queue, HOLD) {
             word.store(u64::from(on), Ordering::Release);
@@ -148,13 +152,15 @@ impl Orders {
         self.words(BYPASS).any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Sets whether all frames go to the worker, for observers that see only frames of the workers.
+    /// Sets whether the XDP program sends all frames to the worker. This is for observers that see only the
+    /// frames of workers.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
     }
 }
 
-/// Returns the order state of a port's program, or a new one for the port's queues.
+/// Returns the order state that a port's program already uses. If there is none for the number of the port's
+/// receive queues, returns a new one.
 pub(crate) fn orders_of(port: &Attached) -> Result<Arc<Orders>, Error> {
     let queues = port.constants().queues;
     let known = port.bridge_maps().map(|maps| maps.orders()).or(port.flow_maps().map(|maps| maps.orders()));

@@ -1,4 +1,4 @@
-//! The bridge stage of one port: its constants, and the maps of its program.
+//! Bridge stage of one port's XDP program: the constants of the stage and its maps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,45 +13,46 @@ use crate::{Attached, Error};
 
 /// Number of 32-bit words of `struct bridge_conf`.
 pub(crate) const BRIDGE_WORDS: usize = 10;
-/// `BRIDGE_NO_VLAN`: untagged frames have no VLAN.
+/// `BRIDGE_NO_VLAN`: value for a port on which untagged frames have no VLAN.
 const NO_VLAN: u32 = 0xffff;
-/// Values of `enum bridge_presence`.
+/// Values of `enum bridge_presence`, which state how a program uses the station table.
 pub(crate) const STAGE: u32 = 1;
 pub(crate) const FOR_FLOWS: u32 = 2;
 
-/// Constants of one port's bridge stage.
+/// Configuration of the bridge stage of one port's XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BridgePort {
-    /// Number of the port, below [`super::BRIDGE_PORTS`].
+    /// Number of the port in its process, below [`super::BRIDGE_PORTS`].
     pub port: u16,
-    /// VLAN of untagged frames. Without one, untagged frames go to the worker.
+    /// VLAN of untagged frames. `None` makes untagged frames go to the worker.
     pub untagged: Option<u16>,
-    /// Whether the hook forwards tagged frames.
+    /// Whether the XDP program forwards tagged frames. If not, tagged frames go to the worker.
     pub tagged: bool,
-    /// Whether tagged frames of the VLAN in `untagged` go to the worker.
+    /// Whether tagged frames of the VLAN in `untagged` go to the worker instead of being forwarded.
     pub untagged_only: bool,
-    /// Whether the port is isolated from other protected ports.
+    /// Whether the port is protected. Frames are not forwarded between two protected ports.
     pub protected: bool,
-    /// Whether the port learns addresses.
+    /// Whether the bridge learns source addresses on the port.
     pub learning: bool,
-    /// Whether senders may leave partial checksums, which the worker must complete.
+    /// Whether senders on the port may leave partial checksums. The worker must complete the checksum of such
+    /// frames.
     pub partial_checksums: bool,
 }
 
-/// The bridge stage of one port. [`Attached::set_bridge`] puts the stage into the port's program.
+/// Bridge stage for one port's XDP program. [`Attached::set_bridge`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct BridgeStage {
     maps: Arc<BridgeMaps>,
 }
 
-/// The station table that a program reads, with its constants.
+/// Station table that a program reads, with the constants that the program needs for reading it.
 #[derive(Debug)]
 pub(crate) struct KnownStations {
     pub conf: [u32; BRIDGE_WORDS],
     table: OwnedFd,
 }
 
-/// Constants and maps of a bridge stage.
+/// Constants and maps of the bridge stage of one program.
 #[derive(Debug)]
 pub(crate) struct BridgeMaps {
     pub known: KnownStations,
@@ -61,10 +62,11 @@ pub(crate) struct BridgeMaps {
 }
 
 impl BridgeStage {
-    /// Creates a stage for the program of `attached`. Keeps the frame order that the program already has.
+    /// Creates a bridge stage for the program of `attached`. If that program already has a frame order state,
+    /// the stage uses it.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(
         port: &BridgePort,
         attached: &Attached,
@@ -77,13 +79,13 @@ impl BridgeStage {
         Ok(BridgeStage { maps: Arc::new(BridgeMaps { known, orders, devices, counts }) })
     }
 
-    /// Returns the frame order of the port.
+    /// Returns the frame order state of the port.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
     }
 
-    /// Returns whether a port's program has exactly this stage.
+    /// Returns whether a port's program runs exactly this bridge stage.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.bridge_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
@@ -95,10 +97,11 @@ impl BridgeStage {
 }
 
 impl KnownStations {
-    /// Name of the table's map.
+    /// Name of the kernel map that holds the station table.
     pub const NAME: &'static str = TABLE;
 
-    /// Creates the constants for a port's program. `presence` is the stage that reads the table.
+    /// Creates the constants for reading `table` in a port's program. `presence` is the value of `enum
+    /// bridge_presence` for the program stage that reads the table.
     pub fn new(port: &BridgePort, table: &StationTable, presence: u32) -> Result<KnownStations, Error> {
         let (low, high) = (table.factor & u64::from(u32::MAX), table.factor >> 32);
         let half = |word: u64| u32::try_from(word).unwrap_or(0);
@@ -122,7 +125,7 @@ impl KnownStations {
         (TABLE, self.table.as_fd())
     }
 
-    /// Returns a copy with the stations in a new table.
+    /// Returns a copy for a test run. The copy has a new station table with the stations of this one.
     pub fn scratch(&self) -> Result<KnownStations, Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let entries = sys::map_info(self.table.as_fd()).map_err(failed(TABLE, "query"))?.max_entries;
@@ -136,7 +139,8 @@ impl KnownStations {
         Ok(KnownStations { conf: self.conf, table })
     }
 
-    /// Restores the table of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the station table of a program that is already in the kernel. `take` returns a map of the
+    /// program by its name.
     pub fn adopt(
         conf: [u32; BRIDGE_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -144,14 +148,15 @@ impl KnownStations {
         Ok(KnownStations { conf, table: take(TABLE)? })
     }
 
-    /// Returns whether the table belongs to a bridge stage, and not to a stage of cached flows.
+    /// Returns whether the program has a bridge stage. If not, its stage of cached flows reads the station
+    /// table.
     pub fn is_stage(&self) -> bool {
         self.conf[0] == STAGE
     }
 }
 
 impl BridgeMaps {
-    /// Names of the maps that the bridge stage and the stage of cached flows have in common.
+    /// Names of the maps that both the bridge stage and the stage of cached flows use.
     pub const SHARED: [&'static str; 4] = [ORDERS, BUCKETS, DEVICES, COUNTS];
 
     pub fn orders(&self) -> &Arc<Orders> {
@@ -163,8 +168,8 @@ impl BridgeMaps {
         own.into_iter().chain(self.orders.maps())
     }
 
-    /// Returns a copy with a new station table, new counts and a new order, so a test run changes nothing. No
-    /// frame is pending in the new order.
+    /// Returns a copy with a new station table, new counts and a new frame order state. A test run with the
+    /// copy therefore changes nothing. No frame is pending in the new order state.
     pub fn scratch(&self) -> Result<BridgeMaps, Error> {
         let failed = |source| Error::Map { map: DEVICES, operation: "duplicate", source };
         Ok(BridgeMaps {
@@ -175,12 +180,14 @@ impl BridgeMaps {
         })
     }
 
-    /// Returns the port that has counted a sent frame.
+    /// Returns the number of the port for which the maps contain a sent packet. Returns `None` if no port has
+    /// sent a packet.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         sent_to(self.counts.as_fd())
     }
 
-    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the bridge stage of a program that is already in the kernel. `take` returns a map of the
+    /// program by its name.
     pub fn adopt(
         known: KnownStations,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

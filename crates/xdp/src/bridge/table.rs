@@ -1,6 +1,6 @@
-//! The station table of the bridge stage. A bucket is a cache line with four stations, and each station is in
-//! one of two neighbouring buckets. One writer inserts stations. Any thread removes stations, with immediate
-//! effect.
+//! Station table (MAC table) of the bridge stage. A bucket is a cache line with four stations, and each
+//! station is in one of two neighbouring buckets. One writer inserts stations. Any thread removes stations,
+//! with immediate effect.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -9,10 +9,10 @@ use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(super) const TABLE: &str = "bridge_table";
-/// Number of stations per bucket.
+/// Number of stations in a hash bucket.
 const SLOTS: usize = 4;
-/// Number of 64-bit words per station. The first is the key. The second holds the place in its low half and
-/// the time last seen in its high half.
+/// Size of a station in 64-bit words. The first word is the key. The lower half of the second word is the
+/// encoded `Place`, the upper half is the time in seconds at which the station was last seen.
 const WORDS: usize = 2;
 const LINE: usize = SLOTS * WORDS;
 
@@ -23,22 +23,22 @@ pub(crate) const REACHED: u32 = 1 << 19;
 pub(crate) const PORT: u32 = 0xfff;
 pub(crate) const LENGTH_LOW: u32 = 12;
 pub(crate) const LENGTH_HIGH: u32 = 20;
-/// Longest frame length that fits into a place, in bytes.
+/// Maximum frame length that an encoded `Place` can hold, in bytes.
 const LENGTH_MAX: u32 = 0x3fff;
 
-/// Location of a station, and the way in which frames are sent there.
+/// Port of a station, and properties of that port for frames to the station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the station's port.
+    /// Number of the port on which the station is.
     pub port: u16,
-    /// Whether frames leave with a tag.
+    /// Whether frames to the station leave the port with a VLAN tag.
     pub tagged: bool,
-    /// Whether the port is protected.
+    /// Whether the station's port is protected. Frames are not forwarded between two protected ports.
     pub protected: bool,
-    /// Whether the entry is static and never moves.
+    /// Whether the station is a static MAC table entry, which never moves to another port.
     pub is_static: bool,
-    /// Length of the longest frame in bytes, without a tag, 16,383 at most. `None` if the device does not
-    /// accept redirected frames.
+    /// Maximum length of a frame that the port's device accepts, in bytes without a tag, 16,383 at most.
+    /// `None` if the device does not accept redirected frames.
     pub reached: Option<u32>,
 }
 
@@ -67,8 +67,8 @@ impl Place {
     }
 }
 
-/// Mixes a seed over all bits (the finalizer of splitmix64), so the upper bits of a product depend on the
-/// whole seed.
+/// Returns a seed whose bits are mixed (the finalizer of splitmix64). The upper bits of a product with the
+/// result depend on all bits of the seed.
 fn mixed(seed: u64) -> u64 {
     let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,7 +76,7 @@ fn mixed(seed: u64) -> u64 {
     seed ^ seed >> 31
 }
 
-/// Stations of one bridge that the hooks of its ports know.
+/// Station table of one bridge that the XDP programs of its ports read.
 #[derive(Debug)]
 pub struct StationTable {
     map: OwnedFd,
@@ -86,11 +86,11 @@ pub struct StationTable {
 }
 
 impl StationTable {
-    /// Creates a table for about this number of stations. `seed` keys the hash and should be secret and
-    /// random, so that senders cannot fill a chosen bucket.
+    /// Creates a station table with space for about `stations` stations. `seed` is the key of the hash
+    /// function. It should be secret and random, because otherwise senders could fill a chosen bucket.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(stations: usize, seed: u64) -> Result<StationTable, Error> {
         let failed = |operation| move |source| Error::Map { map: TABLE, operation, source };
         // The table is at most half full, and every bucket needs a neighbour.
@@ -107,7 +107,7 @@ impl StationTable {
         self.map.as_fd()
     }
 
-    /// Returns the words of the key's two buckets.
+    /// Returns the words of the two buckets in which the station with this key can be.
     fn buckets(&self, key: u64) -> [&[AtomicU64]; 2] {
         let at = usize::try_from(key.wrapping_mul(self.factor) >> self.shift).unwrap_or(0);
         let words = self.memory.words();
@@ -125,9 +125,10 @@ impl StationTable {
         self.stations(key).find(|(at, _)| at.load(Ordering::Acquire) == key)
     }
 
-    /// Inserts a station that was seen at `seen_secs`, or changes the place of a present one. The key is the
-    /// VLAN above 48 bits of address, first octet lowest. Only one thread may insert. Returns `false` when
-    /// both buckets are full, and for key 0, which no station has.
+    /// Inserts a station that was seen at the time `seen_secs` in seconds, or changes the place of a station
+    /// that is present. The key has the VLAN above 48 bits of address, with the first octet lowest. Only one
+    /// thread may insert stations. Returns `false` if both buckets are full. Also returns `false` for key 0,
+    /// which no station has.
     pub fn insert(&self, key: u64, place: Place, seen_secs: u32) -> bool {
         if key == 0 {
             return false;
@@ -150,8 +151,8 @@ impl StationTable {
         true
     }
 
-    /// Removes a station, so that no frame that arrives later finds it. Any thread may call this at any time.
-    /// Returns `false` if the station was not present.
+    /// Removes a station. Frames that arrive later do not find the station. Any thread may call this function
+    /// at any time. Returns `false` if the station was not present.
     pub fn remove(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         let mut found = false;
@@ -161,14 +162,15 @@ impl StationTable {
         found
     }
 
-    /// Removes all stations.
+    /// Removes all stations from the table.
     pub fn clear(&self) {
         for key in self.memory.words().iter().step_by(WORDS) {
             key.store(0, Ordering::Release);
         }
     }
 
-    /// Returns the place of a station and the second in which it was last seen.
+    /// Returns the place of a station and the time in seconds at which the station was last seen. Returns
+    /// `None` if the station is not in the table.
     #[must_use]
     pub fn get(&self, key: u64) -> Option<(Place, u32)> {
         let (_, at) = self.find(key).filter(|_| key != 0)?;
@@ -177,7 +179,7 @@ impl StationTable {
         Some((Place::of(half(word)), half(word >> 32)))
     }
 
-    /// Returns all stations with their places and the seconds in which they were last seen.
+    /// Returns the key of every station, its place and the time in seconds at which it was last seen.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Place, u32)> + '_ {
         self.memory.words().chunks_exact(WORDS).filter_map(|station| {
             let [key, at] = station else { return None };
@@ -187,7 +189,7 @@ impl StationTable {
         })
     }
 
-    /// Returns the maximum number of stations.
+    /// Returns the maximum number of stations in the table.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.memory.words().len() / WORDS

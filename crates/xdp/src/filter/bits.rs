@@ -1,4 +1,5 @@
-//! Bit rows with one bit per rule, and the classes of values that share a row.
+//! Bit rows with one bit for each filter rule. The values of a field that match the same rules form a class
+//! and share a bit row.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use super::FilterError;
 const CLASSES_FULL: FilterError =
     FilterError::Tables { table: "field of ports, lengths or addresses", limit: "65536 classes" };
 
-/// A row with one bit per rule, in the order of the rules.
+/// A bit row: one bit for each rule, in the order of the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Bits(Box<[u64]>);
 
@@ -33,8 +34,8 @@ impl Bits {
         }
     }
 
-    /// Appends the row as the hook reads it. A row of several words is preceded by a summary word with a bit
-    /// for each word that is not zero.
+    /// Appends the bit row to `rows` in the format that the XDP program reads. If the row has several words,
+    /// a summary word precedes it. The summary word has a bit for each word that is not zero.
     pub fn write(&self, rows: &mut Vec<u64>) {
         if self.0.len() > 1 {
             rows.push(self.0.iter().enumerate().fold(0, |all, (at, word)| all | u64::from(*word != 0) << at));
@@ -43,7 +44,7 @@ impl Bits {
     }
 }
 
-/// The distinct rows of a field, numbered in order of insertion.
+/// The distinct bit rows of a frame field. The index of a row, in the order of insertion, is its class.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     numbers: HashMap<Bits, u32>,
@@ -51,7 +52,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Returns the class of a row. Adds a class when no value had this row before.
+    /// Returns the class of a bit row. Adds a new class if the row is not present yet.
     pub fn of(&mut self, bits: &Bits) -> Result<u32, FilterError> {
         if let Some(number) = self.numbers.get(bits) {
             return Ok(*number);
@@ -67,15 +68,16 @@ impl Classes {
     }
 }
 
-/// A table from each value of a field to its class.
+/// A table that maps each value of a frame field to its class.
 #[derive(Debug)]
 pub(super) struct Table {
     pub classes: Vec<u16>,
     pub rows: Classes,
 }
 
-/// Builds the table of a field with values below `domain`. `allowed` holds for each rule the ranges of values
-/// that the rule matches, or `None` for any value. Returns `None` when every rule matches any value.
+/// Builds the class table of a frame field whose values are below `domain`. `allowed` holds the ranges of
+/// values that each rule matches, or `None` for a rule that matches any value. Returns `None` if every rule
+/// matches any value.
 pub(super) fn table(
     domain: usize,
     allowed: &[Option<Vec<(usize, usize)>>],

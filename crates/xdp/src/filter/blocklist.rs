@@ -1,7 +1,7 @@
 //! Block lists of up to millions of source prefixes, which rules match with [`super::Match::listed`]. User
-//! space keeps the prefixes, and the hook keeps a table for lookups. Small changes are written into the
-//! present table. A new list, or one that has outgrown its table, gets a new table that replaces the old one
-//! atomically.
+//! space keeps the prefixes, and the XDP program reads a lookup table. Small changes are written into the
+//! present table. A new list, or a list that has outgrown its table, gets a new table that replaces the old
+//! one atomically.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,15 +18,15 @@ use crate::sys::{self, MapKind, MapSpec, Mapped};
 
 pub(super) const OUTER: &str = "filter_lists";
 const INNER: &str = "filter_list";
-/// Number of attempts to build a table, each with twice the space of the previous one.
+/// Number of attempts to build a lookup table. Each attempt uses twice the space of the previous one.
 const ATTEMPTS: usize = 6;
 
-/// A block list in the kernel. Any number of filters may refer to it.
+/// A block list in the kernel. Any number of filters may use the list.
 #[derive(Debug)]
 pub struct Blocklist {
     outer: OwnedFd,
     prefixes: Prefixes,
-    /// Prefixes of the list that do not fit into the table.
+    /// Prefixes of the list that do not fit into the lookup table.
     unlisted: BTreeSet<Prefix>,
     layout: Layout,
     memory: Arc<Mapped>,
@@ -34,13 +34,14 @@ pub struct Blocklist {
     expiring: BTreeMap<Moment, BTreeSet<Prefix>>,
 }
 
-/// A block list's table for workers. The view sees prefixes that are added and removed in place. When the
-/// list gets another table ([`ListView::is_of`] returns false), the view keeps the old table unchanged.
+/// View of a block list's lookup table for workers. The view includes later additions and removals in this
+/// table. When the list gets another table ([`ListView::is_of`] then returns false), the view keeps the old
+/// table unchanged.
 #[derive(Debug, Clone)]
 pub struct ListView(Arc<Mapped>);
 
 impl ListView {
-    /// Returns whether this is the present table of `list`.
+    /// Returns whether this view shows the present lookup table of `list`.
     #[must_use]
     pub fn is_of(&self, list: &Blocklist) -> bool {
         Arc::ptr_eq(&self.0, &list.memory)
@@ -57,7 +58,7 @@ impl ListView {
     }
 }
 
-/// Prefixes by family. A prefix comes before the prefixes that it covers.
+/// Prefixes of a block list by address family. A prefix comes before the prefixes that it covers.
 #[derive(Debug, Clone, Default)]
 struct Prefixes {
     v4: BTreeSet<(u32, u8)>,
@@ -67,17 +68,18 @@ struct Prefixes {
 /// Reads the prefixes of a block list file, in the format of [`list_of`].
 ///
 /// # Errors
-/// [`FilterError::File`], [`FilterError::Line`].
+/// Returns [`FilterError::File`] or [`FilterError::Line`].
 pub fn read_list(path: &Path) -> Result<Vec<Prefix>, FilterError> {
     let failed = |source| FilterError::File { path: path.to_owned(), source };
     list_of(path, &std::fs::read_to_string(path).map_err(failed)?)
 }
 
-/// Parses a block list. Each line begins with a prefix or an address. The rest of the line, empty lines, and
-/// comments after `#` or `;` are ignored. Errors contain `path` as the file's name, and no text of the file.
+/// Parses the text of a block list file. Each line begins with a prefix or an address. The rest of the line,
+/// empty lines, and comments after `#` or `;` are ignored. `path` is the file's name in errors. Errors do not
+/// contain text of the file.
 ///
 /// # Errors
-/// [`FilterError::Line`].
+/// Returns [`FilterError::Line`].
 pub fn list_of(path: &Path, text: &str) -> Result<Vec<Prefix>, FilterError> {
     let mut prefixes = Vec::with_capacity(text.len() / 16);
     for (line, number) in text.lines().zip(1..) {
@@ -90,10 +92,10 @@ pub fn list_of(path: &Path, text: &str) -> Result<Vec<Prefix>, FilterError> {
 }
 
 impl Blocklist {
-    /// Creates a new list of these prefixes.
+    /// Creates a new block list of these prefixes.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
         Blocklist::with(Prefixes::of(prefixes), secret)
     }
@@ -111,19 +113,20 @@ impl Blocklist {
         Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
-    /// Creates a new list from a file (see [`read_list`]).
+    /// Creates a new block list from a file in the format of [`read_list`].
     ///
     /// # Errors
-    /// [`Error::Filter`], [`Error::Map`].
+    /// Returns [`Error::Filter`] or [`Error::Map`].
     pub fn load(path: &Path) -> Result<Blocklist, Error> {
         Blocklist::new(read_list(path)?)
     }
 
-    /// Creates a list in the slot of a filter that this process has created. The program of an adopted filter
-    /// may read the slot in another format. Such filters get a new list by [`Filter::use_list`].
+    /// Creates a block list in the block list slot of a filter that this process has created. The program of
+    /// a filter that was taken over from another process may read the slot in another format. A filter of
+    /// that kind gets a new list by [`Filter::use_list`].
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn of(filter: &Filter, prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
         let outer = filter.list().try_clone_to_owned().map_err(|source| Error::Map {
             map: OUTER,
@@ -137,10 +140,10 @@ impl Blocklist {
         Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
-    /// Replaces the whole list. Each frame meets either the old list or the new one.
+    /// Replaces all prefixes of the list. Each frame is processed with either the old list or the new one.
     ///
     /// # Errors
-    /// [`Error::Map`]. The list is unchanged on failure.
+    /// Returns [`Error::Map`] if an operation on a kernel map fails. The list is unchanged on failure.
     pub fn replace(&mut self, prefixes: impl IntoIterator<Item = Prefix>) -> Result<(), Error> {
         self.rebuild(Prefixes::of(prefixes))?;
         self.deadlines.clear();
@@ -148,11 +151,12 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Adds a prefix that expires at `expires`, or never. A prefix that is present gets the new expiry.
+    /// Adds a prefix that expires at the time `expires`, or never expires if `expires` is `None`. If the
+    /// prefix is present already, only its expiry is changed.
     ///
     /// # Errors
-    /// [`Error::Map`] when a larger table could not be created, or when no table has a place for the prefix.
-    /// The list is unchanged on failure.
+    /// Returns [`Error::Map`] if a larger table could not be created, or if no table has space for the
+    /// prefix. The list is unchanged on failure.
     pub fn insert(&mut self, prefix: Prefix, expires: Option<Moment>) -> Result<(), Error> {
         if self.prefixes.insert(prefix) && self.write(prefix).is_err() {
             let prefixes = self.prefixes.clone();
@@ -170,11 +174,11 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Removes a prefix. Addresses that other prefixes cover stay listed. Returns `false` when the prefix was
-    /// not present.
+    /// Removes a prefix from the list. Addresses that other prefixes of the list cover stay listed. Returns
+    /// `false` if the prefix was not present.
     ///
     /// # Errors
-    /// [`Error::Map`] when another table was needed and could not be created.
+    /// Returns [`Error::Map`] if another table was needed and could not be created.
     pub fn remove(&mut self, prefix: Prefix) -> Result<bool, Error> {
         if !self.prefixes.remove(prefix) {
             return Ok(false);
@@ -187,10 +191,11 @@ impl Blocklist {
         Ok(true)
     }
 
-    /// Removes expired prefixes and returns their number. Prefixes expire only by this call.
+    /// Removes the prefixes that have expired at the time `now`, and returns their number. An expired prefix
+    /// stays in the list until this function is called.
     ///
     /// # Errors
-    /// As for [`Blocklist::remove`].
+    /// Returns the errors of [`Blocklist::remove`].
     pub fn expire(&mut self, now: Moment) -> Result<usize, Error> {
         let mut count = 0;
         while let Some(prefix) =
@@ -202,7 +207,7 @@ impl Blocklist {
         Ok(count)
     }
 
-    /// Returns the time at which the next prefix expires.
+    /// Returns the time at which the next prefix expires. Returns `None` if no prefix expires.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.expiring.first_key_value().map(|(at, _)| *at)
@@ -214,13 +219,13 @@ impl Blocklist {
         self.prefixes.v4.len() + self.prefixes.v6.len()
     }
 
-    /// Returns whether the list is empty.
+    /// Returns whether the block list has no prefixes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether exactly this prefix is in the list.
+    /// Returns whether the list contains exactly this prefix.
     #[must_use]
     pub fn has(&self, prefix: Prefix) -> bool {
         match prefix.address() {
@@ -229,20 +234,20 @@ impl Blocklist {
         }
     }
 
-    /// Returns the prefixes of the list that do not fit into its table. Packets from these prefixes do not
-    /// match as listed.
+    /// Returns the prefixes of the list that do not fit into its lookup table. Packets from these prefixes do
+    /// not match [`super::Match::listed`].
     #[must_use]
     pub fn unlisted(&self) -> &BTreeSet<Prefix> {
         &self.unlisted
     }
 
-    /// Returns a view of the table, for lookups outside of a hook.
+    /// Returns a view of the lookup table, for lookups outside of an XDP program.
     #[must_use]
     pub fn view(&self) -> ListView {
         ListView(Arc::clone(&self.memory))
     }
 
-    /// Returns the size of the table in the kernel in bytes.
+    /// Returns the size of the lookup table in the kernel in bytes.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.layout.lines() * LINE * 8
@@ -278,7 +283,8 @@ impl Blocklist {
         Ok(())
     }
 
-    /// Adds a prefix to the table that the hook reads.
+    /// Adds a prefix to the lookup table that the XDP program reads. Returns `Full` if the table has no
+    /// space for it.
     fn write(&self, prefix: Prefix) -> Result<(), Full> {
         let words = Words(self.memory.words());
         match prefix.address() {
@@ -291,7 +297,8 @@ impl Blocklist {
         }
     }
 
-    /// Removes a prefix from the table. Addresses that other prefixes cover stay.
+    /// Removes a prefix from the lookup table. Addresses that other prefixes of the list cover stay in the
+    /// table.
     fn erase(&self, prefix: Prefix) -> Result<(), Full> {
         let words = Words(self.memory.words());
         let length = prefix.length();
@@ -305,14 +312,15 @@ impl Blocklist {
     }
 }
 
-/// Returns the upper 24 bits of a prefix's first and last address.
+/// Returns the upper 24 bits of the first address and of the last address of an IPv4 prefix.
 fn blocks24(address: u32, length: u8) -> (u32, u32) {
     let host = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
     (address >> 8, (address | host) >> 8)
 }
 
-/// Returns the /28 blocks of a prefix longer than /24, by their upper 28 bits, with the prefix's addresses in
-/// each block.
+/// Returns the /28 blocks that an IPv4 prefix longer than /24 covers in whole or in part. A block is
+/// identified by its upper 28 bits. The 16-bit value has a bit for each address of the block that the prefix
+/// covers.
 fn blocks28(address: u32, length: u8) -> impl Iterator<Item = (u32, u16)> {
     let first = address >> 4;
     let count = 1 << 28_u8.saturating_sub(length);
@@ -368,7 +376,7 @@ impl Prefixes {
         }
     }
 
-    /// Returns whether a prefix of one of these lengths covers an address.
+    /// Returns whether the list contains a prefix with one of the given lengths that covers an IPv4 address.
     fn covers4(&self, address: u32, mut lengths: impl Iterator<Item = u8>) -> bool {
         let mask = |length: u8| u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
         lengths.any(|length| self.v4.contains(&(address & mask(length), length)))
@@ -417,7 +425,7 @@ impl Prefixes {
         Ok(())
     }
 
-    /// Writes all prefixes, and returns the prefixes that do not fit.
+    /// Writes all prefixes to a lookup table. Returns the prefixes that do not fit.
     fn fill(&self, words: Words<'_>, layout: &Layout) -> BTreeSet<Prefix> {
         let mut unlisted = BTreeSet::new();
         for (address, length) in &self.v4 {
@@ -441,7 +449,7 @@ impl Prefixes {
     }
 }
 
-/// Returns a random number that senders do not know.
+/// Returns a random number, which is secret from the senders of packets.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -451,7 +459,7 @@ fn no_place() -> Error {
     Error::Map { map: INNER, operation: "add to", source }
 }
 
-/// A table of prefixes that is not in use yet.
+/// A lookup table of prefixes that is not in use yet.
 struct Table {
     map: OwnedFd,
     memory: Arc<Mapped>,
@@ -460,8 +468,8 @@ struct Table {
     unlisted: BTreeSet<Prefix>,
 }
 
-/// Builds a table of the prefixes, with space for twice their number. If no table holds all prefixes, returns
-/// the table that holds most.
+/// Builds a lookup table of the prefixes, with space for twice their number. If no attempt results in a table
+/// that holds all prefixes, returns the table that holds most of them.
 ///
 /// # Errors
 /// Returns an error if the kernel has no memory for any table.
@@ -482,7 +490,7 @@ fn build(prefixes: &Prefixes, mut random: impl FnMut() -> u64) -> Result<Table, 
     best.ok_or_else(no_place)
 }
 
-/// Builds a table with 2^`attempt` times the space needed.
+/// Builds a lookup table with 2^`attempt` times the space that the prefixes need.
 fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) -> Result<Table, Error> {
     let narrow = prefixes.v4.iter().filter(|(_, length)| *length > 24);
     let blocks: usize = narrow.map(|(_, length)| 1 << 28_u8.saturating_sub(*length)).sum();
@@ -505,13 +513,13 @@ fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) 
     Ok(Table { map, memory: Arc::new(memory), layout, unlisted })
 }
 
-/// Replaces the present table by `map`.
+/// Replaces the present lookup table in the slot of the outer map by `map`.
 fn put(outer: BorrowedFd<'_>, map: BorrowedFd<'_>) -> Result<(), Error> {
     sys::map_update(outer, &0_u32.to_ne_bytes(), &map.as_raw_fd().to_ne_bytes())
         .map_err(|source| Error::Map { map: OUTER, operation: "replace the table of", source })
 }
 
-/// Creates a slot without a list.
+/// Creates an outer map with one slot, which is empty. A filter with this map has no block list.
 pub(super) fn no_list() -> Result<OwnedFd, Error> {
     let failed = |source| Error::Map { map: OUTER, operation: "create", source };
     let spec = MapSpec { name: INNER, kind: MapKind::Inner, key: 4, value: 64, entries: 1 };

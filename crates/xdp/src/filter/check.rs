@@ -1,4 +1,5 @@
-//! Checks of rules before they are compiled: valid values, and no conditions that exclude each other.
+//! Checks filter rules before they are compiled. Values must be valid, and the conditions of a rule must not
+//! exclude each other.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -11,7 +12,8 @@ use super::{
 
 const NAME_MAX: usize = 63;
 const TCP: u8 = 6;
-/// Protocols that begin with both ports. Mirrors `has_ports()` of the hook.
+/// IP protocols whose header begins with the source port and the destination port. Mirrors `has_ports()` of
+/// the XDP program.
 const WITH_PORTS: [u8; 5] = [TCP, 17, 33, 132, 136];
 
 pub(super) fn rules(rules: &[Rule]) -> Result<(), FilterError> {
@@ -139,8 +141,9 @@ fn action(rule: &Rule) -> Result<(), FilterError> {
     }
 }
 
-/// Checks bounds within which the 64-bit arithmetic of the hook cannot overflow. A packet costs less than
-/// 2^47 ticks, a byte less than 2^31, and a burst less than 2^60.
+/// Checks that a rate limit is within the bounds for which the 64-bit arithmetic of the XDP program cannot
+/// overflow. A packet costs less than 2^47 ticks, a byte less than 2^31, and a burst less than 2^60. Returns
+/// the cause and advice if the rate is out of bounds.
 fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     if rate.amount == 0 || rate.burst == 0 || rate.per.is_zero() {
         return Some(("a rate or a burst of zero lets nothing through", "use the action drop"));
@@ -168,7 +171,8 @@ fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// Checks that a rule with cookies matches either all segments of a connection or none.
+/// Checks that a rule with SYN cookies matches either all segments of a connection or none. Returns the cause
+/// and advice if it does not.
 fn service(matches: &Match) -> Option<(&'static str, &'static str)> {
     if matches.protocols != [TCP] {
         return Some(("cookies are TCP's", "let it match TCP alone"));

@@ -1,5 +1,5 @@
-//! Compilation of rules to the tables of the hook: classes of values, tries, bit rows, and the constants by
-//! which the program is specialised.
+//! Compilation of filter rules to the tables that the XDP program reads: classes of field values, prefix
+//! tries, bit rows, and the constants of the program.
 
 use std::collections::BTreeMap;
 
@@ -22,25 +22,25 @@ pub(super) const LISTED: usize = 6;
 pub(super) const SOURCE: usize = 7;
 pub(super) const DESTINATION: usize = 8;
 
-/// Number of table values that share a cache line.
+/// Number of values of a class table that share a cache line.
 pub(super) const LINE: usize = 32;
-/// Maximum number of row words, which take 512 MiB.
+/// Maximum number of 64-bit words of all bit rows. This many words take 512 MiB.
 const ROW_WORDS_MAX: usize = 1 << 26;
 
 /// Number of 32-bit words of `struct filter_conf` before its fields.
 pub(super) const HEAD_WORDS: usize = 6;
 pub(crate) const CONF_WORDS: usize = 90;
-/// Indices in `struct filter_conf` of the features that rules use (`enum filter_uses`), and of the flag for a
-/// test run that must not change anything.
+/// Indices of words in `struct filter_conf`: the features that the rules use (`enum filter_uses`), and the
+/// flag for a test run that must not change anything.
 pub(super) const USES: usize = 4;
 pub(super) const SCRATCH: usize = 5;
-/// `FILTER_USES_COOKIES`: at least one rule has cookies.
+/// `FILTER_USES_COOKIES`: at least one rule of the filter has SYN cookies.
 pub(super) const USES_COOKIES: u32 = 16;
 
-/// `struct filter_conf` as 32-bit words.
+/// Contents of `struct filter_conf` as 32-bit words.
 pub(super) type Conf = [u32; CONF_WORDS];
 
-/// A distinct place that patterns examine.
+/// A distinct combination of base, offset, length and mask that byte patterns of rules examine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     base: Base,
@@ -52,21 +52,21 @@ struct Place {
 /// Checked rules in the form that the hook reads. Any number of ports can use the same compiled rules.
 #[derive(Debug, Clone)]
 pub struct Compiled {
-    /// Rules in matching order.
+    /// Rules in the order in which they are tried.
     pub(super) rules: Vec<Rule>,
     pub(super) conf: Conf,
     pub(super) classes: Vec<u16>,
     pub(super) tries: Vec<u32>,
     pub(super) rows: Vec<u64>,
-    /// Classes by probe number and value.
+    /// Classes of pattern values. The key is the index of the examined place and the value found there.
     pub(super) probes: BTreeMap<(u32, u64), u32>,
 }
 
 impl Compiled {
-    /// Checks and compiles rules.
+    /// Checks filter rules and compiles them to tables.
     ///
     /// # Errors
-    /// Returns the error of the first invalid rule, or the limit that is exceeded.
+    /// Returns the error of the first invalid rule, or the error for the limit that the rules exceed.
     pub fn new(set: &RuleSet) -> Result<Compiled, FilterError> {
         check::rules(&set.rules)?;
         let mut rules = set.rules.clone();
@@ -87,14 +87,14 @@ impl Compiled {
         Ok(Compiled { rules, conf, classes, tries, rows, probes })
     }
 
-    /// Returns the rules in the order in which the hook tries them. The last may be the rule that drops
-    /// unreadable frames.
+    /// Returns the rules in the order in which the XDP program tries them. If unreadable frames are dropped,
+    /// the last rule is the one that drops them.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Returns the first rule with cookies.
+    /// Returns the first rule with SYN cookies. Returns `None` if no rule has SYN cookies.
     pub(super) fn cookies(&self) -> Option<&Rule> {
         self.rules.iter().find(|rule| matches!(rule.action, Action::SynCookie(_)))
     }
@@ -106,7 +106,7 @@ impl Compiled {
     }
 }
 
-/// Returns the features that a rule uses, as `enum filter_uses`.
+/// Returns the program features that a rule uses, as bits of `enum filter_uses`.
 fn uses(rule: &Rule) -> u32 {
     let action = match rule.action {
         Action::Sample { .. } => 2,
@@ -131,8 +131,8 @@ fn looks_beyond_ip(matches: &Match) -> bool {
         || matches.patterns.iter().any(|pattern| beyond(pattern.base))
 }
 
-/// Returns whether a rule examines header fields, and not only the length or bytes at the beginning of a
-/// frame.
+/// Returns whether a rule examines header fields. Returns `false` if the rule examines at most the length and
+/// bytes at the beginning of a frame.
 fn looks_at_headers(matches: &Match) -> bool {
     looks_beyond_ip(matches)
         || !matches.families.is_empty()
@@ -143,8 +143,8 @@ fn looks_at_headers(matches: &Match) -> bool {
         || matches.patterns.iter().any(|pattern| pattern.base == Base::Network)
 }
 
-/// Returns whether a rule can match unreadable frames of a family. A rule that lets frames pass must name
-/// these frames.
+/// Returns whether a rule can match unreadable frames (`Fragment::Unreadable`) of an address family. A rule
+/// that passes frames matches unreadable frames only if it names them.
 fn takes_unreadable(rule: &Rule, family: Family) -> bool {
     let Match { families, fragments, .. } = &rule.matches;
     !matches!(rule.action, Action::Pass | Action::SynCookie(_))
@@ -153,22 +153,23 @@ fn takes_unreadable(rule: &Rule, family: Family) -> bool {
 }
 
 impl RuleSet {
-    /// Returns whether unreadable frames that no rule has decided are dropped. This is the case when a rule
-    /// drops or limits frames by header fields.
+    /// Returns whether unreadable frames about which no rule has decided are dropped. This is the case if a
+    /// rule drops or limits frames by header fields, unless the rule set states that unreadable frames pass.
     #[must_use]
     pub fn drops_unreadable(&self) -> bool {
         self.unreadable == Unreadable::Drop && self.rules.iter().any(stops_by_headers)
     }
 }
 
-/// Returns whether a rule stops frames by header fields.
+/// Returns whether a rule drops or limits frames by header fields.
 fn stops_by_headers(rule: &Rule) -> bool {
     let by_source = matches!(rule.action, Action::RateLimit { per_source: Some(_), .. });
     let stops = matches!(rule.action, Action::Drop | Action::RateLimit { .. } | Action::SynCookie(_));
     stops && !rule.dry_run && (by_source || looks_at_headers(&rule.matches))
 }
 
-/// Returns the rule that drops unreadable frames that no other rule has decided.
+/// Returns the additional rule that drops unreadable frames about which no other rule has decided. Returns
+/// `None` if these frames pass.
 fn unreadable_rule(set: &RuleSet) -> Option<Rule> {
     set.drops_unreadable().then(|| Rule {
         name: Unreadable::RULE.to_owned(),
@@ -209,7 +210,8 @@ impl Compiler {
         }
     }
 
-    /// Adds the rows of a field and returns the number of the first one.
+    /// Adds the bit rows of a frame field to the rows of all fields. Returns the index of the first added
+    /// row.
     fn add_rows(&mut self, rows: &[Bits]) -> Result<u32, FilterError> {
         let first = self.rows.len().checked_div(self.stride).unwrap_or(0);
         if self.rows.len() + rows.len() * self.stride > ROW_WORDS_MAX {
@@ -270,8 +272,10 @@ impl Compiler {
         Ok(())
     }
 
-    /// Compiles the patterns. Each distinct place becomes a field. The row of a value has the rules that want
-    /// the value, and the rules without a pattern at this place. Class 0 has only the latter rules.
+    /// Compiles the byte patterns of the rules. Each distinct place that patterns examine becomes a field.
+    /// The bit row of a value contains the rules that require this value at the place, and the rules without
+    /// a pattern for the place. The row of class 0, for all other values, contains only the rules without a
+    /// pattern for the place.
     fn patterns(&mut self, rules: &[Rule]) -> Result<(), FilterError> {
         let mut places: Vec<(Place, BTreeMap<u64, Bits>)> = Vec::new();
         let mut others: Vec<Bits> = Vec::new();
@@ -338,7 +342,7 @@ impl Compiler {
     }
 }
 
-/// Converts a count, which the limits keep far below 2^32.
+/// Converts a count to 32 bits. The limits of a filter keep all counts far below 2^32.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -348,7 +352,8 @@ fn ranges(list: &[std::ops::RangeInclusive<u16>]) -> Option<Vec<(usize, usize)>>
     (!list.is_empty()).then(|| list.iter().map(range).collect())
 }
 
-/// Returns the values of the VLAN field that a rule matches. Identifier 0 stands for untagged.
+/// Returns the ranges of values that a rule matches in the VLAN field. Identifier 0 stands for untagged
+/// frames. Returns `None` if the rule matches any value.
 fn vlans(matches: &Match) -> Option<Vec<(usize, usize)>> {
     const UNTAGGED: (usize, usize) = (1 << 12, 1 << 12);
     let range = |vlan: &VlanMatch| match vlan {
@@ -369,9 +374,9 @@ fn flags(matches: &Match) -> Option<Vec<(usize, usize)>> {
     Some(fits.map(|flags| (usize::from(flags), usize::from(flags))).collect())
 }
 
-/// Returns the values of the field of family, fragment state and protocol that a rule matches: `struct
-/// filter_key`. `reads` is whether any rule of the set examines headers. If none does, no frame is
-/// unreadable.
+/// Returns the ranges of values that a rule matches in the combined field of family, fragment state and
+/// protocol (`struct filter_key`). Returns `None` if the rule matches any value. `reads` is whether any rule
+/// of the set examines headers. If no rule does, no frame is unreadable.
 fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
     let Match { families, fragments, protocols, .. } = &rule.matches;
     let is_any = families.is_empty() && fragments.is_empty() && protocols.is_empty();
@@ -409,7 +414,7 @@ fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
     Some(kinds)
 }
 
-/// Returns the patterns in pieces of eight bytes, as the hook reads them.
+/// Returns the byte patterns of a rule in pieces of eight bytes, as the XDP program compares them.
 fn pieces(matches: &Match) -> impl Iterator<Item = (Place, u64)> + '_ {
     matches.patterns.iter().flat_map(|pattern| {
         pattern.bytes.chunks(8).zip(0..).map(|(bytes, number)| {
@@ -426,7 +431,7 @@ fn pieces(matches: &Match) -> impl Iterator<Item = (Place, u64)> + '_ {
     })
 }
 
-/// Numeric form of a rule's action in `struct filter_rule`.
+/// Numeric parameters of a rule's action in `struct filter_rule`.
 #[derive(Default)]
 struct Numbers {
     action: u32,
@@ -481,15 +486,15 @@ impl Numbers {
     }
 }
 
-/// Returns the cost of one packet or byte in a bucket, and the number of ticks that the bucket may run ahead
-/// of the clock.
+/// Returns the cost of one packet or byte in a rate limit bucket, and the number of ticks by which the bucket
+/// may run ahead of the clock.
 pub(super) fn bucket(amount: u64, nanoseconds: u128, burst: u64) -> (u64, u64) {
     let (amount, ticks) = (u128::from(amount), nanoseconds << 4);
     let small = |number| u64::try_from(number).unwrap_or(u64::MAX);
     (small((ticks << 16) / amount), small(ticks * u128::from(burst) / amount))
 }
 
-/// Encodes a rule as `struct filter_rule`.
+/// Encodes a rule as `struct filter_rule`. `slot` is the index of the rule's counters.
 pub(super) fn rule_bytes(rule: &Rule, slot: u32) -> [u8; 128] {
     let mut bytes = [0; 128];
     let numbers = Numbers::of(&rule.action);

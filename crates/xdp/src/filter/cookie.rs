@@ -1,5 +1,6 @@
-//! State of rules with SYN cookies: clients, floods, and counts of SYNs. The state belongs to a filter and
-//! not to a rule set. It is created when the filter gets its first such rule.
+//! State of filter rules with SYN cookies: clients, floods, and counts of SYNs. The state belongs to a filter
+//! and is kept when the filter's rule set is replaced. It is created when the filter gets its first rule with
+//! SYN cookies.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,14 +16,14 @@ const LEARNED: &str = "filter_learned";
 const CLAIMS: &str = "filter_claims";
 const SERVICES: &str = "filter_services";
 const ANSWERS: &str = "filter_answers";
-/// Number of rules with cookies in two sets: `FILTER_SERVICES_MAX`.
+/// Maximum number of rules with SYN cookies in the old and the new rule set together: `FILTER_SERVICES_MAX`.
 pub(crate) const SERVICES_CAPACITY: u32 = 128;
 /// Number of 64-bit words of `struct filter_answer`.
 pub(crate) const ANSWER_WORDS: usize = 5;
 /// Size of `struct filter_client` in bytes.
 pub(crate) const CLIENT_SIZE: u32 = 44;
 
-/// Kernel helpers that SYN cookies need, with their names.
+/// Kernel helpers that SYN cookies need, each with its name.
 const HELPERS: [(ffi::bpf_func_id, &str); 4] = [
     (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv4, "bpf_tcp_raw_gen_syncookie_ipv4"),
     (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv6, "bpf_tcp_raw_gen_syncookie_ipv6"),
@@ -30,39 +31,40 @@ const HELPERS: [(ffi::bpf_func_id, &str); 4] = [
     (ffi::BPF_FUNC_tcp_raw_check_syncookie_ipv6, "bpf_tcp_raw_check_syncookie_ipv6"),
 ];
 
-/// Counters of a rule with cookies since the rule was added.
+/// Counters of a rule with SYN cookies since the rule was added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CookieCounters {
     /// Number of SYNs that were answered with a cookie.
     pub answered: u64,
-    /// Number of segments that returned a valid cookie.
+    /// Number of segments that contained a valid cookie.
     pub valid: u64,
-    /// Number of segments without the cookie that was required. The scheme "cookie" drops these segments, and
-    /// the scheme "retry" lets them pass.
+    /// Number of segments without a valid cookie from clients that must return one. The scheme "cookie" drops
+    /// these segments, and the scheme "retry" passes them.
     pub invalid: u64,
-    /// Number of SYNs dropped because they could not be answered: fragments, truncated segments, or segments
-    /// with other flags.
+    /// Number of SYNs that were dropped because they could not be answered. Such SYNs are fragments, are
+    /// truncated or have other flags set.
     pub refused: u64,
-    /// Number of SYNs that were passed to the service.
+    /// Number of SYNs that were passed to the service without an answer by the filter.
     pub through: u64,
-    /// Whether SYNs are answered at present because of their rate.
+    /// Whether SYNs are answered with cookies at present because their rate exceeds the rule's threshold.
     pub flood: bool,
 }
 
-/// Maps of all rules with cookies of one filter.
+/// Maps for all rules with SYN cookies of one filter.
 #[derive(Debug)]
 pub(crate) struct CookieMaps {
     clients: OwnedFd,
-    /// Connections that were open before a cookie could be required. Forged segments can only displace
+    /// Connections that were open before a cookie was required for them. Forged segments can displace only
     /// entries of this map.
     learned: OwnedFd,
-    /// Connections of which one segment was seen and which may be learned.
+    /// Connections of which one segment was seen. A further segment can move such a connection to `learned`.
     claims: OwnedFd,
     services: OwnedFd,
     answers: OwnedFd,
 }
 
-/// Ratio of the capacity for clients to the capacity for connections with one segment.
+/// Divisor of the capacity for clients. The result is the capacity for connections of which one segment was
+/// seen.
 const OF_CLAIMS: u32 = 8;
 
 fn create_learned(clients: u32) -> Result<OwnedFd, Error> {
@@ -73,7 +75,8 @@ fn create_claims(clients: u32) -> Result<OwnedFd, Error> {
     create(CLAIMS, MapKind::LruHash, CLIENT_SIZE, 8, (clients / OF_CLAIMS).max(1))
 }
 
-/// Checks that the kernel has the helpers for SYN cookies. `has` probes for a helper.
+/// Checks that the kernel has the helpers that SYN cookies need. `has` returns whether the kernel has a
+/// helper. `rule` is the name of the rule in the error.
 pub(super) fn check_kernel(rule: &str, has: impl Fn(ffi::bpf_func_id) -> bool) -> Result<(), Error> {
     match HELPERS.into_iter().find(|(helper, _)| !has(*helper)) {
         None => Ok(()),
@@ -82,7 +85,7 @@ pub(super) fn check_kernel(rule: &str, has: impl Fn(ffi::bpf_func_id) -> bool) -
 }
 
 impl CookieMaps {
-    /// Creates maps that remember this number of clients.
+    /// Creates the maps with space for this number of clients.
     pub fn new(clients: u32) -> Result<CookieMaps, Error> {
         Ok(CookieMaps {
             clients: create(CLIENTS, MapKind::LruHash, CLIENT_SIZE, 8, clients)?,
@@ -103,7 +106,8 @@ impl CookieMaps {
         ]
     }
 
-    /// Restores the maps of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the maps of a program that is already in the kernel. `take` returns a map of the program by
+    /// its name.
     pub fn adopt(mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<CookieMaps, Error> {
         // Older programs do not have these two maps. They kept learned connections in the clients map, where
         // the entries stay.
@@ -117,8 +121,8 @@ impl CookieMaps {
         })
     }
 
-    /// Returns a copy for a test run. The copy shares the clients, which a test run does not change, and has
-    /// new counts and flood states.
+    /// Returns a copy for a test run. The copy has new counts and new flood states. It shares the entries of
+    /// clients, which a test run does not change.
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
         let duplicate = |map, of: &OwnedFd| {
             of.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -131,8 +135,8 @@ impl CookieMaps {
         Ok(scratch)
     }
 
-    /// Adds entries for the rules with these slots. Removes other entries, except those in `before`, the
-    /// slots of a rule set that may still be in use.
+    /// Adds entries for the rules with SYN cookies that have the counter indices `slots`. Removes the entries
+    /// of all other rules, except those in `before`, which belong to a rule set that may still be in use.
     pub fn keep(&self, slots: &[u32], before: &[u32]) -> Result<(), Error> {
         let known = self.slots()?;
         for slot in known.iter().filter(|slot| !slots.contains(slot) && !before.contains(slot)) {
@@ -142,7 +146,7 @@ impl CookieMaps {
         fresh.into_iter().try_for_each(|slot| self.put(*slot, [0, Moment::now().0]))
     }
 
-    /// Removes the entries of a rule that is gone.
+    /// Removes the entries of a rule that was removed from the filter.
     pub fn forget(&self, slot: u32) -> Result<(), Error> {
         let failed = |map| move |source| Error::Map { map, operation: "delete from", source };
         let key = slot.to_ne_bytes();
@@ -150,7 +154,7 @@ impl CookieMaps {
         sys::map_delete(self.answers.as_fd(), &key).map(drop).map_err(failed(ANSWERS))
     }
 
-    /// Returns the counters of the rules by slot.
+    /// Returns the counters of the rules with SYN cookies, by counter index.
     pub fn counters(&self) -> Result<BTreeMap<u32, CookieCounters>, Error> {
         let now = Moment::now().0;
         let mut all = BTreeMap::new();
@@ -183,7 +187,7 @@ impl CookieMaps {
         Ok(keys.into_iter().map(u32::from_ne_bytes).collect())
     }
 
-    /// Reads a `struct filter_service`.
+    /// Reads the `struct filter_service` of a rule. Returns `None` if the rule has no entry.
     fn service(&self, slot: u32) -> Result<Option<[u64; 2]>, Error> {
         let bytes = match sys::map_lookup::<16>(self.services.as_fd(), slot) {
             Ok(bytes) => bytes,

@@ -1,12 +1,13 @@
-//! Extraction of the fields that rules match, for ports without a hook. Mirrors `bpf/include/filter_key.h`,
-//! in the same order and with the same result for truncated frames. A frame in which the fields that rules
-//! match cannot be reached is [`UNREADABLE`]. `compiled.rs` decides the treatment of these frames.
+//! Extraction of the frame fields that rules match, for ports without an XDP program. The code mirrors
+//! `bpf/include/filter_key.h`, in the same order and with the same result for truncated frames. A frame in
+//! which the fields that rules match cannot be reached is [`UNREADABLE`]. `compiled.rs` decides the treatment
+//! of these frames.
 
 use super::compiled::{Conf, DESTINATION_PORT, FIELDS, FLAGS, HEAD_WORDS, SOURCE_PORT};
 
-/// Index in `struct filter_conf` of the flag that rules examine fields after the IP header.
+/// Index in `struct filter_conf` of the flag that states whether rules examine fields after the IP header.
 const TRANSPORT: usize = 3;
-/// Values of fields that are not present in a frame.
+/// Values that stand for fields that a frame does not have.
 const NO_PORT: u32 = 65_536;
 const NO_VLAN: u32 = 4096;
 const NO_FLAGS: u32 = 256;
@@ -28,17 +29,17 @@ const PAYLOAD: usize = 3;
 const EXTENSIONS: usize = 6;
 /// Maximum number of VLAN tags examined: `FILTER_TAGS_MAX`.
 const TAGS: usize = 16;
-/// `FILTER_FRAGMENT6_LEAST`: least offset of an IPv6 fragment that cannot overlap a TCP header.
+/// `FILTER_FRAGMENT6_LEAST`: minimum offset in bytes of an IPv6 fragment that cannot overlap a TCP header.
 const FRAGMENT6_LEAST: u16 = 64;
 const TCP: u32 = 6;
 const TCP_HEADER: usize = 20;
 
-/// Fields after the IP header that rules match.
+/// Fields after the IP header that the rules match.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     ports: bool,
-    /// Whether rules match fields of the TCP header after the ports. Mirrors `asks_tcp()` of the hook,
-    /// without cookies, which only the hook supports.
+    /// Whether rules match fields of the TCP header after the ports. Mirrors `asks_tcp()` of the XDP program,
+    /// without rules with SYN cookies, which only the XDP program supports.
     tcp: bool,
 }
 
@@ -51,27 +52,29 @@ impl Asked {
     }
 }
 
-/// A frame in memory.
+/// A frame that a worker filters.
 #[derive(Clone, Copy)]
 pub struct Frame<'f> {
     /// First bytes of the frame, including all headers.
     pub head: &'f [u8],
     /// Length of the whole frame in bytes, without frame check sequence.
     pub length: usize,
-    /// Whether the frame will be segmented later (TSO, USO).
+    /// Whether the frame will be cut into several frames at transmission (TSO, USO).
     pub is_uncut: bool,
-    /// Copies the bytes at an offset that `head` does not contain. Returns `false` if the frame ends before.
+    /// Function that copies the bytes at an offset that `head` does not contain. Returns `false` if the frame
+    /// ends before the last byte.
     pub rest: &'f dyn Fn(usize, &mut [u8]) -> bool,
 }
 
 impl<'f> Frame<'f> {
-    /// Returns a frame in one piece.
+    /// Returns a frame whose bytes are all in one slice.
     #[must_use]
     pub fn whole(bytes: &'f [u8]) -> Frame<'f> {
         Frame { head: bytes, length: bytes.len(), is_uncut: false, rest: &no_more }
     }
 
-    /// Copies the bytes at an offset to `piece`. Returns `false` if the frame ends before.
+    /// Copies the bytes at an offset of the frame to `piece`. Returns `false` if the frame ends before the
+    /// last byte.
     pub(super) fn load(&self, offset: usize, piece: &mut [u8]) -> bool {
         let Some(end) = offset.checked_add(piece.len()) else { return false };
         match self.head.get(offset..end) {
@@ -88,10 +91,10 @@ fn no_more(_: usize, _: &mut [u8]) -> bool {
     false
 }
 
-/// Mirror of `struct filter_key`.
+/// Fields of a frame that rules match. Mirrors `struct filter_key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Source address. IPv4 uses the first four octets.
+    /// Source address of the packet. An IPv4 address uses the first four octets.
     pub source: [u8; 16],
     pub destination: [u8; 16],
     pub family: u32,
@@ -101,12 +104,13 @@ pub(super) struct Key {
     pub destination_port: u32,
     pub vlan: u32,
     pub flags: u32,
-    /// Offsets in the frame by `enum filter_base`. `None` where the header is not present.
+    /// Offset in the frame for each base of a pattern (`enum filter_base`). `None` if the frame does not have
+    /// the header.
     pub base: [Option<usize>; 4],
 }
 
 impl Key {
-    /// Reads the headers in the first piece of a frame.
+    /// Returns the fields of a frame. `head` contains the first bytes of the frame.
     pub fn of(head: &[u8], conf: &Conf) -> Key {
         let mut key = Key {
             source: [0; 16],
@@ -142,9 +146,9 @@ impl Key {
         key
     }
 
-    /// Returns the EtherType after all tags and the offset that follows it. Returns `None` if the EtherType
-    /// cannot be reached. A tag with identifier 0 has no VLAN (IEEE 802.1Q, 6.9.1), so the VLAN is that of
-    /// the outermost other tag.
+    /// Returns the EtherType after all VLAN tags and the offset of the header that follows. Returns `None` if
+    /// the EtherType cannot be reached. A tag with identifier 0 has no VLAN (IEEE 802.1Q, 6.9.1), so the VLAN
+    /// of the frame is that of the outermost tag with another identifier.
     fn tags(&mut self, head: &[u8]) -> Option<(u16, usize)> {
         let (mut ethertype, mut at) = (word(head, 12)?, 14);
         for _ in 0..TAGS {
@@ -161,12 +165,12 @@ impl Key {
         (!is_tag(ethertype)).then_some((ethertype, at))
     }
 
-    /// Returns the value of the field of family, fragment state and protocol.
+    /// Returns the value of the combined field of family, fragment state and protocol.
     pub fn kind(&self) -> u32 {
         self.family << 10 | self.fragment << 8 | self.protocol
     }
 
-    /// Reads an IPv4 header. Returns `false` when the fixed header cannot be read.
+    /// Reads an IPv4 header into the fields. Returns `false` if the fixed part of the header cannot be read.
     fn ipv4(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 20) else { return false };
         let (version, words) = (ip[0] >> 4, usize::from(ip[0] & 15));
@@ -202,7 +206,7 @@ impl Key {
         true
     }
 
-    /// Reads an IPv6 header. Returns `false` when the fixed header cannot be read.
+    /// Reads an IPv6 header into the fields. Returns `false` if the fixed part of the header cannot be read.
     fn ipv6(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 40) else { return false };
         if ip[0] >> 4 != 6 {
@@ -224,8 +228,8 @@ impl Key {
         true
     }
 
-    /// Walks the extension headers (RFC 8200, section 4) up to the transport header. Stops at the offset
-    /// `end`. Returns `false` when the transport header is not found.
+    /// Reads the IPv6 extension headers (RFC 8200, section 4) up to the transport header. `end` is the offset
+    /// at which the packet ends. Returns `false` if the transport header is not found.
     fn extensions(&mut self, head: &[u8], mut at: usize, mut next: u8, end: usize, asked: Asked) -> bool {
         for _ in 0..=EXTENSIONS {
             self.protocol = u32::from(next);
@@ -264,7 +268,7 @@ impl Key {
         false
     }
 
-    /// Reads the transport header of a packet that ends at the offset `end`.
+    /// Reads the transport header into the fields. `end` is the offset at which the packet ends.
     fn transport(&mut self, head: &[u8], at: usize, end: usize, asked: Asked) {
         if at > end {
             self.fragment = UNREADABLE;
@@ -308,8 +312,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Returns whether IP or a tag follows a length field (IEEE 802.2, RFC 1042). Linux does not read such frames
-/// as IP, but other receivers do.
+/// Returns whether an IP header or a VLAN tag follows a length field in place of an EtherType (IEEE 802.2,
+/// RFC 1042). Linux does not read such frames as IP, but other receivers do.
 fn is_snap_ip(head: &[u8], at: usize, length: u16) -> bool {
     const LEAST_TYPE: u16 = 0x0600;
     let inner = word(head, at + 6).filter(|_| length < LEAST_TYPE && word(head, at) == Some(0xaaaa));

@@ -1,4 +1,5 @@
-//! The kernel maps of a filter: the maps of one rule set, and the maps that outlive a rule set.
+//! Kernel maps of a filter. Some maps belong to one rule set. The others are kept when the rule set is
+//! replaced.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,26 +12,26 @@ use crate::explain::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error, Loaded};
 
-/// Names of the maps of one rule set, in the order of `FilterMaps::set`.
+/// Names of the maps that belong to one rule set, in the order of `FilterMaps::set`.
 const SET_MAPS: [&str; 5] =
     ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
-/// Names of the maps that outlive a rule set.
+/// Names of the maps that are kept when the rule set is replaced.
 const SHARED_MAPS: [&str; 6] =
     ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", MISSED, blocklist::OUTER];
-/// Map of the number of samples lost because the ring was full.
+/// Name of the map that counts the samples lost because the ring buffer was full.
 pub(super) const MISSED: &str = "filter_missed";
 
-/// Constants and maps of a filter.
+/// Constants and kernel maps of a filter.
 #[derive(Debug)]
 pub(crate) struct FilterMaps {
     pub conf: Conf,
     set: [OwnedFd; 5],
     shared: Arc<Shared>,
-    /// Maps of SYN cookies. Present while a rule has cookies.
+    /// Maps of the rules with SYN cookies. `None` if no rule has SYN cookies.
     cookies: Option<Arc<CookieMaps>>,
 }
 
-/// Maps that outlive a rule set, in the order of [`SHARED_MAPS`].
+/// Maps that are kept when the rule set is replaced, in the order of [`SHARED_MAPS`].
 pub(super) type Shared = [OwnedFd; 6];
 
 impl FilterMaps {
@@ -39,7 +40,8 @@ impl FilterMaps {
         SET_MAPS.into_iter().chain(SHARED_MAPS)
     }
 
-    /// Returns whether a rule has cookies. Such a filter needs another BPF object.
+    /// Returns whether a rule of the filter has SYN cookies. A program with SYN cookies is loaded from
+    /// another BPF object.
     pub fn has_services(&self) -> bool {
         self.cookies.is_some()
     }
@@ -51,16 +53,17 @@ impl FilterMaps {
         set.chain(shared).map(|(name, map)| (name, map.as_fd())).chain(cookies)
     }
 
-    /// Returns the kernel's id of the counters map, which outlives every rule set.
+    /// Returns the kernel's id of the counters map, which identifies the filter. The map is kept when the
+    /// rule set is replaced.
     pub fn id(&self) -> Result<u32, Error> {
         let [counts, ..] = self.shared.as_ref();
         let failed = |source| Error::Map { map: SHARED_MAPS[0], operation: "query", source };
         sys::map_info(counts.as_fd()).map(|info| info.id).map_err(failed)
     }
 
-    /// Returns a copy with new counters, buckets and samples, so a test run changes nothing. Buckets of rules
-    /// have the present fill level. Buckets of single sources are full. Clients of services are the present
-    /// ones.
+    /// Returns a copy with new counters, buckets and samples. A test run with the copy therefore changes
+    /// nothing. The buckets of rules have their present fill level in the copy, and the buckets of single
+    /// sources are full. The entries of clients of SYN cookies are shared.
     pub fn scratch(&self) -> Result<FilterMaps, Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -88,7 +91,8 @@ impl FilterMaps {
         Ok(FilterMaps { conf, set, shared: Arc::new(shared), cookies })
     }
 
-    /// Returns the names of the rules that have matched, in their order, each with whether the rule acted.
+    /// Returns the names of the rules that have matched frames, in matching order. The Boolean is whether the
+    /// rule has acted on a frame.
     pub fn matched(&self) -> Result<Vec<(String, bool)>, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
         let mut matched = Vec::new();
@@ -104,7 +108,7 @@ impl FilterMaps {
         Ok(matched)
     }
 
-    /// Returns the name and the slot of a rule.
+    /// Returns the name of the rule at an index, and the index of its counters.
     fn rule(&self, index: u32) -> Result<(String, u32), Error> {
         let [.., rules, _] = &self.set;
         let bytes = sys::map_lookup::<128>(rules.as_fd(), index).map_err(|source| Error::Map {
@@ -117,7 +121,8 @@ impl FilterMaps {
         Ok((String::from_utf8_lossy(name).into_owned(), slot))
     }
 
-    /// Restores the maps of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the filter maps of a program that is already in the kernel. `take` returns a map of the
+    /// program by its name.
     pub fn adopt(
         conf: Conf,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
@@ -134,18 +139,19 @@ impl FilterMaps {
     }
 }
 
-/// Sizes of the maps that outlive a rule set.
+/// Sizes of the maps that a filter keeps when its rule set is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterSizes {
-    /// Maximum number of rules of any later set, including the rule for unreadable frames. 1 to 4096.
+    /// Maximum number of rules of any later rule set, including the rule for unreadable frames. 1 to 4096.
     pub rules: usize,
-    /// Maximum number of sources with a bucket at a time. When there are more, the bucket of the least
-    /// recently seen source is evicted, and that source starts with a full bucket.
+    /// Maximum number of source prefixes with a rate limit bucket at a time. When there are more, the bucket
+    /// of the least recently seen source is evicted. The evicted source starts with a full bucket when it is
+    /// seen again.
     pub sources: u32,
-    /// Size of the sample ring in bytes. A power of two and a multiple of the page size.
+    /// Size of the ring buffer for samples in bytes. A power of two and a multiple of the page size.
     pub samples: u32,
-    /// Maximum number of clients, or connections of clients, that rules with cookies remember. When there are
-    /// more, the least recently seen one is evicted.
+    /// Maximum number of clients, or connections of clients, that are stored for rules with SYN cookies. When
+    /// there are more, the least recently seen one is evicted.
     pub clients: u32,
 }
 
@@ -155,13 +161,13 @@ impl Default for FilterSizes {
     }
 }
 
-/// A filter in the kernel. Programs of any number of ports can share a filter, and its counters sum over
-/// these ports. The filter exists as long as a program refers to it.
+/// A filter in the kernel. The XDP programs of any number of ports can share a filter, and its counters are
+/// sums over these ports. The filter exists as long as a program uses it.
 #[derive(Debug)]
 pub struct Filter {
     maps: Arc<FilterMaps>,
     slots: Slots,
-    /// Capacity for clients, see [`FilterSizes::clients`].
+    /// Maximum number of clients of rules with SYN cookies, see [`FilterSizes::clients`].
     clients: u32,
 }
 
@@ -174,18 +180,19 @@ pub struct RuleCounters {
     pub packets: u64,
     /// Number of bytes of the matched frames, without frame check sequences.
     pub bytes: u64,
-    /// Number of matched frames on which the rule acted: dropped, passed, sampled, or over the rate. A dry
-    /// run counts the frames on which the rule would have acted. A rule that only counts never acts.
+    /// Number of matched frames on which the rule acted: the frame was dropped, passed, sampled, or over the
+    /// rate limit. A rule with `dry_run` counts the frames on which it would have acted. A rule with
+    /// `Action::Count` never acts.
     pub acted: u64,
     /// Number of bytes of the frames on which the rule acted.
     pub acted_bytes: u64,
 }
 
 impl Filter {
-    /// Creates the maps of a filter. Without a block list no source is listed.
+    /// Creates the maps of a filter. If `list` is `None`, no source is in the block list.
     ///
     /// # Errors
-    /// [`Error::FilterFull`], [`Error::NoCookies`], [`Error::Map`].
+    /// Returns [`Error::FilterFull`], [`Error::NoCookies`] or [`Error::Map`].
     pub fn new(compiled: &Compiled, sizes: FilterSizes, list: Option<&Blocklist>) -> Result<Filter, Error> {
         let list = match list {
             None => blocklist::no_list()?,
@@ -215,11 +222,12 @@ impl Filter {
         Ok(Filter { maps, slots, clients: sizes.clients })
     }
 
-    /// Creates the maps of another rule set. Programs use the old set until [`Attached::set_filter`] is
-    /// called for them. [`Filter::replace_on`] does both.
+    /// Creates the maps of another rule set for this filter. Programs use the old rule set until
+    /// [`Attached::set_filter`] is called for them. [`Filter::replace_on`] does both.
     ///
     /// # Errors
-    /// [`Error::FilterFull`], [`Error::NoCookies`], [`Error::Map`]. The filter is unchanged on failure.
+    /// Returns [`Error::FilterFull`], [`Error::NoCookies`] or [`Error::Map`]. The filter is unchanged on
+    /// failure.
     pub fn replace(&mut self, compiled: &Compiled) -> Result<(), Error> {
         let mut slots = self.slots.clone();
         let before: Vec<u32> = slots.by_name.values().copied().collect();
@@ -234,12 +242,13 @@ impl Filter {
         Ok(())
     }
 
-    /// Replaces the rules of this filter on ports. Each frame meets either the old rules or the new ones. All
-    /// programs are loaded before the first one is put in place.
+    /// Replaces the rules of this filter in the programs of `ports`. Each frame is processed with either the
+    /// old rules or the new ones. All programs are loaded before the first one is put in place.
     ///
     /// # Errors
-    /// As for [`Filter::replace`] and [`Attached::set_filter`]. The rules are unchanged on failure, unless a
-    /// link update itself fails ([`Error::Swap`]), after which ports may differ.
+    /// Returns the errors of [`Filter::replace`] and [`Attached::set_filter`]. The rules are unchanged on
+    /// failure. The exception is a failed link update ([`Error::Swap`]), after which some ports may have the
+    /// new rules and others the old ones.
     pub fn replace_on(&mut self, compiled: &Compiled, ports: &mut [&mut Attached]) -> Result<(), Error> {
         let before = (Arc::clone(&self.maps), self.slots.clone());
         self.replace(compiled)?;
@@ -252,10 +261,11 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns the filter of an adopted port, with its counters and buckets.
+    /// Returns the filter of a port that was taken over from another process, with its counters and buckets.
+    /// Returns `None` if the port has no filter.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn of(port: &Attached) -> Result<Option<Filter>, Error> {
         let Some(maps) = port.filter_maps() else { return Ok(None) };
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
@@ -268,11 +278,11 @@ impl Filter {
         Ok(Some(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients }))
     }
 
-    /// Sets the block list for later rule sets ([`Filter::replace`]). Programs with the present rules keep
-    /// their list.
+    /// Sets the block list for later rule sets ([`Filter::replace`]). Programs with the present rule set
+    /// continue to use its block list.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn use_list(&mut self, list: &Blocklist) -> Result<(), Error> {
         let duplicate = |map, fd: BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -296,24 +306,24 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns the kernel's id of the filter's counters map. Programs with the same id have the same filter.
+    /// Returns the kernel's id of the filter's counters map. Programs with equal ids have the same filter.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn id(&self) -> Result<u32, Error> {
         self.maps.id()
     }
 
-    /// Returns whether a port runs the present rules of this filter.
+    /// Returns whether a port's program runs the present rule set of this filter.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.filter_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
     }
 
-    /// Returns the counters of each rule, by name.
+    /// Returns the counters of each rule of the filter, with the rule's name.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn counters(&self) -> Result<Vec<RuleCounters>, Error> {
         let map = self.maps.shared[0].as_fd();
         let mut list = Vec::with_capacity(self.slots.by_name.len());
@@ -335,10 +345,10 @@ impl Filter {
         Ok(list)
     }
 
-    /// Returns the cookie counters of each rule with cookies, by name.
+    /// Returns the SYN cookie counters of each rule with SYN cookies, by the rule's name.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn cookie_counters(&self) -> Result<BTreeMap<String, CookieCounters>, Error> {
         let Some(cookies) = &self.maps.cookies else { return Ok(BTreeMap::new()) };
         let counters = cookies.counters()?;
@@ -346,13 +356,13 @@ impl Filter {
         Ok(counters.into_iter().filter_map(named).collect())
     }
 
-    /// Returns the number of rules in the set.
+    /// Returns the number of rules in the present rule set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.by_name.len()
     }
 
-    /// Returns whether the set has no rules. A program with an empty filter has no filter stage.
+    /// Returns whether the present rule set has no rules. A program with an empty filter has no filter stage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.by_name.is_empty()
@@ -367,8 +377,8 @@ impl Filter {
         &self.maps.shared
     }
 
-    /// Returns the name of the rule with a counter index, as samples and captures contain it. `None` when the
-    /// rule is gone.
+    /// Returns the name of the rule that has this counter index. Samples and captures contain the counter
+    /// index of a rule. Returns `None` if the rule was removed.
     #[must_use]
     pub fn rule_at(&self, wanted: u32) -> Option<&str> {
         self.slots.by_name.iter().find_map(|(name, slot)| (*slot == wanted).then_some(name.as_str()))
@@ -387,7 +397,8 @@ impl Filter {
     }
 }
 
-/// Returns the cookie maps with entries for the rules with cookies, or `None` where no rule has cookies.
+/// Returns the SYN cookie maps with entries for the rules that have SYN cookies. Returns `None` if no rule
+/// has SYN cookies.
 fn cookies(
     compiled: &Compiled,
     numbers: &[u32],
@@ -453,7 +464,7 @@ fn set_maps(
     Ok(FilterMaps { conf: compiled.conf, set, shared, cookies })
 }
 
-/// Creates an array with these bytes, and at least one element.
+/// Creates an array map that contains these bytes. The array has at least one element.
 fn filled(
     name: &'static str,
     value: usize,
@@ -468,8 +479,8 @@ fn filled(
     Ok(map)
 }
 
-/// Assignment of counters and buckets to rules. A released slot is reused last, because running programs may
-/// still count in it for a moment.
+/// Assignment of slots to rules. The counters and the bucket of a rule are in its slot. A released slot is
+/// reused last, because running programs may still count in it for a moment.
 #[derive(Debug, Clone)]
 struct Slots {
     by_name: BTreeMap<String, u32>,
@@ -488,7 +499,8 @@ impl Slots {
         self.by_name.insert(name, slot);
     }
 
-    /// Returns the slots of a set's rules in their order. Releases the slots of other rules.
+    /// Returns the slot of each rule, in the order of the rules. Releases the slots of rules that are not in
+    /// the rule set.
     fn assign(&mut self, compiled: &Compiled) -> Result<Vec<u32>, Error> {
         let count = compiled.rules.len();
         if count * 2 > self.capacity {

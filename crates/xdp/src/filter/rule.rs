@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::FilterError;
 
-/// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
-/// A frame meets the matching rules one after the other until one decides. A frame without a decision passes.
+/// Maximum number of rules in one set: `FILTER_RULES_MAX`.
 ///
 /// A frame is *unreadable* ([`Fragment::Unreadable`]) if the fields that rules match cannot be reached in it.
 /// A sender can make any packet unreadable, and the receiver may still be able to read the packet. Unreadable
@@ -19,43 +18,45 @@ use super::FilterError;
 /// - Frames that remain are dropped after all rules, unless [`RuleSet::unreadable`] states otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleSet {
-    /// Rules, in any order of priorities.
+    /// Rules of the filter. The list need not be ordered by priority.
     pub rules: Vec<Rule>,
-    /// Treatment of unreadable frames that no rule has decided.
+    /// Treatment of unreadable frames about which no rule has decided.
     pub unreadable: Unreadable,
 }
 
-/// Treatment of unreadable frames that no rule has decided.
+/// Treatment of unreadable frames ([`Fragment::Unreadable`]) about which no rule has decided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Drops the frames if a rule drops or limits by header fields. The rule [`Unreadable::RULE`] counts
-    /// them.
+    /// Drops the frames if any rule drops or limits frames by header fields. The dropped frames are counted
+    /// under the rule name [`Unreadable::RULE`].
     #[default]
     Drop,
-    /// Passes the frames.
+    /// Passes unreadable frames about which no rule has decided.
     Pass,
 }
 
 impl Unreadable {
-    /// Name of the last rule, which drops unreadable frames. No rule of a configuration can have this name.
+    /// Name of the additional rule that drops unreadable frames. No rule of a configuration can have this
+    /// name.
     pub const RULE: &str = "(unreadable)";
 }
 
-/// A filter rule.
+/// A filter rule: conditions on a frame, and an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Name of the rule: 1 to 63 letters, digits, `-`, `_` and `.`. Counters and buckets belong to the name.
-    /// A rule that replaces one with the same name keeps them.
+    /// A rule that replaces another rule of equal name keeps its counters and buckets.
     pub name: String,
     /// Priority of the rule. Higher priorities are tried first.
     pub priority: u32,
-    /// Conditions that a frame must meet.
+    /// Conditions that a frame must meet to match the rule.
     pub matches: Match,
-    /// Action on matching frames.
+    /// Action on frames that match the rule.
     pub action: Action,
-    /// Whether the rule only counts the frames on which it would act. The frame continues with the next rule.
+    /// Whether the rule only counts the frames on which it would act. The frame then continues with the next
+    /// rule.
     pub dry_run: bool,
-    /// Time from which the rule no longer matches.
+    /// Time from which the rule no longer matches. `None` if the rule does not expire.
     pub expires: Option<Moment>,
 }
 
@@ -64,122 +65,125 @@ pub struct Rule {
 pub enum Action {
     /// Drops the frame.
     Drop,
-    /// Passes the frame to the port's other stages. Later rules are not tried.
+    /// Passes the frame to the following stages of the port's program. Later rules are not tried.
     Pass,
     /// Counts the frame. Later rules are tried.
     Count,
-    /// Copies the head of a random sample of frames to user space. Later rules are tried.
+    /// Copies the first bytes of a random sample of frames to user space. Later rules are tried.
     Sample {
         /// Mean number of frames per sample, at least 1.
         one_in: u32,
     },
-    /// Drops frames that exceed a rate. Later rules are tried for the other frames.
+    /// Drops frames that exceed a rate. Later rules are tried for frames within the rate.
     RateLimit {
-        /// Rate of frames that pass.
+        /// Rate up to which frames pass.
         rate: Rate,
-        /// Prefix length of sources that share a bucket. `None` uses one bucket for the rule.
+        /// Prefix lengths of the source addresses that share a rate limit bucket. With `None` all frames
+        /// share one bucket of the rule.
         per_source: Option<SourceBits>,
     },
-    /// Requires a SYN cookie from clients of a TCP service before the service sees their connections. Later
-    /// rules are tried for frames that pass, except rules with cookies.
+    /// Requires a SYN cookie from the clients of a TCP service before their connections reach the service.
+    /// For frames that pass, later rules are tried, except rules with SYN cookies.
     SynCookie(SynCookie),
 }
 
-/// Parameters of SYN cookies: `bpf/include/stage_syncookie.h`.
+/// Parameters of a rule with SYN cookies: `bpf/include/stage_syncookie.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynCookie {
-    /// Scheme by which connections are accepted.
+    /// Scheme by which a connection is accepted after the client has returned its cookie.
     pub scheme: CookieScheme,
-    /// Number of SYNs per second above which cookies are required. `None` requires cookies always.
+    /// Number of SYNs per second above which cookies are required. With `None` cookies are always required.
     pub above: Option<u32>,
-    /// Time to live of the answers, 1 to 255.
+    /// IPv4 TTL or IPv6 hop limit of the filter's answers, 1 to 255.
     pub ttl: u8,
 }
 
 /// Scheme by which a connection is accepted after the client has returned its cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookieScheme {
-    /// The kernel of the service, which must be this kernel, accepts the connection from the cookie. All
-    /// sockets of the service must create cookies themselves (`net.ipv4.tcp_syncookies = 2` in their
+    /// The kernel of the service, which must be this kernel, accepts the connection by means of the cookie.
+    /// All sockets of the service must create cookies themselves (`net.ipv4.tcp_syncookies = 2` in their
     /// namespace).
     Cookie {
-        /// Maximum segment size of the service in bytes. `None` is 1460 for IPv4 and 1440 for IPv6.
+        /// Maximum segment size in the filter's answers, in bytes. `None` stands for 1460 for IPv4 and 1440
+        /// for IPv6.
         mss: Option<u16>,
-        /// Window scale of the service's kernel, 0 to 14. If set, answers carry SACK, timestamps and this
-        /// scale, and the service's timestamps must not have a random offset (`net.ipv4.tcp_timestamps = 2`).
-        /// With `None` answers carry none of the three options.
+        /// Window scale of the service's kernel, 0 to 14. If it is set, the filter's answers carry SACK,
+        /// timestamps and this scale, and the service's timestamps must not have a random offset
+        /// (`net.ipv4.tcp_timestamps = 2`). With `None` the answers carry none of the three options.
         window_scale: Option<u8>,
     },
     /// The service accepts the connection when the client retries, which clients do by themselves. The
     /// service may run on any host.
     Retry {
-        /// Time for which no further cookie is required from the client's address. Whole seconds, up to one
-        /// day.
+        /// Time for which no further cookie is required from the client's address, in whole seconds, up to
+        /// one day.
         remember: Duration,
     },
 }
 
-/// A token bucket with a rate of `amount` per `per`, and a burst.
+/// A rate limit with a token bucket: `amount` units for each period `per`, and a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Unit of the rate.
+    /// Unit in which `amount` and `burst` are counted.
     pub unit: Unit,
-    /// Number of units per period.
+    /// Number of units for each period.
     pub amount: u64,
-    /// Period of the rate.
+    /// Period in which `amount` units are allowed.
     pub per: Duration,
-    /// Maximum number of units at once.
+    /// Maximum number of units that are allowed immediately after a pause.
     pub burst: u64,
 }
 
-/// Unit of a rate.
+/// Unit in which a rate is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Frames.
+    /// Unit of one frame.
     Packets,
-    /// Bytes of frames, without frame check sequences.
+    /// Unit of one byte of a frame, without frame check sequence.
     Bytes,
 }
 
-/// Prefix lengths of source addresses that share a bucket.
+/// Prefix lengths of the source addresses that share a rate limit bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceBits {
-    /// Number of IPv4 bits, 0 to 32.
+    /// Prefix length of IPv4 sources in bits, 0 to 32.
     pub v4: u8,
-    /// Number of IPv6 bits, 0 to 128.
+    /// Prefix length of IPv6 sources in bits, 0 to 128.
     pub v6: u8,
 }
 
-/// A time of CLOCK_MONOTONIC in nanoseconds.
+/// A point in time of CLOCK_MONOTONIC, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// Returns the present time.
+    /// Returns the present time of CLOCK_MONOTONIC.
     #[must_use]
     pub fn now() -> Moment {
         Moment(crate::sys::monotonic_ns())
     }
 
-    /// Returns the time that is `time` later.
+    /// Returns the point in time that is `time` later than this one.
     #[must_use]
     pub fn after(self, time: Duration) -> Moment {
         Moment(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
-/// Conditions of a rule. A frame must match one value of every field that is not empty.
+/// Conditions of a filter rule. A frame must match one value of every list that is not empty, and every other
+/// condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
-    /// Protocol families after the VLAN tags.
+    /// Protocol families that follow the VLAN tags of the frame.
     pub families: Vec<Family>,
     /// Fragment states of IPv4 and IPv6 packets.
     pub fragments: Vec<Fragment>,
-    /// IP protocols. For IPv6, the header after the extension headers.
+    /// IP protocol numbers. For IPv6, this is the header that follows the extension headers.
     pub protocols: Vec<u8>,
-    /// Source prefixes.
+    /// Prefixes of source addresses, one of which must contain the frame's source.
     pub sources: Vec<Prefix>,
-    /// Destination prefixes.
+    /// Prefixes of destination addresses, one of which must contain the frame's destination.
     pub destinations: Vec<Prefix>,
     /// Source ports of TCP, UDP, DCCP, SCTP and UDP-Lite.
     pub source_ports: Vec<RangeInclusive<u16>>,
@@ -187,40 +191,41 @@ pub struct Match {
     pub destination_ports: Vec<RangeInclusive<u16>>,
     /// Frame lengths in bytes, without frame check sequence. Longer frames count as 65535.
     pub lengths: Vec<RangeInclusive<u16>>,
-    /// VLANs of the outer tag.
+    /// VLANs of the frame, by its outermost tag with an identifier other than 0.
     pub vlans: Vec<VlanMatch>,
-    /// TCP flags.
+    /// TCP flags that must be set or not set. `None` matches any flags.
     pub tcp_flags: Option<TcpFlags>,
-    /// Byte patterns at offsets. A frame must match all of them.
+    /// Byte patterns at offsets in the frame. A frame must match all of them.
     pub patterns: Vec<Pattern>,
-    /// Whether the source must be in the filter's block list.
+    /// Whether the frame's source address must be in the filter's block list.
     pub listed: bool,
 }
 
 /// Protocol family of a frame after its VLAN tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Neither IPv4 nor IPv6, or more than 16 tags.
+    /// The frame is neither IPv4 nor IPv6, or has more than 16 VLAN tags.
     Other,
-    /// IPv4.
+    /// The frame is an IPv4 packet.
     Ipv4,
-    /// IPv6.
+    /// The frame is an IPv6 packet.
     Ipv6,
-    /// IPv4 or IPv6 by the EtherType, with a truncated fixed header or another version.
+    /// The EtherType of the frame is IPv4 or IPv6, but the fixed part of the IP header is truncated or has
+    /// another version.
     Malformed,
 }
 
 /// Fragment state of an IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fragment {
-    /// Not fragmented, or the only fragment.
+    /// The packet is not fragmented, or is the only fragment.
     Whole,
-    /// First of several fragments, which has the transport header.
+    /// The packet is the first of several fragments, which contains the transport header.
     First,
-    /// Later fragment, which has no ports.
+    /// The packet is a fragment other than the first, which contains no ports.
     Later,
-    /// Fields that rules match cannot be reached. This applies to frames of any [`Family`] with one of the
-    /// following:
+    /// The fields that rules match cannot be reached in the frame. This applies to frames of any [`Family`]
+    /// with one of the following:
     ///
     /// - more than 16 VLAN tags, truncated tags, or a truncated IP header
     /// - truncated IPv4 options
@@ -228,30 +233,32 @@ pub enum Fragment {
     /// - a transport header that ends before the ports or TCP flags that rules match
     /// - a later fragment that can overlap the transport header of the first one
     ///
-    /// In a hook the headers must be in the first buffer of the frame.
+    /// In an XDP program, the headers must be in the first buffer of the frame.
     Unreadable,
 }
 
-/// VLAN of a frame. The outermost tag with an identifier other than 0 counts.
+/// VLAN of a frame that a rule matches. The VLAN is that of the outermost tag with an identifier other than
+/// 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VlanMatch {
-    /// No tag with an identifier other than 0. Tags with identifier 0 carry only a priority (IEEE 802.1Q,
-    /// 6.9.1).
+    /// The frame has no tag with an identifier other than 0. Tags with identifier 0 carry only a priority
+    /// (IEEE 802.1Q, 6.9.1).
     Untagged,
-    /// One of these identifiers, 0 to 4095. Identifier 0 matches like [`VlanMatch::Untagged`].
+    /// The VLAN identifier of the frame is in this range, 0 to 4095. Identifier 0 matches like
+    /// [`VlanMatch::Untagged`].
     Tagged(RangeInclusive<u16>),
 }
 
-/// TCP flags as in byte 13 of the header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
+/// Condition on the TCP flags in byte 13 of the TCP header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpFlags {
-    /// Flags that are compared.
+    /// Flags that are compared. Other flags are ignored.
     pub mask: u8,
-    /// Flags of the mask that must be set. The other flags of the mask must not be set.
+    /// Flags of the mask that must be set. The other flags of the mask must be clear.
     pub value: u8,
 }
 
-/// Base of an offset.
+/// Position in a frame from which the offset of a byte pattern is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Base {
     /// First byte of the destination MAC address.
@@ -264,20 +271,20 @@ pub enum Base {
     Payload,
 }
 
-/// A byte pattern at an offset.
+/// A byte pattern at an offset in a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// Base of the offset.
+    /// Position in the frame from which `offset` is counted.
     pub base: Base,
-    /// Offset in bytes.
+    /// Offset of the pattern in bytes from `base`.
     pub offset: u16,
-    /// Bytes to match, 1 to 32.
+    /// Bytes that the frame must have at the offset, 1 to 32.
     pub bytes: Vec<u8>,
-    /// Mask of the compared bits, of the same length as `bytes`. An empty mask compares all bits.
+    /// Mask of the bits that are compared, with the length of `bytes`. An empty mask compares all bits.
     pub mask: Vec<u8>,
 }
 
-/// An address prefix. Bits beyond its length are zero.
+/// An IPv4 or IPv6 address prefix. Bits beyond its length are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     address: IpAddr,
@@ -285,10 +292,10 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Creates a prefix and clears the bits beyond `length`.
+    /// Creates a prefix. Bits of `address` beyond `length` are cleared.
     ///
     /// # Errors
-    /// [`FilterError::PrefixLength`].
+    /// Returns [`FilterError::PrefixLength`].
     pub fn new(address: IpAddr, length: u8) -> Result<Prefix, FilterError> {
         let too_long = FilterError::PrefixLength { address, length };
         let address = match address {
@@ -318,7 +325,7 @@ impl Prefix {
         self.length
     }
 
-    /// Returns whether an address is in the prefix. Addresses of the other family are not.
+    /// Returns whether an address is in the prefix. Returns `false` for an address of the other family.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         Prefix::new(address, self.length).is_ok_and(|other| other == *self)
@@ -329,7 +336,7 @@ impl Prefix {
 impl std::str::FromStr for Prefix {
     type Err = FilterError;
 
-    /// Parses `ADDRESS/LENGTH`, or an address alone.
+    /// Parses `ADDRESS/LENGTH`, or an address alone as a prefix of full length.
     fn from_str(text: &str) -> Result<Prefix, FilterError> {
         let bad = || FilterError::PrefixText(text.chars().take(80).collect());
         let (address, length) = match text.split_once('/') {
@@ -350,7 +357,8 @@ impl std::fmt::Display for Prefix {
 }
 
 impl RuleSet {
-    /// Returns the set without expired rules, or `None` when no rule has expired.
+    /// Returns a copy of the rule set without the rules that have expired at the time `now`. Returns `None`
+    /// if no rule has expired.
     #[must_use]
     pub fn without_expired(&self, now: Moment) -> Option<RuleSet> {
         let alive = |rule: &&Rule| rule.expires.is_none_or(|at| at > now);
@@ -358,7 +366,7 @@ impl RuleSet {
         (rules.len() < self.rules.len()).then_some(RuleSet { rules, unreadable: self.unreadable })
     }
 
-    /// Returns the time at which the next rule expires.
+    /// Returns the time at which the next rule of the set expires. Returns `None` if no rule expires.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Moment> {
         self.rules.iter().filter_map(|rule| rule.expires).min()

@@ -1,5 +1,6 @@
-//! Frames that rules have sampled. The hook writes heads of up to 128 bytes to a ring, which one reader
-//! drains. Frames that arrive while the ring is full are counted and not sampled.
+//! Samples of frames that filter rules have selected. The XDP program writes the first 128 bytes of a sampled
+//! frame to a ring buffer, from which one reader takes them. While the ring buffer is full, matching frames
+//! are counted and not sampled.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,33 +10,33 @@ use super::maps::{MISSED, Shared};
 use crate::Error;
 use crate::ring::{self, RingReader, WallClock};
 
-/// Number of bytes of `struct filter_sample` before the head.
+/// Number of bytes of `struct filter_sample` in front of the first bytes of the frame.
 const HEADER: usize = 24;
 const MAP: &str = "filter_samples";
 
-/// A frame that a rule sampled.
+/// A frame that a filter rule sampled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// Time of arrival in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Counter index of the rule. [`Filter::rule_at`] returns the rule's name.
+    /// Counter index of the rule that sampled the frame. [`Filter::rule_at`] returns the rule's name.
     pub slot: u32,
-    /// Index of the receiving device, in its namespace.
+    /// Index of the receiving device in the device's network namespace.
     pub ifindex: u32,
-    /// Length of the frame in bytes.
+    /// Length of the whole frame in bytes.
     pub length: u32,
     /// First bytes of the frame, 128 at most.
     pub head: Vec<u8>,
 }
 
-/// Samples of a filter, independent of changes of its rules.
+/// Access to the samples of a filter. The value remains valid when the filter's rules are replaced.
 #[derive(Debug, Clone)]
 pub struct Samples {
     maps: Arc<Shared>,
 }
 
 impl Filter {
-    /// Returns the samples of the filter.
+    /// Returns access to the samples of the filter.
     #[must_use]
     pub fn samples(&self) -> Samples {
         Samples { maps: Arc::clone(self.shared()) }
@@ -43,20 +44,21 @@ impl Filter {
 }
 
 impl Samples {
-    /// Returns a reader of the samples in the ring. Two readers at a time would each receive only a part of
-    /// the samples.
+    /// Returns a reader that takes the samples out of the ring buffer. Two readers at a time would each
+    /// receive only a part of the samples.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn reader(&self) -> Result<RingReader<Sample>, Error> {
         let [_, _, _, ring, ..] = self.maps.as_ref();
         RingReader::new(MAP, OwnedFd::as_fd(ring), parse)
     }
 
-    /// Returns the number of samples lost since the filter was created because the ring was full.
+    /// Returns the number of samples that were lost because the ring buffer was full, since the filter was
+    /// created.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn missed(&self) -> Result<u64, Error> {
         let [.., missed, _] = self.maps.as_ref();
         ring::missed(MISSED, missed.as_fd())

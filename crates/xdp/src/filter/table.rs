@@ -1,39 +1,40 @@
-//! The words of a block list's table as the hook reads them (`bpf/include/filter_block.h`), and their change
-//! while the hook reads. There is one writer. Each lookup decides by one word, which is stored atomically, so
-//! a lookup sees an address as either listed or not.
+//! Lookup table of a block list in the format that the XDP program reads (`bpf/include/filter_block.h`).
+//! There is one writer, which changes the table while programs read it. The result of a lookup depends on one
+//! word, which is stored atomically. A lookup therefore finds an address either listed or not.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of 64-bit words per line.
+/// Number of 64-bit words in a line of the table.
 pub(super) const LINE: usize = 8;
 const LENGTHS: usize = 1;
 const LENGTHS_MAX: usize = 128;
 const STATES: usize = 192;
 const STATE_LINES: usize = 1 << 16;
-/// First line of the hash tables.
+/// Index of the first line of the hash tables.
 const TABLES: usize = STATES + STATE_LINES;
 const PROBES: usize = 8;
 const USED: u64 = 1 << 47;
 const RESERVED: u64 = u64::MAX - 1;
-/// Value of a slot from which a prefix was removed: the complement of a value that no source address begins
-/// with.
+/// Value of a hash table slot from which a prefix was removed. The value is the complement of a value with
+/// which no source address begins.
 const REMOVED: u64 = 1;
 
-/// Indices of `enum block_word`.
+/// Indices of words in the first line of the table (`enum block_word`).
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
-/// Indices in a table's description of the first line and of the number of lines less one.
+/// Indices of two words in the description of a hash table: the first line, and the number of lines less one.
 const BASE: usize = 0;
 const MASK: usize = 1;
-/// Indices in the description of the IPv4 table of the factor and the shift.
+/// Indices of two words in the description of the IPv4 hash table: the hash factor, and the shift.
 const FACTOR: usize = 2;
 const SHIFT: usize = 3;
-/// Indices in the description of an IPv6 table of the factors, one for each 32 bits of an address.
+/// Indices of words in the description of an IPv6 hash table: the hash factors, one for each 32 bits of an
+/// address.
 const FACTORS: [usize; 4] = [2, 3, 6, 7];
 
-/// State of a /24 in two bits: no address, all addresses or some addresses are listed.
+/// State of an IPv4 /24 block in two bits: none, all or some of its addresses are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     None,
@@ -51,22 +52,23 @@ impl State {
     }
 }
 
-/// The table has no space for the entry, so a larger one must be built.
+/// Error: the hash table has no space for the entry. A larger table must be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// A hash table inside the list.
+/// A hash table inside the lookup table of a block list.
 #[derive(Debug, Clone, Copy)]
 struct Region {
     base: usize,
     lines: usize,
-    /// Secret hash factors. Senders choose the addresses that an operator lists, and must not be able to find
-    /// addresses that share a line. An IPv4 table uses only the first factor.
+    /// Secret factors of the hash function. Senders can influence which addresses an operator lists, and must
+    /// not be able to find addresses that share a line. The IPv4 hash table uses only the first factor.
     factors: [u64; 4],
 }
 
 impl Region {
-    /// Creates a table with twice the space that the entries need, in lines of `per_line` entries.
+    /// Creates a hash table at the line `base` with twice the space that the entries need. A line holds
+    /// `per_line` entries.
     fn new(base: usize, entries: usize, per_line: usize, factors: [u64; 4]) -> Region {
         let lines = (2 * entries).div_ceil(per_line).next_power_of_two().max(2);
         Region { base, lines, factors }
@@ -78,7 +80,7 @@ impl Region {
         (0..PROBES).map(move |probe| (base + (first.wrapping_add(probe) & (lines - 1))) * LINE)
     }
 
-    /// Returns the line where the search for a /28 block begins.
+    /// Returns the line of the hash table at which the search for an IPv4 /28 block begins.
     fn home4(&self, block: u32) -> u64 {
         home4(block, self.factors[0] | 1, u64::from(self.shift()))
     }
@@ -96,14 +98,14 @@ impl Region {
     }
 }
 
-/// Returns the first line of a /28 block. Mirrors `listed4()` of the hook.
+/// Returns the line at which the search for an IPv4 /28 block begins. Mirrors `listed4()` of the XDP program.
 fn home4(block: u32, factor: u64, shift: u64) -> u64 {
     u64::from(block).wrapping_mul(factor) >> (shift & 63)
 }
 
-/// Returns the first line of an IPv6 prefix. Mirrors `block_home6()` of the hook. The hash is a multilinear
-/// function of the 32-bit words. Without knowledge of the factors, two prefixes share a line as rarely as
-/// random ones.
+/// Returns the line at which the search for an IPv6 prefix begins. Mirrors `block_home6()` of the XDP
+/// program. The hash is a multilinear function of the 32-bit words of the prefix. A sender who does not know
+/// the factors cannot choose prefixes that share a line more often than random prefixes do.
 fn home6(high: u64, low: u64, factors: [u64; 4]) -> u64 {
     let words = [high >> 32, high & 0xffff_ffff, low >> 32, low & 0xffff_ffff];
     let sum = words
@@ -113,18 +115,18 @@ fn home6(high: u64, low: u64, factors: [u64; 4]) -> u64 {
     sum >> 32
 }
 
-/// Layout of a list, sized by the entries to be stored.
+/// Layout of a block list's lookup table, sized by the entries to be stored.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     v4: Region,
-    /// Tables by IPv6 prefix length.
+    /// Hash tables by the length of the IPv6 prefixes that they hold.
     v6: BTreeMap<u8, Region>,
     lines: usize,
 }
 
 impl Layout {
-    /// Creates a layout with space for these numbers of /28 blocks and of IPv6 prefixes of each length, 1 to
-    /// 128.
+    /// Creates a layout with space for `blocks4` IPv4 /28 blocks. `lengths6` is the number of IPv6 prefixes
+    /// of each length, 1 to 128. `random` returns the secret hash factors.
     pub fn new(blocks4: usize, lengths6: &BTreeMap<u8, usize>, mut random: impl FnMut() -> u64) -> Layout {
         let mut factors = || std::array::from_fn(|_| random());
         let v4 = Region::new(TABLES, blocks4, LINE, factors());
@@ -139,12 +141,13 @@ impl Layout {
         Layout { v4, v6, lines }
     }
 
-    /// Returns the number of lines of the whole list.
+    /// Returns the number of lines of the whole lookup table.
     pub fn lines(&self) -> usize {
         self.lines
     }
 
-    /// Writes the descriptions of the tables. The IPv6 lengths are written in the given order.
+    /// Writes the descriptions of the hash tables to the words of the lookup table. The hash tables of the
+    /// IPv6 prefix lengths are described in the given order.
     pub fn describe(&self, words: &[AtomicU64], order: impl Iterator<Item = u8>) {
         let shift = u64::from(self.v4.shift());
         self.v4.describe(words, [(FACTOR, self.v4.factors[0] | 1), (SHIFT, shift)]);
@@ -159,13 +162,13 @@ impl Layout {
     }
 }
 
-/// Returns the masks of both halves of an address for a prefix length.
+/// Returns the masks of the upper and the lower 64 bits of an IPv6 address for a prefix length.
 fn masks(length: u8) -> (u64, u64) {
     let mask = |bits: u8| u64::MAX.checked_shl(64 - u32::from(bits)).unwrap_or(0);
     (mask(length.min(64)), mask(length.saturating_sub(64)))
 }
 
-/// The words of a list, in a map or (in tests) in other memory.
+/// Words of a block list's lookup table, in a map or (in tests) in other memory.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a>(pub &'a [AtomicU64]);
 
@@ -178,7 +181,8 @@ impl Words<'_> {
         self.0[at].store(value, Ordering::Release);
     }
 
-    /// Sets the state of each /24 from `first` to `last`, given by its upper 24 bits.
+    /// Sets the states of the IPv4 /24 blocks from `first` to `last`. A block is identified by its upper 24
+    /// bits.
     pub fn set_states(&self, first: u32, last: u32, state: impl Fn(u32) -> State) {
         let word_of = |block: u32| usize::try_from(block >> 5).unwrap_or(0);
         for index in word_of(first)..=word_of(last) {
@@ -206,7 +210,9 @@ impl Words<'_> {
         }
     }
 
-    /// Changes the addresses of a /28, given by its upper 28 bits. The state of the /24 is not changed.
+    /// Changes the bits of the listed addresses in an IPv4 /28 block, which is identified by its upper 28
+    /// bits. The state of the /24 block that contains it is not changed. Returns [`Full`] if the hash table
+    /// has no space for the block.
     pub fn set_block(&self, layout: &Layout, block: u32, change: impl Fn(u16) -> u16) -> Result<(), Full> {
         let want = USED | u64::from(block);
         for line in layout.v4.probes(layout.v4.home4(block)) {
@@ -224,7 +230,8 @@ impl Words<'_> {
         Err(Full)
     }
 
-    /// Adds an IPv6 prefix of 1 to 128 bits. Returns [`Full`] also when the prefix length has no table.
+    /// Adds an IPv6 prefix with a length of 1 to 128 bits. Returns [`Full`] if the hash table of this prefix
+    /// length has no space, or if the layout has no hash table for the length.
     pub fn add6(&self, layout: &Layout, address: u128, length: u8) -> Result<(), Full> {
         let Some((region, high, low)) = locate(layout, address, length) else { return Err(Full) };
         if high >= RESERVED {
@@ -255,7 +262,7 @@ impl Words<'_> {
         Ok(())
     }
 
-    /// Removes an IPv6 prefix.
+    /// Removes an IPv6 prefix from its hash table.
     pub fn remove6(&self, layout: &Layout, address: u128, length: u8) {
         let Some((region, high, low)) = locate(layout, address, length) else { return };
         let step = if length > 64 { 2 } else { 1 };
@@ -268,7 +275,7 @@ impl Words<'_> {
         }
     }
 
-    /// Returns whether an IPv4 address is listed. Mirrors `listed4()` of the hook.
+    /// Returns whether an IPv4 address is listed. Mirrors `listed4()` of the XDP program.
     pub fn lists4(&self, address: u32) -> bool {
         match self.state(address >> 8) {
             State::None => return false,
@@ -290,7 +297,7 @@ impl Words<'_> {
         false
     }
 
-    /// Returns whether an IPv6 address is listed. Mirrors `search6()` of the hook.
+    /// Returns whether an IPv6 address is listed. Mirrors `search6()` of the XDP program.
     pub fn lists6(&self, address: u128) -> bool {
         if self.seen(ALL6) != 0 {
             return true;
@@ -320,8 +327,9 @@ impl Words<'_> {
         false
     }
 
-    /// Returns the lines in which an entry can be. `first` is where the search begins, and `description` is
-    /// the line that describes the table.
+    /// Returns the indices of the first words of all lines in which an entry of a hash table can be. `first`
+    /// is the line at which the search begins. `description` is the index of the words that describe the hash
+    /// table.
     fn lines(&self, description: usize, first: u64) -> impl Iterator<Item = usize> + use<> {
         let [base, mask] = [BASE, MASK].map(|word| self.seen(description * LINE + word));
         (0_u64..).take(PROBES).map(move |probe| {
@@ -330,12 +338,12 @@ impl Words<'_> {
         })
     }
 
-    /// Reads a word that may be written at this moment. Words beyond the table read as 0.
+    /// Reads a word that another thread may write at the same time. Words beyond the table are read as 0.
     fn seen(&self, at: usize) -> u64 {
         self.0.get(at).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Sets whether ::/0 is listed.
+    /// Sets whether the prefix ::/0, which covers all IPv6 addresses, is listed.
     pub fn set_all6(&self, all: bool) {
         self.set(ALL6, u64::from(all));
     }

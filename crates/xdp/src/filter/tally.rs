@@ -1,5 +1,6 @@
-//! State that outlives a rule set on ports without a hook: counters and buckets by rule name, and the buckets
-//! of single sources. Workers share the state without locks.
+//! State that is kept when the rule set of a filter is replaced, for ports without an XDP program. The state
+//! consists of counters and rate limit buckets by rule name, and of the buckets of single sources. Workers
+//! share the state without locks.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -9,35 +10,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Compiled, RuleCounters};
 
-/// Shift to the time unit of buckets, a sixteenth of a nanosecond: `FILTER_TICK_SHIFT`.
+/// Binary logarithm of the number of bucket ticks in a nanosecond. A tick is a sixteenth of a nanosecond:
+/// `FILTER_TICK_SHIFT`.
 const TICK_SHIFT: u32 = 4;
-/// Number of binary fraction digits of the cost of one packet or byte in ticks: `FILTER_COST_SHIFT`.
+/// Number of binary fraction digits in the cost of one packet or byte, which is counted in ticks:
+/// `FILTER_COST_SHIFT`.
 const COST_SHIFT: u32 = 16;
-/// Maximum number of attempts on a bucket that other workers charge at the same time.
+/// Maximum number of attempts to charge a bucket that other workers charge at the same time.
 const ATTEMPTS: usize = 4;
-/// Maximum number of sources with a bucket at a time, as in the hook.
+/// Maximum number of sources that have a bucket at a time, as in the XDP program.
 const SOURCES: usize = 65_536;
-/// Number of places in which one source can be. They take two cache lines.
+/// Number of places in which the bucket of one source can be. The places take two cache lines.
 const WAYS: usize = 8;
-/// Maximum number of counter rows. Workers with higher numbers share counters.
+/// Maximum number of counter rows of a rule. Each worker has its own row, and workers with a higher index
+/// share one additional row.
 const ROWS_MAX: usize = 64;
 
-/// Counters and buckets of a filter's rules on all ports without a hook.
+/// Counters and rate limit buckets of a filter's rules, summed over all ports without an XDP program.
 #[derive(Debug, Default)]
 pub struct Tally {
     rules: BTreeMap<String, Arc<RuleTally>>,
-    /// Counts of a predecessor process, kept until a rule of the name is added.
+    /// Counts of rules from a predecessor process by rule name. The counts of a rule are kept here until a
+    /// rule of this name is added.
     inherited: BTreeMap<String, [u64; 4]>,
-    /// Buckets of single sources, created for the first rule that needs them.
+    /// Buckets of single sources. `None` until a rule needs them.
     sources: Option<Arc<Sources>>,
-    /// Number of counter rows of each rule, one per worker. Set with the first rule.
+    /// Number of counter rows of each rule, one row for each worker. `None` until the first rule is added.
     rows: Option<usize>,
-    /// Number of the next new rule.
+    /// Identifier of the rule that was added last.
     next: u64,
 }
 
 impl Tally {
-    /// Creates a tally that continues the counts of a predecessor process.
+    /// Creates the state of a filter without rules. The counts of a predecessor process continue in rules of
+    /// equal names that are added later.
     #[must_use]
     pub fn after(counted: impl IntoIterator<Item = RuleCounters>) -> Tally {
         let figures =
@@ -45,14 +51,16 @@ impl Tally {
         Tally { inherited: counted.into_iter().map(figures).collect(), ..Tally::default() }
     }
 
-    /// Keeps the counts of rules that are not present now, until rules of their names are added.
+    /// Adds the counts of rules that are not in the filter at present. The counts continue in rules of equal
+    /// names that are added later.
     pub fn inherit(&mut self, counted: impl IntoIterator<Item = RuleCounters>) {
         for rule in counted.into_iter().filter(|rule| !self.rules.contains_key(&rule.name)) {
             self.inherited.insert(rule.name, [rule.packets, rule.bytes, rule.acted, rule.acted_bytes]);
         }
     }
 
-    /// Returns the counters of each rule, by name.
+    /// Returns the counters of each rule with the rule's name. Counts of rules that are not in the filter at
+    /// present are included.
     #[must_use]
     pub fn counters(&self) -> Vec<RuleCounters> {
         let counters = |(name, rule): (&String, &Arc<RuleTally>)| {
@@ -67,8 +75,8 @@ impl Tally {
         self.rules.iter().map(counters).chain(inherited).collect()
     }
 
-    /// Returns the tallies of a set's rules in their order. Rules of other names are removed. Workers that
-    /// still use a removed rule count without effect.
+    /// Returns the counters and buckets of a rule set's rules, in the order of the rules. The state of rules
+    /// with other names is removed. Counts by workers that still use a removed rule are lost.
     pub(super) fn assign(&mut self, compiled: &Compiled) -> Vec<Arc<RuleTally>> {
         let rows = *self.rows.get_or_insert_with(|| crate::sys::possible_cpus().map_or(ROWS_MAX, rows_for));
         let mut old = std::mem::take(&mut self.rules);
@@ -89,26 +97,28 @@ impl Tally {
     }
 }
 
-/// Returns the number of counter rows: one per CPU, because each worker has a core.
+/// Returns the number of counter rows of a rule. There is one row for each CPU, because each worker has a CPU
+/// core of its own.
 fn rows_for(cpus: u32) -> usize {
     usize::try_from(cpus).unwrap_or(ROWS_MAX).clamp(1, ROWS_MAX)
 }
 
-/// Counters and bucket of one rule.
+/// Counters and rate limit bucket of one rule.
 #[derive(Debug)]
 pub(super) struct RuleTally {
-    /// Number that distinguishes the rule's sources from those of other rules.
+    /// Identifier of the rule, which distinguishes its single sources from those of other rules.
     number: u64,
-    /// Counts inherited from before.
+    /// Counts of the rule from a predecessor process: packets, bytes, and the packets and bytes on which the
+    /// rule acted.
     before: [u64; 4],
-    /// Counters by worker number. Each row is written by one worker.
+    /// Counter rows by the index of the worker. Each row is written by one worker.
     rows: Box<[Row]>,
-    /// Counters of all other workers.
+    /// Counter row of all workers without a row of their own.
     shared: Row,
     bucket: Bucket,
 }
 
-/// Counters of one worker: packets, bytes, and the packets and bytes on which the rule acted.
+/// Counter row of one worker: packets, bytes, and the packets and bytes on which the rule acted.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Row([AtomicU64; 4]);
@@ -119,7 +129,8 @@ impl RuleTally {
         RuleTally { number, before, rows, shared: Row::default(), bucket: Bucket::default() }
     }
 
-    /// Counts a frame of `length` bytes that a worker has processed.
+    /// Counts a frame of `length` bytes in the row of a worker. `acted` is whether the rule acted on the
+    /// frame.
     pub fn count(&self, worker: usize, length: u64, acted: bool) {
         let more = [1, length, u64::from(acted), if acted { length } else { 0 }];
         if let Some(Row(counts)) = self.rows.get(worker) {
@@ -153,38 +164,41 @@ impl RuleTally {
     }
 }
 
-/// Cost of a frame in a bucket, and the time of the charge.
+/// Cost of a frame in a rate limit bucket, and the time at which the bucket is charged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charge {
     cost: u64,
     burst: u64,
-    /// Present time in ticks.
+    /// Time of the charge in ticks.
     now: u64,
-    /// Whether a full bucket may pay more than it holds. The bucket then stays empty for longer.
+    /// Whether a full bucket may be charged more than it holds. The bucket is then empty for longer.
     debt: bool,
-    /// Whether the bucket stays unchanged.
+    /// Whether the bucket is left unchanged.
     dry: bool,
 }
 
 impl Charge {
-    /// Creates a charge of `units` packets or bytes at `now_ns` of CLOCK_MONOTONIC.
+    /// Creates the charge for `units` packets or bytes at the time `now_ns` of CLOCK_MONOTONIC in
+    /// nanoseconds.
     pub fn new(cost: u64, burst: u64, units: u64, now_ns: u64, dry: bool) -> Charge {
         let cost = cost.saturating_mul(units) >> COST_SHIFT;
         Charge { cost, burst, now: now_ns << TICK_SHIFT, debt: false, dry }
     }
 
-    /// Returns the charge such that a full bucket pays it even beyond its burst.
+    /// Returns a copy of the charge that a full bucket also accepts if the charge exceeds the burst.
     pub fn on_debt(self) -> Charge {
         Charge { debt: true, ..self }
     }
 }
 
-/// A token bucket, stored as the time until which its tokens are spent (ITU-T I.371, virtual scheduling).
+/// A token bucket. It is stored as the time until which its tokens are spent (ITU-T I.371, virtual
+/// scheduling).
 #[derive(Debug, Default)]
 pub(super) struct Bucket(AtomicU64);
 
 impl Bucket {
-    /// Returns whether a frame exceeds the rate. A frame that does not exceed the rate is charged.
+    /// Returns whether a frame exceeds the rate limit. A frame that does not exceed the rate limit is charged
+    /// to the bucket.
     pub fn exceeded(&self, charge: Charge) -> bool {
         let Charge { cost, burst, now, debt, dry } = charge;
         for _ in 0..ATTEMPTS {
@@ -204,14 +218,15 @@ impl Bucket {
     }
 }
 
-/// Buckets of single sources under all rules of a filter.
+/// Rate limit buckets of single sources, for all rules of a filter.
 ///
-/// A place belongs to a source by 64 bits of a keyed hash, so senders cannot make two sources collide. When
-/// all places of a source are taken, the place with the fullest bucket is evicted. A full bucket equals a new
-/// one, so no state is lost, and a continuous source is not evicted by many sources that send once.
+/// A place in the table is assigned to a source by 64 bits of a keyed hash, so senders cannot make two
+/// sources collide. When all places of a source are taken, the place with the fullest bucket is evicted. A
+/// full bucket is equal to a new one, so no state is lost. A source that sends continuously is not evicted by
+/// many sources that send once.
 ///
-/// Two workers that use one place at the same time may charge one source for the other's frame, or give a
-/// source a second burst. Either effect ends with that frame.
+/// Two workers that use one place at the same time may charge one source for the frame of the other source,
+/// or allow a source a second burst. The effect is limited to that frame.
 #[derive(Debug)]
 pub(super) struct Sources {
     hasher: RandomState,
@@ -224,7 +239,7 @@ struct Set([Place; WAYS]);
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Hash of the owning source. 0 when the place is free.
+    /// Hash of the source to which the place is assigned. 0 if the place is free.
     owner: AtomicU64,
     bucket: Bucket,
 }
@@ -234,7 +249,8 @@ impl Sources {
         Sources { hasher: RandomState::new(), sets: (0..SOURCES / WAYS).map(|_| Set::default()).collect() }
     }
 
-    /// Returns whether a frame of this source exceeds the rate of a rule.
+    /// Returns whether a frame of this source exceeds the rate limit of a rule. A frame that does not exceed
+    /// it is charged to the bucket of the source.
     pub fn exceeded(&self, rule: u64, family: u32, address: u128, charge: Charge) -> bool {
         let hash = self.hasher.hash_one((rule, family, address)).max(1);
         let index = usize::try_from(hash >> 32).unwrap_or(0) % self.sets.len().max(1);
@@ -261,7 +277,7 @@ impl Sources {
 mod tests {
     use super::*;
 
-    /// Cost of one tick per packet.
+    /// Cost in a bucket that corresponds to one tick for each packet.
     const ONE: u64 = 1 << COST_SHIFT;
 
     #[test]

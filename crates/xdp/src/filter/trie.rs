@@ -1,5 +1,6 @@
-//! Tries from address prefixes to classes, with strides of 16 and then 8 bits. Each prefix is written over
-//! the shorter prefixes that cover it, so a lookup ends where no longer prefix can follow.
+//! Tries that map address prefixes to classes, with strides of 16 and then 8 bits. The class of each prefix
+//! is written over the classes of the shorter prefixes that cover it. A lookup therefore ends at the first
+//! entry that does not refer to a further node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,16 +8,17 @@ use std::net::IpAddr;
 use super::bits::{Bits, Classes};
 use super::{FilterError, Prefix};
 
-/// Number of entries per cache line. Nodes are numbered by lines.
+/// Number of trie entries in a cache line. A node is identified by the index of its first line.
 pub(super) const LINE: usize = 16;
 const ROOT: usize = 1 << 16;
 const NODE: usize = 1 << 8;
-/// Flag of an entry that refers to a node. Other entries hold a class.
+/// Flag of a trie entry that refers to a node. An entry without the flag holds a class.
 pub(super) const IS_NODE: u32 = 1 << 31;
-/// Maximum number of entries, which take 128 MiB.
+/// Maximum number of trie entries. This many entries take 128 MiB.
 const ENTRIES_MAX: usize = 1 << 25;
 
-/// An address field: its classes, and the numbers of its two root nodes.
+/// An address field of the filter: the bit rows of its classes, and the indices of the root nodes for IPv4
+/// and IPv6.
 #[derive(Debug)]
 pub(super) struct AddressField {
     pub rows: Classes,
@@ -24,8 +26,8 @@ pub(super) struct AddressField {
     pub root6: u32,
 }
 
-/// Adds the tries of a field to the entries. `wanted` holds for each rule the prefixes that it matches. An
-/// empty list matches any address. Returns `None` when every rule matches any address.
+/// Adds the tries of an address field to `entries`. `wanted` holds the prefixes that each rule matches. An
+/// empty list matches any address. Returns `None` if every rule matches any address.
 pub(super) fn address_field(
     entries: &mut Vec<u32>,
     wanted: &[&[Prefix]],
@@ -73,7 +75,8 @@ fn family(
     Ok(root)
 }
 
-/// Adds a node that has `content` in each entry. Returns the number of its first line.
+/// Adds a trie node of `size` entries, each with the value `content`. Returns the index of the node's first
+/// line.
 fn add_node(entries: &mut Vec<u32>, size: usize, content: u32) -> Result<u32, FilterError> {
     let at = entries.len();
     if at + size > ENTRIES_MAX {

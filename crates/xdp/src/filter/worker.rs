@@ -1,5 +1,6 @@
-//! The filter of ports without a hook. Implements the matching of `bpf/include/filter_rules.h` in plain Rust
-//! over the same tables. Several worker threads run it at once, without locks, allocations or system calls.
+//! Filter for ports without an XDP program. Workers match frames as `bpf/include/filter_rules.h` does, in
+//! plain Rust over the same tables. Several worker threads use a filter at the same time, without locks,
+//! allocations or system calls.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -15,46 +16,47 @@ use super::{
 };
 
 const ROWS: usize = FIELDS + PROBES_MAX;
-/// Maximum frame length in bytes. Longer frames count as this length.
+/// Maximum frame length in bytes that rules can match. A longer frame is treated as a frame of this length.
 const LENGTH_MAX: u32 = 65_535;
 
-/// The rules of a filter as workers apply them. The value is immutable. Another rule set, or another table of
-/// the block list, needs a new value over the same [`Tally`].
+/// Rules of a filter in the form that workers apply. The value is immutable. For another rule set, or another
+/// table of the block list, a new value is created over the same [`Tally`].
 #[derive(Debug)]
 pub struct WorkerFilter {
     compiled: Arc<Compiled>,
     rules: Vec<WorkerRule>,
-    /// Fields that rules match, the cheapest first.
+    /// Frame fields that rules match, in the order of lookup. Fields with cheap lookups come first.
     fields: Vec<Field>,
     probes: Vec<Probe>,
     list: Option<ListView>,
-    /// Buckets of single sources. Present where rules limit single sources.
+    /// Rate limit buckets of single sources. `None` if no rule limits single sources.
     sources: Option<Arc<Sources>>,
 }
 
-/// Decision on a frame.
+/// Decision of the filter on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judged {
-    /// The frame passes.
+    /// The frame passes the filter.
     On,
     /// The rule at this index of [`WorkerFilter::rules`] drops the frame.
     Drop(usize),
-    /// The frame exceeds the rate of the rule at this index.
+    /// The frame is dropped, because it exceeds the rate of the rule at this index of
+    /// [`WorkerFilter::rules`].
     Limit(usize),
 }
 
-/// Context of a filter run: time, worker and mode.
+/// Parameters of a filter run for one frame: time, worker and mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Time by which rules expire and buckets refill.
+    /// Time at which rules expire and buckets refill.
     pub now: Moment,
-    /// Number of the worker, which selects the counters.
+    /// Index of the worker, which selects the counter row.
     pub worker: usize,
     /// Whether the run leaves counters and buckets unchanged.
     pub dry: bool,
 }
 
-/// Data of a rule that workers need per frame.
+/// Parameters of a rule that workers need for each frame.
 #[derive(Debug)]
 struct WorkerRule {
     deed: Deed,
@@ -63,7 +65,7 @@ struct WorkerRule {
     tally: Arc<RuleTally>,
 }
 
-/// Action of a rule on a matching frame.
+/// Action of a rule on a matching frame, in the form that workers apply.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Drop,
@@ -73,28 +75,29 @@ enum Deed {
         cost: u64,
         burst: u64,
         by_bytes: bool,
-        /// Masks of the IPv4 and IPv6 source bits that share a bucket.
+        /// Masks of the IPv4 and IPv6 source bits that share a bucket. `None` if all frames share one bucket
+        /// of the rule.
         per_source: Option<(u32, u128)>,
     },
 }
 
-/// A field that rules match: `struct filter_field_conf`.
+/// Tables of a frame field that rules match: `struct filter_field_conf`.
 #[derive(Debug)]
 struct Field {
     which: usize,
-    /// Number of the field's first row.
+    /// Index of the bit row of the field's class 0.
     rows: usize,
-    /// Line of the field's class table, or of its IPv4 trie.
+    /// Index of the line at which the field's class table or its IPv4 trie begins.
     table: usize,
-    /// Line of the field's IPv6 trie.
+    /// Index of the line at which the field's IPv6 trie begins.
     table6: usize,
 }
 
-/// Order in which the fields are looked up.
+/// Order in which the frame fields are looked up.
 const ORDER: [usize; FIELDS] =
     [KIND, SOURCE_PORT, DESTINATION_PORT, VLAN, FLAGS, LENGTH, LISTED, SOURCE, DESTINATION];
 
-/// A place that patterns examine: `struct filter_probe`.
+/// A place in a frame that byte patterns examine: `struct filter_probe`.
 #[derive(Debug)]
 struct Probe {
     base: usize,
@@ -104,19 +107,20 @@ struct Probe {
     rows: usize,
 }
 
-/// Rows that the values of a frame select, one for each field that rules match.
+/// Bit rows that the field values of a frame select, one for each field that rules match.
 struct Rows {
     row: [usize; ROWS],
     count: usize,
-    /// Conjunction of the first words of the rows.
+    /// Conjunction of the first words of the selected rows.
     common: u64,
 }
 
 impl WorkerFilter {
-    /// Creates the filter of ports without a hook, counted in `tally`. Without a list no source is listed.
+    /// Creates the filter for ports without an XDP program. Its frames are counted in `tally`. If `list` is
+    /// `None`, no source is in the block list.
     ///
     /// # Errors
-    /// [`FilterError::NeedsHook`] when a rule samples or has cookies.
+    /// Returns [`FilterError::NeedsHook`] if a rule samples frames or has SYN cookies.
     pub fn new(
         compiled: &Arc<Compiled>,
         tally: &mut Tally,
@@ -144,19 +148,20 @@ impl WorkerFilter {
         self.compiled.rules()
     }
 
-    /// Returns whether the filter was created from `compiled`.
+    /// Returns whether the filter was created from exactly this value of compiled rules.
     #[must_use]
     pub fn is_of(&self, compiled: &Arc<Compiled>) -> bool {
         Arc::ptr_eq(&self.compiled, compiled)
     }
 
-    /// Returns the block list table that the filter uses.
+    /// Returns the block list table that the filter uses. Returns `None` if the filter has no block list.
     #[must_use]
     pub fn list(&self) -> Option<&ListView> {
         self.list.as_ref()
     }
 
-    /// Returns the decision on a frame. Each rule that the frame meets counts it.
+    /// Returns the decision of the filter on a frame. Each rule that matches the frame before the decision
+    /// counts it.
     #[must_use]
     pub fn judge(&self, frame: &Frame<'_>, look: Look) -> Judged {
         if self.rules.is_empty() {
@@ -180,7 +185,8 @@ impl WorkerFilter {
         Judged::On
     }
 
-    /// Tries the rules of these bits in their order. Returns `None` when none of them decides.
+    /// Applies the rules whose bits are set in `bits`, in the order of the rules. `first` is the index of the
+    /// rule of bit 0. Returns `None` if none of these rules decides about the frame.
     fn walk(&self, mut bits: u64, first: usize, key: &Key, frame: &Frame<'_>, look: Look) -> Option<Judged> {
         while bits != 0 {
             let index = first + lowest(bits);
@@ -215,7 +221,7 @@ impl WorkerFilter {
         None
     }
 
-    /// Returns whether a frame exceeds a rule's rate.
+    /// Returns whether a frame exceeds the rate limit of a rule.
     fn is_over(&self, rule: &WorkerRule, key: &Key, per_source: Option<(u32, u128)>, charge: Charge) -> bool {
         let (Some((v4, v6)), Some(sources)) = (per_source, &self.sources) else {
             return rule.tally.bucket().exceeded(charge);
@@ -229,7 +235,8 @@ impl WorkerFilter {
         sources.exceeded(rule.tally.number(), family, address, charge)
     }
 
-    /// Returns the rows of a frame, or `None` when no rule can match.
+    /// Returns the bit rows that the field values of a frame select. Returns `None` if no rule can match the
+    /// frame.
     fn rows(&self, key: &Key, frame: &Frame<'_>) -> Option<Rows> {
         let mut rows = Rows { row: [0; ROWS], count: 0, common: u64::MAX };
         for field in &self.fields {
@@ -251,7 +258,7 @@ impl WorkerFilter {
         Some(rows)
     }
 
-    /// Adds the row of a field. Returns `None` when no rule can match.
+    /// Adds the bit row of a field to the selected rows. Returns `None` if no rule can match the frame.
     fn ask(&self, rows: &mut Rows, row: usize) -> Option<()> {
         if let Some(place) = rows.row.get_mut(rows.count) {
             *place = row;
@@ -261,7 +268,7 @@ impl WorkerFilter {
         (rows.common != 0).then_some(())
     }
 
-    /// Returns the conjunction of the rows' words at one index.
+    /// Returns the conjunction of the words at one index of all selected rows.
     fn common(&self, rows: &Rows, place: usize) -> u64 {
         rows.row.iter().take(rows.count).fold(u64::MAX, |bits, row| bits & self.word(*row, place))
     }
@@ -275,7 +282,7 @@ impl WorkerFilter {
         self.compiled.classes.get(field.table * LINE + wide(value)).map_or(0, |class| usize::from(*class))
     }
 
-    /// Returns the class of the longest prefix that covers an address of the frame.
+    /// Returns the class of the longest prefix that covers the source or destination address of the frame.
     fn class_of_address(&self, field: &Field, key: &Key, is_source: bool) -> usize {
         let address = if is_source { &key.source } else { &key.destination };
         let (root, address) = match key.family {
@@ -298,8 +305,8 @@ impl WorkerFilter {
         wide(found)
     }
 
-    /// Returns the class of the bytes at a probe's place. Class 0 belongs to frames that lack the bytes or
-    /// have other values.
+    /// Returns the class of the bytes that a frame has at a place of patterns. Class 0 stands for frames that
+    /// do not have the bytes or have other values.
     fn class_of_bytes(&self, probe: &Probe, index: u32, key: &Key, frame: &Frame<'_>) -> usize {
         let mut value = [0; 8];
         let place = key.base.get(probe.base).copied().flatten().zip(value.get_mut(..probe.length));
@@ -322,7 +329,8 @@ impl WorkerFilter {
 }
 
 impl Field {
-    /// Returns a field of the filter, if rules match it.
+    /// Returns the tables of the frame field with the index `which`. Returns `None` if no rule matches this
+    /// field.
     fn of(compiled: &Compiled, which: usize) -> Option<Field> {
         let at = HEAD_WORDS + 4 * which;
         match compiled.conf.get(at..at + 4) {
@@ -335,7 +343,7 @@ impl Field {
 }
 
 impl Probe {
-    /// Returns the probe with this number, if it exists.
+    /// Returns the place of patterns with this index. Returns `None` if the filter has fewer places.
     fn of(compiled: &Compiled, index: usize) -> Option<Probe> {
         let at = HEAD_WORDS + 4 * FIELDS + 6 * index;
         let Some([low, high, length, base, offset, rows]) = compiled.conf.get(at..at + 6) else {
@@ -359,7 +367,7 @@ impl Probe {
     }
 }
 
-/// Returns the action of a rule, with the numbers of its bucket.
+/// Returns the action of a rule in the form that workers apply, with the parameters of its rate limit bucket.
 fn deed(rule: &Rule) -> Result<Deed, FilterError> {
     let hook = |action| Err(FilterError::NeedsHook { rule: rule.name.clone(), action });
     match &rule.action {

@@ -1,11 +1,13 @@
-//! Actions on the packets of a cached flow, and the flow in the format of the hook: `struct flow_entry`.
+//! Actions of a cached flow on a packet, and the encoding of a flow in the format of the XDP program: `struct
+//! flow_entry`.
 
-/// New bits of octets. The bits of `value` under `mask` are written.
+/// New values for some bits of a header field. The bits of `value` that are set in `mask` are written to the
+/// field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits<const N: usize> {
-    /// New octets, in network byte order.
+    /// New octets of the field, in network byte order. Bits that are not set in `mask` are ignored.
     pub value: [u8; N],
-    /// Mask of the bits to write.
+    /// Mask of the bits that are written.
     pub mask: [u8; N],
 }
 
@@ -21,45 +23,45 @@ impl<const N: usize> Bits<N> {
     }
 }
 
-/// Actions of the hook on a packet, in this order: header fields are written, the received tag is removed,
-/// another tag is added, and the packet is sent.
+/// Actions of a cached flow on a packet. The actions are performed in this order: header fields are written,
+/// the received tag is removed, another tag is added, and the packet is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowAction {
     /// Number of the output port. With `None` the packet is dropped, unless `normal` is set.
     pub port: Option<u16>,
-    /// Whether the packet leaves where the bridge knows its destination station (`NORMAL`), without other
-    /// actions.
+    /// Whether the packet leaves by the port where the bridge knows its destination station (`NORMAL`). Other
+    /// actions must then not be set.
     pub normal: bool,
-    /// Ethernet addresses: destination, source.
+    /// New bits of the Ethernet addresses: destination, then source.
     pub ethernet: Bits<12>,
-    /// TCI of the received tag. Applies only to tagged packets.
+    /// New bits of the TCI of the received VLAN tag. Valid only for flows of tagged packets.
     pub tci: Bits<2>,
-    /// Source address. IPv4 uses the first four octets.
+    /// New bits of the IP source address. An IPv4 address uses the first four octets.
     pub source: Bits<16>,
-    /// Destination address. IPv4 uses the first four octets.
+    /// New bits of the IP destination address. An IPv4 address uses the first four octets.
     pub destination: Bits<16>,
-    /// IPv4 TOS or IPv6 traffic class.
+    /// New bits of the IPv4 TOS or IPv6 traffic class.
     pub tos: Bits<1>,
-    /// IPv4 TTL or IPv6 hop limit.
+    /// New bits of the IPv4 TTL or IPv6 hop limit.
     pub ttl: Bits<1>,
-    /// TCP or UDP ports: source, destination.
+    /// New bits of the TCP or UDP ports: source, then destination.
     pub ports: Bits<4>,
-    /// Whether the received tag is removed. Valid only for flows of tagged packets.
+    /// Whether the received VLAN tag is removed. Valid only for flows of tagged packets.
     pub pop: bool,
-    /// TPID and TCI of a tag to add.
+    /// TPID and TCI of a VLAN tag to add. `None` adds no tag.
     pub push: Option<(u16, u16)>,
 }
 
 /// Size of `struct flow_entry` in octets.
 pub(crate) const ENTRY_BYTES: usize = 256;
-/// Flags of `enum flow_does`.
+/// Flags of a flow's actions in `struct flow_entry` (`enum flow_does`).
 pub(crate) const DROPS: u32 = 1;
 pub(crate) const POPS: u32 = 2;
 pub(crate) const PUSHES: u32 = 4;
 pub(crate) const SETS_IP: u32 = 8;
 pub(crate) const NORMAL: u32 = 16;
 
-/// Encodes a flow as `struct flow_entry`.
+/// Encodes a flow as `struct flow_entry`. `mask` is the index of the flow's mask.
 pub(super) fn entry(key: &[u64; 8], mask: u32, action: &FlowAction) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     let mut put = |at: usize, part: &[u8]| {

@@ -1,4 +1,4 @@
-//! The cached flow stage of one port: its constants, and the maps of its program.
+//! Stage of cached flows in one port's XDP program: its constants, and its maps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,45 +9,48 @@ use crate::{Attached, Error};
 
 /// Number of 32-bit words of `struct flows_conf`.
 pub(crate) const FLOWS_WORDS: usize = 20;
-/// Index of the first factor. Each factor takes two words.
+/// Index of the first secret hash factor in `struct flows_conf`. Each factor takes two words.
 const FACTORS: usize = 4;
 
-/// Constants of one port's stage.
+/// Configuration of the stage of cached flows for one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowPort {
-    /// Number of the port, below [`bridge::BRIDGE_PORTS`].
+    /// Number of the port in its process, below [`bridge::BRIDGE_PORTS`].
     pub port: u16,
-    /// Whether senders may leave partial checksums, which the worker must complete.
+    /// Whether senders on the port may leave partial checksums. The worker must complete the checksum of such
+    /// frames.
     pub partial_checksums: bool,
 }
 
-/// The cached flow stage of one port. [`Attached::set_flows`] puts the stage into the port's program.
+/// Stage of cached flows for one port's XDP program. [`Attached::set_flows`] adds the stage to the program.
 #[derive(Debug, Clone)]
 pub struct FlowStage {
     maps: Arc<FlowMaps>,
 }
 
-/// Constants and maps of a cached flow stage.
+/// Constants and maps of a stage of cached flows.
 #[derive(Debug)]
 pub(crate) struct FlowMaps {
     pub conf: [u32; FLOWS_WORDS],
-    /// Station table for flows with the action `NORMAL`.
+    /// Station table for flows with the action `NORMAL`. `None` if such flows go to the worker.
     pub known: Option<KnownStations>,
     table: FlowTable,
     orders: Arc<Orders>,
     devices: OwnedFd,
     counts: OwnedFd,
-    /// New counts and hints that a test run writes in place of the table's.
+    /// Counts map and hint map that a test run writes in place of those of the flow table. `None` if the
+    /// stage is not a copy for a test run.
     scratch: Option<[OwnedFd; 2]>,
 }
 
 impl FlowStage {
-    /// Creates a stage for the program of `attached`. Keeps the frame order that the program already has.
-    /// `stations` holds the bridge's constants of the port and its station table, for flows with the action
-    /// `NORMAL`. Without `stations` such flows go to the worker.
+    /// Creates a stage of cached flows for the program of `attached`. If that program already has a frame
+    /// order state, the stage uses it. `stations` holds the bridge configuration of the port and the bridge's
+    /// station table, for flows with the action `NORMAL`. If it is `None`, packets of such flows go to the
+    /// worker.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(
         port: &FlowPort,
         attached: &Attached,
@@ -72,13 +75,13 @@ impl FlowStage {
         Ok(FlowStage { maps: Arc::new(maps) })
     }
 
-    /// Returns the frame order of the port.
+    /// Returns the frame order state of the port.
     #[must_use]
     pub fn orders(&self) -> &Arc<Orders> {
         &self.maps.orders
     }
 
-    /// Returns whether a port's program has exactly this stage.
+    /// Returns whether a port's program runs exactly this stage of cached flows.
     #[must_use]
     pub fn is_on(&self, port: &Attached) -> bool {
         port.flow_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
@@ -90,7 +93,7 @@ impl FlowStage {
 }
 
 impl FlowMaps {
-    /// Names of the maps that only a program with this stage has.
+    /// Names of the maps that only a program with a stage of cached flows has.
     pub const NAMES: [&'static str; 8] = [
         super::table::TABLE,
         super::table::ENTRIES,
@@ -102,7 +105,8 @@ impl FlowMaps {
         super::table::FRAMES,
     ];
 
-    /// Returns the stage's own maps, and the maps in common with the bridge stage.
+    /// Returns the maps that only this stage uses, and the maps that the bridge stage uses too, with their
+    /// names.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
         let own = self.table.list().into_iter().map(|(name, map)| match (&self.scratch, name) {
             (Some([counts, _]), COUNTS) => (name, counts.as_fd()),
@@ -117,8 +121,8 @@ impl FlowMaps {
         &self.orders
     }
 
-    /// Returns a copy with new counts and a new order, so a test run changes nothing. No frame is pending in
-    /// the new order.
+    /// Returns a copy with new counts and a new frame order state. A test run with the copy therefore changes
+    /// nothing. No frame is pending in the new order state.
     pub fn scratch(&self) -> Result<FlowMaps, Error> {
         let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
         Ok(FlowMaps {
@@ -132,12 +136,14 @@ impl FlowMaps {
         })
     }
 
-    /// Returns the port that has counted a sent frame.
+    /// Returns the number of the port for which the maps contain a sent packet. Returns `None` if no port has
+    /// sent a packet.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
         bridge::sent_to(self.counts.as_fd())
     }
 
-    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the stage of cached flows of a program that is already in the kernel. `take` returns a map of
+    /// the program by its name.
     pub fn adopt(
         conf: [u32; FLOWS_WORDS],
         known: Option<KnownStations>,

@@ -1,5 +1,5 @@
-//! The table of cached flows that the hooks of all ports read: hash places, flows, masks, counts, and the
-//! longest frame of each port's device.
+//! Table of cached flows that the XDP programs of all ports read. It contains hash lines, flows, masks,
+//! counts, and the maximum frame length of each port's device.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(super) const STATE: &str = "flow_state";
 pub(super) const HINTS_MAP: &str = "flow_hints";
 pub(super) const FRAMES: &str = "flow_frames";
 
-/// Maximum number of masks: `FLOW_MASKS`.
+/// Maximum number of masks in the table: `FLOW_MASKS`.
 pub(crate) const MASKS: u32 = 8;
-/// Number of places per hash line: `FLOW_PLACES`.
+/// Number of flow places in a hash line: `FLOW_PLACES`.
 pub(crate) const PLACES: u32 = 8;
-/// Number of entries of the hint cache: `FLOW_HINTS`.
+/// Number of entries of the exact-match cache in front of the table: `FLOW_HINTS`.
 pub(crate) const HINTS: u32 = 4096;
 /// Size of `struct flow_count` in octets.
 pub(crate) const COUNT_BYTES: usize = 32;
@@ -31,24 +31,24 @@ pub(crate) const COUNT_BYTES: usize = 32;
 pub(crate) const FRAME_BYTES: u32 = 80;
 const COUNT_WORDS: usize = COUNT_BYTES / 8;
 
-/// Counts of a flow in the hook.
+/// Packet counts of a cached flow in the XDP programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowCounts {
-    /// Number of packets.
+    /// Number of packets that the flow matched.
     pub packets: u64,
-    /// Number of octets of the packets, as received.
+    /// Number of octets of the packets, with the length at reception.
     pub bytes: u64,
     /// Time of the last packet in nanoseconds of CLOCK_MONOTONIC, with the resolution of the kernel's tick.
     pub used_ns: u64,
 }
 
-/// A table of cached flows. Clones refer to the same table. See the module documentation.
+/// A table of cached flows. Clones of the value refer to one table. See the module documentation.
 #[derive(Debug, Clone)]
 pub struct FlowTable {
     pub(super) maps: Arc<TableMaps>,
 }
 
-/// Maps of a table.
+/// Kernel maps of a table of cached flows.
 #[derive(Debug)]
 pub(super) struct TableMaps {
     table: OwnedFd,
@@ -65,12 +65,12 @@ pub(super) struct TableMaps {
     pub masked: Mapped,
     reached: Mapped,
     until: Mapped,
-    /// Flags by port: whether the port's program has a stage that reads this table, and whether that stage
-    /// reads a station table.
+    /// Two flags for each port: whether the port's program has a stage that reads this table, and whether
+    /// that stage also reads a station table.
     served: Vec<[AtomicBool; 2]>,
-    /// Secret odd hash factors, one for each word of a key.
+    /// Secret odd hash factors, one for each word of a flow key.
     pub factors: [u64; 8],
-    /// Number of hash lines, less one.
+    /// Number of hash lines less one, which is the mask of a line index.
     pub lines: u32,
 }
 
@@ -92,11 +92,11 @@ fn mapped(name: &'static str, map: &OwnedFd) -> Result<Mapped, Error> {
 }
 
 impl FlowTable {
-    /// Creates a table for at most this number of flows, rounded up to a power of two. `seed` should be
-    /// secret and random.
+    /// Creates a table for at most `flows` flows, rounded up to a power of two. `seed` is the key of the hash
+    /// function and should be secret and random.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(flows: u32, seed: u64) -> Result<FlowTable, Error> {
         // The table is at most half full, so that a flow nearly always has a place.
         let flows = flows.clamp(PLACES, 1 << 20).next_power_of_two();
@@ -117,30 +117,30 @@ impl FlowTable {
         })
     }
 
-    /// Returns the maximum number of flows.
+    /// Returns the maximum number of flows in the table.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.maps.counted.words().len() / COUNT_WORDS
     }
 
-    /// Sets the longest frame that a port's device accepts, in octets without a tag. `None` means that
-    /// redirected frames do not reach the device.
+    /// Sets the maximum frame length that a port's device accepts, in octets without a tag. `None` means that
+    /// the device accepts no redirected frames.
     pub fn set_reached(&self, port: u16, longest: Option<u32>) {
         if let Some(word) = self.maps.reached.words().get(usize::from(port)) {
             word.store(longest.map_or(0, u64::from), Ordering::Release);
         }
     }
 
-    /// Returns the longest frame that a port's device accepts, in octets without a tag. `None` means that the
-    /// device accepts none.
+    /// Returns the maximum frame length that a port's device accepts, in octets without a tag. Returns `None`
+    /// if the device accepts no redirected frames.
     #[must_use]
     pub fn reached(&self, port: u16) -> Option<u64> {
         let word = self.maps.reached.words().get(usize::from(port))?;
         Some(word.load(Ordering::Acquire)).filter(|longest| *longest > 0)
     }
 
-    /// Sets whether a port's program has a stage that reads this table, and whether that stage also reads a
-    /// station table.
+    /// Records whether a port's program has a stage that reads this table, and whether that stage also reads
+    /// a station table.
     pub fn set_served(&self, port: u16, served: bool, stations: bool) {
         if let Some([reads, asks]) = self.maps.served.get(usize::from(port)) {
             reads.store(served, Ordering::Release);
@@ -148,7 +148,8 @@ impl FlowTable {
         }
     }
 
-    /// Returns whether a port's program can process flows with the action `NORMAL`.
+    /// Returns whether a port's program can process flows with the action `NORMAL`, because its stage reads a
+    /// station table.
     #[must_use]
     pub fn asks_stations(&self, port: u16) -> bool {
         self.maps.served.get(usize::from(port)).is_some_and(|[_, asks]| asks.load(Ordering::Acquire))
@@ -160,14 +161,15 @@ impl FlowTable {
         self.maps.served.get(usize::from(port)).is_some_and(|[reads, _]| reads.load(Ordering::Acquire))
     }
 
-    /// Lets the hooks use the table until `until_ns`, in nanoseconds of CLOCK_MONOTONIC.
+    /// Allows the XDP programs to use the table until the time `until_ns` of CLOCK_MONOTONIC in nanoseconds.
+    /// After that time the programs use no flows of the table.
     pub fn renew(&self, until_ns: u64) {
         if let Some(word) = self.maps.until.words().first() {
             word.store(until_ns, Ordering::Release);
         }
     }
 
-    /// Returns the counts of the flow in a slot since the flow was inserted.
+    /// Returns the packet counts of the flow in a slot since the flow was inserted.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(COUNT_WORDS);
@@ -178,7 +180,7 @@ impl FlowTable {
         FlowCounts { packets: read(0), bytes: read(1), used_ns: read(2) }
     }
 
-    /// Creates counts and hints for a test run.
+    /// Creates a counts map and a hint map for a test run.
     pub(super) fn scratch(&self) -> Result<[OwnedFd; 2], Error> {
         let entries = u32::try_from(self.capacity()).unwrap_or(u32::MAX);
         let counts = create(COUNTS, MapKind::Mappable, COUNT_BYTES, entries)?;
@@ -201,8 +203,8 @@ impl FlowTable {
         ]
     }
 
-    /// Creates a table over maps that `take` returns by name. The maps are new, or those of a program that is
-    /// in the kernel already.
+    /// Creates a table over kernel maps. `take` returns a map by its name. The maps are new, or belong to a
+    /// program that is already in the kernel.
     pub(super) fn of(
         factors: [u64; 8],
         lines: u32,
@@ -233,7 +235,8 @@ impl FlowTable {
     }
 }
 
-/// Returns one secret odd number for each word of a key (`SplitMix64`, Steele and others, OOPSLA 2014).
+/// Returns one secret odd number for each word of a flow key, derived from `seed` (`SplitMix64`, Steele and
+/// others, OOPSLA 2014).
 fn factors(seed: u64) -> [u64; 8] {
     let mut state = seed;
     std::array::from_fn(|_| {
@@ -245,16 +248,16 @@ fn factors(seed: u64) -> [u64; 8] {
 }
 
 impl TableMaps {
-    /// Returns the hash of a key. Mirrors `flow_by()` in `bpf/include/stage_flows.h`.
+    /// Returns the hash of a flow key under a mask. Mirrors `flow_by()` in `bpf/include/stage_flows.h`.
     pub fn hash(&self, mask: u32, key: &[u64; 8]) -> u64 {
         hash(&self.factors, mask, key)
     }
 }
 
-/// Returns the hash of a key. A secret is added to both halves of each word, and the products of the halves
-/// are summed (NH: Black and others, "UMAC: fast and secure message authentication", 1999). Senders that
-/// choose words cannot predict the change of the sum. The sum is multiplied by 2^64 over the golden ratio,
-/// and tables use the upper half.
+/// Returns the hash of a flow key under a mask. A secret is added to both halves of each word, and the
+/// products of the halves are summed (NH: Black and others, "UMAC: fast and secure message authentication",
+/// 1999). Senders that choose words cannot predict how the sum changes. The sum is multiplied by 2^64 over
+/// the golden ratio, and tables use the upper half of the product.
 fn hash(secrets: &[u64; 8], mask: u32, key: &[u64; 8]) -> u64 {
     let number = u64::from(mask).wrapping_mul(secrets[0]);
     let products = key.iter().zip(secrets).map(|(word, secret)| {
@@ -274,8 +277,8 @@ fn half(word: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Two words differ in their highest bits. A sum of products of whole words with odd numbers would lose
-    /// this difference for any numbers.
+    /// Checks that keys with two words that differ in their highest bits have different hashes. A sum of
+    /// products of whole words with odd numbers would lose this difference for any numbers.
     #[test]
     fn keys_that_differ_in_highest_bits_do_not_collide() {
         let key: [u64; 8] = std::array::from_fn(|word| 0x0102_0304_0506_0708 << word);

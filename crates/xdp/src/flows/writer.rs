@@ -1,4 +1,4 @@
-//! Insertion and removal of cached flows.
+//! Insertion of flows into the table of cached flows, and their removal.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use super::action::{ENTRY_BYTES, FlowAction, entry};
 use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
 
-/// Reason why a flow was not inserted.
+/// Reason why a flow was not inserted into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// The table is full, or both lines of the flow's hash are full.
+    /// The table is full, or both hash lines of the flow are full.
     Full,
-    /// All mask numbers are in use.
+    /// The flow needs a new mask, and the maximum number of masks is in use.
     Masks,
-    /// The mask is new, and running programs may not have read all of it. Wait for the programs, call
-    /// [`FlowWriter::settle`], and try again.
+    /// The mask of the flow is new, and programs that are running may not have read all of it. The caller
+    /// must wait for running programs, call [`FlowWriter::settle`], and insert the flow again.
     Soon,
 }
 
@@ -22,25 +22,25 @@ pub enum Refused {
 /// Without the reservation, flows that each need a new mask would evict each other's masks forever.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// A mask with a number.
+/// A mask of the table, with the state of its index.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mask {
     words: [u64; 8],
-    /// Number of flows that use the mask.
+    /// Number of flows in the table that use the mask.
     users: usize,
-    /// Whether every running program knows the mask.
+    /// Whether every running program has read the whole mask.
     is_known: bool,
-    /// Sequence number of the mask among all that were written, from 1. 0 when the number is free.
+    /// Sequence number of the mask among all masks that were written, from 1. 0 if the index is free.
     nth: u64,
-    /// Time until which no other mask takes the number. `None` once the mask has had flows.
+    /// Time until which the index is reserved for this mask. `None` as soon as a flow has used the mask.
     kept: Option<Instant>,
 }
 
-/// A flow that is in the table, or was removed and not released.
+/// Slot of a flow that is in the table, or that was removed and whose slot is not released yet.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     mask: u32,
-    /// Index of the flow among the table's words. `None` after removal.
+    /// Index of the flow in the words of the table's hash lines. `None` after the removal of the flow.
     place: Option<usize>,
 }
 
@@ -49,15 +49,15 @@ struct Slot {
 pub struct FlowWriter {
     table: FlowTable,
     masks: [Mask; MASKS as usize],
-    /// Number of masks written so far.
+    /// Number of masks that were written so far.
     written: u64,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
 }
 
 impl FlowWriter {
-    /// Creates the writer and empties the table. No program may use former contents: the table is new, or its
-    /// last writer has waited for running programs.
+    /// Creates the writer of a table and removes all flows from it. No program may be using the former
+    /// contents. This is the case if the table is new, or if its last writer has waited for running programs.
     #[must_use]
     pub fn new(table: &FlowTable) -> FlowWriter {
         table.maps.places.words().iter().for_each(|word| word.store(0, Ordering::Release));
@@ -71,7 +71,7 @@ impl FlowWriter {
         }
     }
 
-    /// Returns the table.
+    /// Returns the table that this value writes.
     #[must_use]
     pub fn table(&self) -> &FlowTable {
         &self.table
@@ -83,13 +83,13 @@ impl FlowWriter {
         self.slots.iter().flatten().filter(|slot| slot.place.is_some()).count()
     }
 
-    /// Inserts a flow for packets whose key equals `key` in the bits of `mask`. Returns the slot of the flow.
-    /// The counts of the slot start at 0.
+    /// Inserts a flow for packets whose key equals `key` in the bits of `mask`, and returns the slot of the
+    /// flow. The packet counts of the slot start at 0.
     ///
     /// Two flows of the table that match the same packet must not have different actions.
     ///
     /// # Errors
-    /// [`Refused`]. The packets still go to the worker.
+    /// Returns [`Refused`] if the flow was not inserted. The packets of the flow then go to the worker.
     pub fn insert(&mut self, key: &[u64; 8], mask: &[u64; 8], action: &FlowAction) -> Result<u32, Refused> {
         let number = self.number(mask)?;
         let masked: [u64; 8] = std::array::from_fn(|word| key[word] & mask[word]);
@@ -124,7 +124,8 @@ impl FlowWriter {
         Ok(slot)
     }
 
-    /// Returns the number of a mask that all programs know.
+    /// Returns the index of a mask that every running program knows. Returns an error if the mask is new to
+    /// the programs or no index is free.
     fn number(&mut self, mask: &[u64; 8]) -> Result<u32, Refused> {
         let known = self.masks.iter().position(|known| known.nth > 0 && known.words == *mask);
         if let Some(at) = known {
@@ -150,21 +151,21 @@ impl FlowWriter {
         self.masks.get_mut(usize::try_from(number).ok()?)
     }
 
-    /// Returns the number of masks written so far. A caller that begins to wait for programs passes this
-    /// number to [`FlowWriter::settle`] after the wait.
+    /// Returns the number of masks that were written so far. A caller that begins to wait for running
+    /// programs passes this number to [`FlowWriter::settle`] after the wait.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Reports that a wait for programs ([`crate::wait_for_programs`]) has ended that began after `written`
-    /// masks were written. Flows may use these masks from now on.
+    /// Reports that a wait for running programs ([`crate::wait_for_programs`]) has ended. `written` is the
+    /// number of masks that were written before the wait began. New flows may use these masks from now on.
     pub fn settle(&mut self, written: u64) {
         self.masks.iter_mut().filter(|mask| mask.nth <= written).for_each(|mask| mask.is_known = true);
     }
 
-    /// Removes a flow. Program runs that start later do not find the flow. The slot stays reserved for counts
-    /// of running programs until [`FlowWriter::release`].
+    /// Removes a flow from the table. Program runs that start later do not find the flow. The slot stays
+    /// reserved for the counts of running programs until [`FlowWriter::release`].
     pub fn remove(&mut self, slot: u32) {
         let at = usize::try_from(slot).unwrap_or(usize::MAX);
         let Some(Some(known)) = self.slots.get_mut(at) else { return };
@@ -173,14 +174,15 @@ impl FlowWriter {
         }
     }
 
-    /// Returns the counts of a flow since it was inserted. The counts are final after a wait for programs
-    /// that follows the removal.
+    /// Returns the packet counts of the flow in a slot since the flow was inserted. The counts are final
+    /// after the flow was removed and a wait for running programs has ended.
     #[must_use]
     pub fn counts(&self, slot: u32) -> FlowCounts {
         self.table.counts(slot)
     }
 
-    /// Releases the slot of a removed flow for reuse. A wait for programs must have ended since the removal.
+    /// Releases the slot of a removed flow for reuse. The caller must have waited for running programs since
+    /// the removal.
     pub fn release(&mut self, slot: u32) {
         let at = usize::try_from(slot).unwrap_or(usize::MAX);
         let Some(known) = self.slots.get_mut(at).and_then(|known| known.take_if(|own| own.place.is_none()))

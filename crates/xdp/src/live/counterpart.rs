@@ -1,4 +1,5 @@
-//! XDP programs for the far ends of a test or bench. Each program stays attached until its value is dropped.
+//! XDP programs for the peer devices of a test or benchmark. Each program stays attached until its value is
+//! dropped.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,22 +11,22 @@ use crate::{Attached, Error, Mode, ProgramInfo, sys};
 /// Programs of `bpf/bench.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bench {
-    /// Program of [`Sink::attach`].
+    /// Program that [`Sink::attach`] attaches.
     Sink,
-    /// Program of [`Sink::attach_reading`].
+    /// Program that [`Sink::attach_reading`] attaches.
     SinkReading,
-    /// Program of [`Pass`].
+    /// Program that [`Pass`] attaches.
     Pass,
-    /// Program of [`Reflect`].
+    /// Program that [`Reflect`] attaches.
     Reflect,
-    /// Program of [`Redirect::attach`].
+    /// Program that [`Redirect::attach`] attaches.
     Redirect,
-    /// Program of [`Redirect::attach_routing`].
+    /// Program that [`Redirect::attach_routing`] attaches.
     Route,
 }
 
 impl Bench {
-    /// All programs.
+    /// All programs of `bpf/bench.bpf.c`.
     pub const ALL: [Bench; 6] =
         [Bench::Sink, Bench::SinkReading, Bench::Pass, Bench::Reflect, Bench::Redirect, Bench::Route];
 
@@ -46,10 +47,10 @@ impl Bench {
         Opened::new(bench_object(), self.name())?.load()
     }
 
-    /// Loads the program as a custom program for a port's hook.
+    /// Loads the program as a custom program that can be put in front of a port's program.
     ///
     /// # Errors
-    /// As for [`UserProgram::load`].
+    /// Returns the errors of [`UserProgram::load`].
     pub fn in_front_of(self, port: &Attached) -> Result<UserProgram, Error> {
         UserProgram::load(bench_object().bytes, Some(self.name()), port.multi_buffer())
     }
@@ -57,7 +58,7 @@ impl Bench {
     /// Loads the program and returns the kernel's information about it. The program is not attached.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Query`].
+    /// Returns [`Error::Load`] or [`Error::Query`].
     pub fn load_info(self) -> Result<ProgramInfo, Error> {
         ProgramInfo::read(self.load()?.program()?.as_fd())
     }
@@ -72,9 +73,9 @@ fn put_on(object: &InKernel, ifindex: u32, allowed: AttachMode) -> Result<Linked
 /// Number of packets and bytes that a sink has dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sunk {
-    /// Number of frames.
+    /// Number of frames that the sink has dropped.
     pub packets: u64,
-    /// Number of bytes, without frame check sequences.
+    /// Number of bytes of the dropped frames, without frame check sequences.
     pub bytes: u64,
 }
 
@@ -86,18 +87,18 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Attaches a sink to a device of this namespace.
+    /// Attaches a sink to a device of the calling thread's network namespace.
     ///
     /// # Errors
-    /// As for [`crate::Loaded::attach`].
+    /// Returns the errors of [`crate::Loaded::attach`].
     pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Sink, Error> {
         Sink::put(Bench::Sink, ifindex, allowed)
     }
 
-    /// Like [`Sink::attach`], with a program that also reads each frame's EtherType.
+    /// Attaches a sink like [`Sink::attach`], with a program that also reads each frame's EtherType.
     ///
     /// # Errors
-    /// As for [`crate::Loaded::attach`].
+    /// Returns the errors of [`crate::Loaded::attach`].
     pub fn attach_reading(ifindex: u32, allowed: AttachMode) -> Result<Sink, Error> {
         Sink::put(Bench::SinkReading, ifindex, allowed)
     }
@@ -110,7 +111,7 @@ impl Sink {
     /// Returns the number of packets and bytes dropped so far.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn sunk(&self) -> Result<Sunk, Error> {
         let per_cpu = sys::map_lookup_per_cpu(self.sunk.as_fd(), 0, 2).map_err(|source| Error::Map {
             map: "sunk",
@@ -125,36 +126,37 @@ impl Sink {
         Ok(sum)
     }
 
-    /// Returns the XDP mode in use.
+    /// Returns the XDP mode in which the program runs.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
     }
 }
 
-/// A program that passes all frames to the kernel. On the far end of a veth it lets redirected frames arrive.
+/// A program that passes all frames to the kernel. When it runs on the peer of a veth device, frames that are
+/// redirected to the device arrive.
 #[derive(Debug)]
 pub struct Pass {
     linked: Linked,
 }
 
 impl Pass {
-    /// Attaches the program to a device of this namespace.
+    /// Attaches the program to a device of the calling thread's network namespace.
     ///
     /// # Errors
-    /// As for [`crate::Loaded::attach`].
+    /// Returns the errors of [`crate::Loaded::attach`].
     pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Pass, Error> {
         Ok(Pass { linked: put_on(&Bench::Pass.load()?, ifindex, allowed)? })
     }
 
-    /// Returns the XDP mode in use.
+    /// Returns the XDP mode in which the program runs.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
     }
 }
 
-/// A program that sends all received frames back by the receiving device, with the Ethernet addresses
+/// A program that sends all received frames back by the receiving device, with the two Ethernet addresses
 /// swapped.
 #[derive(Debug)]
 pub struct Reflect {
@@ -162,15 +164,15 @@ pub struct Reflect {
 }
 
 impl Reflect {
-    /// Attaches the program to a device of this namespace.
+    /// Attaches the program to a device of the calling thread's network namespace.
     ///
     /// # Errors
-    /// As for [`crate::Loaded::attach`].
+    /// Returns the errors of [`crate::Loaded::attach`].
     pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Reflect, Error> {
         Ok(Reflect { linked: put_on(&Bench::Reflect.load()?, ifindex, allowed)? })
     }
 
-    /// Returns the XDP mode in use.
+    /// Returns the XDP mode in which the program runs.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
@@ -186,19 +188,20 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Attaches the program to a device. Both devices must be in this namespace.
+    /// Attaches the program to the device `ifindex`. It forwards frames to the device `target`. Both devices
+    /// must be in the calling thread's network namespace.
     ///
     /// # Errors
-    /// As for [`crate::Loaded::attach`], and [`Error::Map`] when the target does not exist.
+    /// Returns the errors of [`crate::Loaded::attach`], and [`Error::Map`] when the target does not exist.
     pub fn attach(ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
         Redirect::put(Bench::Redirect, ifindex, target, allowed)
     }
 
-    /// Like [`Redirect::attach`], with a lookup in the kernel's IPv4 routes and a rewrite of the Ethernet
-    /// header.
+    /// Attaches a program like [`Redirect::attach`], which also looks up the kernel's IPv4 routes and
+    /// rewrites the Ethernet header.
     ///
     /// # Errors
-    /// As for [`Redirect::attach`].
+    /// Returns the errors of [`Redirect::attach`].
     pub fn attach_routing(ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
         Redirect::put(Bench::Route, ifindex, target, allowed)
     }
@@ -211,7 +214,7 @@ impl Redirect {
         Ok(Redirect { linked: put_on(&object, ifindex, allowed)?, program: object.program()? })
     }
 
-    /// Returns the XDP mode in use.
+    /// Returns the XDP mode in which the program runs.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.linked.mode
@@ -220,7 +223,7 @@ impl Redirect {
     /// Returns the kernel's information about the program.
     ///
     /// # Errors
-    /// [`Error::Query`].
+    /// Returns [`Error::Query`] if a query of the kernel fails.
     pub fn info(&self) -> Result<ProgramInfo, Error> {
         ProgramInfo::read(self.program.as_fd())
     }

@@ -1,4 +1,4 @@
-//! Benchmark of the filter with another source in each frame: `bpf/filterbench.bpf.c`.
+//! Benchmark of the filter with a different source address in each frame: `bpf/filterbench.bpf.c`.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,26 +13,26 @@ const KERNELS_MAP: &str = "kernels_map";
 /// Length in bytes of a frame with Ethernet, IPv4, UDP and padding.
 const FRAME: usize = 60;
 
-/// Subject of the measurement.
+/// Work that the benchmark measures for each frame.
 #[derive(Debug, Clone, Copy)]
 pub enum LookUp<'a> {
-    /// Only the generation of the frame.
+    /// The generation of the frame without a lookup.
     Nothing,
-    /// The filter stage.
+    /// The generation of the frame and the filter stage with this filter.
     Stage(&'a Filter),
-    /// The kernel's longest-prefix map.
+    /// The generation of the frame and a lookup in the kernel's longest-prefix map.
     KernelsMap(&'a KernelsMap),
 }
 
-/// A longest-prefix map of the kernel.
+/// A longest-prefix-match map of the kernel (LPM trie), for comparison.
 #[derive(Debug)]
 pub struct KernelsMap(OwnedFd);
 
 impl KernelsMap {
-    /// Creates a map of the [`scattered`] addresses of these numbers, each as /32.
+    /// Creates a map of the [`scattered`] addresses of the numbers in a range, each as a /32 prefix.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(numbers: std::ops::Range<u32>) -> Result<KernelsMap, Error> {
         let failed = |operation| move |source| Error::Map { map: KERNELS_MAP, operation, source };
         let entries = numbers.end.saturating_sub(numbers.start).max(1);
@@ -48,14 +48,14 @@ impl KernelsMap {
     }
 }
 
-/// A program that gives each frame another source and runs the filter.
+/// A program that gives each frame a different source address and runs the filter on it.
 #[derive(Debug)]
 pub struct FilterBench {
     program: OwnedFd,
 }
 
-/// Returns the address of a number. The addresses of different numbers differ, and are spread over the whole
-/// address space.
+/// Returns the IPv4 address of a number. Different numbers have different addresses, which are spread over
+/// the whole address space.
 #[must_use]
 pub fn scattered(number: u32) -> Ipv4Addr {
     let number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
@@ -64,10 +64,11 @@ pub fn scattered(number: u32) -> Ipv4Addr {
 }
 
 impl FilterBench {
-    /// Loads the program for the sources of `count` numbers from `first`. `count` is a power of two.
+    /// Loads the benchmark program. The source addresses are those of the `count` numbers from `first`.
+    /// `count` is a power of two.
     ///
     /// # Errors
-    /// [`Error::Load`], [`Error::Map`].
+    /// Returns [`Error::Load`] or [`Error::Map`].
     pub fn new(look_up: LookUp<'_>, first: u32, count: u32) -> Result<FilterBench, Error> {
         let mut opened = Opened::new(filter_bench_object(), PROGRAM)?;
         let code = match &look_up {
@@ -94,10 +95,11 @@ impl FilterBench {
         Ok(FilterBench { program: opened.load()?.program()? })
     }
 
-    /// Returns the mean time per frame in nanoseconds, over `frames` frames.
+    /// Returns the mean time that the program takes for a frame, in nanoseconds, measured over `frames`
+    /// frames.
     ///
     /// # Errors
-    /// [`Error::TestRun`].
+    /// Returns [`Error::TestRun`] if the kernel refuses the test run.
     pub fn nanoseconds(&self, frames: u32) -> Result<u32, Error> {
         let mut frame = [0; FRAME];
         frame[12..14].copy_from_slice(&[8, 0]);

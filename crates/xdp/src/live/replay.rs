@@ -1,4 +1,4 @@
-//! Replay of recorded frames by the generator: `bpf/replay.bpf.c`.
+//! Replay of recorded frames by the traffic generator: `bpf/replay.bpf.c`.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,17 +12,17 @@ pub(crate) const FRAME_MAX: usize = 1522;
 const FRAME_MIN: usize = 14;
 /// Size of `struct replay_frame` in bytes.
 pub(crate) const VALUE_SIZE: usize = 4 + FRAME_MAX + 2;
-/// Maximum number of frames of one replay, which take 100 MB of kernel memory.
+/// Maximum number of frames in one replay. This many frames take 100 MB of kernel memory.
 const CAPACITY: usize = 1 << 16;
 
-/// Frames to replay, and the way of sending them.
+/// Recorded frames to send, and the rate and order in which they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replay<'a> {
     /// Index of the transmitting device, in the namespace of the sending thread.
     pub ifindex: u32,
-    /// Frames of 14 to 1522 bytes each, 65536 at most.
+    /// Frames to send, of 14 to 1522 bytes each. There are at most 65536 frames.
     pub frames: &'a [Vec<u8>],
-    /// Order of the frames. The first frame follows the last.
+    /// Order in which the frames are sent. After the last frame, the first is sent again.
     pub order: Order,
     /// Rate in packets per second, like [`super::Traffic::rate`].
     pub rate: Option<u64>,
@@ -31,7 +31,7 @@ pub struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Returns whether a frame of this length can be sent.
+    /// Returns whether a replay can send frames of this length in bytes.
     #[must_use]
     pub fn fits(length: usize) -> bool {
         (FRAME_MIN..=FRAME_MAX).contains(&length)
@@ -79,10 +79,11 @@ impl Replay<'_> {
 }
 
 impl Generator {
-    /// Loads a generator of recorded frames.
+    /// Loads a traffic generator that sends recorded frames.
     ///
     /// # Errors
-    /// [`Error::Generator`] for a parameter that is out of range, [`Error::Load`], [`Error::Map`].
+    /// Returns [`Error::Generator`] for a parameter that is out of range, and
+    /// [`Error::Load`] or [`Error::Map`].
     pub fn replay(replay: &Replay<'_>) -> Result<Generator, Error> {
         let words = [replay.ifindex, replay.check()?, u32::from(matches!(replay.order, Order::Random(_))), 0];
         let constants: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -1,4 +1,5 @@
-//! The first frame of a generator's traffic, and the `struct livegen_conf` made from it.
+//! Construction of the first frame of a generator's traffic, and of the `struct livegen_conf` that contains
+//! it.
 
 use super::{Order, Protocol, Traffic};
 use crate::Error;
@@ -12,7 +13,7 @@ const TAG: usize = 4;
 const IPV4: usize = 20;
 const VLAN_MAX: u16 = 4094;
 
-/// Flags of `enum livegen_vary`.
+/// Flags of the frame fields that vary (`enum livegen_vary`).
 const PORTS: u32 = 1;
 const SOURCE_MAC: u32 = 2;
 const DESTINATION_MAC: u32 = 4;
@@ -57,7 +58,7 @@ impl<'a> Template<'a> {
         self.put(self.ip - 2, &[0x08, 0x00]);
     }
 
-    /// Returns the number of bytes from an offset to the end of the frame. The length of a frame has 16 bits.
+    /// Returns the number of bytes from an offset to the end of the frame, in network byte order.
     fn length_from(&self, offset: usize) -> [u8; 2] {
         let offset = u16::try_from(offset).unwrap_or(u16::MAX);
         self.traffic.length.saturating_sub(offset).to_be_bytes()
@@ -78,7 +79,7 @@ impl<'a> Template<'a> {
         self.put(ip + 10, &(!sum).to_be_bytes());
     }
 
-    /// Returns the one's complement sum (RFC 1071) of the words of a part of the IP header.
+    /// Returns the one's complement sum (RFC 1071) of the 16-bit words in a range of the IP header.
     fn sum(&self, part: std::ops::Range<usize>) -> u16 {
         let mut sum: u32 = 0;
         for word in self.frame[self.ip..][part].chunks_exact(2) {
@@ -99,7 +100,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Encodes the traffic as `struct livegen_conf`.
+    /// Encodes the traffic parameters and the first frame as `struct livegen_conf`.
     pub(super) fn constants(&self) -> [u8; CONF_SIZE] {
         let t = self.traffic;
         let vary = [

@@ -1,5 +1,6 @@
-//! Routes that the hook forwards by. The tables of a router are in memory that the programs of its ports
-//! read. `router`'s writer fills the tables. This module creates them, and sets the router's interfaces.
+//! Route tables by which XDP programs forward. The tables of a router are in memory that the programs of its
+//! ports read. The crate `router` fills the tables. This module creates them, and sets the router's output
+//! interfaces.
 //!
 //! ```text
 //!   route_trie4, _trie6 ──hop──► route_paths ──► way, or a bucket of route_groups ──► route_nexthops
@@ -41,102 +42,106 @@ pub(crate) const SENT_SIZE: u32 = 16;
 pub(crate) const COUNT_SIZE: u32 = 32;
 /// Size of `struct steer_frame` in bytes.
 pub(crate) const FRAME_SIZE: u32 = 104;
-/// Maximum number of interfaces of a router: `ROUTE_INTERFACES`.
+/// Maximum number of output interfaces of a virtual router: `ROUTE_INTERFACES`.
 pub const ROUTE_INTERFACES: u32 = 1024;
-/// Maximum number of ports of a process: `ROUTE_PORTS`.
+/// Maximum number of routed ports of a process: `ROUTE_PORTS`.
 pub const ROUTE_PORTS: u32 = 1024;
-/// Number of maps of a router's tables.
+/// Number of kernel maps for the route tables of a virtual router.
 const MAPS: usize = 12;
-/// Minimum number of words of a trie, which is more than a root has.
+/// Minimum size of a trie in 64-bit words. The root node needs fewer words.
 const WORDS_LEAST: u32 = 1 << 17;
-/// Maximum number of words of a trie, which take 1 GiB.
+/// Maximum size of a trie in 64-bit words. A trie of this size takes 1 GiB.
 const WORDS_MOST: u32 = 1 << 27;
 
-/// Flags above the address in an interface's first word: `ROUTE_TAKES` and `ROUTE_TAKES_MULTI`.
+/// Flags in the first word of an output interface, above the Ethernet address: `ROUTE_TAKES` and
+/// `ROUTE_TAKES_MULTI`.
 const TAKES: u64 = 1 << 48;
 const TAKES_MULTI: u64 = 1 << 49;
-/// Position of the VLAN in an interface's first word: `ROUTE_TAG`.
+/// Position of the VLAN identifier in the first word of an output interface: `ROUTE_TAG`.
 const TAG: u32 = 52;
-/// Fields of an interface's second word: `ROUTE_WHERE_PORT`, `ROUTE_PORT` and `ROUTE_MTU`.
+/// Positions and masks of the fields in the second word of an output interface: `ROUTE_WHERE_PORT`,
+/// `ROUTE_PORT` and `ROUTE_MTU`.
 const WHERE_PORT: u32 = 20;
 const PORT: u64 = 0xfff;
 const MTU: u64 = 0xf_ffff;
 
-/// Sizes of a router's tables.
+/// Sizes of a virtual router's route tables for XDP programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerSizes {
-    /// Number of 64-bit words of the IPv4 trie, rounded up to a power of two from 2^17 to 2^27.
+    /// Size of the IPv4 trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
     pub words4: u32,
-    /// Number of 64-bit words of the IPv6 trie, rounded up to a power of two from 2^17 to 2^27.
+    /// Size of the IPv6 trie in 64-bit words. The size is rounded up to a power of two from 2^17 to 2^27.
     pub words6: u32,
-    /// Number of paths, including path 0.
+    /// Number of entries of the path table, including path 0.
     pub paths: u32,
-    /// Number of next hop groups.
+    /// Number of entries of the table of next hop groups.
     pub groups: u32,
-    /// Number of neighbours, including neighbour 0.
+    /// Number of entries of the neighbour table, including neighbour 0.
     pub neighbours: u32,
 }
 
-/// An output interface of the hook.
+/// An interface of a virtual router by which the XDP program forwards packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerInterface {
-    /// Number of the interface's port, below [`ROUTE_PORTS`].
+    /// Number of the port that the interface is on, below [`ROUTE_PORTS`].
     pub port: u16,
-    /// Index of the kernel device of the interface: the device of the port or of the VLAN.
+    /// Index of the interface's kernel device, which is the device of the port or of the VLAN.
     pub device: u32,
     /// Ethernet address of the interface.
     pub mac: [u8; 6],
-    /// Length of the largest IP packet in bytes.
+    /// Maximum length of an IP packet on the interface in bytes (MTU).
     pub mtu: u32,
-    /// Kinds of redirected frames that the device accepts.
+    /// Kinds of redirected frames that the port's device accepts.
     pub takes: Takes,
-    /// VLAN of the tag (IEEE 802.1Q) of frames on the port, 1 to 4094. 0 for untagged frames.
+    /// VLAN identifier in the 802.1Q tag of the interface's frames, 1 to 4094. 0 if the frames are untagged.
     pub vlan: u16,
 }
 
-/// Reverse path check of packet sources (RFC 3704).
+/// Reverse path check of the source addresses of packets (RFC 3704).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sources {
-    /// No check.
+    /// Source addresses are not checked.
     #[default]
     Any,
-    /// Strict: a route to the source must lead out of the receiving interface.
+    /// Strict check: a route to the source must lead out of the interface that received the packet.
     Strict,
-    /// Loose: a route to the source must exist.
+    /// Loose check: a route to the source must exist.
     Loose,
 }
 
-/// Constants of one port's stage for routes in the hook.
+/// Configuration of one port for forwarding by routes in the XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPort {
-    /// Number of the port, as in [`AnswerInterface::port`].
+    /// Number of the port. [`AnswerInterface::port`] contains this number.
     pub number: u16,
-    /// Number of the port's own interface, which receives untagged frames ([`Answers::set_interface`]).
+    /// Number of the port's own interface, which receives untagged frames (see [`Answers::set_interface`]).
     pub interface: u16,
-    /// Reverse path check of packets on all interfaces of the port. Packets that fail are dropped in the
-    /// hook.
+    /// Reverse path check for packets on all interfaces of the port. The XDP program drops packets that fail
+    /// the check.
     pub sources: Sources,
-    /// Whether senders may leave partial checksums, which the worker must complete.
+    /// Whether senders on the port may leave partial checksums. The worker must complete the checksum of such
+    /// frames.
     pub partial_checksums: bool,
-    /// Seed of the choice among several next hops. The worker uses the same seed.
+    /// Seed of the hash that selects one of several next hops. The worker must use an equal seed.
     pub seed: u32,
 }
 
-/// Number of packets and bytes that the hook has routed, as received or sent by one port.
+/// Numbers of packets and bytes that XDP programs have routed, counted for one port as receiver and as
+/// sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteCounts {
-    /// Number of packets that the port received and the hook redirected.
+    /// Number of packets that the port received and its XDP program redirected.
     pub rx_packets: u64,
-    /// Number of bytes of the received packets, as sent.
+    /// Number of bytes of the packets in `rx_packets`, with the length at transmission.
     pub rx_bytes: u64,
-    /// Number of packets redirected to the port's device.
+    /// Number of packets that XDP programs redirected to the port's device.
     pub tx_packets: u64,
-    /// Number of bytes of the sent packets.
+    /// Number of bytes of the packets in `tx_packets`, with the length at transmission.
     pub tx_bytes: u64,
 }
 
-/// Words that programs read while they are written. Each word is read and written whole. Used by `router`'s
-/// mirrors.
+/// Shared 64-bit words of a route table. XDP programs read the words while they are written. Each word is
+/// read and written atomically. The mirrors of the crate `router` write the words.
 #[derive(Clone)]
 pub struct Words(Arc<Mapped>);
 
@@ -152,18 +157,18 @@ impl fmt::Debug for Words {
     }
 }
 
-/// Route tables of one virtual router for the hooks of all its ports. With empty tables the hook forwards
-/// nothing.
+/// Route tables of one virtual router that the XDP programs of all its ports read. With empty tables the
+/// programs forward nothing.
 #[derive(Debug)]
 pub struct Answers {
     maps: Arc<AnswerMaps>,
-    /// Words of the first seven of [`AnswerMaps::NAMES`], in that order.
+    /// Words of the first seven maps in [`AnswerMaps::NAMES`], in that order.
     words: [Words; 7],
     interfaces: Words,
     switch: Words,
 }
 
-/// Kernel maps of the tables, in the order of [`AnswerMaps::NAMES`].
+/// Kernel maps of a virtual router's route tables, in the order of [`AnswerMaps::NAMES`].
 #[derive(Debug)]
 pub(crate) struct AnswerMaps {
     maps: [OwnedFd; MAPS],
@@ -174,10 +179,10 @@ pub(crate) struct AnswerMaps {
     secrets: [u64; LINK_SECRETS],
 }
 
-/// Number of secret hash numbers for the lookup of on-link addresses: `ROUTE_LINK_SECRETS`.
+/// Number of secret numbers of the hash by which on-link addresses are looked up: `ROUTE_LINK_SECRETS`.
 pub const LINK_SECRETS: usize = 12;
 
-/// Decodes the secret hash numbers from a program's 32-bit words.
+/// Decodes the secret hash numbers from 32-bit words of a program's constants.
 pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRETS] {
     let mut secrets = [0; LINK_SECRETS];
     for (secret, halves) in secrets.iter_mut().zip(words.chunks_exact(2)) {
@@ -191,10 +196,10 @@ pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRET
 }
 
 impl Answers {
-    /// Creates the tables. Their memory is allocated at once.
+    /// Creates the route tables. The memory of all tables is allocated immediately.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn new(sizes: &AnswerSizes) -> Result<Answers, Error> {
         let power = |words: u32| words.clamp(WORDS_LEAST, WORDS_MOST).next_power_of_two();
         let (words4, words6) = (power(sizes.words4), power(sizes.words6));
@@ -240,72 +245,74 @@ impl Answers {
         self.words[nth].clone()
     }
 
-    /// Returns the words of the IPv4 trie.
+    /// Returns the words of the IPv4 trie, for its writer.
     #[must_use]
     pub fn four(&self) -> Words {
         self.words(0)
     }
 
-    /// Returns the words of the IPv6 trie.
+    /// Returns the words of the IPv6 trie, for its writer.
     #[must_use]
     pub fn six(&self) -> Words {
         self.words(1)
     }
 
-    /// Returns the words of the paths.
+    /// Returns the words of the path table, for its writer.
     #[must_use]
     pub fn paths(&self) -> Words {
         self.words(2)
     }
 
-    /// Returns the words of the next hop groups.
+    /// Returns the words of the table of next hop groups, for its writer.
     #[must_use]
     pub fn groups(&self) -> Words {
         self.words(3)
     }
 
-    /// Returns the words of the neighbours.
+    /// Returns the words of the neighbour table, for its writer.
     #[must_use]
     pub fn neighbours(&self) -> Words {
         self.words(4)
     }
 
-    /// Returns the words of the hash table of on-link addresses.
+    /// Returns the words of the hash table of on-link addresses, for its writer.
     #[must_use]
     pub fn links(&self) -> Words {
         self.words(5)
     }
 
-    /// Returns the secret numbers of the hash of on-link addresses, for the writer of [`Answers::links`].
+    /// Returns the secret numbers of the hash by which on-link addresses are looked up. The writer of
+    /// [`Answers::links`] needs them.
     #[must_use]
     pub fn link_secrets(&self) -> [u64; LINK_SECRETS] {
         self.maps.secrets
     }
 
-    /// Returns the counts of packets sent to neighbours, one CPU after the other.
+    /// Returns the words with the packet and byte counts of each neighbour. The counts of all neighbours on
+    /// one CPU are followed by those on the next CPU.
     #[must_use]
     pub fn sent(&self) -> Words {
         self.words(6)
     }
 
-    /// Sets the families for which the hook routes. Packets of the other families go to the worker from the
-    /// next frame on.
+    /// Sets the address families for which the XDP programs forward by routes. Packets of the other families
+    /// go to the worker, from the next frame on.
     pub fn answer(&self, ipv4: bool, ipv6: bool) {
         if let [word] = self.switch.as_ref() {
             word.store(u64::from(ipv4) | u64::from(ipv6) << 1, Ordering::Release);
         }
     }
 
-    /// Returns whether the hook routes IPv4 and IPv6.
+    /// Returns whether the XDP programs forward IPv4 packets, and whether they forward IPv6 packets.
     #[must_use]
     pub fn answers(&self) -> (bool, bool) {
         let word = self.switch.as_ref().first().map_or(0, |word| word.load(Ordering::Acquire));
         (word & 1 != 0, word & 2 != 0)
     }
 
-    /// Sets the interface of a number. With `None` no frame is sent by this number. When the device changes,
-    /// the number has no interface for some milliseconds, so that no frame leaves by one device with the
-    /// other's address.
+    /// Sets the output interface with this number. With `None` no frame is sent by this number. When the
+    /// device of the interface changes, the number has no interface for some milliseconds. This prevents
+    /// frames that leave by one device with the Ethernet address of the other.
     pub fn set_interface(&self, number: u16, interface: Option<&AnswerInterface>) {
         let at = 2 * usize::from(number);
         let Some([from, to]) = self.interfaces.as_ref().get(at..at + 2) else { return };
@@ -329,30 +336,30 @@ impl Answers {
         from.store(word, Ordering::Release);
     }
 
-    /// Sets the device of a port. The device is looked up in the network namespace of the calling thread. The
-    /// kernel removes a deleted device.
+    /// Sets the output device of the port with this number. The device is looked up in the network namespace
+    /// of the calling thread. The kernel removes a deleted device from the map.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn set_device(&self, port: u16, device: u32) -> Result<(), Error> {
         sys::map_update(self.maps.get(DEVICES), &u32::from(port).to_ne_bytes(), &device.to_ne_bytes())
             .map_err(|source| Error::Map { map: DEVICES, operation: "add to", source })
     }
 
-    /// Removes the device of a port.
+    /// Removes the output device of the port with this number.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn clear_device(&self, port: u16) -> Result<(), Error> {
         sys::map_delete(self.maps.get(DEVICES), &u32::from(port).to_ne_bytes())
             .map(drop)
             .map_err(|source| Error::Map { map: DEVICES, operation: "clear", source })
     }
 
-    /// Sets the counts of a port to zero.
+    /// Sets the packet and byte counts of the port with this number to 0.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn clear_counts(&self, port: u16) -> Result<(), Error> {
         sys::map_fill_per_cpu(self.maps.get(COUNTS), u32::from(port), &[0; 4]).map_err(|source| Error::Map {
             map: COUNTS,
@@ -361,10 +368,11 @@ impl Answers {
         })
     }
 
-    /// Returns the packets and bytes of a port that were routed in the hook.
+    /// Returns the numbers of packets and bytes that XDP programs have routed from and to the port with this
+    /// number.
     ///
     /// # Errors
-    /// [`Error::Map`].
+    /// Returns [`Error::Map`] if an operation on a kernel map fails.
     pub fn counts(&self, port: u16) -> Result<RouteCounts, Error> {
         self.maps.counts(u32::from(port))
     }
@@ -375,7 +383,7 @@ impl Answers {
 }
 
 impl AnswerMaps {
-    /// Names of all maps that only a program with routes has.
+    /// Names of all maps that only a program that forwards by routes has.
     pub const NAMES: [&'static str; MAPS] =
         [TRIE4, TRIE6, PATHS, GROUPS, NEIGHBOURS, LINKS, SENT, INTERFACES, SWITCH, DEVICES, COUNTS, FRAMES];
 
@@ -392,7 +400,7 @@ impl AnswerMaps {
         self.maps[at].as_fd()
     }
 
-    /// Returns the constants of `struct route_conf` from `answers` on.
+    /// Returns the constants of `struct route_conf` from the member `answers` on.
     pub fn conf(&self, port: &AnswerPort) -> [u32; 10] {
         let less = |count: u32| count - 1;
         [
@@ -413,7 +421,7 @@ impl AnswerMaps {
         ]
     }
 
-    /// Returns the kernel's id of one of the maps. Programs with the same id belong to the same router.
+    /// Returns the kernel's id of one of the maps. Programs with equal ids belong to the same router.
     pub fn id(&self) -> Result<u32, Error> {
         let failed = |source| Error::Map { map: SWITCH, operation: "query", source };
         sys::map_info(self.get(SWITCH)).map(|info| info.id).map_err(failed)
@@ -429,8 +437,8 @@ impl AnswerMaps {
         Ok(RouteCounts { rx_packets: sum(0), rx_bytes: sum(1), tx_packets: sum(2), tx_bytes: sum(3) })
     }
 
-    /// Returns a copy that shares the tables and has new counts, so a test run does not change the counts of
-    /// the router.
+    /// Returns a copy with new counts that refers to the same route tables. A test run with the copy
+    /// therefore does not change the counts of the router.
     pub fn scratch(&self) -> Result<AnswerMaps, Error> {
         let one = |(name, map): (&'static str, BorrowedFd<'_>)| match name {
             SENT => {
@@ -448,7 +456,8 @@ impl AnswerMaps {
         Ok(AnswerMaps { maps: all(maps)?, ..*self })
     }
 
-    /// Returns the port that has counted a sent frame, and the number of the neighbour.
+    /// Returns the number of the port for which the maps contain a sent packet, and the index of the
+    /// neighbour. Returns `None` if no packet was sent.
     pub fn sent_to(&self) -> Result<Option<(u16, u32)>, Error> {
         let failed = |source| Error::Map { map: SENT, operation: "map", source };
         let sent = Mapped::new(self.get(SENT)).map_err(failed)?;
@@ -463,8 +472,9 @@ impl AnswerMaps {
         Ok(None)
     }
 
-    /// Restores the tables of a program that is in the kernel already. `take` returns a map by its name.
-    /// `conf` holds the program's constants from `answers` on.
+    /// Restores the route tables of a program that is already in the kernel. `take` returns a map of the
+    /// program by its name. `conf` holds the words of `struct route_conf` from the member `answers` on.
+    /// Returns `None` if the program does not forward by routes.
     pub fn adopt(
         conf: &[u32],
         secrets: [u64; LINK_SECRETS],

@@ -1,4 +1,4 @@
-//! Exact flows and their targets.
+//! Exact flows of a flow steering and their targets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,28 +8,30 @@ use crate::filter::Moment;
 pub(super) const KEY_SIZE: usize = 40;
 pub(super) const VALUE_SIZE: usize = 24;
 
-/// `STEER_NO_VLAN`: untagged, or with a priority tag.
+/// `STEER_NO_VLAN`: value for frames that are untagged or have a priority tag.
 const NO_VLAN: u16 = 0xffff;
 /// Values of `enum steer_kind`.
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 const PORTS: u8 = 16;
-/// Flag of a CPU number: `STEER_CPU`.
+/// `STEER_CPU`: flag of a target that is a CPU. The lower bits are the CPU number.
 const CPU: u32 = 1 << 16;
 
-/// An exact flow, which is one direction of a conversation. Fragments of TCP, UDP and SCTP match no flow,
-/// because only the first fragment has ports.
+/// An exact flow: the VLAN, addresses, protocol and ports of one direction of a conversation. Fragments of
+/// TCP, UDP and SCTP match no exact flow, because only the first fragment has ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExactFlow {
-    /// VLAN of the frame's only tag, 1 to 4095. `None` for untagged frames and frames with a priority tag.
+    /// VLAN identifier of the frame's only tag, 1 to 4095. `None` for untagged frames and frames with a
+    /// priority tag.
     pub vlan: Option<u16>,
-    /// Source address.
+    /// Source IP address of the flow's packets.
     pub source: IpAddr,
     /// Destination address, of the same family as the source address.
     pub destination: IpAddr,
-    /// IP protocol. For IPv6, the header after the extension headers.
+    /// IP protocol number. For IPv6, this is the header that follows the extension headers.
     pub protocol: u8,
-    /// Source and destination port. Required for TCP, UDP and SCTP, and not allowed for other protocols.
+    /// Source port and destination port. They are required for TCP, UDP and SCTP, and not allowed for other
+    /// protocols.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -50,32 +52,33 @@ pub enum FlowError {
     Vlan,
 }
 
-/// Target of steered frames.
+/// Target to which flow steering sends frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SteerTo {
-    /// The socket of the receive queue. Without a socket, `when_down` applies.
+    /// The worker, by the socket of the receive queue. If the queue has no socket, `when_down` of the port's
+    /// configuration applies.
     Worker,
-    /// The kernel's stack.
+    /// The kernel's stack on the CPU that received the frame.
     Kernel,
-    /// The kernel's stack on this CPU.
+    /// The kernel's stack on the CPU with this number.
     Cpu(u32),
 }
 
-/// Entry of an exact flow.
+/// Target, mark and expiry of an exact flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEntry {
-    /// Target of the flow's frames.
+    /// Target to which the flow's frames are sent.
     pub to: SteerTo,
-    /// Mark in the metadata of the flow's frames.
+    /// Mark that the metadata of the flow's frames contains.
     pub mark: u32,
-    /// Time from which the entry is no longer used.
+    /// Time from which the entry is ignored. `None` if the entry does not expire.
     pub expires: Option<Moment>,
     /// Whether the entry was added at run time, and not by the configuration.
     pub live: bool,
 }
 
 impl SteerTo {
-    /// Returns the CPU, if the target is one.
+    /// Returns the number of the CPU. Returns `None` if the target is not a CPU.
     #[must_use]
     pub const fn cpu(self) -> Option<u32> {
         match self {
@@ -112,7 +115,7 @@ impl fmt::Display for SteerTo {
     }
 }
 
-/// Returns whether flows of this protocol have ports.
+/// Returns whether exact flows of this IP protocol have ports.
 const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 132)
 }
@@ -152,7 +155,8 @@ impl ExactFlow {
         Ok(key)
     }
 
-    /// Decodes the flow of a key from [`ExactFlow::key`].
+    /// Decodes an exact flow from a key that [`ExactFlow::key`] has encoded. Returns `None` if the key is not
+    /// valid.
     pub(super) fn from_key(key: &[u8; KEY_SIZE]) -> Option<ExactFlow> {
         let two = |at: usize| key.get(at..at + 2)?.try_into().ok();
         let address = |at: usize| match key[39] & !PORTS {
@@ -193,7 +197,7 @@ impl fmt::Display for ExactFlow {
 }
 
 impl FlowEntry {
-    /// Encodes the entry as `struct steer_flow`.
+    /// Encodes the entry as `struct steer_flow`. `slot` is the index of the flow's counts.
     pub(super) fn value(&self, slot: u32) -> [u8; VALUE_SIZE] {
         let mut value = [0; VALUE_SIZE];
         let words = [self.to.code(), self.mark, slot, u32::from(self.live)];
@@ -204,7 +208,7 @@ impl FlowEntry {
         value
     }
 
-    /// Decodes an entry and its slot.
+    /// Decodes the slot and the entry from `struct steer_flow`.
     pub(super) fn from_value(value: &[u8; VALUE_SIZE]) -> (u32, FlowEntry) {
         let word = |at: usize| {
             value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)

@@ -1,4 +1,4 @@
-//! Kernel maps of the steer stage.
+//! Kernel maps of a flow steering.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,17 +18,17 @@ const CPUS: &str = "steer_cpus";
 
 /// Number of 32-bit words of `struct steer_conf`.
 pub(crate) const STEER_WORDS: usize = 4;
-/// Size of `struct steer_table` in bytes. The last word but one is whether the table is live, and the last
-/// word is the owner.
+/// Size of `struct steer_table` in bytes. The last word but one states whether the table was set at run time,
+/// and the last word is the owner.
 const TABLE_SIZE: u32 = 1032;
-/// Values of `enum steer_counted`: `STEER_COUNT_UNMARKED`, `STEER_COUNT_WORKER`, `STEER_COUNT_KERNEL` and
-/// `STEER_COUNT_CPU`.
+/// Indices of the counters of `enum steer_counted`: `STEER_COUNT_UNMARKED`, `STEER_COUNT_WORKER`,
+/// `STEER_COUNT_KERNEL` and `STEER_COUNT_CPU`.
 const COUNT_UNMARKED: u32 = 0;
 const COUNT_WORKER: u32 = 1;
 const COUNT_KERNEL: u32 = 2;
 const COUNT_CPU: u32 = 3;
 
-/// Maps that programs of both builds share.
+/// Maps of a flow steering that programs of all kinds share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     flows: OwnedFd,
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     table_memory: Mapped,
 }
 
-/// Constants and maps of a steer stage.
+/// Constants and maps of a flow steering in one program.
 #[derive(Debug)]
 pub(crate) struct SteerMaps {
     pub conf: [u32; STEER_WORDS],
@@ -47,7 +47,7 @@ pub(crate) struct SteerMaps {
     cpus: OwnedFd,
 }
 
-/// Result of a test run on [`SteerMaps::scratch`].
+/// Exact flow and target that were found by a test run on [`SteerMaps::scratch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Steered {
     pub flow: Option<ExactFlow>,
@@ -69,7 +69,7 @@ fn wide(number: u32) -> usize {
 }
 
 impl Shared {
-    /// Creates maps with slots for `capacity` flows.
+    /// Creates the maps with slots for `capacity` exact flows.
     pub fn new(capacity: u32) -> Result<Shared, Error> {
         let slots = capacity.max(1);
         let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -102,7 +102,7 @@ impl Shared {
         sys::map_delete(self.flows.as_fd(), key)
     }
 
-    /// Returns all flows in the kernel, with their slots.
+    /// Returns all exact flows in the kernel map, with their slots and entries.
     pub fn read_flows(&self) -> Result<Vec<(ExactFlow, u32, FlowEntry)>, Error> {
         let failed = |source| Error::Map { map: FLOWS, operation: "read", source };
         let mut flows = Vec::new();
@@ -141,7 +141,7 @@ impl Shared {
         (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
     }
 
-    /// Returns the owner that [`Shared::set_owner`] has set, or 0.
+    /// Returns the owner number that [`Shared::set_owner`] has stored. Returns 0 if no owner was set.
     pub fn owner(&self) -> u32 {
         let last =
             self.table_memory.words().get(STEER_BUCKETS / 2).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -149,14 +149,14 @@ impl Shared {
         u32::from_ne_bytes([a, b, c, d])
     }
 
-    /// Sets the owner of the flows and counts. The owner is the last word of the table, which the hook does
-    /// not read.
+    /// Stores the owner number of the flows and counts. It is the last word of the table, which the program
+    /// does not read.
     pub fn set_owner(&self, owner: u32) {
         let (table, live) = self.read_table();
         self.write(&table, live, owner);
     }
 
-    /// Writes the table, two buckets at a time. The hook reads each bucket atomically.
+    /// Writes the targets of all buckets, two buckets at a time. The program reads each bucket atomically.
     pub fn write_table(&self, table: &[SteerTo; STEER_BUCKETS], live: bool) {
         self.write(table, live, self.owner());
     }
@@ -178,7 +178,7 @@ impl Shared {
         Ok(SteerCount { packets: sum(0), bytes: sum(1) })
     }
 
-    /// Returns the counts by target. CPUs that received no frames are left out.
+    /// Returns the frame and byte counts of each target. CPUs that received no frames are left out.
     pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
         let mut counts = Vec::new();
         for at in COUNT_WORKER..self.entries()? {
@@ -199,7 +199,7 @@ impl Shared {
         self.count(COUNT_UNMARKED).map(|count| count.packets)
     }
 
-    /// Adds the counts of `others` to these counts.
+    /// Adds the frame and byte counts of `others` to these counts.
     pub fn add_counts(&self, others: &Shared) -> Result<(), Error> {
         let failed = |source| Error::Map { map: COUNTS, operation: "copy", source };
         for at in 0..self.entries()?.min(others.entries()?) {
@@ -212,7 +212,7 @@ impl Shared {
 }
 
 impl SteerMaps {
-    /// Names of the maps that only a program with this stage has.
+    /// Names of the maps that only a program with a flow steering has.
     pub const NAMES: [&'static str; 5] = [FLOWS, HITS, TABLE, COUNTS, CPUS];
 
     pub fn new(conf: [u32; STEER_WORDS], shared: Arc<Shared>) -> Result<SteerMaps, Error> {
@@ -231,13 +231,14 @@ impl SteerMaps {
         ]
     }
 
-    /// Adds a CPU to the CPU map, with a queue of `queue` frames.
+    /// Adds a CPU to the CPU map. The kernel creates a queue of `queue` frames for the CPU.
     pub fn allow(&self, cpu: u32, queue: u32) -> Result<(), Error> {
         let failed = |source| Error::Map { map: CPUS, operation: "add to", source };
         sys::map_update(self.cpus.as_fd(), &cpu.to_ne_bytes(), &queue.to_ne_bytes()).map_err(failed)
     }
 
-    /// Returns a copy that shares the flows and the table and has new counts, so a test run counts nothing.
+    /// Returns a copy with new counts that refers to the same flows and table. A test run with the copy
+    /// therefore changes no counts.
     pub fn scratch(&self) -> Result<SteerMaps, Error> {
         let failed = |map, operation| move |source| Error::Map { map, operation, source };
         let duplicate = |map, fd: &OwnedFd| fd.try_clone().map_err(failed(map, "duplicate"));
@@ -252,7 +253,7 @@ impl SteerMaps {
         Ok(SteerMaps { conf: self.conf, shared: Arc::new(shared), cpus: duplicate(CPUS, &self.cpus)? })
     }
 
-    /// Returns the flow and the target that were counted in a scratch copy, after one run.
+    /// Returns the exact flow and the target that a single test run has counted in this scratch copy.
     pub fn steered(&self) -> Result<Steered, Error> {
         let mut counts = self.shared.counts()?.into_iter();
         let to = counts.find(|(_, count)| count.packets > 0).map(|(to, _)| to);
@@ -268,7 +269,8 @@ impl SteerMaps {
         Ok(Steered { flow, to })
     }
 
-    /// Restores the stage of a program that is in the kernel already. `take` returns a map by its name.
+    /// Restores the flow steering of a program that is already in the kernel. `take` returns a map of the
+    /// program by its name.
     pub fn adopt(
         conf: [u32; STEER_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,

@@ -1,5 +1,5 @@
-//! The memory of an array map. Programs read it at the same time, so it is read and written only in whole
-//! aligned words.
+//! Memory mapping of an array map. BPF programs access the memory at the same time, so it is read and written
+//! only in whole aligned 64-bit words.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,8 +7,7 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A memory mapping of all elements of an array map. Dropping the value removes the mapping, and the map
-/// stays.
+/// Memory mapping of all elements of an array map. Dropping the value removes the mapping. The map is kept.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     at: NonNull<AtomicU64>,
@@ -21,7 +20,8 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps an array of [`super::MapKind::Mappable`] whose values are multiples of eight bytes.
+    /// Maps an array map of the kind [`super::MapKind::Mappable`] into memory. The size of its values must be
+    /// a multiple of eight bytes.
     pub(crate) fn new(map: BorrowedFd<'_>) -> io::Result<Mapped> {
         let info = super::map_info(map)?;
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
@@ -43,14 +43,14 @@ impl Mapped {
         Ok(Mapped { at, words: bytes / size_of::<u64>() })
     }
 
-    /// Returns the words of all elements.
+    /// Returns the words of all elements of the array, in the order of the elements.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: the memory is mapped readable and writable for that many words until this value is dropped.
         // It is aligned to a page, zeroed or written by atomics, and has no other references.
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.words) }
     }
 
-    /// Writes bytes from the first word on. The last word is padded with zeros.
+    /// Writes bytes to the mapping from the first word on. The last word is padded with zeros.
     pub(crate) fn write(&self, bytes: impl Iterator<Item = u8>) {
         let mut bytes = bytes.peekable();
         for word in self.words() {

@@ -1,5 +1,5 @@
-//! Messages of libbpf as text. The messages may contain any bytes, because libbpf quotes names of objects
-//! from any source.
+//! Messages of libbpf as text. A message may contain any bytes, because libbpf quotes names from objects of
+//! any origin.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
@@ -11,8 +11,8 @@ type Said = unsafe extern "C" fn(ffi::libbpf_print_level, *const c_char, *mut c_
 
 static LISTENER: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Makes libbpf call `listener` with its messages, except debug messages, on the thread that called libbpf.
-/// Only the first listener is used.
+/// Makes libbpf call `listener` with its messages, except debug messages. The call is made on the thread that
+/// called libbpf. If the function is called again, the first listener stays in use.
 pub(crate) fn listen(listener: fn(&str)) {
     LISTENER.get_or_init(|| {
         // SAFETY: both types are pointers to functions of the C calling convention with equal arguments. The
@@ -25,7 +25,7 @@ pub(crate) fn listen(listener: fn(&str)) {
 }
 
 /// # Safety
-/// `format` and `arguments` are those of a `vprintf`.
+/// `format` and `arguments` must be valid arguments of `vprintf`.
 unsafe extern "C" fn said(
     level: ffi::libbpf_print_level,
     format: *const c_char,

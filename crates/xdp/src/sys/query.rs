@@ -1,4 +1,4 @@
-//! Further queries of the kernel: details of maps, run-time statistics, and helpers.
+//! Further kernel queries: memory use of maps, run-time statistics of programs, and availability of helpers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -7,17 +7,17 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, name_of, owned, size32};
 
-/// Information of the kernel about a map.
+/// Properties of a map that only queries for display need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapDetails {
     pub id: u32,
     pub name: String,
-    /// Value of `enum bpf_map_type`.
+    /// Type of the map as a value of `enum bpf_map_type`.
     pub kind: u32,
     pub key_size: u32,
     pub value_size: u32,
     pub max_entries: u32,
-    /// Kernel memory in bytes, where the kernel reports it.
+    /// Kernel memory that the map uses, in bytes. `None` if the kernel does not report it.
     pub bytes: Option<u64>,
 }
 
@@ -37,19 +37,20 @@ pub(crate) fn map_details(map: BorrowedFd<'_>) -> io::Result<MapDetails> {
     })
 }
 
-/// Returns the memory of a map or a program in bytes, as /proc shows it for a descriptor.
+/// Returns the kernel memory that a map or a program uses, in bytes, from the descriptor's file in /proc.
+/// Returns `None` if the file does not contain it.
 fn memory(object: BorrowedFd<'_>) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
 }
 
-/// Makes the kernel count program runs and their time as long as the descriptor is open.
+/// Makes the kernel count the runs of BPF programs and their time as long as the returned descriptor is open.
 pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
     // SAFETY: the call takes no memory.
     owned(unsafe { ffi::bpf_enable_stats(ffi::BPF_STATS_RUN_TIME) })
 }
 
-/// Returns whether XDP programs may call a helper of the kernel.
+/// Returns whether the kernel allows XDP programs to call a helper.
 pub(crate) fn has_helper(helper: ffi::bpf_func_id) -> bool {
     // SAFETY: the call takes integers, and no options.
     unsafe { ffi::libbpf_probe_bpf_helper(ffi::BPF_PROG_TYPE_XDP, helper, std::ptr::null()) == 1 }

@@ -1,4 +1,5 @@
-//! Test runs (`BPF_PROG_TEST_RUN`) of one frame through a program, or with live frames that are transmitted.
+//! Test runs of XDP programs (`BPF_PROG_TEST_RUN`). A test run processes one frame without transmitting it. A
+//! live test run also transmits frames.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -8,18 +9,20 @@ use libbpf_rs::libbpf_sys as ffi;
 
 use super::{check, size32};
 
-/// A test run request.
+/// Parameters of a test run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RunRequest<'a> {
     pub frame: &'a [u8],
-    /// Device (in this namespace) and receive queue by which the frame appears to arrive.
+    /// Device index (in the calling thread's namespace) and receive queue of the frame. `None` for a device
+    /// without a name and queue 0.
     pub ingress: Option<(u32, u32)>,
     pub repeat: i32,
-    /// Number of frames per batch of a live run, which transmits. `None` for a run that transmits nothing.
+    /// Number of frames in a batch of a live run, whose frames are transmitted. `None` for a run that
+    /// transmits nothing.
     pub live_batch: Option<u32>,
 }
 
-/// Result of a test run. `frame` is empty for a live run.
+/// Result of a test run. The frame is empty for a live run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunResult {
     pub verdict: u32,
@@ -27,7 +30,7 @@ pub(crate) struct RunResult {
     pub nanoseconds: u32,
 }
 
-/// Space in bytes for data that a program may prepend to a frame.
+/// Space in front of a frame for data that a program may prepend, in bytes.
 const HEADROOM: usize = 256;
 
 pub(crate) fn run(program: BorrowedFd<'_>, request: RunRequest<'_>) -> io::Result<RunResult> {

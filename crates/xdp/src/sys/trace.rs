@@ -1,4 +1,4 @@
-//! Tracing programs, and the per-CPU hash tables in which they count.
+//! Attachment of tracing programs, and access to the per-CPU hash tables in which they count.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -21,8 +21,8 @@ fn cpus() -> io::Result<usize> {
     Ok(usize::try_from(cpus).unwrap_or(0))
 }
 
-/// Returns the elements of a per-CPU hash table of u64, summed over CPUs. Elements that are deleted meanwhile
-/// are left out.
+/// Returns the keys of a per-CPU hash table with 64-bit values, each with the sum of its values over all
+/// CPUs. Elements that are deleted during the call are left out.
 pub(crate) fn map_entries_per_cpu<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<([u8; N], u64)>> {
     check_sizes(map, N, Some(size_of::<u64>()))?;
     let mut values = vec![0_u64; cpus()?];
@@ -41,7 +41,7 @@ pub(crate) fn map_entries_per_cpu<const N: usize>(map: BorrowedFd<'_>) -> io::Re
     Ok(entries)
 }
 
-/// Adds an element with the value zero on every CPU to a per-CPU hash table of u64.
+/// Adds an element to a per-CPU hash table with 64-bit values. Its value is zero on every CPU.
 pub(crate) fn map_zero_per_cpu(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     check_sizes(map, key.len(), Some(size_of::<u64>()))?;
     let zeros = vec![0_u64; cpus()?];

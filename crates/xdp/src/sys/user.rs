@@ -1,5 +1,5 @@
-//! Calls for custom programs. Their maps are pinned only by this crate, and one map is bound to them that
-//! their instructions may not refer to.
+//! Kernel calls for custom programs. This crate alone pins the maps of a custom program. It also binds one
+//! map to a custom program whose instructions may not refer to that map.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,14 +12,14 @@ use libbpf_rs::{AsRawLibbpf, OpenMapMut};
 
 use super::{MapKind, MapSpec, check, map_create, map_update};
 
-/// Removes the pin path that an object declares for a map.
+/// Removes the pin path that an object declares for a map, so libbpf does not pin the map.
 pub(crate) fn forget_pin_path(map: &mut OpenMapMut<'_>) -> io::Result<()> {
     // SAFETY: the map belongs to an open object that is borrowed exclusively. A null path means that the map
     // is not pinned.
     check(unsafe { ffi::bpf_map__set_pin_path(map.as_libbpf_object().as_ptr(), ptr::null()) }).map(drop)
 }
 
-/// Waits until every program run that is in progress has ended.
+/// Waits until every BPF program run that is in progress has ended.
 pub(crate) fn wait_for_programs() {
     if wait_by_map().is_ok() {
         return;
@@ -33,13 +33,13 @@ pub(crate) fn wait_for_programs() {
     }
 }
 
-/// Waits for running programs by an update of a map of maps. Before the update returns, all programs that may
+/// Waits for BPF program runs by updating a map of maps. Before the update returns, all programs that may
 /// have found the old map in the slot have ended (Linux 4.18 and later: `maybe_wait_bpf_programs`).
 ///
-/// This works with any number of CPUs. `membarrier` returns at once on a single CPU. It also works with CPUs
-/// reserved for user space (nohz_full), where `membarrier` is refused.
+/// This method works with any number of CPUs, where `membarrier` returns immediately on a single CPU. It also
+/// works with CPUs reserved for user space (nohz_full), where `membarrier` is refused.
 pub(crate) fn wait_by_map() -> io::Result<()> {
-    /// Outer map with one slot, and the inner map in the slot.
+    /// An outer map with one slot, and the inner map for the slot.
     static MAPS: OnceLock<io::Result<(OwnedFd, OwnedFd)>> = OnceLock::new();
     let spec = |name, kind, value| MapSpec { name, kind, key: 4, value, entries: 1 };
     let made = MAPS.get_or_init(|| {
@@ -51,8 +51,8 @@ pub(crate) fn wait_by_map() -> io::Result<()> {
     map_update(outer.as_fd(), &0_u32.to_ne_bytes(), &inner.as_raw_fd().to_ne_bytes())
 }
 
-/// Binds a map to a program, which keeps the map and lists it, even if the program's instructions do not
-/// refer to it.
+/// Binds a map to a program. The program then keeps the map open and lists it, even if the program's
+/// instructions do not refer to it.
 pub(crate) fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes two descriptors. Null options are allowed.
     check(unsafe { ffi::bpf_prog_bind_map(program.as_raw_fd(), map.as_raw_fd(), ptr::null()) }).map(drop)
@@ -64,7 +64,8 @@ mod tests {
 
     use super::*;
 
-    /// A grace period passes through the map update, if the privilege for it is present.
+    /// Checks that a map update waits for running programs. Without the privilege to create maps,
+    /// checks that the update fails.
     #[test]
     fn programs_are_waited_for_by_a_map() {
         // SAFETY: the call takes nothing and changes nothing.

@@ -1,53 +1,54 @@
-//! Reasons why a custom program is not put in front of a port's program. The message shows the cause, and
-//! [`UserError::advice`] the next step.
+//! Reasons why a custom program cannot run in front of a port's program. The error message shows the cause,
+//! and [`UserError::advice`] returns the next step.
 
 use std::io;
 
-/// Reason why a custom program is refused.
+/// Reason why a custom program cannot run in front of a port's program.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// libbpf cannot read the object.
+    /// libbpf cannot read the BPF object of the custom program.
     #[error("the file is no BPF object that can be loaded: {said}")]
     Object {
-        /// Error message of libbpf.
+        /// Error message that libbpf gave.
         said: String,
     },
-    /// The object has no XDP program.
+    /// The BPF object has no XDP program.
     #[error("the object has no XDP program{}", there_is(others))]
     NoXdp {
-        /// Programs of the object with their sections.
+        /// Names of the other programs in the object, each with its section.
         others: Vec<(String, String)>,
     },
-    /// The object has no program of the requested name.
+    /// The BPF object has no program of the requested name.
     #[error("the object has no program \"{wanted}\"{}", there_is(others))]
     Unknown {
-        /// Name requested.
+        /// Name of the program that was requested.
         wanted: String,
-        /// Programs of the object with their sections.
+        /// Names of the programs in the object, each with its section.
         others: Vec<(String, String)>,
     },
-    /// The object has several XDP programs, and no name was given.
+    /// The BPF object has several XDP programs, and no name was given.
     #[error("the object has several XDP programs: {}", names.join(", "))]
     Several {
-        /// Names of the XDP programs.
+        /// Names of the XDP programs in the object.
         names: Vec<String>,
     },
     /// The section of the requested program is not an XDP section for a device.
     #[error("program {program} is in section \"{section}\": it is not for a device's driver hook")]
     Section {
-        /// Name of the program.
+        /// Name of the program that was requested.
         program: String,
-        /// Section of the program.
+        /// Name of the section that contains the program.
         section: String,
     },
-    /// Custom program and port program differ in multi-buffer support, so a tail call is not possible.
+    /// The custom program and the port's program differ in multi-buffer support, so a tail call between them
+    /// is not possible.
     #[error(
         "program {program} takes frames {}, and the program of the port frames {}: it could not go on there",
         buffers(*multi_buffer),
         buffers(!*multi_buffer)
     )]
     Buffers {
-        /// Name of the program.
+        /// Name of the custom program.
         program: String,
         /// Whether the custom program supports multi-buffer frames.
         multi_buffer: bool,
@@ -58,17 +59,17 @@ pub enum UserError {
     /// The kernel refused the program or one of its maps.
     #[error("the kernel refused program {program}: {source}{}", shown(log))]
     Refused {
-        /// Name of the program.
+        /// Name of the custom program.
         program: String,
-        /// Error that the kernel returned.
+        /// Error that the kernel returned for the load.
         source: io::Error,
-        /// End of the messages of the verifier and libbpf.
+        /// Last lines of the messages of the verifier and libbpf.
         log: String,
     },
 }
 
 impl UserError {
-    /// Returns advice on the next step.
+    /// Returns advice on how to correct the error.
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
