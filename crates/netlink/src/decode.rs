@@ -1,5 +1,5 @@
 //! Decodes rtnetlink messages (rtnetlink(7), `linux/rtnetlink.h`, `linux/nexthop.h`, `linux/fib_rules.h`).
-//! Lengths are not trusted: a truncated message is not decoded.
+//! Lengths in a message are checked. A truncated message is not decoded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -44,24 +44,25 @@ const FIB_RULE_INVERT: u32 = 2;
 /// A decoded notification or dump message of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether the object was deleted.
+    /// Whether the message reports that the object was deleted.
     pub gone: bool,
-    /// Flags of the message (`NLM_F_*`), which determine the position of a route among the routes of its key.
+    /// Netlink flags of the message (`NLM_F_*`). They determine the position of a route among the routes with
+    /// an equal key.
     pub flags: u16,
-    /// Object of the message.
+    /// Object that the message describes.
     pub object: Object,
 }
 
 /// Object that a message describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// A device.
+    /// A network device.
     Link(Link),
-    /// An address of this host.
+    /// An IP address of this host.
     Address(Address),
-    /// A neighbour. `None` if its link-layer address must not be used.
+    /// A neighbour. The second value is `None` if the neighbour's link-layer address must not be used.
     Neighbour(NeighbourKey, Option<Neighbour>),
-    /// A next-hop object, with its ID.
+    /// A next-hop object (`ip nexthop`), with its ID.
     NextHop(u32, NextHop),
     /// An IPv4 route.
     Route4(RouteKey<Ipv4Addr>, Path),
@@ -69,12 +70,13 @@ pub enum Object {
     Route6(RouteKey<Ipv6Addr>, Path),
     /// A policy rule.
     Rule(Rule),
-    /// Settings of a device or of all devices. A notification contains only the settings that have changed.
+    /// Forwarding settings of a device or of all devices. A notification contains only the settings that have
+    /// changed.
     Settings(SettingsKey, Settings),
 }
 
-/// Decodes a message. Returns `None` for messages that are not routing state (other families, bridge entries,
-/// cached routes, proxy neighbours), and for truncated messages.
+/// Decodes a message. Returns `None` for a truncated message, and for messages about state that the mirror
+/// does not contain (other families, bridge entries, cached routes, proxy neighbours).
 #[must_use]
 pub fn decode(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
     let object = match kind {
@@ -134,8 +136,8 @@ fn link(payload: &[u8]) -> Option<Link> {
     (!link.name.is_empty()).then_some(link)
 }
 
-/// Decodes an address, with whether it may be used. An address is not usable during duplicate address
-/// detection.
+/// Decodes an address, and whether it may be used. An address may not be used during duplicate address
+/// detection. Returns `None` if the message is invalid.
 fn address(payload: &[u8]) -> Option<(Address, bool)> {
     let (family, prefix_length, link) = (*payload.first()?, *payload.get(1)?, u32_at(payload, 4)?);
     let mut flags = u32::from(*payload.get(2)?);
@@ -278,7 +280,7 @@ fn route_of<A: Family>(payload: &[u8], flags: u32) -> Option<(RouteKey<A>, Path)
     Some((key, path))
 }
 
-/// Decodes an array of `struct rtnexthop`.
+/// Decodes the next hops in an array of `struct rtnexthop`. Returns `None` if the array is invalid.
 fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
     let mut list = Vec::new();
     while !bytes.is_empty() {
@@ -301,7 +303,8 @@ fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
     Some(list)
 }
 
-/// Decodes a next-hop attribute, either of a route with a single next hop or of one of several next hops.
+/// Decodes a next-hop attribute into `hop`. The attribute belongs either to a route with a single next hop or
+/// to one of several next hops.
 fn hop_attribute(hop: &mut Hop, kind: u16, value: &[u8]) {
     match kind {
         4 => hop.link = u32_at(value, 0).unwrap_or(0),
@@ -313,7 +316,8 @@ fn hop_attribute(hop: &mut Hop, kind: u16, value: &[u8]) {
     }
 }
 
-/// Decodes `struct netconfmsg` (`linux/netconf.h`). Default settings for new devices are ignored.
+/// Decodes settings from `struct netconfmsg` (`linux/netconf.h`). Returns `None` for the default settings of
+/// new devices, and for an invalid message.
 fn settings(payload: &[u8]) -> Option<Object> {
     const BEGINNING: u32 = u32::MAX - 1;
     let v6 = match *payload.first()? {

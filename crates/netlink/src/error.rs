@@ -1,39 +1,39 @@
-//! Errors between the mirror and the kernel.
+//! Errors in following the kernel's routing state.
 
 use std::io;
 use std::time::Duration;
 
 use port::netns::NetnsError;
 
-/// Reason why the kernel's state cannot be followed.
+/// Reason why the kernel's routing state cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
-    /// The namespace cannot be entered.
+    /// The network namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// A socket or a request failed.
+    /// A netlink socket or a netlink request failed.
     #[error("{what} by netlink: {source}; run as root or with CAP_NET_ADMIN")]
     Kernel {
-        /// Description of the attempted operation.
+        /// Description of the operation that failed.
         what: &'static str,
-        /// Error of the kernel.
+        /// Error that the kernel returned for the operation.
         source: port::NetlinkError,
     },
-    /// The state changes too fast for a consistent dump.
+    /// The kernel's state changes so often that no consistent dump could be made.
     #[error("a dump of the kernel's {what} was interrupted by changes {times} times in a row")]
     Interrupted {
-        /// Part of the state that was dumped.
+        /// Part of the state that was to be dumped.
         what: &'static str,
-        /// Number of interrupted dumps.
+        /// Number of dumps that changes have interrupted.
         times: u32,
     },
-    /// The thread that follows the kernel has not answered in time.
+    /// The thread that follows the kernel has not answered within this time.
     #[error("the thread that follows the kernel has not answered within {0:?}: it is busy with changes")]
     Busy(Duration),
-    /// A thread could not be started.
+    /// A thread of the follower could not be started.
     #[error("no thread could be started to follow the kernel ({0}); raise the limit of tasks")]
     Thread(io::Error),
-    /// The follower has ended.
+    /// The threads of the follower have ended, for this reason.
     #[error("the kernel is no longer followed: {0}")]
     Ended(String),
 }

@@ -1,14 +1,14 @@
-//! Builds the tables of a virtual router from a mirror. Each kernel routing table becomes a [`Fib`], and each
-//! neighbour becomes an adjacency.
+//! Builds the routing tables and adjacencies of a virtual router from a mirror of the kernel's routing state.
+//! Each kernel routing table becomes a [`Fib`], and each neighbour becomes an adjacency.
 //!
 //! In the common case, the destination of every packet is looked up in the local table and then in the main
 //! table. The [`Fib`] of the main table therefore also holds the routes of the local table, with precedence
 //! over its own routes to an equal prefix, so that one lookup is sufficient.
 //!
-//! Among the routes to one prefix, the route with the lowest metric whose next hops are not all dead is used.
-//! If some routes to a prefix apply to one type of service or to some sources only, packets to the prefix are
-//! punted to the kernel. The kernel also processes packets that it encapsulates, broadcast and multicast
-//! packets, and packets whose route has an MTU.
+//! Among the routes to one prefix, the usable route with the lowest metric is installed. A route is usable
+//! unless all its next hops are dead. If some routes to a prefix apply only to one type of service or to some
+//! sources, packets to the prefix are punted to the kernel. The kernel also processes packets that it
+//! encapsulates, broadcast and multicast packets, and packets whose route has an MTU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,75 +27,82 @@ use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
 use crate::state::{self, Family, FibOutcome, Hop, Kind, Member, NextHop, RouteKey, Rule, TablePrefix};
 
-/// Numbers of the kernel's main and local tables.
+/// Numbers of the kernel's main routing table and local routing table.
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
-/// Tables besides the main and the local one that a router may have: each takes megabytes, and knows all next-hop
-/// objects. The kernel routes by those beyond.
+/// Maximum number of routing tables of a router, in addition to the main and the local table. Each table
+/// takes megabytes of memory and contains all next-hop objects. The kernel routes by the tables beyond this
+/// number.
 const TABLES: usize = 64;
-/// Rules of a family that workers ask one after the other. With more the kernel routes the family.
+/// Maximum number of policy rules of an address family that workers evaluate. If a family has more rules, the
+/// kernel routes its packets.
 pub const RULES: usize = 128;
-/// `FIB_RULE_INVERT`.
+/// `FIB_RULE_INVERT`: flag of a rule that selects the packets that do not meet its conditions.
 const INVERT: u32 = 2;
 
-/// Capacity of a virtual router.
+/// Limits of the tables of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Number of eight-byte words in the tries of each table.
+    /// Size of the tries of each table in eight-byte words.
     pub words: usize,
-    /// Maximum number of IPv4 and IPv6 routes together in each table, without routes to the kernel
+    /// Maximum number of IPv4 and IPv6 routes together in each table. Routes to the kernel are not counted
     /// ([`Fib::with_limit`]).
     pub routes: usize,
-    /// Maximum number of different paths in each table.
+    /// Maximum number of different paths in each table. Routes with equal paths share one.
     pub paths: u32,
-    /// Maximum number of neighbours and gateways.
+    /// Maximum number of neighbours and gateways together.
     pub neighbours: u32,
 }
 
-/// Memory for a copy of the main table and of all neighbours, which BPF programs read.
+/// Memory in which BPF programs read a copy of the main table and of all neighbours.
 pub struct Programs {
-    /// Readers of the memory: workers and BPF programs.
+    /// Readers of the memory: workers and BPF programs. Memory is reused only after all of them have stopped
+    /// using it.
     pub readers: Readers,
-    /// Memory of the main table. The size of this memory determines the number of words in the tries of the
+    /// Memory for the copy of the main table. Its size determines the number of words in the tries of the
     /// main table.
     pub table: TableMirror,
-    /// Memory of the neighbours, for one more than the limit.
+    /// Memory for the copy of the neighbours. It has one entry more than the limit of neighbours.
     pub neighbours: NeighbourMirror,
 }
 
-/// Routing tables and adjacencies that follow a mirror.
+/// Routing tables and adjacencies of a virtual router that are kept equal to a mirror of the kernel's routing
+/// state.
 pub struct Feed {
     domain: Arc<Domain>,
-    /// Memory for BPF programs until the main table is created.
+    /// Memory for the copy of the main table that BPF programs read. `None` without BPF programs, and after
+    /// the main table was created.
     programs: Option<(Readers, TableMirror)>,
-    /// Whether BPF programs can read the main table.
+    /// Whether BPF programs can read a copy of the main table.
     mirrored: bool,
     limits: Limits,
     fibs: BTreeMap<u32, Fib>,
     adjacencies: Adjacencies,
     refused: u64,
-    /// Prefixes whose routes were refused because a table was full. Waiting routes are installed when space
-    /// is available.
+    /// Prefixes whose routes were refused because a table was full. The routes are installed when space
+    /// becomes available.
     waiting: BTreeSet<Key>,
-    /// Routes of tables for which there is no room: they come when another table goes.
+    /// Prefixes in kernel tables that could not be created, because the router has the maximum number of
+    /// tables. The routes are installed when another table is removed.
     without_table: BTreeSet<Key>,
-    /// Results of changed routes since the last [`Feed::take_outcome`].
+    /// Routes that were refused, or were installed after a refusal, since the last [`Feed::take_outcome`].
     outcome: FibOutcome,
 }
 
-/// A prefix in a table.
+/// A prefix of one address family in a routing table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Key {
     Four(u32, state::Prefix<Ipv4Addr>),
     Six(u32, state::Prefix<Ipv6Addr>),
 }
 
-/// Number of failed attempts to install waiting routes of one table and family before the next table or
+/// Number of failed attempts to install waiting routes in one table and family, after which the next table or
 /// family is tried.
 const TRIES: usize = 16;
 
 impl Key {
-    /// Returns the lowest key of the next table or family.
+    /// Returns the lowest key of the next table, or of the next family after the last table. Returns `None`
+    /// if there is no next table or family.
     fn next_table(self) -> Option<Key> {
         let four = |table| Key::first_of(table, false);
         let six = |table| Key::first_of(table, true);
@@ -155,7 +162,8 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// Creates a feed without tables. `workers` workers count the packets to each neighbour.
+    /// Creates a feed without tables. `workers` is the number of workers that count the packets to each
+    /// neighbour.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limits: Limits, workers: usize) -> Feed {
         Feed {
@@ -172,7 +180,8 @@ impl Feed {
         }
     }
 
-    /// Like [`Feed::new`], with memory in which BPF programs read the main table and the neighbours.
+    /// Creates a feed like [`Feed::new`]. BPF programs read copies of the main table and the neighbours in
+    /// the memory of `programs`.
     #[must_use]
     pub fn mirrored(domain: &Arc<Domain>, limits: Limits, workers: usize, programs: Programs) -> Feed {
         let Programs { readers, table, neighbours } = programs;
@@ -185,8 +194,8 @@ impl Feed {
         }
     }
 
-    /// Returns whether BPF programs can implement these lookups. This is the case if the only lookup is one
-    /// of the main table for all packets.
+    /// Returns whether BPF programs can route by these lookups. This is the case if the only lookup is in the
+    /// main table and applies to all packets.
     #[must_use]
     pub fn serves_programs(&self, lookups: &[Lookup]) -> bool {
         let main = self.fibs.get(&MAIN).filter(|_| self.mirrored);
@@ -194,30 +203,32 @@ impl Feed {
         only.is_all_of(&main.view())
     }
 
-    /// Returns a kernel routing table by number (254: main, 255: local).
+    /// Returns the table for the kernel routing table with this number (254: main, 255: local). Returns
+    /// `None` if the table does not exist.
     #[must_use]
     pub fn table(&self, number: u32) -> Option<&Fib> {
         self.fibs.get(&number)
     }
 
-    /// Returns the numbers of the existing tables.
+    /// Returns the numbers of the kernel routing tables that exist in this feed.
     pub fn tables(&self) -> impl Iterator<Item = u32> + '_ {
         self.fibs.keys().copied()
     }
 
-    /// Returns the adjacencies: gateways of routes, and known neighbours.
+    /// Returns the adjacencies, which are the gateways of routes and the known neighbours.
     #[must_use]
     pub fn adjacencies(&self) -> &Adjacencies {
         &self.adjacencies
     }
 
-    /// Binds a kernel device to an interface of the router. `None`: the device is not an interface of the
-    /// router.
+    /// Assigns an interface of the router to a kernel device. `None` states that the device is not an
+    /// interface of the router.
     pub fn bind(&mut self, device: u32, interface: Option<u16>) {
         self.adjacencies.bind(device, interface);
     }
 
-    /// Returns how many rules of a family workers would ask, where those are too many.
+    /// Returns the number of lookups that the policy rules of an address family require if it exceeds
+    /// `RULES`. Returns `None` otherwise.
     #[must_use]
     pub fn excess_rules(
         &self,
@@ -230,8 +241,9 @@ impl Feed {
         Some(asked).filter(|asked| *asked > RULES)
     }
 
-    /// Returns the lookups that the policy rules of a family require, in order. `interface` returns the
-    /// interface number of a device name. The result changes when the rules change or when a table is
+    /// Returns the lookups that the policy rules of an address family require, in the order of evaluation. If
+    /// the rules require more than `RULES` lookups, all packets are left to the kernel. `interface` returns
+    /// the interface number of a device name. The result changes when the rules change or when a table is
     /// created.
     pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
         let mut lookups = self.without_forwarding(mirror, v6, &interface);
@@ -244,7 +256,7 @@ impl Feed {
         lookups
     }
 
-    /// Returns what the rules of a family say, one after the other.
+    /// Returns the lookups that the policy rules of an address family require, in the order of the rules.
     fn rule_lookups(
         &self,
         mirror: &Mirror,
@@ -283,8 +295,8 @@ impl Feed {
         lookups
     }
 
-    /// Returns the first lookups for packets that arrive at devices without forwarding. Such packets are
-    /// accepted for this host's own addresses only.
+    /// Returns the lookups for packets that arrive at devices on which forwarding is disabled. These lookups
+    /// precede those of the policy rules, and accept packets only to this host's own addresses.
     fn without_forwarding(
         &self,
         mirror: &Mirror,
@@ -299,19 +311,20 @@ impl Feed {
         local.map(|fib| Lookup::table_for(Selector::ALL, fib.view())).into_iter().chain(said).collect()
     }
 
-    /// Returns the number of routes that were refused because a table was full. Refused routes are installed
-    /// when space is available.
+    /// Returns the number of refusals of routes because a table was full. A refused route is installed when
+    /// space becomes available.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Takes the results of changed routes since the last call.
+    /// Returns the routes that were refused, or were installed after a refusal, since the last call.
     pub fn take_outcome(&mut self) -> FibOutcome {
         std::mem::take(&mut self.outcome)
     }
 
-    /// Returns whether a route to exactly this prefix waits for space in a kernel table.
+    /// Returns whether a route to exactly this prefix of a kernel table is not installed yet, because there
+    /// is no space for it.
     #[must_use]
     pub fn waits(&self, table: u32, address: IpAddr, length: u8) -> bool {
         let key = match address {
@@ -321,18 +334,21 @@ impl Feed {
         self.waiting.contains(&key) || self.without_table.contains(&key)
     }
 
-    /// Whether a table that is not there yet has no room. The main and the local table always have.
+    /// Returns whether the router has the maximum number of tables, so no further table can be created. The
+    /// main and the local table are not counted.
     fn has_all_tables(&self) -> bool {
         let own = self.fibs.keys().filter(|table| !matches!(**table, MAIN | LOCAL)).count();
         own >= TABLES
     }
 
-    /// Whether a table is not there, and has no room.
+    /// Returns whether a table does not exist and cannot be created, because the router has the maximum
+    /// number of tables.
     fn lacks_table(&self, table: u32) -> bool {
         !matches!(table, MAIN | LOCAL) && !self.fibs.contains_key(&table) && self.has_all_tables()
     }
 
-    /// Takes out tables without routes that no rule names, and brings the routes of others in their place.
+    /// Removes tables without routes to which no policy rule refers. Then creates tables that had no space
+    /// before, and installs their routes.
     fn change_tables(&mut self, mirror: &Mirror) {
         let is_empty = |(table, fib): (&u32, &Fib)| !matches!(*table, MAIN | LOCAL) && fib.is_empty();
         if self.fibs.iter().any(is_empty) {
@@ -358,8 +374,8 @@ impl Feed {
         }
     }
 
-    /// Applies the changes of a mirror to the tables. Returns the errors of the routes that were refused. All
-    /// other changes are applied.
+    /// Applies changes of the mirror to the tables and adjacencies. Returns an error for each route that was
+    /// refused. All other changes are applied.
     pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Vec<FibError> {
         let mut errors = Vec::new();
         // Each object is processed once, regardless of the number of its changes.
@@ -418,8 +434,8 @@ impl Feed {
         errors
     }
 
-    /// Installs waiting routes as far as space is available. Each table and family has separate space, and
-    /// the first waiting routes may need more space than later ones.
+    /// Installs waiting routes as far as space is available. Each table and family has separate space. The
+    /// first waiting routes may need more space than later ones.
     fn bring_waiting(&mut self, mirror: &Mirror) {
         let (mut from, mut refused) = (Bound::Unbounded, 0);
         while let Some(key) = self.waiting.range((from, Bound::Unbounded)).next().copied() {
@@ -439,8 +455,9 @@ impl Feed {
         }
     }
 
-    /// Punts the packets to a prefix to the kernel, if the table still holds the previous route and has no
-    /// space for the new one. The previous next hop may no longer be valid.
+    /// Punts packets to a prefix to the kernel. This is done if the table had no space for a new route and
+    /// still contains the previous route, whose next hop may no longer be valid. Does nothing if the table
+    /// has no route to exactly this prefix.
     fn leave_to_kernel(&mut self, mirror: &Mirror, key: Key) {
         if !self.has(key) {
             return;
@@ -468,7 +485,7 @@ impl Feed {
         }
     }
 
-    /// Updates a prefix in a table to the state of the mirror.
+    /// Installs, replaces or removes the route to a prefix in a table according to the mirror.
     fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
         let lacks_table = self.lacks_table(key.table());
         let no_table = |prefix: &dyn fmt::Display| {
@@ -506,7 +523,8 @@ impl Feed {
         }
     }
 
-    /// Returns a table. A new table is initialized with all next-hop objects.
+    /// Returns the table with this number, and the adjacencies. If the table does not exist, it is created
+    /// with all next-hop objects.
     fn fib(&mut self, mirror: &Mirror, table: u32) -> (&mut Fib, &mut Adjacencies) {
         let Feed { domain, limits, fibs, adjacencies, programs, mirrored, .. } = self;
         let fib = fibs.entry(table).or_insert_with(|| {
@@ -526,15 +544,15 @@ impl Feed {
     }
 }
 
-/// Returns this host's own addresses, and the broadcast and anycast addresses of its links, as single
-/// addresses of the local table. Packets to these addresses are for the kernel.
+/// Returns this host's own addresses, and the broadcast and anycast addresses of its links, which are host
+/// routes of the local table. Packets to these addresses are for the kernel.
 #[must_use]
 pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>) {
     let own = |kind| matches!(kind, Kind::Local | Kind::Broadcast | Kind::Anycast);
     (hosts(&mirror.routes4, 32, own), hosts(&mirror.routes6, 128, own))
 }
 
-/// Returns single addresses of the local table whose routes have an accepted kind.
+/// Returns the addresses of the local table's host routes whose route type `wanted` accepts.
 fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
@@ -547,9 +565,10 @@ fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> boo
     single.map(|(key, _)| key.prefix.address).collect()
 }
 
-/// Returns whether the local table must be looked up before the main table. This is required if the local
-/// table contains a prefix shorter than a host address, which would not override longer prefixes of the main
-/// table. The kernel looks up both tables at once only for IPv4 without additional rules (`fib_lookup()`).
+/// Returns whether the local table must be looked up before the main table, in a separate lookup. This is
+/// required if the local table contains a prefix shorter than a host address, because in a combined table
+/// longer prefixes of the main table would override it. The kernel itself combines both tables only for IPv4
+/// without additional rules (`fib_lookup()`).
 fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     const OWN_RULES: usize = 3;
     let loopback = state::Prefix { address: Ipv4Addr::new(127, 0, 0, 0), length: 8 };
@@ -559,8 +578,8 @@ fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
     }
 }
 
-/// Returns whether the local table contains a prefix that is not a single address, other than the loopback
-/// network and multicast prefixes.
+/// Returns whether the local table contains a prefix shorter than a host address. The loopback network and
+/// multicast prefixes are not considered.
 fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Prefix<A>>) -> bool {
     let everyone = state::Prefix { address: A::ZERO, length: 0 };
     let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
@@ -573,16 +592,18 @@ fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Pr
     })
 }
 
-/// `FR_ACT_TO_TBL` and `FR_ACT_NOP`.
+/// Actions of policy rules: `FR_ACT_TO_TBL` and `FR_ACT_NOP`.
 const TO_TABLE: u8 = 1;
 const NOTHING: u8 = 3;
 
-/// Returns the tables that hold the routes of one kernel table.
+/// Returns the numbers of the feed's tables that contain the routes of a kernel table. The routes of the
+/// local table are in the local table and in the main table.
 fn tables_of(table: u32) -> impl Iterator<Item = u32> {
     std::iter::once(table).chain((table == LOCAL).then_some(MAIN))
 }
 
-/// Returns the kernel tables whose routes a table holds, in descending precedence.
+/// Returns the numbers of the kernel tables whose routes one table of the feed contains, in descending
+/// precedence.
 fn tables_in(table: u32) -> impl Iterator<Item = u32> {
     (table == MAIN).then_some(LOCAL).into_iter().chain(std::iter::once(table))
 }
@@ -595,7 +616,8 @@ fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Sel
     }
 }
 
-/// Returns the packets that a rule selects. `None` if the rule selects no packets that are routed here.
+/// Returns the packets that the conditions of a rule select. Returns `None` if the rule selects none of the
+/// packets that the router forwards.
 fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
     // The packets have no output device yet, and no mark.
     if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {
@@ -614,7 +636,9 @@ fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Sel
     Some(selector)
 }
 
-/// Returns the path of the best route to a prefix.
+/// Returns the path to install for a prefix of a kernel table. This is the path of the usable route with the
+/// lowest metric. It is `Path::Local` if a route to the prefix applies to some packets only. Returns `None`
+/// if there is no usable route.
 fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> Option<Path> {
     let mut usable = None;
     for (key, path) in routes.to_prefix(table, prefix) {
@@ -626,7 +650,7 @@ fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> 
     usable.map(said)
 }
 
-/// Returns the path of a usable route.
+/// Converts the path of a usable route to a path of the router.
 fn said(path: &state::Path) -> Path {
     match (path.kind, path.next_hop) {
         (Kind::Blackhole, _) => Path::Blackhole,
@@ -647,7 +671,7 @@ fn way(hop: &state::Hop) -> Way {
     Way { interface: hop.link, gateway: hop.gateway, weight: hop.weight }
 }
 
-/// Returns the path of a next-hop object.
+/// Converts a next-hop object of the kernel to a path of the router.
 fn object(mirror: &Mirror, next: &NextHop) -> Path {
     if next.blackhole {
         return Path::Blackhole;
@@ -720,7 +744,8 @@ mod tests {
         Feed::new(&Domain::new(), limits, 1)
     }
 
-    /// Applies what has changed, and returns how many routes were refused and how many have found room.
+    /// Applies all changes of a step to the feed. Returns the number of routes that were refused, and the
+    /// number of routes that were installed after a refusal.
     fn told(feed: &mut Feed, mirror: &Mirror, changes: &[Change]) -> (usize, usize) {
         feed.apply(mirror, changes);
         let outcome = feed.take_outcome();

@@ -1,4 +1,5 @@
-//! Threads between the kernel and a mirror. One thread reads notifications, and another applies them.
+//! Threads between the kernel and a mirror of its routing state. One thread reads notifications from the
+//! kernel, and another applies them to the mirror.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,26 +19,28 @@ use crate::fpm::{self, Answer, Fpm, FpmListener, FpmStatus, Server, Table, locke
 use crate::mirror::{Change, Mirror};
 use crate::state::FibOutcome;
 
-/// Maximum number of datagrams between reader and applier. Smaller if the socket's receive buffer is small.
+/// Maximum number of notification datagrams that the reader passes to the applier before they are applied.
+/// The number is smaller if the socket's receive buffer is small.
 const QUEUE: usize = 1 << 16;
-/// Number of datagrams that are applied before the follower's callback is called.
+/// Number of datagrams after which the applier calls the follower's callback.
 const BATCH: usize = 2048;
-/// Interval at which the waiting reader checks whether it must end.
+/// Interval at which a thread that waits for input checks whether it must end.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Number of moments before each comparison with the kernel. A difference counts as drift if every comparison
-/// finds it. Several comparisons are required because a busy kernel may show an IPv6 address in a dump
-/// hundreds of milliseconds before its notification, which a work queue sends.
+/// Number of pauses before each comparison of the mirror with the kernel. A difference counts as drift if
+/// every comparison finds it. Several comparisons are required because a busy kernel may show an IPv6 address
+/// in a dump hundreds of milliseconds before its notification, which a work queue sends.
 const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
-/// Maximum number of interrupted attempts of a dump.
+/// Maximum number of attempts to make a dump that changes interrupt.
 const ATTEMPTS: u32 = 8;
-/// How long interrupted dumps are repeated when a follower begins: its caller waits and holds locks.
+/// Time for which interrupted dumps are repeated while a follower is started. The caller waits for the start
+/// and may hold locks.
 const BEGIN_LIMIT: Duration = Duration::from_secs(2);
-/// Notification groups: links, neighbours, addresses, routes, rules and settings of both families, and
-/// next-hop objects.
+/// Netlink multicast groups of the notifications: links, neighbours, addresses, routes, rules and settings of
+/// both families, and next-hop objects.
 const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
 
-/// Parts of a complete dump: message type, address family, and name.
+/// Parts of a complete dump. Each part has a message type, an address family and a name.
 const PARTS: [(u16, u8, &str); 12] = [
     (decode::NEWLINK + 2, 0, "links"),
     (decode::NEWADDR + 2, 2, "IPv4 addresses"),
@@ -53,27 +56,29 @@ const PARTS: [(u16, u8, &str); 12] = [
     (decode::NEWNETCONF + 2, 10, "IPv6 settings"),
 ];
 
-/// Items that the reader passes to the applier, in order.
+/// Items in the queue from the reader to the applier.
 enum Item {
     Datagram(Vec<u8>),
-    /// Notifications were lost. Items before this item are stale, and items behind it are not.
+    /// Notifications were lost. Items before this item in the queue are out of date, and items behind it are
+    /// not.
     Overrun,
-    /// The socket can no longer be read.
+    /// The notification socket can no longer be read, for this reason.
     Failed(String),
-    /// All notifications that the kernel had sent when the fence was requested have been passed on.
+    /// A fence. All notifications that the kernel had sent when the fence was requested are before this item
+    /// in the queue.
     Fence(u64),
     Ask(Ask),
-    /// Input of an FPM session.
+    /// Input of an FPM session that provides FRR's routes.
     Fpm(fpm::Said),
 }
 
-/// Request to the applier.
+/// Request of a user of the follower to the applier.
 enum Ask {
-    /// Report when the applier reaches the request's fence.
+    /// Report when the applier reaches the fence of this request.
     Settle(Sender<()>),
     /// Call a function with the mirror.
     Look(Box<dyn FnOnce(&Mirror) + Send>),
-    /// Detect and repair drift.
+    /// Compare the mirror with the kernel and repair the differences.
     Check(Sender<Result<Drift, NetlinkError>>),
     End,
 }
@@ -86,29 +91,31 @@ impl Ask {
     }
 }
 
-/// Differences from the kernel without a notification. The differences have been repaired.
+/// Result of a comparison of the mirror with the kernel: differences for which the kernel sent no
+/// notification. The differences have been repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Changes that were missing.
+    /// Objects of the mirror that differed from the kernel.
     pub changes: Vec<Change>,
-    /// Number of objects that changed during the comparison. The next comparison checks them.
+    /// Number of objects that differed and for which a notification arrived during the comparison. They are
+    /// examined by the next comparison.
     pub busy: usize,
 }
 
-/// Counters since the start of the follower.
+/// Counters of a follower since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Number of notifications that were applied.
+    /// Number of notifications that were decoded.
     pub events: u64,
-    /// Number of receive buffer overruns, after which notifications were lost.
+    /// Number of times that the receive buffer was full, after which notifications were lost.
     pub overruns: u64,
-    /// Number of complete dumps: at the start, and after overruns.
+    /// Number of complete dumps. A dump is made at the start, and after notifications were lost.
     pub resyncs: u64,
     /// Duration of the last complete dump in nanoseconds.
     pub resync_ns: u64,
     /// Number of objects that differed from the kernel and were repaired.
     pub drifted: u64,
-    /// Number of kernel datagrams that were read and not yet applied.
+    /// Number of notification datagrams of the kernel that were read and not yet applied.
     pub behind: u64,
 }
 
@@ -123,14 +130,14 @@ struct Counts {
     applied: AtomicU64,
 }
 
-/// State shared by the reader and its users.
+/// State that the reader shares with the applier and with users of the follower.
 struct Shared {
     end: AtomicBool,
-    /// Number of the last requested fence.
+    /// Number of the fence that was requested last.
     fence: AtomicU64,
     wake: OwnedFd,
     counts: Counts,
-    /// Reason why the applier has ended. `None` while it runs.
+    /// Reason why the applier has ended. `None` while it runs, and if it has ended on request.
     failed: Mutex<Option<String>>,
 }
 
@@ -141,7 +148,8 @@ impl Shared {
     }
 }
 
-/// A mirror that is synchronized with the kernel by threads. The threads end when this value is dropped.
+/// A mirror of the kernel's routing state that two threads keep synchronized with the kernel. The threads end
+/// when this value is dropped.
 pub struct Follower {
     to: SyncSender<Item>,
     shared: Arc<Shared>,
@@ -149,33 +157,34 @@ pub struct Follower {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// State of the applier about FPM sessions.
+/// State of the applier for FPM sessions.
 struct Sessions {
     table: Table,
-    /// Answers to send after all announcements have been applied.
+    /// Answers to announcements. They are sent after all announcements of the batch have been applied.
     answers: Vec<Answer>,
-    /// Number of the session.
+    /// Number that identifies the present session.
     number: u64,
     permits: Receiver<()>,
     shared: Arc<fpm::Shared>,
-    /// Name of the router.
+    /// Name of the router for the log.
     name: String,
-    /// Time of the last log message about a full table, and the number of refused routes at that time.
+    /// Time of the last log message about refused routes, and the number of refused routes at that time.
+    /// `None` before the first message.
     complained: Option<(Instant, u64)>,
-    /// Number of replays that completed since the counters were last published.
+    /// Number of replays that were completed since the counters were last published.
     settled: u64,
 }
 
-/// Minimum interval of log messages about a full table.
+/// Minimum interval between two log messages about refused routes.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
 impl Follower {
-    /// Size of the receive buffer in bytes that holds bursts of 100,000 notifications.
+    /// Recommended size of the receive buffer in bytes. The buffer holds bursts of 100,000 notifications.
     pub const BUFFER: usize = 128 << 20;
 
-    /// Starts following a namespace (the caller's if `netns` is `None`). `told` is called with the mirror and
-    /// the changes since the previous call. The first call contains all objects and is made before this
-    /// function returns. Later calls are made on a separate thread.
+    /// Starts to follow the routing state of a network namespace (the caller's if `netns` is `None`). `told`
+    /// is called with the mirror and the changes since the previous call. The first call contains all objects
+    /// and is made before this function returns. Later calls are made on a separate thread.
     ///
     /// While `told` runs, no notification is applied. Notifications then wait in a receive buffer of `buffer`
     /// bytes. A route notification occupies about 1,000 bytes ([`Follower::BUFFER`]).
@@ -194,8 +203,9 @@ impl Follower {
         Follower::begin(netns, buffer, None, told)
     }
 
-    /// Like [`Follower::start`], but FPM sessions provide FRR's routes and next-hop objects. `told` returns
-    /// which routes were installed and which were refused.
+    /// Starts to follow a namespace like [`Follower::start`], with FRR's routes and next-hop objects from FPM
+    /// sessions instead of the kernel. `told` returns the routes that were refused, and the routes that were
+    /// installed after a refusal.
     ///
     /// # Errors
     /// Returns the same errors as [`Follower::start`].
@@ -276,9 +286,10 @@ impl Follower {
         answer.recv().map_err(|_| self.ended())
     }
 
-    /// Does the same, and gives up after `limit`.
+    /// Sends a request to the applier and returns its answer. Returns [`NetlinkError::Busy`] if there is no
+    /// answer within `limit`.
     fn ask_within<T>(&self, limit: Duration, ask: impl FnOnce(Sender<T>) -> Ask) -> Result<T, NetlinkError> {
-        /// The time between two attempts to put a question into a full queue.
+        /// Pause between two attempts to put a request into a full queue.
         const PAUSE: Duration = Duration::from_millis(5);
         let deadline = Instant::now() + limit;
         let (to, answer) = channel();
@@ -303,8 +314,8 @@ impl Follower {
         NetlinkError::Ended(failed.clone().unwrap_or_else(|| "its thread has panicked".to_owned()))
     }
 
-    /// Waits until the mirror contains all previous changes of the kernel, and the callback has been called
-    /// for them.
+    /// Waits until the mirror contains all changes that the kernel made before this call, and the callback
+    /// has been called for them.
     ///
     /// # Errors
     /// Returns [`NetlinkError::Ended`] if the follower has ended.
@@ -312,8 +323,8 @@ impl Follower {
         self.ask(Ask::Settle)
     }
 
-    /// Calls `look` with the mirror in its current or a later state, and returns the result. No notification
-    /// is applied meanwhile.
+    /// Calls `look` with the mirror on the applier's thread, and returns the result of `look`. The mirror has
+    /// the state at the time of this call or a later state. No notification is applied while `look` runs.
     ///
     /// # Errors
     /// Returns [`NetlinkError::Ended`] if the follower has ended.
@@ -324,10 +335,12 @@ impl Follower {
         self.ask(|to| Ask::look(to, look))
     }
 
-    /// Does as [`Follower::look`], and gives up after `limit`; `look` may be called later all the same.
+    /// Calls `look` with the mirror like [`Follower::look`], and stops waiting after the time `limit`. `look`
+    /// may still be called after this function has returned an error.
     ///
     /// # Errors
-    /// [`NetlinkError::Ended`], and [`NetlinkError::Busy`] when the limit is over.
+    /// Returns [`NetlinkError::Ended`] if the follower has ended, and [`NetlinkError::Busy`] if there is no
+    /// result within `limit`.
     pub fn look_within<R: Send + 'static>(
         &self,
         limit: Duration,
@@ -336,35 +349,39 @@ impl Follower {
         self.ask_within(limit, |to| Ask::look(to, look))
     }
 
-    /// Compares the mirror with the kernel and repairs differences. A synchronized mirror has no differences.
+    /// Compares the mirror with the kernel and repairs differences. Returns the differences that were
+    /// repaired. A mirror that is synchronized has no differences.
     ///
     /// # Errors
-    /// Returns [`NetlinkError`] if the state cannot be dumped.
+    /// Returns [`NetlinkError`] if the kernel's state cannot be dumped, or if the follower has ended.
     pub fn check(&self) -> Result<Drift, NetlinkError> {
         self.ask(Ask::Check)?
     }
 
-    /// Does as [`Follower::check`], and gives up after `limit`; the repair goes on all the same.
+    /// Compares the mirror with the kernel like [`Follower::check`], and stops waiting after the time
+    /// `limit`. The comparison and the repair continue after this function has returned an error.
     ///
     /// # Errors
-    /// As [`Follower::check`], and [`NetlinkError::Busy`] when the limit is over.
+    /// Returns the errors of [`Follower::check`], and [`NetlinkError::Busy`] if there is no result within
+    /// `limit`.
     pub fn check_within(&self, limit: Duration) -> Result<Drift, NetlinkError> {
         self.ask_within(limit, Ask::Check)?
     }
 
-    /// Returns the status of FPM sessions. `None` if the follower does not use FPM.
+    /// Returns the status of FPM sessions. Returns `None` if the follower does not use FPM.
     #[must_use]
     pub fn fpm(&self) -> Option<FpmStatus> {
         self.fpm.as_ref().map(|shared| shared.status())
     }
 
-    /// Returns the listening socket of FPM sessions, for a follower that replaces this one.
+    /// Returns another handle of the listening socket for FPM sessions. A follower that replaces this one can
+    /// use it. Returns `None` without FPM, or if the socket does not exist yet.
     #[must_use]
     pub fn listener(&self) -> Option<FpmListener> {
         self.fpm.as_ref().and_then(|shared| shared.listener())
     }
 
-    /// Returns the counters of the follower.
+    /// Returns the counters of the follower since its start.
     #[must_use]
     pub fn status(&self) -> Status {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -397,7 +414,7 @@ impl Drop for Follower {
     }
 }
 
-/// The thread that only reads the socket.
+/// Thread that reads notifications from the socket and passes them to the applier.
 struct Reader {
     listening: Netlink,
     to: SyncSender<Item>,
@@ -461,17 +478,18 @@ impl Reader {
     }
 }
 
-/// The thread that maintains the mirror.
+/// Thread that applies notifications to the mirror and answers requests.
 struct Applier<F> {
     mirror: Mirror,
     asking: Netlink,
     from: Receiver<Item>,
     shared: Arc<Shared>,
     told: F,
-    /// Requests that wait for a fence, with the number of the fence.
+    /// Requests that are answered when a fence is reached, each with the number of its fence.
     waiting: Vec<(u64, Sender<()>)>,
     sessions: Option<Sessions>,
-    /// Next-hop objects that have gone one after the other, and are still in the mirror.
+    /// IDs of next-hop objects whose removal was notified and is not yet applied to the mirror. Consecutive
+    /// removals are applied together.
     leaving: HashSet<u32>,
 }
 
@@ -491,7 +509,7 @@ impl Sessions {
         })
     }
 
-    /// Logs refused routes at a limited rate.
+    /// Logs refused routes if some were refused since the last message and `COMPLAINTS` have passed.
     fn complain(&mut self) {
         let refused = self.table.refused;
         let due = match self.complained {
@@ -508,7 +526,7 @@ impl Sessions {
         }
     }
 
-    /// Applies the input of a session, and returns the number of messages.
+    /// Applies the input of an FPM session to the mirror. Returns the number of messages in the input.
     fn apply(&mut self, said: fpm::Said, mirror: &mut Mirror, changes: &mut Vec<Change>) -> usize {
         match said {
             fpm::Said::Begin(number) => {
@@ -531,7 +549,8 @@ impl Sessions {
         0
     }
 
-    /// Queues answers to announcements, according to which routes were installed.
+    /// Queues the answers to announcements. `room` contains the routes that were refused, and the routes that
+    /// were installed after a refusal.
     fn answer(&mut self, room: &FibOutcome) {
         self.table.no_room(&room.refused, &mut self.answers);
         self.table.found_room(&room.found, &mut self.answers);
@@ -565,7 +584,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         // Requests from now on receive this reason.
     }
 
-    /// Applies the available items, at most one batch, and calls the callback. Returns false at the end.
+    /// Applies the items that are in the queue, at most one batch, and calls the callback with the changes.
+    /// Returns `false` if the applier must end.
     fn batch(&mut self, changes: &mut Vec<Change>) -> Result<bool, NetlinkError> {
         let Ok(first) = self.from.recv() else { return Ok(false) };
         let mut next = Some(first);
@@ -626,14 +646,15 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Takes out the next-hop objects that have gone one after the other.
+    /// Removes the next-hop objects in `leaving` from the mirror, in one pass.
     fn let_next_hops_go(&mut self, changes: &mut Vec<Change>) {
         if !self.leaving.is_empty() {
             self.mirror.next_hops_gone(std::mem::take(&mut self.leaving), changes);
         }
     }
 
-    /// Returns whether FPM determines the object of an event, so that the kernel's event is ignored.
+    /// Returns whether an FPM session determines the object of an event of the kernel. The event is then
+    /// ignored.
     fn is_told_apart(&self, event: &Event) -> bool {
         self.sessions.as_ref().is_some_and(|sessions| sessions.table.speaks_for(event))
     }
@@ -655,14 +676,15 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         }
     }
 
-    /// Requests a fence from the reader, which sends it after the notifications that are available now.
+    /// Requests a fence from the reader and returns its number. The reader passes the fence on after the
+    /// notifications that are available now.
     fn fence(&self) -> u64 {
         let fence = self.shared.fence.fetch_add(1, Ordering::AcqRel) + 1;
         self.shared.wake();
         fence
     }
 
-    /// Answers requests that wait for a fence.
+    /// Answers the requests that wait for this fence or an earlier one.
     fn reached(&mut self, fence: u64) {
         self.waiting.retain(|(wanted, to)| {
             let waits = *wanted > fence;
@@ -673,7 +695,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         });
     }
 
-    /// Dumps the current state of the kernel.
+    /// Returns a new mirror from a dump of the kernel's present state. A dump that changes interrupt is
+    /// repeated until `deadline`.
     fn dump(&mut self, deadline: Option<Instant>) -> Result<Mirror, NetlinkError> {
         let mut mirror = Mirror::default();
         for (kind, family, what) in PARTS {
@@ -704,7 +727,8 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(mirror)
     }
 
-    /// Dumps the complete state. Differences from the previous state are reported as changes.
+    /// Replaces the mirror by a complete dump of the kernel's state. Differences from the previous state of
+    /// the mirror are reported as changes.
     fn resync(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
         let begun = Instant::now();
         let there = self.dump(deadline)?;
@@ -717,14 +741,15 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(())
     }
 
-    /// Like `resync`, but repeats the dump when changes interrupt it.
+    /// Makes a complete dump like `resync`, and repeats it while changes interrupt it, until `deadline`.
     fn resync_patiently(&mut self, deadline: Option<Instant>) -> Result<(), NetlinkError> {
         let shared = Arc::clone(&self.shared);
         repeat_interrupted(deadline, &shared.end, || self.resync(deadline))
     }
 
-    /// Returns differences from the kernel that persist without a notification. Short-lived differences are
-    /// ignored, because some notifications are delayed.
+    /// Compares the mirror with the kernel several times, and repairs the differences that every comparison
+    /// finds. Short-lived differences are ignored, because some notifications are delayed. Returns the
+    /// repaired differences.
     fn check(&mut self) -> Result<Drift, NetlinkError> {
         let mut drift = Drift::default();
         for (round, moments) in WAITS.into_iter().enumerate() {
@@ -754,9 +779,10 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
         Ok(drift)
     }
 
-    /// Dumps the kernel's state and compares it with the mirror. Returns the dump, the differences without a
-    /// notification before or during the dump, and the number of differences with one. Returns `None` if a
-    /// complete dump was made meanwhile, or if the applier ends.
+    /// Dumps the kernel's state and compares it with the mirror. Returns the dump, the differences for which
+    /// no notification arrived before the end of the dump, and the number of differences for which one
+    /// arrived. Returns `None` if a complete dump was made for the mirror meanwhile, or if the applier must
+    /// end.
     fn compare(&mut self) -> Result<Option<(Mirror, Vec<Change>, usize)>, NetlinkError> {
         if !self.catch_up(&mut HashSet::new())? {
             return Ok(None);
@@ -773,7 +799,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 
     /// Applies all notifications that the kernel has sent so far, and adds the changes to `touched`. Returns
-    /// false at the end.
+    /// `false` if the applier must end.
     fn catch_up(&mut self, touched: &mut HashSet<Change>) -> Result<bool, NetlinkError> {
         let fence = self.fence();
         let mut changes = Vec::new();
@@ -815,12 +841,14 @@ impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     }
 }
 
-/// Returns whether interrupted dumps are repeated no longer.
+/// Returns whether an interrupted dump is not repeated any more, because the deadline has passed or the
+/// follower must end.
 fn gives_up(deadline: Option<Instant>, end: &AtomicBool) -> bool {
     end.load(Ordering::Acquire) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Repeats `attempt` while changes interrupt it, until `deadline` or the end. Returns its last error then.
+/// Calls `attempt` again while changes interrupt it, until the deadline has passed or the follower must end.
+/// Returns the result of the last attempt.
 fn repeat_interrupted(
     deadline: Option<Instant>,
     end: &AtomicBool,
@@ -834,7 +862,7 @@ fn repeat_interrupted(
     }
 }
 
-/// Returns a dump request for all objects of a kind.
+/// Returns a netlink request for a dump of all objects of a message type and address family.
 fn request(kind: u16, family: u8) -> Request {
     // All request headers begin with the family.
     let header = match kind - 2 {
@@ -883,7 +911,8 @@ mod tests {
         assert!(done.is_ok() && left == 0);
     }
 
-    /// The queue of a follower is full, or its thread answers nothing.
+    /// Checks that a request to a follower returns an error after its time limit, if the queue is full or the
+    /// thread does not answer.
     #[test]
     fn a_question_to_a_busy_follower_ends_at_its_limit() {
         let (to, from) = sync_channel(2);

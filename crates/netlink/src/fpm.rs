@@ -1,5 +1,5 @@
-//! FRR's Forwarding Plane Manager protocol (FPM) as a source of routes. The module `dplane_fpm_nl` of zebra
-//! connects and sends the messages that it sends to the kernel.
+//! FRR's Forwarding Plane Manager protocol (FPM) as a source of routes. The module `dplane_fpm_nl` of FRR's
+//! zebra connects to this server, and sends the rtnetlink messages that it also sends to the kernel.
 //!
 //! ```text
 //!   zebra ==TCP==> server thread: frames --events--> applier: Table, Mirror --changes--> whoever follows
@@ -7,17 +7,17 @@
 //!     '----- RTM_F_OFFLOAD, one for each route <--------'
 //! ```
 //!
-//! The kernel provides links, addresses, neighbours, rules and the routes of other origins. The session
-//! provides the routes of FRR (`fpm/table.rs`).
+//! The mirror contains the kernel's links, addresses, neighbours and rules, and its routes of origins other
+//! than FRR. The routes of FRR come from the FPM session (`fpm/table.rs`).
 //!
 //! **Replays.** After connecting, zebra announces all its routes, and does not mark the end of this replay. A
-//! replay counts as complete when no message has arrived for some time ([`Fpm::settle`]), or after ten times
-//! as long if messages keep arriving. Routes that the replay did not announce are then removed, but not
-//! earlier. The loss of a session, even during a replay, removes no routes.
+//! replay counts as complete if no message has arrived for some time ([`Fpm::settle`]), or after ten times
+//! this time if messages keep arriving. When a replay is complete, routes that it did not announce are
+//! removed. The loss of a session, even during a replay, removes no routes.
 //!
-//! **Updates.** An update is a deletion followed by a new route. Both are applied before changes are
-//! reported. A deletion at the end of the received data waits for a short time for the route that replaces
-//! it.
+//! **Updates.** zebra sends an update as a deletion followed by a new route. Both are applied before changes
+//! are reported. A deletion at the end of the received data is held back for a short time, because the route
+//! that replaces it may follow.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -47,42 +47,43 @@ use crate::mirror::Mirror;
 /// Configuration of the FPM server that receives FRR's routes.
 #[derive(Debug)]
 pub struct Fpm {
-    /// Name of the router, for the log.
+    /// Name of the router in log messages.
     pub name: String,
-    /// Listening socket for zebra.
+    /// Listening socket to which zebra connects.
     pub listener: FpmListener,
-    /// Time without a message after which a replay counts as complete. The time must exceed the startup time
-    /// of routing daemons that start together with zebra.
+    /// Time without a message after which a replay counts as complete. It must exceed the time between the
+    /// starts of zebra and of the routing daemons.
     pub settle: Duration,
-    /// Maximum number of routes of all origins in the mirror. Further routes of sessions are refused.
+    /// Maximum number of routes of all origins in the mirror. Further routes that sessions announce are
+    /// refused.
     pub routes: usize,
-    /// IDs of local users whose processes may connect.
+    /// Numeric IDs of the local users whose processes may connect.
     pub users: Vec<u32>,
-    /// Whether processes of other machines may connect. Such processes cannot be identified.
+    /// Whether processes of other machines may connect. Their users cannot be identified.
     pub remote: bool,
 }
 
-/// A listening socket for zebra in a namespace.
+/// A listening socket in a network namespace, to which zebra connects.
 pub struct FpmListener {
     address: SocketAddr,
     netns: Option<Netns>,
     socket: Option<TcpListener>,
-    /// Lookup of the users of peers, created for the first peer.
+    /// Lookup of the user of a connected process. `None` until the first process has connected.
     users: Option<TcpUsers>,
 }
 
-/// Reason why the listening socket cannot be created.
+/// Reason why the listening socket of the FPM server cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum FpmError {
-    /// The namespace cannot be entered.
+    /// The network namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] port::netns::NetnsError),
-    /// The address is in use, or is not an address of this host.
+    /// The socket cannot listen on the address. The address is in use, or is not an address of this host.
     #[error("zebra cannot be waited for at {address}: {source}")]
     Listen {
-        /// Address and port.
+        /// Address and port on which the socket was to listen.
         address: SocketAddr,
-        /// Error of the kernel.
+        /// Error that the kernel returned for the socket.
         source: std::io::Error,
     },
 }
@@ -97,7 +98,8 @@ impl std::fmt::Debug for FpmListener {
 }
 
 impl FpmListener {
-    /// Listens on an address in a namespace (the caller's if `netns` is `None`).
+    /// Returns a socket that listens on an address in a network namespace (the caller's if `netns` is
+    /// `None`).
     ///
     /// # Errors
     /// Returns [`FpmError`] if the address is in use, or if it does not exist.
@@ -107,21 +109,22 @@ impl FpmListener {
         Ok(listener)
     }
 
-    /// Returns a listener that binds the address as soon as it is available. The server tries again every
-    /// second.
+    /// Returns a listener that listens on the address as soon as the address is available. The server tries
+    /// again every second.
     #[must_use]
     pub fn later(netns: Option<&Netns>, address: SocketAddr) -> FpmListener {
         FpmListener { address, netns: netns.cloned(), socket: None, users: None }
     }
 
-    /// Returns the listening address. If the configured port is 0, it contains the assigned port.
+    /// Returns the address on which the socket listens. If the configured port is 0, the address contains the
+    /// port that the kernel assigned.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         let bound = self.socket.as_ref().and_then(|socket| socket.local_addr().ok());
         bound.unwrap_or(self.address)
     }
 
-    /// Returns another handle of the socket. `None` if the socket does not exist yet.
+    /// Returns another handle of the listening socket. Returns `None` if the socket does not exist yet.
     #[must_use]
     pub fn share(&self) -> Option<FpmListener> {
         let socket = self.socket.as_ref()?.try_clone().ok()?;
@@ -129,7 +132,7 @@ impl FpmListener {
         Some(FpmListener { address, netns, socket: Some(socket), users: None })
     }
 
-    /// Returns the user whose process has connected from `peer`.
+    /// Returns the user whose process has connected from the address `peer` to the address `local`.
     ///
     /// # Errors
     /// Returns an error if the namespace or its sockets cannot be read.
@@ -163,67 +166,68 @@ impl FpmListener {
 /// Status of FPM sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FpmStatus {
-    /// Address of the connected peer, and the duration of the session.
+    /// Address of the connected peer, and the duration of its session. `None` if no peer is connected.
     pub peer: Option<(SocketAddr, Duration)>,
-    /// Whether the replay is incomplete, or the removal of routes that the replay did not announce is still
-    /// pending.
+    /// Whether the replay is not complete yet, or routes that it did not announce are not removed yet.
     pub replaying: bool,
-    /// Reason why no peer can connect. `None` if peers can.
+    /// Reason why no peer can connect. `None` if peers can connect.
     pub trouble: Option<String>,
-    /// Reason for the end of the last session.
+    /// Reason for the end of the last session. `None` if no session has ended.
     pub ended: Option<String>,
-    /// Number of sessions so far.
+    /// Number of sessions since the start of the server.
     pub sessions: u64,
-    /// Number of messages in all sessions.
+    /// Number of messages that were received in all sessions.
     pub messages: u64,
-    /// Number of ignored messages: messages about objects that are not followed, and routes that the kernel
-    /// reports.
+    /// Number of ignored messages. Such messages are about objects that the mirror does not contain, or about
+    /// routes for which the kernel is the source.
     pub left: u64,
-    /// Number of refused announcements: a table was full, or the next hop is unknown.
+    /// Number of announcements that were refused because a table was full or the next hop is unknown.
     pub refused: u64,
     /// Number of routes that were removed because a replay did not announce them.
     pub swept: u64,
-    /// Number of answers that were sent.
+    /// Number of answers that were sent to zebra.
     pub answers: u64,
-    /// Number of routes that the session has announced, until the first replay is complete. From then on
-    /// `None`, because all routes of FRR are from sessions ([`Mirror::announced`]).
+    /// Number of routes that the session has announced, until the first replay is complete. `None`
+    /// afterwards, because all routes of FRR then come from sessions ([`Mirror::announced`]).
     pub named: Option<u64>,
 }
 
-/// Input of the server for the applier.
+/// Input that the server passes to the applier.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// A session with this number has started.
+    /// A session has started. Contains the number that identifies the session.
     Begin(u64),
-    /// Events that the session announced.
+    /// Events that the session has announced, in the order of arrival.
     Events(Vec<Event>),
     /// The replay of the session is complete.
     Settled,
-    /// The session has ended.
+    /// The connection of the session has ended.
     Lost,
 }
 
-/// State shared by the server, the applier and readers of the status.
+/// State that the server shares with the applier and with readers of the status.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) end: AtomicBool,
-    /// Event counter that wakes the server for answers, or at the end.
+    /// Event counter that wakes the server when answers are queued, or when the server must end.
     pub(crate) wake: OwnedFd,
     pub(crate) answers: Mutex<Answers>,
-    /// Number of ignored messages. The applier counts `left`, `refused` and `swept` for [`FpmStatus`].
+    /// Number of ignored messages for [`FpmStatus`]. The applier writes `left`, `refused` and `swept`.
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) swept: AtomicU64,
-    /// Value of [`Table::named`]. The maximum value stands for `None`.
+    /// Number of routes that the session has announced ([`Table::named`]). The maximum value stands for
+    /// `None`.
     pub(crate) named: AtomicU64,
-    /// Number of complete replays whose missing routes have not been removed from the mirror yet.
+    /// Number of complete replays after which the routes that they did not announce have not been removed
+    /// from the mirror yet.
     pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
-    /// Another handle of the listening socket.
+    /// Another handle of the listening socket. `None` if the socket does not exist yet.
     listener: Mutex<Option<FpmListener>>,
 }
 
-/// Part of [`FpmStatus`] that the server maintains.
+/// Part of the status ([`FpmStatus`]) that the server writes.
 #[derive(Debug, Default)]
 struct Seen {
     status: FpmStatus,
@@ -273,8 +277,9 @@ impl Shared {
     }
 }
 
-/// Plays a session, given in pieces, into an empty mirror, and completes its replay. Returns the mirror and
-/// the result of decoding. For tests and fuzzing, without threads and sockets.
+/// Decodes a session that is given in pieces, applies it to an empty mirror, and completes its replay.
+/// Returns the mirror and the result of decoding. The function is for tests and fuzzing, and uses no threads
+/// and no sockets.
 pub fn played<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Mirror, Result<(), BadMessage>) {
     let (mut decoder, mut table, mut mirror) = (Decoder::new(), Table::new(1 << 16), Mirror::default());
     let (mut events, mut changes, mut answers) = (Vec::new(), Vec::new(), Vec::new());

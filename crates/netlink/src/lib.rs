@@ -7,18 +7,18 @@
 //!      '------------- dumps: at first, after an overrun, to look for drift ------'
 //! ```
 //!
-//! Separate threads read and apply notifications. A slow follower therefore fills the queue between the
-//! threads first, and then the receive buffer of the socket. If notifications are lost nevertheless, all
-//! state is dumped again, and the differences are reported as changes. The mirror then equals the kernel's
-//! state again.
+//! Separate threads read and apply notifications. If changes are not applied fast enough, the queue between
+//! the threads fills first, and then the receive buffer of the socket. If notifications are lost
+//! nevertheless, all state is dumped again, and the differences are reported as changes. The mirror is then
+//! again equal to the kernel's state.
 //!
-//! **Derived changes.** The kernel sends no notification for some changes, which the mirror derives
-//! ([`Mirror::apply`]): IPv4 routes that are removed with a link or an address, next-hop objects that are
-//! removed with a link, and the routes that used them.
+//! **Derived changes.** The kernel sends no notification for some changes. [`Mirror::apply`] derives these
+//! changes from others: IPv4 routes that are removed with a link or an address, next-hop objects that are
+//! removed with a link, and the routes that used these next-hop objects.
 //!
-//! **Omitted state.** The mirror omits state that changes without a notification: ages, confirmation states
-//! of neighbours (an entry exists while its address may be used), IPv6 addresses that may not be used yet,
-//! and the carrier state of next hops, which links report.
+//! **Omitted state.** The mirror omits state that changes without a notification. This is the age and the
+//! confirmation state of neighbours (an entry exists while its address may be used), IPv6 addresses that may
+//! not be used yet, and the carrier state of next hops, which links report.
 //!
 //! ```no_run
 //! use netlink::Follower;

@@ -1,4 +1,4 @@
-//! The mirrored state, and the effects of kernel messages on it.
+//! Mirror of the kernel's routing state, and the effects of kernel messages on it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,50 +15,51 @@ use crate::state::{
 const RT_SCOPE_HOST: u8 = 254;
 const RT_TABLE_MAIN: u32 = 254;
 
-/// A changed object. The mirror contains its new state.
+/// Identifies an object of the mirror that has changed. The mirror contains the new state of the object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// Device with this index.
+    /// The device with this index has changed.
     Link(u32),
-    /// An address of this host.
+    /// This IP address of the host was added or removed.
     Address(Address),
-    /// A neighbour.
+    /// The neighbour with this key has changed.
     Neighbour(NeighbourKey),
-    /// Next-hop object with this ID.
+    /// The next-hop object with this ID has changed.
     NextHop(u32),
-    /// IPv4 routes with this key.
+    /// The IPv4 routes with this key have changed.
     Route4(RouteKey<Ipv4Addr>),
-    /// IPv6 routes with this key.
+    /// The IPv6 routes with this key have changed.
     Route6(RouteKey<Ipv6Addr>),
-    /// Policy rules.
+    /// The policy rules of either address family have changed.
     Rules,
-    /// Settings of a device or of all devices.
+    /// The forwarding settings of a device or of all devices have changed.
     Settings(SettingsKey),
 }
 
-/// Routing state of one network namespace.
+/// Mirror of the kernel's routing state in one network namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Mirror {
-    /// Devices by index.
+    /// Network devices by interface index.
     pub links: BTreeMap<u32, Link>,
-    /// Addresses of this host.
+    /// IP addresses that are assigned to this host.
     pub addresses: BTreeSet<Address>,
-    /// Neighbours whose link-layer addresses may be used.
+    /// Neighbours whose link-layer addresses may be used, by interface index and IP address.
     pub neighbours: BTreeMap<NeighbourKey, Neighbour>,
     /// Next-hop objects by ID.
     pub next_hops: BTreeMap<u32, NextHop>,
-    /// IPv4 routes of all tables.
+    /// IPv4 routes of all routing tables.
     pub routes4: Routes<Ipv4Addr>,
-    /// IPv6 routes of all tables.
+    /// IPv6 routes of all routing tables.
     pub routes6: Routes<Ipv6Addr>,
-    /// Policy rules in the order of their evaluation. Equal rules are kept separately.
+    /// Policy rules in the order of their evaluation. Rules that are equal are kept separately.
     pub rules: Vec<Rule>,
-    /// Settings made by `sysctl`.
+    /// Forwarding settings of devices that are set by `sysctl`.
     pub settings: BTreeMap<SettingsKey, Settings>,
-    /// Paths that routes share.
+    /// Set of paths, through which routes with equal paths share one value.
     paths: HashSet<Arc<Path>>,
-    /// Whether FPM provides FRR's routes and next-hop objects. Objects that the kernel removes with a device
-    /// are then only marked as dead, until the device is up again or FRR withdraws them.
+    /// Whether FPM sessions are the source of FRR's routes and next-hop objects. FRR's objects that the
+    /// kernel removes with a device are then only marked as dead, until the device is up again or FRR
+    /// withdraws them.
     pub(crate) told_apart: bool,
 }
 
@@ -69,7 +70,7 @@ impl PartialEq for Mirror {
 }
 
 impl Mirror {
-    /// Adds an object of a dump.
+    /// Adds an object of a dump to the mirror.
     pub(crate) fn dumped(&mut self, object: Object) {
         match object {
             Object::Link(link) => drop(self.links.insert(link.index, link)),
@@ -94,8 +95,9 @@ impl Mirror {
         self.rules.insert(at, rule);
     }
 
-    /// Applies a message, and the changes that the kernel makes without a message. Changes are appended to
-    /// `changes`. A message about known state causes no change.
+    /// Applies a message to the mirror, with the changes that the kernel makes without a message. The changed
+    /// objects are appended to `changes`. A message about state that the mirror already contains causes no
+    /// change.
     pub fn apply(&mut self, event: Event, changes: &mut Vec<Change>) {
         let Event { gone, flags, object } = event;
         match object {
@@ -183,9 +185,9 @@ impl Mirror {
         }
     }
 
-    /// Returns whether packets of a family that arrive at a device are routed, as far as the settings are
-    /// known. For IPv4, this is a setting of the device. For IPv6, this is the setting of all devices, and
-    /// requires that the device has IPv6.
+    /// Returns whether packets of an address family that arrive at a device are routed, as far as the
+    /// settings are known. For IPv4, this is a setting of the device. For IPv6, this is the setting of all
+    /// devices, and requires that the device has IPv6.
     #[must_use]
     pub fn forwards(&self, v6: bool, link: u32) -> bool {
         let all = self.settings.get(&SettingsKey { v6, link: SettingsKey::ALL });
@@ -198,7 +200,8 @@ impl Mirror {
         }
     }
 
-    /// Returns whether routes of a family through a device are ignored because it has no carrier.
+    /// Returns whether routes of an address family through a device are ignored because the device has no
+    /// carrier.
     fn ignores(&self, v6: bool, link: u32) -> bool {
         let is_set = |link| {
             let settings = self.settings.get(&SettingsKey { v6, link });
@@ -209,8 +212,8 @@ impl Mirror {
         lost && (is_set(link) || !v6 && is_set(SettingsKey::ALL))
     }
 
-    /// Updates routes after a change of a device's carrier, or of the setting that evaluates it, while the
-    /// device is up.
+    /// Updates the routes through a device that is up, after a change of its carrier, or of the setting that
+    /// routes without a carrier are ignored.
     fn judge_linkdown(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.links.get(&index).is_some_and(|link| link.up) {
             return;
@@ -231,13 +234,13 @@ impl Mirror {
         }
     }
 
-    /// Returns whether FPM determines objects of this protocol.
+    /// Returns whether FPM sessions are the source of routes and next-hop objects of this protocol.
     fn spares(&self, protocol: u8) -> bool {
         self.told_apart && is_frrs(protocol)
     }
 
-    /// Returns the shared path of equal value. A next hop of the path is dead if its device is down, or
-    /// without a carrier where the setting requires one.
+    /// Returns a shared path with the value of `path`. Its next hops are marked as dead if their device is
+    /// down, or has no carrier and the settings require one.
     pub(crate) fn share(&mut self, v6: bool, path: &Path) -> Arc<Path> {
         let is_up = |link| self.links.get(&link).is_some_and(|own| own.up) && !self.ignores(v6, link);
         let dead = |hop: &Hop| hop.link != 0 && !is_up(hop.link);
@@ -253,7 +256,8 @@ impl Mirror {
         }
     }
 
-    /// Returns a next-hop object that is marked as dead if its device is down or has no carrier.
+    /// Returns a next-hop object with the mark of its next hop set. The next hop is dead if its device is
+    /// down or has no carrier.
     pub(crate) fn with_life(&self, mut next: NextHop) -> NextHop {
         if let Some(hop) = next.hop.as_mut().filter(|hop| hop.link != 0) {
             hop.dead = !self.links.get(&hop.link).is_some_and(|link| link.up && link.carrier);
@@ -261,7 +265,8 @@ impl Mirror {
         next
     }
 
-    /// Returns the number of routes that FPM has announced.
+    /// Returns the number of routes in the mirror that have a protocol of FRR. Returns 0 if FPM sessions are
+    /// not the source of these routes.
     #[must_use]
     pub fn announced(&self) -> u64 {
         if !self.told_apart {
@@ -323,13 +328,14 @@ impl Mirror {
         self.look_after_next_hops(index, changes);
     }
 
-    /// Returns whether a route may use a device.
+    /// Returns whether the paths include a next hop through a device. If not, no route uses the device.
     fn names(&self, index: u32) -> bool {
         self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
     }
 
-    /// Returns the `concerned` paths in use through a device, each with a copy whose next hops through the
-    /// device are marked as dead or alive.
+    /// Returns replacements for paths that routes use. Replaced are paths with next hops through a device
+    /// whose mark changes, if `concerned` accepts the path. In the replacement, these next hops are marked as
+    /// `dead` states.
     fn with_dead(
         &mut self,
         index: u32,
@@ -347,14 +353,14 @@ impl Mirror {
         changed.collect()
     }
 
-    /// Returns the paths that routes use.
+    /// Returns the paths in the set of shared paths that at least one route uses.
     fn used(&self) -> impl Iterator<Item = &Arc<Path>> {
         self.paths.iter().filter(|path| Arc::strong_count(path) > 1)
     }
 
-    /// Updates routes after a device went down, or (`all`) lost its last IPv4 address. The kernel silently
-    /// removes IPv4 routes whose next hops are then all dead (`fib_sync_down_dev()`). In the first case, it
-    /// keeps routes to this host itself.
+    /// Updates IPv4 routes after a device went down, or lost its last IPv4 address (`all`). The kernel
+    /// removes routes whose next hops are then all dead, without a notification (`fib_sync_down_dev()`).
+    /// Unless `all` is set, it keeps routes to this host itself.
     fn flush4(&mut self, index: u32, all: bool, changes: &mut Vec<Change>) {
         if !self.names(index) {
             return;
@@ -372,14 +378,14 @@ impl Mirror {
         self.mark4(index, true, |path| !spared(path), changes);
     }
 
-    /// Updates routes after a device went down. IPv6 routes with several next hops keep those through the
-    /// device as dead. The kernel sends notifications for other IPv6 routes.
+    /// Updates IPv6 routes after a device went down. In routes with several next hops, the next hops through
+    /// the device are marked as dead. The kernel sends notifications for the other IPv6 routes.
     fn bury6(&mut self, index: u32, changes: &mut Vec<Change>) {
         let apart = self.told_apart;
         self.mark6(index, true, |path| path.hops.len() > 1 || apart && is_frrs(path.protocol), changes);
     }
 
-    /// Marks IPv4 next hops through a device as alive after the device came up or got an address.
+    /// Marks IPv4 next hops through a device as alive after the device came up or an address was added to it.
     fn revive4(&mut self, index: u32, changes: &mut Vec<Change>) {
         if self.ignores(false, index) {
             return;
@@ -387,12 +393,13 @@ impl Mirror {
         self.mark4(index, false, |_| true, changes);
     }
 
-    /// Marks IPv6 next hops through a device as alive after it became operational.
+    /// Marks IPv6 next hops through a device as alive after the device became operational.
     fn revive6(&mut self, index: u32, changes: &mut Vec<Change>) {
         self.mark6(index, false, |_| true, changes);
     }
 
-    /// Marks IPv4 next hops through a device as dead or alive, on the paths that `concerned` accepts.
+    /// Marks IPv4 next hops through a device as dead or alive, in the paths that `concerned` accepts. The
+    /// routes with a changed path are appended to `changes`.
     fn mark4(
         &mut self,
         index: u32,
@@ -404,7 +411,7 @@ impl Mirror {
         replace(&mut self.routes4, &list, Change::Route4, changes);
     }
 
-    /// Like `mark4`, for IPv6 routes.
+    /// Marks next hops through a device like `mark4`, in IPv6 routes.
     fn mark6(
         &mut self,
         index: u32,
@@ -416,8 +423,8 @@ impl Mirror {
         replace(&mut self.routes6, &list, Change::Route6, changes);
     }
 
-    /// Removes next-hop objects through a device, which the kernel removes silently with the device or its
-    /// carrier.
+    /// Removes the next-hop objects through a device. The kernel removes them without a notification when the
+    /// device is removed or loses its carrier.
     fn flush_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         let through =
             |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index) && !self.spares(next.protocol);
@@ -425,7 +432,7 @@ impl Mirror {
         self.next_hops_gone(lost, changes);
     }
 
-    /// Marks next-hop objects of FPM as dead or alive, according to their device.
+    /// Marks FRR's next-hop objects through a device as dead or alive, if FPM sessions are their source.
     fn look_after_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         if !self.told_apart {
             return;
@@ -441,8 +448,8 @@ impl Mirror {
         }
     }
 
-    /// Removes next-hop objects. Groups lose the members, or are removed with their last member. Routes that
-    /// used the objects are removed in one pass over all routes.
+    /// Removes next-hop objects from the mirror. They are removed from groups, and a group without members is
+    /// removed too. Routes that used a removed object are removed in one pass over all routes.
     pub(crate) fn next_hops_gone(&mut self, mut gone: HashSet<u32>, changes: &mut Vec<Change>) {
         loop {
             let mut emptied = Vec::new();
@@ -470,8 +477,8 @@ impl Mirror {
         changes.extend(self.routes6.retain(|_, path| stays(path)).into_iter().map(Change::Route6));
     }
 
-    /// Updates routes after an address was removed. IPv4 routes of the main table with this preferred source
-    /// are removed. IPv6 routes lose the preferred source.
+    /// Updates routes after an IP address was removed. IPv4 routes of the main table with this preferred
+    /// source address are removed. IPv6 routes with this preferred source address are kept without it.
     fn address_gone(&mut self, address: Address, changes: &mut Vec<Change>) {
         match address.local {
             IpAddr::V4(_) => {
@@ -506,7 +513,7 @@ impl Mirror {
         }
     }
 
-    /// Returns the differences between two states.
+    /// Returns the objects that differ between this mirror and another one.
     #[must_use]
     pub fn differences(&self, other: &Mirror) -> Vec<Change> {
         let mut differ = Vec::new();
@@ -522,7 +529,7 @@ impl Mirror {
         differ
     }
 
-    /// Copies the object that `change` names from `other`.
+    /// Copies the state of the object that `change` identifies from the mirror `other` to this mirror.
     pub(crate) fn take(&mut self, change: &Change, other: &Mirror) {
         match change {
             Change::Link(index) => copy(&mut self.links, &other.links, index),
@@ -546,7 +553,8 @@ impl Mirror {
     }
 }
 
-/// Replaces the paths in a list by other paths in all routes, and appends the changed routes to `changes`.
+/// Replaces paths of all routes. `list` holds the replacement of each path. The changed routes are appended
+/// to `changes`.
 fn replace<A: Family>(
     routes: &mut Routes<A>,
     list: &HashMap<Arc<Path>, Arc<Path>>,
@@ -558,7 +566,8 @@ fn replace<A: Family>(
     }
 }
 
-/// Returns the shared path of equal value. A new value is added to the set.
+/// Returns the path in the set of shared paths that is equal to `path`. If there is none, `path` is added to
+/// the set.
 fn known(paths: &mut HashSet<Arc<Path>>, path: &Arc<Path>) -> Arc<Path> {
     if let Some(known) = paths.get(path) {
         return Arc::clone(known);

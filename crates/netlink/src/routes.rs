@@ -1,9 +1,10 @@
-//! Routes of one family in the order of the kernel. Several routes may have equal keys, and the first of them
-//! is used.
+//! Routes of one address family, with the order in which the kernel prefers them. Several routes may have
+//! equal keys, and the first of them is used.
 //!
-//! The effect of a message depends on the family and on its flags, as sent by `fib_table_insert()`
-//! (`net/ipv4/fib_trie.c`) and `fib6_add_rt2node()` (`net/ipv6/ip6_fib.c`). Applying a message twice has no
-//! further effect, because messages that were queued during a dump are applied to its result.
+//! The effect of a message depends on the address family and on the flags of the message, as sent by
+//! `fib_table_insert()` (`net/ipv4/fib_trie.c`) and `fib6_add_rt2node()` (`net/ipv6/ip6_fib.c`). Messages
+//! that were queued during a dump are applied to the result of the dump. Therefore, applying a message a
+//! second time has no effect.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,20 +16,21 @@ use crate::state::{Family, Path, Prefix, RouteKey};
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_APPEND: u16 = 0x800;
-/// Routes of router advertisements are never combined with other routes as multipath routes.
+/// Protocol of routes from router advertisements. They are never combined with other routes to multipath
+/// routes.
 const RTPROT_RA: u8 = 9;
 
-/// Paths of the routes with one key, in order. In most cases there is one.
+/// Paths of the routes with one key, in order of preference. Most keys have a single route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paths {
-    /// Path of a single route.
+    /// Path of the only route with the key.
     One(Arc<Path>),
-    /// Paths of several routes, of which the first is used.
+    /// Paths of several routes with the key. The first path is used.
     Several(Box<[Arc<Path>]>),
 }
 
 impl Paths {
-    /// Returns all paths.
+    /// Returns the paths of all routes with the key.
     #[must_use]
     pub fn all(&self) -> &[Arc<Path>] {
         match self {
@@ -37,7 +39,7 @@ impl Paths {
         }
     }
 
-    /// Returns the path that is used.
+    /// Returns the path that is used, which is the first. Returns `None` if there is no path.
     #[must_use]
     pub fn first(&self) -> Option<&Path> {
         self.all().first().map(Arc::as_ref)
@@ -55,7 +57,7 @@ impl Paths {
     }
 }
 
-/// Routes of one family by key.
+/// Routes of one address family, by their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes<A: Ord>(BTreeMap<RouteKey<A>, Paths>);
 
@@ -66,9 +68,9 @@ impl<A: Ord> Default for Routes<A> {
 }
 
 impl<A: Family> Routes<A> {
-    /// Returns the route for packets whose destinations are all within a prefix: the usable route of the
-    /// lowest metric with the longest covering prefix. Routes for one type of service or for some sources are
-    /// ignored.
+    /// Returns the route of packets whose destinations are all within the prefix `of`. This is the usable
+    /// route with the lowest metric to the longest prefix that covers `of`. Routes for one type of service or
+    /// for some sources are ignored. Returns `None` if there is no such route.
     #[must_use]
     pub fn longest(&self, table: u32, of: Prefix<A>) -> Option<(&RouteKey<A>, &Path)> {
         (0..=of.length).rev().find_map(|length| {
@@ -77,16 +79,15 @@ impl<A: Family> Routes<A> {
         })
     }
 
-    /// Returns whether some routes to exactly this prefix apply to one type of service or to some sources
-    /// only.
+    /// Returns whether a route to exactly this prefix applies only to one type of service or to some sources.
     #[must_use]
     pub fn is_divided(&self, table: u32, prefix: Prefix<A>) -> bool {
         self.to_prefix(table, prefix).any(|(key, _)| key.is_for_some())
     }
 
-    /// Returns the routes to a prefix and to more specific prefixes, of one table or of all tables, in the
-    /// order of their keys. `behind` is the key after which the iteration starts. Routes that do not match
-    /// are skipped without iteration.
+    /// Returns the routes to a prefix and to all more specific prefixes, in the order of their keys. With
+    /// `table` set, only the routes of this table are returned. The iteration starts after the key `behind`.
+    /// Routes to other prefixes are skipped without iteration.
     pub fn within(
         &self,
         behind: Option<RouteKey<A>>,
@@ -119,8 +120,8 @@ impl<A: Family> Routes<A> {
         })
     }
 
-    /// Returns all routes to exactly this prefix in the order of their keys. Routes for all packets are in
-    /// the order of their preference.
+    /// Returns all routes to exactly this prefix, in the order of their keys. The routes that apply to all
+    /// packets are in the order of preference.
     pub(crate) fn to_prefix(
         &self,
         table: u32,
@@ -133,7 +134,8 @@ impl<A: Family> Routes<A> {
         all.flat_map(|(key, paths)| paths.all().iter().map(move |path| (key, path.as_ref())))
     }
 
-    /// Returns the routes to exactly this prefix with TOS 0 and no source prefix, ordered by metric.
+    /// Returns the routes to exactly this prefix that apply to all packets (TOS 0 and no source prefix),
+    /// ordered by metric.
     pub fn of_prefix(&self, table: u32, prefix: Prefix<A>) -> impl Iterator<Item = (&RouteKey<A>, &Path)> {
         let everyone = Prefix { address: A::ZERO, length: 0 };
         let key = |metric| RouteKey { table, prefix, tos: 0, metric, from: everyone };
@@ -144,13 +146,13 @@ impl<A: Family> Routes<A> {
 }
 
 impl<A: Ord + Copy> Routes<A> {
-    /// Returns the paths of the routes with a key.
+    /// Returns the paths of the routes with this key. Returns `None` if there is no such route.
     #[must_use]
     pub fn get(&self, key: &RouteKey<A>) -> Option<&Paths> {
         self.0.get(key)
     }
 
-    /// Returns the number of keys with routes.
+    /// Returns the number of keys that have routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -162,12 +164,12 @@ impl<A: Ord + Copy> Routes<A> {
         self.0.is_empty()
     }
 
-    /// Returns all routes in the order of their keys.
+    /// Returns all keys with the paths of their routes, in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&RouteKey<A>, &Paths)> {
         self.0.iter()
     }
 
-    /// Returns the routes with keys in a range, in order.
+    /// Returns the keys within a range, with the paths of their routes, in the order of the keys.
     pub(crate) fn range(
         &self,
         keys: std::ops::RangeInclusive<RouteKey<A>>,
@@ -175,7 +177,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.0.range(keys)
     }
 
-    /// Changes the routes of one key. Returns whether the routes differ from before.
+    /// Calls `change` with the paths of the routes with one key. Returns whether `change` has changed them.
     fn change(&mut self, key: RouteKey<A>, change: impl FnOnce(&mut Vec<Arc<Path>>)) -> bool {
         let entry = self.0.entry(key);
         let before: Vec<_> = match &entry {
@@ -196,8 +198,8 @@ impl<A: Ord + Copy> Routes<A> {
         true
     }
 
-    /// Replaces the paths of a key that `replaces` accepts by a path in front of all others, or removes them
-    /// if `path` is `None`. Returns whether this is a change.
+    /// Changes the paths of the routes with one key. The paths that `replaces` accepts are removed. If `path`
+    /// is given, it is put in front of all others. Returns whether the paths have changed.
     pub(crate) fn put(
         &mut self,
         key: RouteKey<A>,
@@ -227,12 +229,12 @@ impl<A: Ord + Copy> Routes<A> {
         }
     }
 
-    /// Adds a route of a dump behind the routes of equal key.
+    /// Adds a route from a dump behind the routes with an equal key. Returns whether the routes have changed.
     pub(crate) fn dumped(&mut self, key: RouteKey<A>, path: Arc<Path>) -> bool {
         self.change(key, |paths| paths.push(path))
     }
 
-    /// Removes the paths that `keep` rejects, and returns the keys with removed paths.
+    /// Removes the routes that `keep` rejects. Returns the keys of the removed routes.
     pub(crate) fn retain(&mut self, keep: impl Fn(&RouteKey<A>, &Path) -> bool) -> Vec<RouteKey<A>> {
         let hit = |(key, paths): &(&RouteKey<A>, &Paths)| paths.all().iter().any(|path| !keep(key, path));
         let keys: Vec<_> = self.0.iter().filter(hit).map(|(key, _)| *key).collect();
@@ -242,7 +244,7 @@ impl<A: Ord + Copy> Routes<A> {
         keys
     }
 
-    /// Replaces the paths for which `change` returns another path, and returns the keys with replaced paths.
+    /// Replaces the paths for which `change` returns another path. Returns the keys of the changed routes.
     pub(crate) fn rewrite(&mut self, change: impl Fn(&Path) -> Option<Arc<Path>>) -> Vec<RouteKey<A>> {
         let hit = |paths: &Paths| paths.all().iter().any(|path| change(path).is_some());
         let keys: Vec<_> = self.0.iter().filter(|(_, paths)| hit(paths)).map(|(key, _)| *key).collect();
@@ -258,7 +260,7 @@ impl<A: Ord + Copy> Routes<A> {
         keys
     }
 
-    /// Replaces the routes of a key by those of `other`.
+    /// Replaces the routes with a key by the routes with this key in `other`.
     pub(crate) fn copy(
         &mut self,
         key: RouteKey<A>,
@@ -270,7 +272,7 @@ impl<A: Ord + Copy> Routes<A> {
         self.change(key, |paths| *paths = there);
     }
 
-    /// Returns the keys whose routes differ.
+    /// Returns the keys whose routes differ between this value and `other`.
     pub(crate) fn differences(&self, other: &Routes<A>) -> Vec<RouteKey<A>> {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut differ = Vec::new();
@@ -305,7 +307,8 @@ impl<A: Ord + Copy> Routes<A> {
         }
     }
 
-    /// Adds an IPv4 route after a notification. A route with equal key and path is not duplicated.
+    /// Adds an IPv4 route after a notification. A route whose key and path are present already is not added
+    /// again. Returns whether the routes have changed.
     pub(crate) fn add4(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
         self.change(key, |paths| {
             if flags & NLM_F_REPLACE != 0 && paths.first() == Some(&path) {
@@ -324,7 +327,8 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// Removes the named IPv4 route, and not all routes of its key.
+    /// Removes the IPv4 route with this key and path. Other routes with the key are kept. Returns whether the
+    /// routes have changed.
     pub(crate) fn remove4(&mut self, key: RouteKey<A>, path: &Path) -> bool {
         self.change(key, |paths| {
             if let Some(at) = paths.iter().position(|other| **other == *path) {
@@ -333,7 +337,8 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// Adds an IPv6 route after a notification, with all its current next hops.
+    /// Adds an IPv6 route after a notification, which contains all current next hops of the route. Returns
+    /// whether the routes have changed.
     pub(crate) fn add6(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
         self.change(key, |paths| {
             if paths.contains(&path) {
@@ -356,7 +361,8 @@ impl<A: Ord + Copy> Routes<A> {
         })
     }
 
-    /// Removes an IPv6 route, or only the named next hops of a route.
+    /// Removes an IPv6 route. If the notification contains only some of its next hops, only these are
+    /// removed. Returns whether the routes have changed.
     pub(crate) fn remove6(
         &mut self,
         key: RouteKey<A>,
@@ -387,7 +393,7 @@ impl<A: Ord + Copy> Routes<A> {
     }
 }
 
-/// Returns whether a path contains a next hop, regardless of its weight.
+/// Returns whether a path contains a next hop with this device and gateway, regardless of the weight.
 fn names(path: &Path, hop: &crate::Hop) -> bool {
     path.hops.iter().any(|other| (other.link, other.gateway) == (hop.link, hop.gateway))
 }
@@ -396,7 +402,7 @@ fn apart(one: &Path, other: &Path) -> bool {
     !one.hops.iter().any(|hop| names(other, hop))
 }
 
-/// Returns whether IPv6 routes like this one join others of their key as multipath routes
+/// Returns whether an IPv6 route with this path is combined with other routes of its key to a multipath route
 /// (`rt6_qualify_for_ecmp()`).
 fn shares(path: &Path) -> bool {
     let gateways = !path.hops.is_empty() && path.hops.iter().all(|hop| hop.gateway.is_some());
@@ -418,7 +424,8 @@ mod tests {
     }
 
     proptest! {
-        /// Iteration in slices of any length returns the routes that a check of each route returns.
+        /// Checks that an iteration in slices of any length returns the routes that a check of each route
+        /// returns.
         #[test]
         fn routes_within_a_prefix_are_found_slice_by_slice(
             keys in prop::collection::vec((prop::sample::select(vec![0, 1, 2, 254, u32::MAX]), any::<u8>(), any::<u8>(), 0..2_u32), 0..60),

@@ -1,4 +1,4 @@
-//! Kernel objects as plain values.
+//! Objects of the kernel's routing state as plain values.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,13 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Interface index of the device in its namespace.
+    /// Interface index of the device in its network namespace.
     pub index: u32,
     /// Name of the device.
     pub name: String,
-    /// Kind of the device as shown by `ip -d link` ("veth", "bridge"). `None` for plain devices.
+    /// Kind of the device as shown by `ip -d link` ("veth", "bridge"). `None` for devices without a kind,
+    /// such as network cards.
     pub kind: Option<String>,
-    /// Link-layer address of the device. Empty if it has none.
+    /// Link-layer address of the device. Empty if the device has none.
     pub address: Vec<u8>,
     /// MTU of the device in bytes.
     pub mtu: u32,
@@ -24,27 +25,27 @@ pub struct Link {
     pub running: bool,
     /// Index of the bridge or VRF device that the device belongs to.
     pub master: Option<u32>,
-    /// Index of the lower device, or of the peer.
+    /// Index of the lower device of a device such as a VLAN, or of the peer of a veth device.
     pub parent: Option<u32>,
 }
 
 /// An IP address of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// Index of the device with the address.
+    /// Index of the device to which the address is assigned.
     pub link: u32,
-    /// Local address.
+    /// Address of this host on the device.
     pub local: IpAddr,
-    /// Prefix length of the network in bits.
+    /// Prefix length of the address's network in bits.
     pub prefix_length: u8,
-    /// Address of the other end of a point-to-point device. Otherwise equal to `local`.
+    /// Address of the other end of a point-to-point link. For other links it is equal to `local`.
     pub peer: IpAddr,
 }
 
-/// Key of a neighbour.
+/// Key of a neighbour: device and IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NeighbourKey {
-    /// Index of the device that reaches the neighbour.
+    /// Index of the device through which the neighbour is reached.
     pub link: u32,
     /// IP address of the neighbour.
     pub address: IpAddr,
@@ -55,22 +56,22 @@ pub struct NeighbourKey {
 pub struct Neighbour {
     /// Link-layer address of the neighbour.
     pub address: Vec<u8>,
-    /// Whether the neighbour entry is permanent.
+    /// Whether the neighbour entry is permanent, which means that it does not expire.
     pub permanent: bool,
 }
 
 /// A next-hop object (`ip nexthop`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHop {
-    /// Next hop of the object. `None` for a group and a blackhole.
+    /// Next hop of the object. `None` if the object is a group or a blackhole.
     pub hop: Option<Hop>,
-    /// Members of a group, ordered by ID.
+    /// Members of the group, ordered by ID. Empty if the object is not a group.
     pub group: Vec<Member>,
-    /// Whether packets are dropped.
+    /// Whether the object is a blackhole, which drops packets.
     pub blackhole: bool,
-    /// Number of buckets of a resilient group.
+    /// Number of hash buckets of a resilient group. `None` for other objects.
     pub buckets: Option<u16>,
-    /// Origin of the object (`RTPROT_*`).
+    /// Origin of the next-hop object (`RTPROT_*`).
     pub protocol: u8,
 }
 
@@ -79,20 +80,21 @@ pub struct NextHop {
 pub struct Member {
     /// ID of the member's next-hop object.
     pub id: u32,
-    /// Weight of the member.
+    /// Weight of the member in the distribution of packets among the members.
     pub weight: u16,
 }
 
-/// A next hop: device and gateway.
+/// A next hop of a route: device and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
-    /// Index of the device. 0: none.
+    /// Index of the output device. 0 if there is no device.
     pub link: u32,
-    /// Address of the gateway, which may be of the other family. `None` if destinations are on the link.
+    /// Address of the gateway, which may be of the other address family. `None` if the destinations are on
+    /// the link.
     pub gateway: Option<IpAddr>,
-    /// Weight of the next hop, starting at 1.
+    /// Weight of the next hop in the distribution of packets, at least 1.
     pub weight: u16,
-    /// Whether the gateway counts as on-link, regardless of its address.
+    /// Whether the gateway is treated as on-link, even if its address is not in a network of the device.
     pub onlink: bool,
     /// Whether the kernel encapsulates packets to this next hop.
     pub encapsulates: bool,
@@ -100,28 +102,28 @@ pub struct Hop {
     pub dead: bool,
 }
 
-/// Type of a route.
+/// Type of a route, which determines the treatment of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Forwards packets to a next hop.
+    /// Packets are forwarded to a next hop.
     Unicast,
-    /// Delivers packets to this host.
+    /// Packets are delivered to this host.
     Local,
-    /// Broadcast address of a link.
+    /// The destination is a broadcast address of a link.
     Broadcast,
-    /// Anycast address, which belongs to several hosts including this one.
+    /// The destination is an anycast address, which belongs to several hosts including this one.
     Anycast,
-    /// Multicast group.
+    /// The destination is a multicast group.
     Multicast,
-    /// Drops packets silently.
+    /// Packets are dropped without a message to the sender.
     Blackhole,
-    /// Drops packets and reports that the host is unreachable.
+    /// Packets are dropped, and the sender is informed that the host is unreachable.
     Unreachable,
-    /// Drops packets and reports that communication is prohibited.
+    /// Packets are dropped, and the sender is informed that communication is prohibited.
     Prohibit,
-    /// Continues the lookup in the next table.
+    /// The lookup continues with the next policy rule, as if the table had no route.
     Throw,
-    /// Another type (`RTN_*`).
+    /// Another route type (`RTN_*`).
     Other(u8),
 }
 
@@ -142,37 +144,38 @@ impl Kind {
     }
 }
 
-/// Path of a route: everything that thousands of routes can share.
+/// Path of a route. It contains the properties that many routes have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
     /// Type of the route.
     pub kind: Kind,
     /// Origin of the route (`RTPROT_*`).
     pub protocol: u8,
-    /// Scope of the destinations (`RT_SCOPE_*`).
+    /// Scope of the route's destinations (`RT_SCOPE_*`).
     pub scope: u8,
-    /// ID of the next-hop object that the route uses. `hops` is then empty.
+    /// ID of the next-hop object that the route uses. `hops` is then empty. `None` if the route does not use
+    /// a next-hop object.
     pub next_hop: Option<u32>,
-    /// Next hops in sorted order, because the kernel does not keep an order.
+    /// Next hops of the route. They are sorted, because the kernel does not keep their order.
     pub hops: Vec<Hop>,
-    /// Preferred source address of this host's own packets.
+    /// Preferred source address for packets that this host itself sends by the route.
     pub source: Option<IpAddr>,
     /// MTU of the route in bytes. `None` if the route does not specify one.
     pub mtu: Option<u32>,
 }
 
 impl Path {
-    /// Returns whether the path is usable: its next hops are not all dead.
+    /// Returns whether the path is usable. A path is not usable if all its next hops are dead.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.kind != Kind::Unicast || self.next_hop.is_some() || self.hops.iter().any(|hop| !hop.dead)
     }
 }
 
-/// An address prefix.
+/// An IPv4 or IPv6 address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
-    /// First address of the prefix.
+    /// First address of the prefix. All bits beyond the prefix length are zero.
     pub address: A,
     /// Length of the prefix in bits.
     pub length: u8,
@@ -184,50 +187,51 @@ impl<A: fmt::Display> fmt::Display for Prefix<A> {
     }
 }
 
-/// A prefix in a kernel routing table, which is identified by its number.
+/// Number of a kernel routing table, and a prefix in this table.
 pub type TablePrefix = (u32, Prefix<IpAddr>);
 
-/// Results of changed routes in the workers' tables. Routes that are not contained were installed
+/// Result of changed routes in the workers' tables. Routes that are in neither list were installed
 /// immediately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FibOutcome {
-    /// Routes that were refused because a table is full.
+    /// Routes that were refused because a table was full.
     pub refused: Vec<TablePrefix>,
     /// Routes that were refused before, and are installed now.
     pub found: Vec<TablePrefix>,
 }
 
-/// Key of a route: the fields that the kernel distinguishes independently of the path.
+/// Key of a route. It consists of the fields that distinguish routes independently of their paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey<A> {
-    /// Number of the routing table.
+    /// Number of the routing table that contains the route.
     pub table: u32,
-    /// Destination prefix.
+    /// Destination prefix of the route.
     pub prefix: Prefix<A>,
-    /// Type of service of the packets. 0: all packets.
+    /// Type of service of the packets to which the route applies. 0 if it applies to all packets.
     pub tos: u8,
-    /// Metric of the route. The route with the lowest metric comes first.
+    /// Metric of the route. The route with the lowest metric is preferred.
     pub metric: u32,
-    /// Source prefix of the packets (IPv6 only). Length 0: all packets.
+    /// Source prefix of the packets to which the route applies (IPv6 only). Length 0 if it applies to all
+    /// packets.
     pub from: Prefix<A>,
 }
 
 impl<A> RouteKey<A> {
-    /// Returns whether the route applies to some packets to its destinations only.
+    /// Returns whether the route applies only to one type of service or to some sources.
     pub(crate) fn is_for_some(&self) -> bool {
         self.tos != 0 || self.from.length != 0
     }
 }
 
-/// An address of one of the two families.
+/// IP address type of one of the two address families.
 pub trait Family: Copy + Ord {
     /// Address with all bits zero.
     const ZERO: Self;
     /// Length of an address in bytes.
     const BYTES: usize;
-    /// Returns the address from bytes in network byte order. `None` if the length is wrong.
+    /// Decodes an address from bytes in network byte order. Returns `None` if the number of bytes is wrong.
     fn from_wire(bytes: &[u8]) -> Option<Self>;
-    /// Returns the address with all bits behind the first `length` bits cleared.
+    /// Returns the address with all bits after the first `length` bits cleared.
     #[must_use]
     fn masked(self, length: u8) -> Self;
 }
@@ -256,31 +260,33 @@ impl Family for Ipv6Addr {
     }
 }
 
-/// Key of settings.
+/// Key of forwarding settings: address family and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SettingsKey {
     /// Whether the settings are for IPv6.
     pub v6: bool,
-    /// Index of the device, or [`SettingsKey::ALL`].
+    /// Index of the device, or [`SettingsKey::ALL`] for the settings of all devices.
     pub link: u32,
 }
 
 impl SettingsKey {
-    /// Key of the settings of all devices, such as `net.ipv4.conf.all`.
+    /// Device index that stands for the settings of all devices, such as `net.ipv4.conf.all`.
     pub const ALL: u32 = u32::MAX;
 }
 
-/// Settings made by `sysctl` for a family, on one device or on all devices. `None`: unknown.
+/// Forwarding settings of an address family that are set by `sysctl`, for one device or for all devices. A
+/// setting is `None` if it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether packets that arrive at the device are routed. IPv6 uses only the setting of all devices.
+    /// Whether packets that arrive at the device are routed. For IPv6, only the setting of all devices
+    /// applies.
     pub forwarding: Option<bool>,
     /// Whether routes through a device without a carrier are ignored.
     pub ignores_linkdown: Option<bool>,
 }
 
 impl Settings {
-    /// Returns the settings updated by a notification.
+    /// Returns these settings, updated by the settings that a notification contains.
     #[must_use]
     pub(crate) fn with(self, told: Settings) -> Settings {
         Settings {
@@ -290,42 +296,42 @@ impl Settings {
     }
 }
 
-/// A policy rule. Attributes that are not interpreted are kept in `other`, so that different rules are never
-/// equal.
+/// A policy rule (`ip rule`). Attributes that this crate does not interpret are kept in `other`, therefore
+/// rules that differ in them are not equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// Priority of the rule. The rule with the lowest value is evaluated first.
+    /// Priority of the rule. Rules are evaluated in ascending order of this value.
     pub priority: u32,
     /// Whether the rule is for IPv6.
     pub v6: bool,
-    /// Action of the rule (`FR_ACT_*`). 1: look up a table.
+    /// Action of the rule (`FR_ACT_*`). 1 looks up a routing table.
     pub action: u8,
-    /// Number of the table to look up.
+    /// Number of the routing table that the rule looks up.
     pub table: u32,
-    /// Source prefix of the packets.
+    /// Prefix of the source addresses that the rule matches. `None` if it matches any source.
     pub source: Option<Prefix<IpAddr>>,
-    /// Destination prefix of the packets.
+    /// Prefix of the destination addresses that the rule matches. `None` if it matches any destination.
     pub destination: Option<Prefix<IpAddr>>,
-    /// Type of service of the packets. 0: all packets.
+    /// Type of service that the rule matches. 0 if it matches any.
     pub tos: u8,
-    /// Name of the input device of the packets.
+    /// Name of the input device that the rule matches. `None` if it matches any.
     pub input: Option<String>,
-    /// Name of the output device of the packets.
+    /// Name of the output device that the rule matches. `None` if it matches any.
     pub output: Option<String>,
-    /// Mark and mask of the packets.
+    /// Packet mark that the rule matches, and the mask of the compared bits. `None` if it matches any mark.
     pub mark: Option<(u32, u32)>,
     /// Flags of the rule: `FIB_RULE_PERMANENT` and `FIB_RULE_INVERT`.
     pub flags: u32,
-    /// Attributes that are not interpreted, by type.
+    /// Attributes that this crate does not interpret: type and value of each.
     pub other: Vec<(u16, Vec<u8>)>,
 }
 
 impl Rule {
-    /// `FRA_SUPPRESS_PREFIXLEN` and `FRA_PROTOCOL`.
+    /// Attribute types of policy rules: `FRA_SUPPRESS_PREFIXLEN` and `FRA_PROTOCOL`.
     const SUPPRESS: u16 = 14;
     const PROTOCOL: u16 = 21;
 
-    /// Returns whether all conditions of the rule are interpreted.
+    /// Returns whether this crate interprets all conditions of the rule.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let none = u32::MAX.to_ne_bytes();

@@ -1,4 +1,5 @@
-//! Answers that wait to be sent: at most one for each route, with its latest result.
+//! Answers to zebra about announced routes that are not sent yet. There is at most one answer for each route,
+//! with its latest result.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +8,7 @@ use super::speak::{FAILED, Message, OFFLOAD, frame};
 use crate::decode::NEWROUTE;
 use crate::state::{Family, Prefix, RouteKey, TablePrefix};
 
-/// Key of a route of either family.
+/// Key of an IPv4 or IPv6 route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     Four(RouteKey<Ipv4Addr>),
@@ -15,7 +16,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Returns the table and the destination prefix of the route.
+    /// Returns the number of the route's table and its destination prefix.
     pub(crate) fn table_prefix(&self) -> TablePrefix {
         match self {
             Key::Four(key) => (key.table, self.prefix()),
@@ -32,33 +33,35 @@ impl Key {
     }
 }
 
-/// Answer about a route.
+/// Answer to zebra about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// Protocol of the route, as announced.
+    /// Protocol of the route (`RTPROT_*`) in the announcement.
     pub(crate) protocol: u8,
     pub(crate) kind: u8,
-    /// Whether the route was installed.
+    /// Whether the route was installed in the workers' tables.
     pub(crate) offloaded: bool,
 }
 
-/// Waiting answers of one session.
+/// Answers of one session that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// Number of the session. Answers of other sessions are ignored.
+    /// Number that identifies the session. Answers of other sessions are ignored.
     session: u64,
     waiting: BTreeMap<Key, Said>,
-    /// Maximum number of waiting answers. A client with more answers does not read them.
+    /// Maximum number of unsent answers. If there are more, zebra does not read the answers.
     most: usize,
 }
 
 impl Answers {
-    /// Clears the answers of the previous session and begins a new one.
+    /// Removes the answers of the previous session and starts the session with this number. `most` is the
+    /// maximum number of unsent answers.
     pub(crate) fn begin(&mut self, session: u64, most: usize) {
         *self = Answers { session, waiting: BTreeMap::new(), most };
     }
 
-    /// Queues answers. `None` in place of an answer removes the answer of a withdrawn route.
+    /// Queues answers about routes. `None` in place of an answer removes the unsent answer about a route that
+    /// was withdrawn.
     pub(crate) fn say(&mut self, session: u64, all: impl IntoIterator<Item = (Key, Option<Said>)>) {
         if session != self.session {
             return;
@@ -73,12 +76,13 @@ impl Answers {
         }
     }
 
-    /// Returns whether more answers wait than permitted for a client that reads.
+    /// Returns whether the number of unsent answers exceeds the maximum for a client that reads its answers.
     pub(crate) fn overflows(&self) -> bool {
         self.waiting.len() > self.most
     }
 
-    /// Appends answers to `bytes` until it contains about `until` bytes, and returns the number of answers.
+    /// Encodes unsent answers at the end of `bytes` until it contains about `until` bytes. Returns the number
+    /// of encoded answers.
     pub(crate) fn write(&mut self, bytes: &mut Vec<u8>, until: usize) -> u64 {
         let mut written = 0;
         while bytes.len() < until {
@@ -94,7 +98,8 @@ impl Answers {
     }
 }
 
-/// Returns the message of one answer. Each frame contains one message, because zebra reads only the first.
+/// Returns the encoded answer about a route. Each frame contains one answer, because zebra reads only the
+/// first message of a frame.
 fn message<A: Family>(key: &RouteKey<A>, said: Said, address: &[u8]) -> Message {
     let family = if A::BYTES == 4 { 2 } else { 10 };
     let table = u8::try_from(key.table).unwrap_or(0);

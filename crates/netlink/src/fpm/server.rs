@@ -1,5 +1,5 @@
-//! The thread that communicates with zebra. The thread reads and decodes messages, passes them to the
-//! applier, and sends answers. The thread never waits for a peer.
+//! Thread that communicates with zebra. The thread reads and decodes messages, passes them to the applier,
+//! and sends answers. It never blocks on the connection of a peer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,51 +17,53 @@ use super::wire::Decoder;
 use super::{FpmListener, Said, Shared, locked};
 use crate::decode::{Event, Object};
 
-/// Number of bytes per read.
+/// Maximum number of bytes that are read from a connection at once.
 const CHUNK: usize = 256 << 10;
-/// Maximum number of reads before answers and other work are processed.
+/// Maximum number of consecutive reads. Answers and other work are processed afterwards.
 const TURNS: usize = 16;
-/// Maximum number of accepted connections before the session and the end flag are processed.
+/// Maximum number of connections that are accepted consecutively. The session is processed afterwards.
 const ACCEPTS: usize = 4;
-/// Number of messages that are passed to the applier in one batch.
+/// Number of events that are passed to the applier in one batch.
 const BATCH: usize = 4096;
-/// Maximum number of batches that wait for the applier.
+/// Maximum number of batches that the applier has not processed yet.
 pub(crate) const BATCHES: usize = 16;
-/// Time that a deletion waits for the route that replaces it.
+/// Time for which a deletion is held back, because the route that replaces it may follow.
 const HOLD: Duration = Duration::from_millis(5);
-/// Number of bytes of answers per write.
+/// Number of bytes of encoded answers that are written to a connection at once.
 const ANSWERS: usize = 64 << 10;
-/// Time after which a peer that does not read answers is disconnected.
+/// Time after which a peer that does not read its answers is disconnected.
 const UNREAD: Duration = Duration::from_secs(30);
-/// Maximum number of waiting answers in addition to one for each route.
+/// Maximum number of unsent answers, in addition to one for each route.
 const SPARE: usize = 65_536;
-/// Interval at which the waiting thread checks whether it must end, and whether it can listen on its address.
+/// Interval at which the idle thread checks whether it must end, and whether it can listen on its address.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time of silence after which the kernel sends a keepalive probe. Two further probes follow at half this
-/// interval.
+/// Time without received data after which the kernel sends a keepalive probe to the peer. Two further probes
+/// follow at half this interval.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Multiple of the settling time after which a replay counts as complete even if messages keep arriving.
+/// Factor of the settling time (`super::Fpm::settle`). After the product, a replay counts as complete even
+/// if messages keep arriving.
 const BUSY: u32 = 10;
 /// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 20;
 
-/// Server that accepts sessions and reads one session at a time.
+/// FPM server. It accepts connections and reads one session at a time.
 pub(crate) struct Server<S> {
     name: String,
     listener: FpmListener,
     settle: Duration,
-    /// Maximum number of waiting answers.
+    /// Maximum number of unsent answers.
     most: usize,
-    /// Users of this machine that may connect. `remote` permits other machines.
+    /// Numeric IDs of the local users whose processes may connect. `remote` is whether other machines may
+    /// connect.
     users: Vec<u32>,
     remote: bool,
-    /// Function that passes input to the applier.
+    /// Function that passes input to the applier. Returns `false` if the applier has ended.
     say: S,
     permits: SyncSender<()>,
     shared: Arc<Shared>,
     session: Option<Session>,
     sessions: u64,
-    /// Start of the current minute, and the number of its log lines.
+    /// Start of the current minute, and the number of log lines that peers have caused in it.
     lines: (Instant, u32),
     chunk: Vec<u8>,
 }
@@ -71,23 +73,23 @@ struct Session {
     peer: SocketAddr,
     decoder: Decoder,
     events: Vec<Event>,
-    /// Time since which deletions at the end of `events` wait.
+    /// Time since which deletions at the end of `events` are held back. `None` if none are held back.
     held: Option<Instant>,
     begun: Instant,
-    /// Time of the last received data.
+    /// Time at which data was last received.
     last: Instant,
     replaying: bool,
-    /// Encoded answers. `left` is the number of bytes that have been sent.
+    /// Encoded answers, of which the first `left` bytes have been sent.
     out: Vec<u8>,
     left: usize,
-    /// Time since which no bytes of `out` could be sent.
+    /// Time since which no bytes of `out` could be sent. `None` if bytes can be sent.
     stuck: Option<Instant>,
-    /// Message counters that are already included in the status.
+    /// Message counters of the session at the time when they were last added to the status.
     counted: super::Counts,
 }
 
-/// Enables keepalive probes, so that the kernel ends a connection to a machine that has failed without
-/// closing it.
+/// Enables keepalive probes on a connection. The kernel then closes a connection to a machine that has failed
+/// without closing it.
 fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, SILENCE)?;
@@ -95,7 +97,7 @@ fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepcnt(stream, 2)
 }
 
-/// Returns whether the other end of a connection is open, regardless of unread data.
+/// Returns whether the peer has not closed its end of a connection. Unread data does not matter.
 fn is_open(stream: &TcpStream) -> bool {
     let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
     let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -105,14 +107,14 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// Error after the applier has ended.
+/// Error that states that the applier has ended.
 struct Ended;
 
 /// Reason for the end of a session.
 enum End {
     Closed,
     Because(String),
-    /// The server ends as well.
+    /// The server must end as well.
     All,
 }
 
@@ -129,8 +131,8 @@ impl From<std::io::Error> for End {
 }
 
 impl<S: Fn(Said) -> bool> Server<S> {
-    /// Creates a server. `say` passes input to the applier, and returns false after the applier has ended.
-    /// Each batch of events requires a permit.
+    /// Creates a server. `say` passes input to the applier, and returns `false` after the applier has ended.
+    /// Each batch of events takes a permit, which the applier returns.
     pub(crate) fn new(fpm: super::Fpm, say: S, permits: SyncSender<()>, shared: Arc<Shared>) -> Server<S> {
         *locked(&shared.listener) = fpm.listener.share();
         Server {
@@ -184,7 +186,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         locked(&self.shared.seen).status.trouble = trouble;
     }
 
-    /// Waits until a file descriptor is ready or a timer is due.
+    /// Waits until a file descriptor is ready or a time limit of the session is reached.
     fn wait(&self) {
         let mut until = PATIENCE;
         let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
@@ -209,9 +211,9 @@ impl<S: Fn(Said) -> bool> Server<S> {
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut count);
     }
 
-    /// Accepts a connection if its peer is permitted. An open session is kept, and the new connection is
-    /// refused. A session that its peer has closed is replaced. The number of connections per call is
-    /// limited, so that refused connections do not delay the session.
+    /// Accepts new connections whose peers are permitted. If a session is open, it is kept and the new
+    /// connection is refused. A session that its peer has closed is replaced. The number of connections for
+    /// each call is limited, therefore refused connections do not delay the session.
     fn accept(&mut self) -> Result<(), Ended> {
         for _ in 0..ACCEPTS {
             if self.shared.end.load(Ordering::Acquire) {
@@ -271,10 +273,10 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(())
     }
 
-    /// Checks whether a peer may announce routes.
+    /// Checks whether a connected peer may announce routes.
     ///
     /// # Errors
-    /// Returns the reason why the peer is not permitted.
+    /// Returns the reason why the peer may not announce routes.
     fn admit(&mut self, stream: &TcpStream, peer: SocketAddr) -> Result<(), String> {
         let local = stream.local_addr().map_err(|error| error.to_string())?;
         match self.listener.user_of(peer, local)? {
@@ -338,7 +340,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(())
     }
 
-    /// Reads a limited amount of the available data. Returns whether all of it was read.
+    /// Reads a limited amount of the data that is available on the connection. Returns whether all of it was
+    /// read.
     fn read(&mut self, session: &mut Session) -> Result<bool, End> {
         for _ in 0..TURNS {
             let read = match session.stream.read(&mut self.chunk) {
@@ -358,7 +361,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         Ok(false)
     }
 
-    /// Passes the decoded events to the applier. Deletions at the end wait, unless `all` is set.
+    /// Passes the decoded events to the applier. Deletions at the end are held back, unless `all` is set.
     fn flush(&mut self, session: &mut Session, all: bool) -> Result<(), Ended> {
         let replaced =
             |event: &Event| event.gone && matches!(event.object, Object::Route4(..) | Object::Route6(..));
@@ -383,7 +386,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         if (self.say)(said) { Ok(()) } else { Err(Ended) }
     }
 
-    /// Sends as many answers as the peer accepts.
+    /// Sends as many unsent answers as the connection accepts.
     fn answer(&mut self, session: &mut Session) -> Result<(), End> {
         loop {
             let written = {
@@ -424,7 +427,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
         }
     }
 
-    /// Returns whether a peer may cause another log line.
+    /// Returns whether peers have caused less than `LINES` log lines in this minute, and counts another
+    /// line.
     fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

@@ -1,5 +1,5 @@
-//! The client side of a session, for tests and benchmarks. Encodes frames as zebra sends them, and decodes
-//! answers.
+//! Client side of an FPM session, for tests and benchmarks. The module encodes frames as zebra sends them,
+//! and decodes answers.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,25 +9,25 @@ use super::wire::{HEADER, MESSAGE, NETLINK, VERSION};
 use crate::decode::{DELNEXTHOP, DELROUTE, NEWNEXTHOP, NEWROUTE};
 use crate::state::Prefix;
 
-/// `NLM_F_CREATE`, and `NLM_F_CREATE` with `NLM_F_REPLACE`.
+/// Netlink flags of announcements: `NLM_F_CREATE`, and `NLM_F_CREATE` with `NLM_F_REPLACE`.
 const CREATE: u16 = 0x400;
 const REPLACE: u16 = 0x500;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const MAIN: u8 = 254;
-/// Metric of all routes of zebra.
+/// Metric of all routes that zebra announces.
 const METRIC: u32 = 20;
 
-/// Target of an announced route.
+/// Next hops of an announced route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A gateway, and the index of its device.
+    /// A single next hop: the address of a gateway, and the index of the device.
     Via(IpAddr, u32),
-    /// Several next hops: gateway, device index and weight of each.
+    /// Several next hops: gateway address, device index and weight of each.
     Several(Vec<(IpAddr, u32, u8)>),
-    /// A next-hop object, by ID.
+    /// A next-hop object with this ID.
     Object(u32),
-    /// No next hop. Contains the route type: `RTN_BLACKHOLE` (6), `RTN_UNREACHABLE` (7) or `RTN_PROHIBIT`
+    /// No next hop. The value is the route type: `RTN_BLACKHOLE` (6), `RTN_UNREACHABLE` (7) or `RTN_PROHIBIT`
     /// (8).
     Nowhere(u8),
 }
@@ -37,7 +37,7 @@ pub enum Target {
 pub struct Message(Vec<u8>);
 
 impl Message {
-    /// Creates a message of a type, with its flags and its fixed header.
+    /// Creates a message of the type `kind` with netlink flags and the fixed header of the type.
     #[must_use]
     pub fn new(kind: u16, flags: u16, header: &[u8]) -> Message {
         let mut bytes = vec![0; MESSAGE];
@@ -47,7 +47,8 @@ impl Message {
         Message(bytes)
     }
 
-    /// Appends an attribute. A value that exceeds the maximum length is truncated.
+    /// Appends an attribute of the type `kind` to the message. A value that exceeds the maximum length is
+    /// truncated.
     #[must_use]
     pub fn with(mut self, kind: u16, value: &[u8]) -> Message {
         let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
@@ -58,7 +59,7 @@ impl Message {
         self
     }
 
-    /// Appends an attribute with an address.
+    /// Appends an attribute with an IP address to the message.
     #[must_use]
     pub fn with_address(self, kind: u16, address: IpAddr) -> Message {
         match address {
@@ -81,7 +82,7 @@ fn route(kind: u16, flags: u16, prefix: Prefix<IpAddr>, protocol: u8, says: u8, 
     Message::new(kind, flags, &header).with_address(1, prefix.address).with(6, &METRIC.to_ne_bytes())
 }
 
-/// Returns the announcement of a route in the main table by a protocol (186: BGP).
+/// Returns the announcement of a route in the main table. `protocol` is the protocol of the route (186: BGP).
 #[must_use]
 pub fn announce(prefix: Prefix<IpAddr>, protocol: u8, target: &Target) -> Message {
     let says = if let Target::Nowhere(says) = target { *says } else { 1 };
@@ -119,13 +120,14 @@ fn via(gateway: IpAddr) -> Vec<u8> {
     [vec![family, 0], octets].concat()
 }
 
-/// Returns the withdrawal of a route in the main table, with the fields that zebra sends.
+/// Returns the withdrawal of a route in the main table. It has the fields that zebra sends.
 #[must_use]
 pub fn withdraw(prefix: Prefix<IpAddr>, protocol: u8) -> Message {
     route(DELROUTE, 0, prefix, protocol, 1, 0)
 }
 
-/// Returns the announcement of a new or changed next-hop object: a gateway on a device.
+/// Returns the announcement of a next-hop object with a gateway on a device. The object is new, or replaces
+/// the one with this ID.
 #[must_use]
 pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
     let family = if gateway.is_ipv4() { AF_INET } else { AF_INET6 };
@@ -135,7 +137,7 @@ pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
         .with(5, &device.to_ne_bytes())
 }
 
-/// Returns the announcement of a next-hop group with the weight of each member.
+/// Returns the announcement of a next-hop group. Each member is the ID of a next-hop object and a weight.
 #[must_use]
 pub fn group(id: u32, members: &[(u32, u8)]) -> Message {
     let member = |(id, weight): &(u32, u8)| {
@@ -152,7 +154,8 @@ pub fn next_hop_gone(id: u32) -> Message {
     Message::new(DELNEXTHOP, 0, &[0; 8]).with(1, &id.to_ne_bytes())
 }
 
-/// Returns one frame with several messages. Messages beyond the maximum length of 64 KiB are omitted.
+/// Returns one FPM frame that contains several messages. Messages beyond the maximum frame length of 64 KiB
+/// are omitted.
 #[must_use]
 pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
     let mut bytes = vec![VERSION, NETLINK, 0, 0];
@@ -167,9 +170,9 @@ pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
     bytes
 }
 
-/// Returns a session that announces a complete table like zebra after connecting. The next-hop objects come
-/// first, followed by each prefix as a BGP route in a separate frame. `target` returns the target of a prefix
-/// by its index.
+/// Returns the bytes of a session that announces a complete table, as zebra does after connecting. The
+/// next-hop objects come first, followed by each prefix as a BGP route in a separate frame. `target` returns
+/// the next hops of the prefix with an index.
 pub fn session(
     objects: impl IntoIterator<Item = Message>,
     prefixes: impl IntoIterator<Item = Prefix<IpAddr>>,
@@ -182,28 +185,29 @@ pub fn session(
     bytes
 }
 
-/// Route flags in answers: `RTM_F_OFFLOAD` and `RTM_F_OFFLOAD_FAILED`.
+/// Flags of a route in an answer: `RTM_F_OFFLOAD` and `RTM_F_OFFLOAD_FAILED`.
 pub(super) const OFFLOAD: u32 = 0x4000;
 pub(super) const FAILED: u32 = 0x2000_0000;
 
-/// A decoded answer to an announcement.
+/// A decoded answer of the FPM server to an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Answer {
     /// Destination prefix of the route.
     pub prefix: Prefix<IpAddr>,
-    /// Routing table of the route.
+    /// Number of the routing table that contains the route.
     pub table: u32,
-    /// Protocol of the route.
+    /// Protocol of the route (`RTPROT_*`).
     pub protocol: u8,
-    /// Whether the route was installed. If not, a table was full or its next hop is unknown.
+    /// Whether the route was installed. If it was not, a table was full or the next hop of the route is
+    /// unknown.
     pub offloaded: bool,
 }
 
-/// Decodes answers like zebra, which expects one message per frame with a new route and its flags. Returns
-/// the length of all complete frames in bytes.
+/// Decodes answers as zebra does. Each frame must contain one message with a new route and its flags. The
+/// answers are appended to `answers`. Returns the length of all complete frames in bytes.
 ///
 /// # Errors
-/// Returns the bytes of an invalid frame.
+/// Returns the bytes of the first frame that is invalid.
 pub fn answers(bytes: &[u8], answers: &mut Vec<Answer>) -> Result<usize, Vec<u8>> {
     let mut at = 0;
     while let Some(header) = bytes.get(at..at + HEADER) {

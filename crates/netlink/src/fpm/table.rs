@@ -1,9 +1,11 @@
-//! Merges the announcements of FPM sessions into a mirror. The table tracks which routes and next-hop objects
-//! belong to sessions, which of them a replay has not announced again, and the mapping of next-hop IDs.
+//! Merges the announcements of FPM sessions into a mirror of the kernel's routing state. The table records
+//! which routes and next-hop objects come from sessions, which of them a replay has not announced again, and
+//! the IDs of next-hop objects in the mirror.
 //!
-//! Sessions determine the routes of FRR's protocols ([`is_frrs`]) in all tables. Until the first replay is
-//! complete, the kernel's copies substitute routes that were not announced yet, so that a daemon that starts
-//! beside FRR forwards immediately. From then on, the kernel's copies are ignored.
+//! Sessions are the source of the routes of FRR's protocols ([`is_frrs`]) in all tables. Until the first
+//! replay is complete, the copies of these routes in the kernel are used for routes that were not announced
+//! yet. A daemon that starts while FRR is running therefore forwards immediately. From then on, the kernel's
+//! copies are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -18,51 +20,55 @@ use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TableP
 
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
-/// Maximum number of tables that sessions can use at once.
+/// Maximum number of routing tables that can contain routes of sessions at a time.
 const TABLES: usize = 64;
-/// Number of routes of a table that are searched for a route of FRR. A table with more routes counts as used
-/// by sessions.
+/// Maximum number of routes of a table that are searched for a route of FRR. A table with more routes counts
+/// as used by sessions.
 const LOOKED_AT: usize = 64;
 /// Maximum number of next-hop objects of sessions.
 const OBJECTS: usize = 65_536;
-/// Members of all groups that they may make.
+/// Maximum number of members in all next-hop groups of sessions together.
 const MEMBERS: usize = 1 << 20;
-/// First next-hop ID that neither the kernel nor zebra uses.
+/// First ID for next-hop objects whose own ID is in use in the mirror. Neither the kernel nor zebra uses IDs
+/// from here on.
 const ALIASES: u32 = 0x8000_0000;
 
-/// Answer to an announcement, with the key of its route.
+/// Returns whether FRR's daemons create routes of this protocol. Routes that zebra has learned from the
+/// kernel have other protocols.
 pub(crate) type Answer = (Key, Option<Said>);
 
-/// State of all announcements of sessions.
+/// State of the announcements of all sessions.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Whether a replay has completed, so that the kernel's copies are ignored.
+    /// Whether a replay was completed. The kernel's copies of FRR's routes are then ignored.
     whole: bool,
     replay: Option<Replay>,
-    /// Next-hop IDs of the session, mapped to IDs in the mirror.
+    /// IDs of next-hop objects in the mirror, by the IDs that the session uses.
     ids: HashMap<u32, u32>,
-    /// ID at which the search for a free next-hop ID starts.
+    /// First ID that is tried for the next object whose own ID is in use.
     next_alias: u32,
-    /// Members of the groups of FRR's in the mirror. Those that went are counted while `members_went` is set.
+    /// Number of members of FRR's next-hop groups in the mirror. While `members_went` is set, the number may
+    /// include members that were removed.
     members: usize,
     members_went: bool,
-    /// Tables with routes of sessions. A table without such routes is removed when another table needs its
-    /// place.
+    /// Routing tables that contain routes of sessions. A table whose routes were removed stays in the set
+    /// until another table needs its place.
     tables: BTreeSet<u32>,
-    /// Announced routes that the workers' tables refused, with their answers. A refused route is reported as
-    /// changed with its next announcement.
+    /// Answers about announced routes that the workers' tables refused, by route. The next announcement of
+    /// such a route is treated as a change of the route.
     failed: BTreeMap<Key, Said>,
-    /// Maximum number of routes in the mirror.
+    /// Maximum number of routes of all origins in the mirror.
     limit: usize,
-    /// Number of messages about routes that the kernel determines, and of types that are not followed.
+    /// Number of ignored messages: messages about routes for which the kernel is the source, and about types
+    /// of objects that the mirror does not contain.
     pub(crate) left: u64,
-    /// Number of announcements that were refused.
+    /// Number of announcements that were refused because of a limit or an unknown next hop.
     pub(crate) refused: u64,
     /// Number of routes that were removed because a replay did not announce them.
     pub(crate) swept: u64,
 }
 
-/// Routes that were announced since the start of the session.
+/// Keys of the routes that were announced since the start of the session.
 #[derive(Debug, Default)]
 struct Replay {
     four: HashSet<RouteKey<Ipv4Addr>>,
@@ -70,7 +76,7 @@ struct Replay {
 }
 
 impl Table {
-    /// Creates a table for a mirror of at most `limit` routes.
+    /// Creates a table for sessions. `limit` is the maximum number of routes of all origins in the mirror.
     pub(crate) fn new(limit: usize) -> Table {
         Table {
             whole: false,
@@ -88,7 +94,8 @@ impl Table {
         }
     }
 
-    /// Returns whether sessions determine the object of an event, so that the kernel's event is ignored.
+    /// Returns whether sessions are the source of the object of an event of the kernel. The kernel's event is
+    /// then ignored.
     pub(crate) fn speaks_for(&self, event: &Event) -> bool {
         let named = |replay: &Replay| match &event.object {
             Object::Route4(key, _) => replay.four.contains(key),
@@ -105,7 +112,8 @@ impl Table {
         is_frrs(protocol) && (self.whole || self.replay.as_ref().is_some_and(named))
     }
 
-    /// Copies the announcements of sessions in `mirror` to a new dump of the kernel's state.
+    /// Copies the routes and next-hop objects of sessions from `mirror` to `to`, which is a new dump of the
+    /// kernel's state.
     pub(crate) fn carry(&self, mirror: &Mirror, to: &mut Mirror) {
         to.told_apart = true;
         let own: HashSet<u32> = self.ids.values().copied().collect();
@@ -134,26 +142,26 @@ impl Table {
         }
     }
 
-    /// Returns the number of routes that the session has announced, until the first replay is complete. All
-    /// other routes of FRR are then copies of the kernel.
+    /// Returns the number of routes that the session has announced, until the first replay is complete. Until
+    /// then, all other routes of FRR are copies from the kernel. Returns `None` afterwards.
     pub(crate) fn named(&self) -> Option<u64> {
         let replay = self.replay.as_ref().map_or(0, |replay| replay.four.len() + replay.six.len());
         (!self.whole).then_some(replay as u64)
     }
 
-    /// Begins a session, which replays its routes.
+    /// Starts a session, which first replays all its routes.
     pub(crate) fn begin(&mut self) {
         self.replay = Some(Replay::default());
         self.ids.clear();
     }
 
-    /// Ends a session. All its routes are kept, including those that its replay did not announce.
+    /// Ends a session. All its routes are kept, including routes that its replay did not announce.
     pub(crate) fn lost(&mut self) {
         self.replay = None;
     }
 
-    /// Completes the replay. Removes the routes and next-hop objects that were not announced, and returns the
-    /// number of removed routes.
+    /// Completes the replay of the session. Removes routes and next-hop objects that the replay did not
+    /// announce. Returns the number of removed routes.
     pub(crate) fn settled(&mut self, mirror: &mut Mirror, changes: &mut Vec<Change>) -> u64 {
         let Some(Replay { four, six }) = self.replay.take() else { return 0 };
         self.whole = true;
@@ -173,7 +181,8 @@ impl Table {
         swept
     }
 
-    /// Applies messages in order. Consecutive removals of next-hop objects are applied in one pass.
+    /// Applies events of the session in order. Consecutive removals of next-hop objects are applied in one
+    /// pass.
     pub(crate) fn apply_all(
         &mut self,
         mirror: &mut Mirror,
@@ -199,7 +208,8 @@ impl Table {
         }
     }
 
-    /// Applies one message of the session.
+    /// Applies one event of the session to the mirror, and adds an answer about an announced route to
+    /// `answers`.
     pub(crate) fn apply(
         &mut self,
         mirror: &mut Mirror,
@@ -261,8 +271,8 @@ impl Table {
         answers.push((A::key(key), (!gone).then_some(Said { protocol, kind, offloaded: is_there })));
     }
 
-    /// Returns the announced path with the next-hop IDs of the mirror. Returns `None` if a limit is reached,
-    /// or if the next-hop object is unknown.
+    /// Returns the path of an announced route with the next-hop ID of the mirror. Returns `None` if a limit
+    /// is reached, or if the next-hop object is unknown.
     fn resolved<A: Told>(&mut self, mirror: &mut Mirror, key: &RouteKey<A>, mut path: Path) -> Option<Path> {
         if let Some(id) = path.next_hop {
             path.next_hop = Some(*self.ids.get(&id)?);
@@ -324,7 +334,7 @@ impl Table {
         }
     }
 
-    /// Returns whether there is space for this number of additional group members.
+    /// Returns whether the limit of group members allows `more` additional members.
     fn has_members(&mut self, mirror: &Mirror, more: usize) -> bool {
         if self.members + more > MEMBERS && std::mem::take(&mut self.members_went) {
             let own = mirror.next_hops.values().filter(|next| is_frrs(next.protocol));
@@ -333,7 +343,8 @@ impl Table {
         more == 0 || self.members + more <= MEMBERS
     }
 
-    /// Returns an unused next-hop ID. Recently used IDs are reused last.
+    /// Returns an ID that no next-hop object in the mirror uses. IDs that were in use recently are reused
+    /// last.
     fn free_alias(&mut self, mirror: &Mirror) -> u32 {
         loop {
             let id = self.next_alias;
@@ -345,7 +356,7 @@ impl Table {
         }
     }
 
-    /// Changes the answers for prefixes that the workers' tables refused.
+    /// Changes answers to refusals for prefixes that the workers' tables refused.
     pub(crate) fn no_room(&mut self, prefixes: &[TablePrefix], answers: &mut [Answer]) {
         if prefixes.is_empty() {
             return;
@@ -361,7 +372,8 @@ impl Table {
         }
     }
 
-    /// Queues answers for announced routes that were refused before and are installed now.
+    /// Queues answers about announced routes that were refused before and are installed now, and forgets
+    /// their refusal.
     pub(crate) fn found_room(&mut self, prefixes: &[TablePrefix], answers: &mut Vec<Answer>) {
         if prefixes.is_empty() || self.failed.is_empty() {
             return;
@@ -377,14 +389,15 @@ impl Table {
     }
 }
 
-/// Returns whether a table has routes of FRR. A table with too many routes to search also counts.
+/// Returns whether a routing table contains routes of FRR. Also returns `true` if the table has too many
+/// routes to search.
 fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
     let of_frr = |paths: &Paths| paths.all().iter().any(|path| is_frrs(path.protocol));
     let mut all = routes.within(None, Some(table), Prefix { address: A::ZERO, length: 0 });
     all.by_ref().take(LOOKED_AT).any(|(_, paths)| of_frr(paths)) || all.next().is_some()
 }
 
-/// Access to the data of one address family.
+/// Access to routes of one address family in a mirror and a replay.
 trait Told: Family + Hash {
     fn routes(mirror: &mut Mirror) -> &mut Routes<Self>;
     fn named(replay: &mut Replay) -> &mut HashSet<RouteKey<Self>>;

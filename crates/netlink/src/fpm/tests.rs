@@ -30,13 +30,13 @@ fn via(gateway: &str) -> Target {
     Target::Via(ip(gateway), LINK)
 }
 
-/// Decodes a complete session.
+/// Decodes the bytes of a complete session.
 fn read(bytes: &[u8]) -> Result<Vec<Event>, BadMessage> {
     let mut events = Vec::new();
     Decoder::new().feed(bytes, &mut events).map(|()| events)
 }
 
-/// A table, its mirror with one device, and the recorded changes and answers.
+/// Fixture: a table, a mirror with one device, and the recorded changes and answers.
 struct Site {
     table: Table,
     mirror: Mirror,
@@ -72,7 +72,7 @@ impl Site {
         site
     }
 
-    /// Says all in one piece.
+    /// Announces all messages in one piece.
     fn says_at_once(&mut self, all: impl IntoIterator<Item = Message>) {
         let events = all.into_iter().flat_map(|message| read(&frame([message])).unwrap()).collect();
         self.table.apply_all(&mut self.mirror, events, &mut self.changes, &mut self.answers);
@@ -102,7 +102,7 @@ impl Site {
         }
     }
 
-    /// Returns each prefix with its target as text.
+    /// Returns each prefix in the mirror with its target as text.
     fn routes(&self) -> Vec<String> {
         let hop = |hop: &Hop| {
             let gateway = hop.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Site {
         four.chain(six).map(|(prefix, paths)| format!("{prefix} {}", said(paths.first().unwrap()))).collect()
     }
 
-    /// Returns the prefixes that were answered since the last call, with their results.
+    /// Returns the prefixes about which answers were queued since the last call, with the results.
     fn answered(&mut self) -> Vec<(String, Option<bool>)> {
         let answers = std::mem::take(&mut self.answers);
         answers
@@ -379,7 +379,7 @@ fn routes_rest_while_their_device_is_down() {
     assert_eq!(site.routes(), down);
 }
 
-/// A table without routes gives its place to another table, as VRFs are created and deleted.
+/// Checks that a table without routes gives its place to another table, as when VRFs are created and deleted.
 #[test]
 fn tables_without_routes_make_room_for_others() {
     let mut site = Site::new(1000);
@@ -439,7 +439,8 @@ fn members_of_groups_beyond_the_limit_are_refused() {
     assert_eq!(members, 1 << 20);
 }
 
-/// zebra was restarted, and assigns the IDs of all its objects in another order.
+/// Checks that a replay with new next-hop IDs is applied quickly. zebra was restarted, and assigns the IDs of
+/// all its objects in another order.
 #[test]
 fn many_next_hops_that_are_numbered_anew_take_no_long_search() {
     const MANY: u32 = 20_000;
@@ -482,7 +483,7 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
 }
 
-/// A waiting route is installed when another route is removed, and a new answer is sent.
+/// Checks that a waiting route is installed when another route is removed, and that another answer is sent.
 #[test]
 fn a_route_that_gets_room_later_is_answered_anew() {
     let mut site = Site::new(10);
@@ -513,8 +514,8 @@ fn a_route_that_gets_room_later_is_answered_anew() {
     assert_eq!(site.answered(), [answer(3, None), answer(2, None)]);
 }
 
-/// A changed route without space for its new path is punted to the kernel, and is not forwarded by its old
-/// path. A waiting route does not block a route of the other family.
+/// Checks that packets of a changed route are punted to the kernel, and not forwarded by its old path, if
+/// there is no space for its new path. A waiting route does not block a route of the other family.
 #[test]
 fn a_changed_route_without_room_is_the_kernels() {
     let mut site = Site::new(10);

@@ -1,18 +1,19 @@
-//! Wire format of FPM: frames (`fpm/fpm.h` of FRR) that contain rtnetlink messages.
+//! Wire format of FPM. A session consists of frames (`fpm/fpm.h` of FRR), which contain rtnetlink messages.
 //!
-//! A frame has a header of four bytes: version 1, type 1 (netlink), and the length in network byte order,
-//! which includes the header. One or more messages in host byte order follow. Unlike the kernel, the sender
-//! is not trusted. Any inconsistency is an error, and the affected message is ignored completely.
+//! A frame has a header of four bytes: version 1, type 1 (netlink), and the length of the frame in network
+//! byte order, including the header. One or more messages in host byte order follow. In contrast to the
+//! kernel, the sender is not trusted. Any inconsistency is an error, and no part of the affected message is
+//! used.
 
 use port::netlink::{u16_at, u32_at};
 
 use crate::decode::{self, Event, decode};
 
-/// Length of a frame header in bytes.
+/// Length of an FPM frame header in bytes.
 pub(super) const HEADER: usize = 4;
 pub(super) const VERSION: u8 = 1;
 pub(super) const NETLINK: u8 = 1;
-/// Length of a message header in bytes.
+/// Length of an rtnetlink message header in bytes.
 pub(super) const MESSAGE: usize = 16;
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
@@ -22,88 +23,88 @@ const RTA_GATEWAY: u16 = 5;
 const RTA_MULTIPATH: u16 = 9;
 const NHA_GROUP: u16 = 2;
 const NHA_GATEWAY: u16 = 6;
-/// Attribute of a next hop for bridge tables.
+/// `NHA_FDB`: attribute of a next-hop object that is used by bridge tables and not by routes.
 const NHA_FDB: u16 = 11;
-/// Maximum number of members of a next-hop group, and of next hops of a route. A next hop of a route takes up
-/// to 28 bytes.
+/// Maximum number of members of a next-hop group, and of next hops of a route. Each next hop of a route takes
+/// up to 28 bytes of a message.
 const WAYS: usize = 1024;
 
-/// Reason why received data cannot be decoded.
+/// Reason why received data of a session cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The data is not a frame header.
+    /// The data does not begin with a valid frame header.
     #[error("a frame of version {version} and type {kind} where version 1 and type 1 (netlink) are expected")]
     Frame {
-        /// Version in the header.
+        /// Version in the invalid frame header.
         version: u8,
-        /// Type in the header.
+        /// Type in the invalid frame header.
         kind: u8,
     },
-    /// The frame is too short for a message. Contains its length in bytes.
+    /// The frame is too short for a message. The value is its length in bytes.
     #[error("a frame of {0} bytes, which hold no message")]
     Short(u16),
-    /// The length of a message is invalid.
+    /// The length in a message header is invalid.
     #[error("a message of {length} bytes where {room} are left in its frame")]
     Message {
-        /// Length in the message header.
+        /// Length in the message header, in bytes.
         length: u32,
         /// Number of bytes from the start of the message to the end of the frame.
         room: usize,
     },
-    /// The attributes of a message are inconsistent or invalid. Contains the message type.
+    /// The attributes of a message are inconsistent or invalid. The value is the message type.
     #[error("a message of type {0} that cannot be read")]
     Unreadable(u16),
 }
 
-/// Error with the position in the session at which the invalid data begins.
+/// Error in received data, with its position in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {cause}")]
 pub struct BadMessage {
     /// Number of bytes in the session before the invalid data.
     pub offset: u64,
-    /// Reason for the error.
+    /// Reason why the data cannot be decoded.
     pub cause: Cause,
 }
 
-/// Decoder of a session that is received in arbitrary pieces.
+/// Decoder for a session whose bytes arrive in arbitrary pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// Bytes of an incomplete frame.
+    /// Received bytes of a frame that is not complete yet.
     rest: Vec<u8>,
-    /// Number of bytes in the session before `rest`.
+    /// Number of bytes of the session that precede `rest`.
     offset: u64,
     counts: Counts,
 }
 
-/// Message counters of a session.
+/// Message counters of an FPM session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of all messages.
+    /// Number of all messages in the session.
     pub messages: u64,
-    /// Number of messages that are not about unicast routes or next hops, such as labels, rules, neighbours
-    /// and multicast groups.
+    /// Number of messages that are ignored, because they are not about unicast routes or next-hop objects.
+    /// Examples are messages about labels, rules, neighbours and multicast groups.
     pub left: u64,
 }
 
 impl Decoder {
-    /// Creates a decoder for the start of a session.
+    /// Creates a decoder at the start of a session.
     #[must_use]
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// Returns the message counters so far.
+    /// Returns the message counters since the start of the session.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Decodes further bytes, and appends the events of complete frames to `events`. An incomplete frame is
-    /// kept, with at most 64 KiB.
+    /// Decodes further bytes of the session, and appends the events of complete frames to `events`. An
+    /// incomplete frame of at most 64 KiB is kept until the next call.
     ///
     /// # Errors
-    /// Returns [`BadMessage`] if the data is invalid. Data behind it cannot be decoded. The events before it
-    /// have been appended.
+    /// Returns [`BadMessage`] if the data is invalid. The rest of the session can then not be decoded. Events
+    /// before the invalid data have been appended.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), BadMessage> {
         let mut bytes = bytes;
         // Only the incomplete frame is copied. The data behind it is decoded in place.
@@ -133,7 +134,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the length of the frame at the start of `bytes`.
+    /// Returns the length of the frame at the start of `bytes`, in bytes. Returns an error if the frame
+    /// header is invalid.
     fn length(&self, bytes: &[u8]) -> Result<usize, BadMessage> {
         let bad = |cause| BadMessage { offset: self.offset, cause };
         match *bytes {
@@ -147,7 +149,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a complete frame.
+    /// Decodes all messages of a complete frame, and appends their events to `events`.
     fn frame(&mut self, frame: &[u8], events: &mut Vec<Event>) -> Result<(), BadMessage> {
         let mut at = HEADER;
         while at < frame.len() {
@@ -170,7 +172,7 @@ impl Decoder {
     }
 }
 
-/// Decodes a message. Returns `None` for a message about other objects.
+/// Decodes a message. Returns `None` for a message that is not about unicast routes or next-hop objects.
 fn read(kind: u16, flags: u16, payload: &[u8]) -> Result<Option<Event>, Cause> {
     let (header, gateway, several, most) = match kind {
         decode::NEWROUTE | decode::DELROUTE => (12, RTA_GATEWAY, RTA_MULTIPATH, WAYS * 28),
