@@ -1,5 +1,5 @@
-//! The connection to the server. The connection is re-established after a loss and probed after silence. The
-//! results are published as watched values.
+//! Connection to the OVSDB server. After a loss the connection is established again, and after a time without
+//! messages the server is probed. The results are published as watched values.
 
 use std::io;
 use std::sync::Arc;
@@ -13,31 +13,35 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::rpc::{Framer, RpcError};
 use crate::{Desired, Event, Session, SessionError, Target, Told};
 
-/// Maximum length of a received message in bytes, sufficient for some hundred thousand rows.
+/// Maximum length of a received message in bytes. A message of this length contains some hundred thousand
+/// rows.
 const MESSAGE_LIMIT: usize = 64 << 20;
-/// Number of unsent bytes at which reading pauses.
+/// Number of unsent bytes at which the client stops reading from the connection.
 const BACKLOG_LIMIT: usize = 16 << 20;
-/// Timeout for connecting.
+/// Maximum time for the establishment of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Minimum interval between two transactions, and minimum interval after a refused transaction.
+/// Minimum interval between two transactions, and minimum time between a refused transaction and the next
+/// one.
 const TELL: Duration = Duration::from_millis(20);
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Options of the connection to the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Connection method of the server.
+    /// Connection method and address of the server.
     pub target: Target,
-    /// Name of the lock to hold. `ovs-vswitchd` uses `ovs_vswitchd`.
+    /// Name of the OVSDB lock that the client requests. `ovs-vswitchd` uses `ovs_vswitchd`.
     pub lock: String,
-    /// Time of silence after which the server is probed. After twice this time, the connection is closed.
+    /// Time without a received message after which the client probes the server. After twice this time, the
+    /// client closes the connection.
     pub probe: Duration,
-    /// Pauses between attempts to connect: the initial pause, and the maximum to which it doubles.
+    /// Pauses between attempts to connect: the first pause, and the maximum. Each pause is twice as long as
+    /// the one before, up to the maximum.
     pub backoff: (Duration, Duration),
 }
 
 impl Options {
-    /// Returns the options that `ovs-vswitchd` uses, with a shorter initial pause.
+    /// Returns the options that `ovs-vswitchd` uses, with a shorter first pause between attempts to connect.
     pub fn new(target: Target) -> Options {
         let backoff = (Duration::from_millis(100), Duration::from_secs(8));
         Options { target, lock: "ovs_vswitchd".to_owned(), probe: Duration::from_secs(5), backoff }
@@ -47,36 +51,38 @@ impl Options {
 /// State of the connection to the server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Standing {
-    /// Whether the client is connected.
+    /// Whether the client is connected to the server.
     pub connected: bool,
-    /// Whether the client holds the lock.
+    /// Whether the client holds the OVSDB lock.
     pub locked: bool,
-    /// Whether the tables have been read on this connection.
+    /// Whether the client has read the tables since the connection was established.
     pub whole: bool,
-    /// Reason why the last connection ended, or could not be established.
+    /// Reason why the last connection ended, or could not be established. `None` if there was no such
+    /// failure.
     pub trouble: Option<String>,
 }
 
-/// Inputs and outputs of [`run`].
+/// Channels between [`run`] and the user of the client: the desired configuration, the state of the
+/// connection, and the status to write.
 #[derive(Debug)]
 pub struct Client {
-    /// Desired configuration from the tables. `None` until the tables have been read while the client held
-    /// the lock. The value is kept while the server is not connected.
+    /// Desired configuration in the tables of the database. `None` until the client has read the tables while
+    /// it held the lock. The value is kept while the client is not connected to the server.
     pub desired: watch::Receiver<Option<Arc<Desired>>>,
     /// State of the connection to the server.
     pub standing: watch::Receiver<Standing>,
-    /// Status that the client writes to the database.
+    /// Status that the client writes to the database. The user of the client publishes it here.
     pub told: watch::Sender<Arc<Told>>,
 }
 
-/// Opposite ends of the channels of a [`Client`].
+/// The client's ends of the channels of a [`Client`].
 struct Ends {
     desired: watch::Sender<Option<Arc<Desired>>>,
     standing: watch::Sender<Standing>,
     told: watch::Receiver<Arc<Told>>,
 }
 
-/// Reason why a connection ended.
+/// Reason why the connection to the server ended.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionError {
     #[error("connecting fails: {0}")]
@@ -93,7 +99,7 @@ enum ConnectionError {
     Rpc(#[from] RpcError),
     #[error("{}", with_source(.0))]
     Session(#[from] SessionError),
-    /// All users of the client were dropped.
+    /// The user has dropped the [`Client`], so the connection is not needed any more.
     #[error("nobody wants it any more")]
     Abandoned,
 }
@@ -105,8 +111,8 @@ fn with_source(error: &SessionError) -> String {
     }
 }
 
-/// Starts following a server. The second return value is the future that does the work, and ends when the
-/// client is dropped.
+/// Starts to follow a server. Returns the channels, and a future that maintains the connection. The future
+/// must be polled, and ends when the [`Client`] is dropped.
 pub fn run(options: Options) -> (Client, impl Future<Output = ()> + Send + 'static) {
     let (desired, wanted) = watch::channel(None);
     let (standing, stands) = watch::channel(Standing::default());
@@ -168,7 +174,7 @@ async fn connect(target: &Target) -> Result<Stream, ConnectionError> {
     }
 }
 
-/// Runs the protocol on a connection until it ends.
+/// Runs the protocol on a connection until the connection ends. Returns the reason.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Send,
     options: &Options,

@@ -1,4 +1,4 @@
-//! Values of columns: atoms, and sets and maps of atoms (RFC 7047 section 5.1), with comparison and
+//! Values of database columns: atoms, and sets and maps of atoms (RFC 7047 section 5.1), with comparison and
 //! modification.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::rpc::shortened;
 
-/// UUID of a row.
+/// UUID that identifies a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Uuid(pub u128);
 
 impl FromStr for Uuid {
     type Err = DatumError;
 
-    /// Parses the form `550e8400-e29b-41d4-a716-446655440000`.
+    /// Parses a UUID of the form `550e8400-e29b-41d4-a716-446655440000`.
     fn from_str(text: &str) -> Result<Self, DatumError> {
         let bad = || DatumError::Uuid(shortened(text));
         let hyphens = [8, 13, 18, 23];
@@ -39,13 +39,13 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Reason why a JSON value is not a column value.
+/// Reason why a JSON value is not the value of a column.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DatumError {
-    /// The text is not a UUID.
+    /// The text is not a UUID. The value is the text.
     #[error("`{0}` is no UUID")]
     Uuid(String),
-    /// The value is not an atom, set or map.
+    /// The JSON value is not an atom, set or map.
     #[error("`{0}` is neither atom, set nor map")]
     Shape(String),
 }
@@ -55,7 +55,7 @@ pub enum DatumError {
 pub enum Atom {
     /// A 64-bit integer.
     Integer(i64),
-    /// A floating-point number, represented by its bits, because it is only compared and passed on.
+    /// A floating-point number. It is represented by its bits, because it is only compared and passed on.
     Real(u64),
     /// A Boolean value.
     Boolean(bool),
@@ -95,12 +95,12 @@ impl Atom {
     }
 }
 
-/// Value of a column in one row. A single value is a set with one element.
+/// Value of a column in one row. A single value is represented as a set with one element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Datum {
-    /// Unordered set of any number of values.
+    /// An unordered set of any number of atoms.
     Set(BTreeSet<Atom>),
-    /// Map from keys to values.
+    /// A map from keys to values, which are atoms.
     Map(BTreeMap<Atom, Atom>),
 }
 
@@ -111,11 +111,11 @@ impl Default for Datum {
 }
 
 impl Datum {
-    /// Parses the value of a column as sent by the server.
+    /// Parses the value of a column from the JSON value that the server sends.
     ///
     /// # Errors
     ///
-    /// Returns an error if the JSON value is not a column value.
+    /// Returns an error if the JSON value is not the value of a column.
     pub fn read(value: &Value) -> Result<Datum, DatumError> {
         let shape = || DatumError::Shape(shortened(&value.to_string()));
         let Some([Value::String(tag), Value::Array(all)]) = value.as_array().map(Vec::as_slice) else {
@@ -134,7 +134,7 @@ impl Datum {
         }
     }
 
-    /// Returns the value in the form that the server reads.
+    /// Returns the value of the column in the JSON form that the server accepts.
     pub fn json(&self) -> Value {
         match self {
             Datum::Set(set) => match set.iter().next().filter(|_| set.len() == 1) {
@@ -149,8 +149,9 @@ impl Datum {
         }
     }
 
-    /// Applies a difference (ovsdb-server(7) 4.1.14). The difference of sets contains the elements that only
-    /// one of them has. The difference of maps also contains keys whose value has changed.
+    /// Applies a difference (ovsdb-server(7) 4.1.14) to the value. The difference of two sets contains the
+    /// elements that only one of them has. The difference of two maps also contains the keys whose value has
+    /// changed, with the new value.
     pub fn change(&mut self, difference: &Datum) {
         match (self, difference) {
             (Datum::Set(set), Datum::Set(difference)) => {
@@ -176,22 +177,22 @@ impl Datum {
         }
     }
 
-    /// Returns an optional string as a set.
+    /// Returns an optional string as a set with one element or none.
     pub fn text(value: Option<impl Into<String>>) -> Datum {
         Datum::Set(value.into_iter().map(|text| Atom::String(text.into())).collect())
     }
 
-    /// Returns an optional integer as a set.
+    /// Returns an optional integer as a set with one element or none.
     pub fn number(value: Option<i64>) -> Datum {
         Datum::Set(value.into_iter().map(Atom::Integer).collect())
     }
 
-    /// Returns a set of strings.
+    /// Returns the strings as a set.
     pub fn texts<'a>(values: impl IntoIterator<Item = &'a str>) -> Datum {
         Datum::Set(values.into_iter().map(|text| Atom::String(text.to_owned())).collect())
     }
 
-    /// Returns the only element. `None` if there is not exactly one.
+    /// Returns the only element of a set. Returns `None` for a map, and if there is not exactly one element.
     pub fn only(&self) -> Option<&Atom> {
         match self {
             Datum::Set(set) if set.len() == 1 => set.iter().next(),
@@ -199,7 +200,7 @@ impl Datum {
         }
     }
 
-    /// Returns the only element if it is a string.
+    /// Returns the only element of a set if it is a string. Returns `None` otherwise.
     pub fn as_text(&self) -> Option<&str> {
         match self.only() {
             Some(Atom::String(text)) => Some(text),
@@ -207,7 +208,7 @@ impl Datum {
         }
     }
 
-    /// Returns the only element if it is an integer.
+    /// Returns the only element of a set if it is an integer. Returns `None` otherwise.
     pub fn as_number(&self) -> Option<i64> {
         match self.only() {
             Some(Atom::Integer(number)) => Some(*number),
@@ -215,12 +216,12 @@ impl Datum {
         }
     }
 
-    /// Returns whether the only element is true.
+    /// Returns whether the value is a set whose only element is the Boolean true.
     pub fn is_true(&self) -> bool {
         self.only() == Some(&Atom::Boolean(true))
     }
 
-    /// Returns all elements of a set.
+    /// Returns all elements of a set. Returns no elements for a map.
     pub fn elements(&self) -> impl Iterator<Item = &Atom> {
         let set = match self {
             Datum::Set(set) => Some(set),
@@ -229,7 +230,7 @@ impl Datum {
         set.into_iter().flatten()
     }
 
-    /// Returns all row references of a set.
+    /// Returns all elements of a set that are references to rows.
     pub fn rows(&self) -> impl Iterator<Item = Uuid> + '_ {
         self.elements().filter_map(|atom| match atom {
             Atom::Uuid(uuid) => Some(*uuid),
@@ -237,7 +238,7 @@ impl Datum {
         })
     }
 
-    /// Returns all keys of a map with their values.
+    /// Returns all keys of a map with their values. Returns no pairs for a set.
     pub fn pairs(&self) -> impl Iterator<Item = (&Atom, &Atom)> {
         let map = match self {
             Datum::Map(map) => Some(map),
@@ -246,7 +247,7 @@ impl Datum {
         map.into_iter().flatten()
     }
 
-    /// Returns a map of strings. Pairs that are not strings are omitted.
+    /// Returns the pairs of a map whose key and value are both strings. Other pairs are omitted.
     pub fn texts_by_key(&self) -> BTreeMap<String, String> {
         let both = |pair: (&Atom, &Atom)| match pair {
             (Atom::String(key), Atom::String(value)) => Some((key.clone(), value.clone())),

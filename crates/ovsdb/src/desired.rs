@@ -1,66 +1,68 @@
-//! The desired configuration in the tables as plain values: all rows that the row of Open_vSwitch refers to,
-//! consistent after each transaction.
+//! Desired configuration in the tables of the Open_vSwitch database as plain values. It contains all rows
+//! that the row of the table Open_vSwitch refers to, and is consistent after each transaction.
 //!
 //! The values are not checked. For example, an unsupported VLAN mode or a port with several interfaces is
-//! passed on as it is, so that the user of the crate can refuse it by name.
+//! passed on as it is. The user of the crate can then refuse it and name it in the error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::datum::{Atom, Datum, Uuid};
 use crate::replica::{Replica, Row};
 
-/// The complete desired configuration.
+/// Complete desired configuration of the switch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desired {
-    /// Number of the last configuration change, for which `ovs-vsctl` waits.
+    /// Column `next_cfg` of the table Open_vSwitch. It is the number of the last configuration change, for
+    /// which `ovs-vsctl` waits.
     pub next_cfg: i64,
     /// Column `other_config` of the table Open_vSwitch.
     pub other_config: BTreeMap<String, String>,
     /// Column `external_ids` of the table Open_vSwitch.
     pub external_ids: BTreeMap<String, String>,
-    /// Connection methods of managers. The server itself serves them.
+    /// Connection methods of OVSDB managers. The server itself serves these connections.
     pub managers: BTreeSet<String>,
-    /// Keys and certificates for TLS.
+    /// Keys and certificates for TLS connections. `None` if TLS is not configured.
     pub ssl: Option<Ssl>,
-    /// Bridges by name.
+    /// Desired configuration of each bridge, by the bridge's name.
     pub bridges: BTreeMap<String, Bridge>,
 }
 
-/// Files for TLS connections with controllers.
+/// Files for TLS connections with OpenFlow controllers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ssl {
-    /// Path of the private key.
+    /// Path of the private key for TLS connections.
     pub private_key: String,
     /// Path of the certificate for the private key.
     pub certificate: String,
-    /// Path of the CA certificate of controllers.
+    /// Path of the CA certificate by which controllers are verified.
     pub ca_cert: String,
-    /// Whether the CA certificate is obtained from the first connection to a controller.
+    /// Whether the CA certificate is obtained from the first connection to a controller (bootstrap).
     pub bootstrap: bool,
 }
 
 /// Desired configuration of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bridge {
-    /// UUID of the bridge's row.
+    /// UUID of the bridge's row in the database.
     pub uuid: Uuid,
-    /// Datapath type, such as `system` or `netdev`. Usually empty.
+    /// Datapath type of the bridge, such as `system` or `netdev`. Usually empty.
     pub datapath_type: String,
-    /// Unparsed value of `other_config:datapath-id`.
+    /// Value of `other_config:datapath-id` as text, which is not parsed. `None` if it is not set.
     pub datapath_id: Option<String>,
-    /// Behaviour without a controller.
+    /// Behaviour of the bridge while no controller is connected.
     pub fail_mode: FailMode,
-    /// Controllers by UUID.
+    /// Desired configuration of each controller, by the UUID of the controller's row.
     pub controllers: BTreeMap<Uuid, Controller>,
-    /// OpenFlow versions, such as `OpenFlow13`. Empty: the defaults.
+    /// OpenFlow versions that the bridge may use, such as `OpenFlow13`. Empty for the default versions.
     pub protocols: BTreeSet<String>,
-    /// Settings of flow tables, by table number.
+    /// Settings of the bridge's flow tables, by table number.
     pub flow_tables: BTreeMap<u8, FlowTable>,
-    /// Ports by name.
+    /// Desired configuration of each port, by the port's name.
     pub ports: BTreeMap<String, Port>,
-    /// Whether IGMP and MLD snooping is enabled.
+    /// Whether IGMP and MLD snooping is enabled on the bridge.
     pub mcast_snooping: bool,
-    /// Names of other columns that are set (`mirrors`, `netflow`, `stp_enable` and others).
+    /// Names of other columns of the bridge that are set and whose values are not read (`mirrors`, `netflow`,
+    /// `stp_enable` and others).
     pub besides: BTreeSet<&'static str>,
     /// Column `other_config` of the bridge.
     pub other_config: BTreeMap<String, String>,
@@ -71,86 +73,92 @@ pub struct Bridge {
 /// Behaviour of a bridge while no controller is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FailMode {
-    /// Forwards as a learning bridge.
+    /// The bridge forwards as a learning switch.
     #[default]
     Standalone,
-    /// Forwards by the existing flow entries only.
+    /// The bridge forwards only by the flow entries that exist.
     Secure,
 }
 
-/// Desired configuration of a controller.
+/// Desired configuration of a bridge's connection to a controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Controller {
-    /// Connection method, such as `tcp:127.0.0.1:6653` or `ptcp:6653`.
+    /// Connection method and address, such as `tcp:127.0.0.1:6653` or `ptcp:6653`.
     pub target: String,
-    /// Whether the connection is a service connection (`type` = `service`), which does not count for the fail
-    /// mode.
+    /// Whether the connection is a service connection (`type` = `service`), which the fail mode does not take
+    /// into account.
     pub service: bool,
-    /// Whether the bridge itself reaches the controller (`in-band`). `None`: the default of the bridge.
+    /// Whether the controller is reached through the bridge itself (`in-band`). `None` for the default of the
+    /// bridge.
     pub in_band: Option<bool>,
-    /// Longest pause between attempts to connect, in milliseconds.
+    /// Maximum pause between attempts to connect, in milliseconds. `None` for the default.
     pub max_backoff_ms: Option<u32>,
-    /// Time of silence after which the controller is probed, in milliseconds. 0: never.
+    /// Time without a received message after which the controller is probed, in milliseconds. 0 disables
+    /// probes. `None` for the default.
     pub inactivity_probe_ms: Option<u32>,
-    /// Maximum rate of packet-in messages, in packets per second.
+    /// Maximum rate of packet-in messages to the controller, in packets per second. `None` if the rate is not
+    /// limited.
     pub rate_limit: Option<u32>,
-    /// Maximum burst of packet-in messages, in packets.
+    /// Maximum burst of packet-in messages to the controller, in packets. `None` for the default.
     pub burst_limit: Option<u32>,
-    /// Maximum number of packet-in messages that wait in the queue.
+    /// Maximum length of the queue of packet-in messages to the controller, in packets. `None` for the
+    /// default.
     pub queue_size: Option<u32>,
-    /// Whether the controller receives asynchronous messages.
+    /// Whether the bridge sends asynchronous messages, such as packet-in, to the controller.
     pub async_messages: bool,
 }
 
-/// Desired settings of a flow table.
+/// Desired settings of a flow table of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowTable {
-    /// Name of the table.
+    /// Name of the flow table. `None` if it has no name.
     pub name: Option<String>,
-    /// Maximum number of flow entries.
+    /// Maximum number of flow entries in the table. `None` if the number is not limited.
     pub flow_limit: Option<u32>,
-    /// Whether the least important flow entry is evicted when the table is full. If not, new entries are
-    /// refused.
+    /// Whether the least important flow entry is evicted when a flow entry is added to a full table. If not,
+    /// the new entry is refused.
     pub evict: bool,
-    /// Subfields that group the flow entries for eviction.
+    /// Packet fields by whose values flow entries are grouped for eviction.
     pub groups: BTreeSet<String>,
-    /// Fields with prefix tracking.
+    /// Packet fields for which the lookup tracks the prefixes in use.
     pub prefixes: BTreeSet<String>,
 }
 
-/// Desired configuration of a bridge's port: one interface, or several interfaces as a bond.
+/// Desired configuration of a bridge's port. A port has one interface, or several interfaces that form a
+/// bond.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Port {
-    /// UUID of the port's row.
+    /// UUID of the port's row in the database.
     pub uuid: Uuid,
     /// VLAN settings of the port.
     pub vlans: VlanMode,
     /// Whether the port is isolated from other protected ports.
     pub protected: bool,
-    /// Whether the port has a QoS configuration.
+    /// Whether the port has a QoS configuration, which is not read.
     pub qos: bool,
     /// Column `other_config` of the port.
     pub other_config: BTreeMap<String, String>,
     /// Column `external_ids` of the port.
     pub external_ids: BTreeMap<String, String>,
-    /// Interfaces by name.
+    /// Desired configuration of each interface of the port, by the interface's name.
     pub interfaces: BTreeMap<String, Interface>,
 }
 
-/// VLAN columns of a port.
+/// VLAN settings of a port: the columns `vlan_mode`, `tag` and `trunks`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VlanMode {
-    /// VLAN mode, if it is set explicitly.
+    /// Value of the column `vlan_mode`. `None` if it is not set.
     pub mode: Option<Mode>,
-    /// Column `tag`: the access or native VLAN. 0: untagged frames have no VLAN.
+    /// Column `tag`: the access VLAN or native VLAN. With 0, untagged frames have no VLAN. `None` if it is
+    /// not set.
     pub tag: Option<u16>,
-    /// Column `trunks`: VLANs that the port carries. Empty: all VLANs.
+    /// Column `trunks`: VLANs that the port carries. Empty if it carries all VLANs.
     pub trunks: BTreeSet<u16>,
 }
 
 impl VlanMode {
-    /// Returns the effective VLAN mode. Without an explicit mode, a port with a tag is an access port, and a
-    /// port without one is a trunk.
+    /// Returns the effective VLAN mode of the port. If no mode is set, a port with a tag is an access port,
+    /// and a port without a tag is a trunk.
     pub fn effective(&self) -> Mode {
         match (&self.mode, self.tag) {
             (Some(mode), _) => mode.clone(),
@@ -160,39 +168,40 @@ impl VlanMode {
     }
 }
 
-/// Column `vlan_mode` (ovs-vswitchd.conf.db(5), Port table).
+/// VLAN mode of a port: column `vlan_mode` (ovs-vswitchd.conf.db(5), Port table).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Access port: one VLAN, without tags.
+    /// Access port. The port carries one VLAN, without tags.
     Access,
-    /// Trunk: several VLANs, with tags. Untagged frames belong to VLAN 0.
+    /// Trunk. The port carries several VLANs, with tags. Untagged frames belong to VLAN 0.
     Trunk,
-    /// Like a trunk, but untagged frames belong to the VLAN `tag`, which leaves with a tag.
+    /// Trunk on which untagged frames belong to the VLAN `tag`. Frames of this VLAN leave with a tag.
     NativeTagged,
-    /// Like a trunk, but untagged frames belong to the VLAN `tag`, which leaves without a tag.
+    /// Trunk on which untagged frames belong to the VLAN `tag`. Frames of this VLAN leave without a tag.
     NativeUntagged,
-    /// Another mode, such as `dot1q-tunnel`.
+    /// Another VLAN mode, such as `dot1q-tunnel`.
     Other(String),
 }
 
-/// Desired configuration of an interface.
+/// Desired configuration of an interface of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interface {
-    /// UUID of the interface's row.
+    /// UUID of the interface's row in the database.
     pub uuid: Uuid,
-    /// Type of the interface, such as `internal`. Empty: `system`.
+    /// Type of the interface, such as `internal`. Empty for the type `system`.
     pub kind: String,
-    /// Options of the interface type.
+    /// Options that are specific to the type of the interface.
     pub options: BTreeMap<String, String>,
-    /// Requested OpenFlow port number.
+    /// OpenFlow port number that is requested for the interface. `None` if none is requested.
     pub ofport_request: Option<u16>,
-    /// Current OpenFlow port number in the database, which this daemon or a previous one wrote.
+    /// OpenFlow port number in the database. This daemon or a previous one has written it. `None` if the
+    /// interface has no number yet.
     pub ofport: Option<i64>,
-    /// Requested MTU in bytes.
+    /// Requested MTU of the interface in bytes. `None` if none is requested.
     pub mtu_request: Option<i64>,
-    /// Requested Ethernet address, unparsed.
+    /// Requested Ethernet address of the interface as text, which is not parsed. `None` if none is requested.
     pub mac: Option<String>,
-    /// Ingress policing of the interface.
+    /// Limits of the traffic that is received on the interface (ingress policing).
     pub policing: Policing,
     /// Column `other_config` of the interface.
     pub other_config: BTreeMap<String, String>,
@@ -200,28 +209,29 @@ pub struct Interface {
     pub external_ids: BTreeMap<String, String>,
 }
 
-/// Columns `ingress_policing_*`. 0: no limit.
+/// Ingress policing of an interface: columns `ingress_policing_*`. A value of 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policing {
-    /// Maximum rate in kilobits per second.
+    /// Maximum rate of received traffic in kilobits per second.
     pub rate_kbps: u64,
-    /// Maximum burst in kilobits.
+    /// Maximum burst of received traffic in kilobits.
     pub burst_kb: u64,
-    /// Maximum rate in thousands of packets per second.
+    /// Maximum rate of received traffic in thousands of packets per second.
     pub rate_kpkts: u64,
-    /// Maximum burst in thousands of packets.
+    /// Maximum burst of received traffic in thousands of packets.
     pub burst_kpkts: u64,
 }
 
 impl Policing {
-    /// Returns whether any rate is limited.
+    /// Returns whether the rate in bits or the rate in packets is limited.
     pub fn is_set(&self) -> bool {
         self.rate_kbps != 0 || self.rate_kpkts != 0
     }
 }
 
 impl Desired {
-    /// Reads the desired configuration from a replica. Returns `None` if the table Open_vSwitch has no row.
+    /// Reads the desired configuration from a replica of the database. Returns `None` if the table
+    /// Open_vSwitch has no row.
     pub fn read(replica: &Replica) -> Option<Desired> {
         let (_, root) = replica.rows("Open_vSwitch").next()?;
         let root = View { replica, table: "Open_vSwitch", row: root };
@@ -239,13 +249,14 @@ impl Desired {
         })
     }
 
-    /// Returns whether flow entries are about to be restored (`other_config:flow-restore-wait`). Until then,
-    /// bridges use only these entries.
+    /// Returns whether an external script is about to restore flow entries
+    /// (`other_config:flow-restore-wait`). Until it has done so, bridges forward only by these entries.
     pub fn waits_for_rules(&self) -> bool {
         self.other_config.get("flow-restore-wait").is_some_and(|text| text == "true")
     }
 
-    /// Returns all interfaces as tuples of bridge name, port name, interface name and interface.
+    /// Returns all interfaces of all bridges as tuples of bridge name, port name, interface name and
+    /// interface.
     pub fn interfaces(&self) -> impl Iterator<Item = (&str, &str, &str, &Interface)> {
         self.bridges.iter().flat_map(|(bridge, wanted)| {
             wanted.ports.iter().flat_map(move |(port, wanted)| {
@@ -258,7 +269,7 @@ impl Desired {
     }
 }
 
-/// A row of a table, for access to its columns.
+/// A row of a table in a replica, for access to the row's columns.
 struct View<'a> {
     replica: &'a Replica,
     table: &'static str,
@@ -282,7 +293,8 @@ impl<'a> View<'a> {
         self.get(column)?.as_number()
     }
 
-    /// Returns a number that fits into a smaller type. The schema limits the value.
+    /// Returns the number in a column as a smaller integer type. Returns `None` if the column has no number,
+    /// or if the number does not fit. The schema limits the value.
     fn small<T: TryFrom<i64>>(&self, column: &str) -> Option<T> {
         self.number(column).and_then(|number| T::try_from(number).ok())
     }

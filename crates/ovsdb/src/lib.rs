@@ -1,4 +1,4 @@
-//! A client of the original `ovsdb-server` with the Open_vSwitch schema (RFC 7047 and the extensions of the
+//! Client for the original `ovsdb-server` with the Open_vSwitch schema (RFC 7047 and the extensions of the
 //! server).
 //!
 //! ```text
@@ -8,10 +8,11 @@
 //! ```
 //!
 //! [`client::run`] maintains the connection. The client reconnects with increasing pauses, requests the lock
-//! that `ovs-vswitchd` uses, follows the tables (`monitor_cond_since`, otherwise `monitor_cond`, otherwise
-//! `monitor`) and publishes a [`Desired`] after every transaction. The user of the crate returns a [`Told`]
-//! with the resulting status, and only values that differ from the database are written. This crate handles
-//! values only. Applying the configuration is left to the user of the crate.
+//! that `ovs-vswitchd` uses, follows the tables and publishes a [`Desired`] after every transaction. To
+//! follow the tables it uses the first method that the server supports of `monitor_cond_since`,
+//! `monitor_cond` and `monitor`. The user of the crate returns a [`Told`] with the resulting status, and only
+//! values that differ from the database are written. This crate handles values only. The user of the crate
+//! applies the configuration.
 //!
 //! [`rpc`] is a separate implementation of JSON-RPC 1.0 over streams, which `ovs-appctl` uses as well.
 //!

@@ -1,7 +1,8 @@
-//! A replica of the server's tables: rows by UUID, which update messages of all three kinds keep synchronized
-//! (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
+//! Replica of the server's tables. It contains rows by UUID, which update messages of the three monitor
+//! methods keep synchronized (RFC 7047 section 4.1.6, ovsdb-server(7) 4.1.14 and 4.1.16).
 //!
-//! An update is applied completely or not at all. Rows change in a copy, which replaces the table at the end.
+//! An update is applied completely or not at all. The rows are changed in a copy of the table, which replaces
+//! the table when the update has succeeded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::datum::{Datum, DatumError, Uuid};
 use crate::schema::Schema;
 
-/// Columns that the client reads, by table. The schema determines which of them a server has.
+/// Columns that the client reads, by table. A server may lack some of them, depending on its schema.
 pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     (
         "Open_vSwitch",
@@ -119,7 +120,7 @@ pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     ("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"]),
 ];
 
-/// Tables and columns that the client requires.
+/// Tables and columns that the client requires. The client does not use a server that lacks one of them.
 pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("Open_vSwitch", "bridges"),
     ("Open_vSwitch", "next_cfg"),
@@ -132,15 +133,15 @@ pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("Interface", "type"),
 ];
 
-/// Columns of a row. A missing column has its default value.
+/// Columns of a row, by name. A column that is missing has its default value.
 pub type Row = BTreeMap<String, Datum>;
-/// Rows of a table by UUID.
+/// Rows of a table, by UUID.
 pub type Table = BTreeMap<Uuid, Row>;
 
-/// Reason why an update cannot be applied.
+/// Reason why an update of the server cannot be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// The update has an invalid structure.
+    /// The structure of the update is invalid.
     #[error("an update has no sound {0}")]
     Shape(String),
     /// The update contains an invalid column value.
@@ -149,14 +150,14 @@ pub enum UpdateError {
     /// The update changes a row that the replica does not contain.
     #[error("an update changes the row {row} of {table}, which is not there")]
     Unknown {
-        /// Name of the table.
+        /// Name of the table that should contain the row.
         table: String,
-        /// UUID of the row.
+        /// UUID of the row that the replica does not contain.
         row: Uuid,
     },
 }
 
-/// A replica of the server's tables. See the module documentation.
+/// Replica of the tables of a server. See the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replica {
     schema: Arc<Schema>,
@@ -164,7 +165,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Creates an empty replica of a database with this schema.
+    /// Creates a replica without rows of a database with this schema.
     pub fn new(schema: Arc<Schema>) -> Self {
         Replica { schema, tables: BTreeMap::new() }
     }
@@ -179,8 +180,8 @@ impl Replica {
         Arc::clone(&self.schema)
     }
 
-    /// Returns the columns to monitor: those of [`COLUMNS`] that the schema contains. Missing tables are
-    /// omitted.
+    /// Returns the columns to monitor, as the server expects them in a request. These are the columns of
+    /// [`COLUMNS`] that the schema contains. Missing tables are omitted.
     pub(crate) fn monitored(&self) -> Value {
         let mut tables = Map::new();
         for (table, columns) in COLUMNS {
@@ -193,22 +194,24 @@ impl Replica {
         Value::Object(tables)
     }
 
-    /// Returns all rows of a table.
+    /// Returns all rows of a table with their UUIDs. Returns no rows if the replica does not contain the
+    /// table.
     pub fn rows(&self, table: &str) -> impl Iterator<Item = (Uuid, &Row)> {
         self.tables.get(table).into_iter().flatten().map(|(uuid, row)| (*uuid, row))
     }
 
-    /// Returns a row. `None` if it does not exist.
+    /// Returns the row of a table with the UUID `row`. Returns `None` if the row does not exist.
     pub fn row(&self, table: &str, row: Uuid) -> Option<&Row> {
         self.tables.get(table)?.get(&row)
     }
 
-    /// Returns the value of a column in a row, or its default value. `None` if the schema has no such column.
+    /// Returns the value of a column in a row. If the row does not contain the column, returns the column's
+    /// default value. Returns `None` if the schema has no such column.
     pub fn value<'a>(&'a self, table: &str, row: &'a Row, column: &str) -> Option<&'a Datum> {
         row.get(column).or_else(|| Some(&self.schema.column(table, column)?.default))
     }
 
-    /// Applies `<table-updates>` of the method `monitor`, which contain complete old and new rows.
+    /// Applies `<table-updates>` of the method `monitor`. They contain the complete old and new rows.
     ///
     /// # Errors
     ///
@@ -226,7 +229,8 @@ impl Replica {
         })
     }
 
-    /// Applies `<table-updates2>`, which contain new rows and differences of changed rows.
+    /// Applies `<table-updates2>` of the methods `monitor_cond` and `monitor_cond_since`. They contain
+    /// complete new rows, and the differences of changed rows.
     ///
     /// # Errors
     ///
@@ -256,7 +260,8 @@ impl Replica {
         })
     }
 
-    /// Calls `one` for each row of an update, and keeps the result if all calls succeed.
+    /// Calls `one` for each row of an update, with a copy of the row's table. The copies replace the tables
+    /// if all calls succeed.
     fn each(
         &mut self,
         updates: &Value,
@@ -293,7 +298,7 @@ fn read_row(schema: &Schema, table: &str, value: &Value) -> Result<Row, UpdateEr
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns a small part of the original schema.
+    /// Returns a schema that consists of a small part of the original schema.
     pub(crate) fn schema() -> Arc<Schema> {
         let set = |key: &str| json!({"type": {"key": key, "min": 0, "max": "unlimited"}});
         let maybe = |key: &str| json!({"type": {"key": key, "min": 0, "max": 1}});

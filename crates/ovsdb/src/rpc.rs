@@ -1,33 +1,33 @@
 //! JSON-RPC 1.0 over a stream: framing, parsing and formatting of messages (RFC 7047 section 4).
 //!
 //! Messages follow each other without a delimiter. [`Framer`] finds the end of a message by counting brackets
-//! outside of strings. Each byte is examined once, regardless of the fragmentation of the stream, and the
+//! outside of strings. Each byte is examined once, in whatever pieces the stream arrives. The amount of
 //! buffered data is limited.
 
 use serde_json::{Value, json};
 
-/// Maximum nesting depth of brackets. OVSDB messages have a depth of less than ten.
+/// Maximum nesting depth of brackets in a message. OVSDB messages have a depth of less than ten.
 const DEPTH_LIMIT: u32 = 64;
 
-/// Reason why a stream cannot be read further.
+/// Reason why the messages of a stream cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
-    /// A message exceeds the maximum length.
+    /// A message exceeds the maximum length of the [`Framer`].
     #[error("a message is longer than {limit} bytes")]
     TooLong {
-        /// Maximum length in bytes.
+        /// Maximum length of a message in bytes.
         limit: usize,
     },
     /// The brackets of a message are nested too deeply.
     #[error("a message has more than {DEPTH_LIMIT} brackets within each other")]
     TooDeep,
-    /// A message does not begin with an object. Contains the first byte.
+    /// A message does not begin with an object. The value is the first byte of the message.
     #[error("byte 0x{0:02x} stands where a message should begin")]
     NoObject(u8),
     /// A message is not valid JSON.
     #[error("a message is not JSON")]
     Json(#[from] serde_json::Error),
-    /// A message is JSON, but not a request, notification or reply.
+    /// A message is valid JSON, but not a request, notification or reply.
     #[error("a message is neither request, notification nor reply: {0}")]
     Shape(String),
 }
@@ -36,7 +36,7 @@ pub enum RpcError {
 #[derive(Debug)]
 pub struct Framer {
     bytes: Vec<u8>,
-    /// Number of bytes that have been examined.
+    /// Number of bytes of the buffer that have been examined.
     seen: usize,
     depth: u32,
     in_string: bool,
@@ -50,12 +50,13 @@ impl Framer {
         Framer { bytes: Vec::new(), seen: 0, depth: 0, in_string: false, escaped: false, limit }
     }
 
-    /// Appends received bytes.
+    /// Appends received bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete message as text. `None` if it is incomplete.
+    /// Returns the next complete message as text. Returns `None` if the stream contains no further complete
+    /// message yet.
     ///
     /// # Errors
     ///
@@ -100,40 +101,41 @@ impl Framer {
         Ok(None)
     }
 
-    /// Returns the next complete message. `None` if it is incomplete.
+    /// Returns the next complete message. Returns `None` if the stream contains no further complete message
+    /// yet.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Framer::next_text`], and an error if the text is not a message.
+    /// Returns the errors of [`Framer::next_text`]. Also returns an error if the text is not a message.
     pub fn next_message(&mut self) -> Result<Option<Message>, RpcError> {
         self.next_text()?.map(|text| Message::read(serde_json::from_slice(&text)?)).transpose()
     }
 }
 
-/// A JSON-RPC message.
+/// A message of JSON-RPC 1.0.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Message {
     /// A request, which requires a reply.
     Request {
         /// Name of the method.
         method: String,
-        /// Arguments of the method.
+        /// Parameters of the method.
         params: Vec<Value>,
-        /// Identifier that the reply must contain.
+        /// Identifier of the request, which the reply must contain.
         id: Value,
     },
     /// A notification, which has no reply.
     Notification {
         /// Name of the method.
         method: String,
-        /// Arguments of the method.
+        /// Parameters of the method.
         params: Vec<Value>,
     },
-    /// A reply to a request.
+    /// A reply to a request, with a result or an error.
     Reply {
-        /// Identifier of the request.
+        /// Identifier of the request to which the message replies.
         id: Value,
-        /// Result or error of the request.
+        /// Result of the request, or the error of the peer.
         outcome: Result<Value, Value>,
     },
 }
@@ -167,7 +169,7 @@ impl Message {
         }
     }
 
-    /// Returns the message in its wire format.
+    /// Encodes the message as JSON text.
     pub fn bytes(&self) -> Vec<u8> {
         let value = match self {
             Message::Request { method, params, id } => json!({"method": method, "params": params, "id": id}),
@@ -181,7 +183,7 @@ impl Message {
     }
 }
 
-/// Returns the beginning of a text of any length, for an error or the log.
+/// Returns the beginning of a text, for use in an error or the log.
 pub(crate) fn shortened(text: &str) -> String {
     const SHOWN: usize = 200;
     match text.char_indices().nth(SHOWN) {

@@ -1,5 +1,4 @@
-//! The part of a database schema that replication requires: tables, columns, and the default values of
-//! columns.
+//! Database schema, as far as replication requires it: tables, columns, and the default values of columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +6,13 @@ use serde_json::Value;
 
 use crate::datum::{Atom, Datum, Uuid};
 
-/// Properties of a column.
+/// Properties of a column in the schema.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Default value, if the server omits the column.
+    /// Value of the column if the server omits the column from a row.
     pub default: Datum,
-    /// Whether the column can have several elements. Updates then contain differences instead of values.
+    /// Whether the column can have several elements. Updates then contain the difference of the old and the
+    /// new value, instead of the new value.
     pub several: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Column {
 pub struct Schema {
     /// Version of the schema, such as `8.3.1`.
     pub version: String,
-    /// Columns by name, for each table by name.
+    /// Columns of each table: the outer key is the table's name, the inner key is the column's name.
     pub tables: BTreeMap<String, BTreeMap<String, Column>>,
 }
 
@@ -34,7 +34,7 @@ pub enum SchemaError {
 }
 
 impl Schema {
-    /// Parses a schema from the reply to `get_schema`.
+    /// Parses a schema from the server's reply to `get_schema`.
     ///
     /// # Errors
     ///
@@ -56,13 +56,14 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Returns a column. `None` if the schema does not contain it.
+    /// Returns the properties of a column of a table. Returns `None` if the schema does not contain the
+    /// column.
     pub fn column(&self, table: &str, column: &str) -> Option<&Column> {
         self.tables.get(table)?.get(column)
     }
 }
 
-/// Parses `<type>` of RFC 7047 section 3.2.
+/// Parses the type of a column (`<type>` of RFC 7047 section 3.2). Returns `None` if the value is not a type.
 fn read_type(value: &Value) -> Option<Column> {
     if let Some(atom) = value.as_str() {
         return Some(Column { default: Datum::Set(BTreeSet::from([default_atom(atom)?])), several: false });

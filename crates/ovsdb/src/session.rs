@@ -1,4 +1,5 @@
-//! Protocol of one connection without the connection itself: messages in, messages out, and the replica.
+//! Protocol of one connection to the server, without the connection itself. A session takes received
+//! messages, returns messages to send, and maintains the replica.
 //!
 //! ```text
 //!   get_schema ──> monitor_cond_since ─(refused)─> monitor_cond ─(refused)─> monitor ──> updates for as long as it lasts
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! The state of a session can be passed to the next one ([`Session::resume`]). The server then sends only the
-//! changes since the last transaction, if it still knows that transaction. The previous replica is kept until
-//! the reply arrives.
+//! changes since the last transaction, if it still has the history from that transaction on. The previous
+//! replica is kept until the reply arrives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +20,14 @@ use crate::rpc::{Message, shortened};
 use crate::schema::{Schema, SchemaError};
 use crate::told::Told;
 
-/// Name of the database (ovs-vswitchd.conf.db(5)).
+/// Name of the database on the server (ovs-vswitchd.conf.db(5)).
 const DATABASE: &str = "Open_vSwitch";
-/// Identifier of the monitor.
+/// Identifier of the monitor request, which the server's updates contain.
 const MONITOR: &str = "trivium";
-/// Identifier of probes.
+/// Identifier of the client's echo requests (probes).
 const ECHO: &str = "echo";
-/// Identifier of a transaction that does not exist.
+/// Identifier of a transaction that does not exist. With it, the server sends the complete contents of the
+/// tables.
 const NEVER: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Reason why a session cannot continue.
@@ -34,49 +36,49 @@ pub enum SessionError {
     /// The server does not have the database.
     #[error("the server has no database {DATABASE}: {0}")]
     Database(String),
-    /// The schema is invalid.
+    /// The schema that the server sent is invalid.
     #[error("the schema of {DATABASE} cannot be used")]
     Schema(#[from] SchemaError),
-    /// The schema lacks a required column.
+    /// The schema lacks a column that the client requires.
     #[error("the schema of {DATABASE} has no column {column} in {table}; is it that of Open vSwitch?")]
     Column {
-        /// Name of the table.
+        /// Name of the table that should have the column.
         table: &'static str,
-        /// Name of the column.
+        /// Name of the missing column.
         column: &'static str,
     },
-    /// The server refuses a required method.
+    /// The server refuses a method that the client requires.
     #[error("the server refuses `{method}`: {why}")]
     Refused {
-        /// Name of the method.
+        /// Name of the method that the server refuses.
         method: &'static str,
-        /// Error text of the server.
+        /// Error text that the server returned.
         why: String,
     },
-    /// An update is invalid.
+    /// An update of the server is invalid.
     #[error("an update cannot be taken")]
     Update(#[from] UpdateError),
-    /// A message is unexpected.
+    /// The server has sent an unexpected message.
     #[error("{0}")]
     Unexpected(String),
 }
 
-/// Effect of a received message.
+/// Effect of a received message on the session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The message has no visible effect.
+    /// The message has no effect that the user of the session must handle.
     Nothing,
-    /// The replica is complete and has changed to another transaction.
+    /// The replica has changed and is complete. It contains the state after another transaction.
     Changed,
     /// The lock was obtained (`true`) or lost (`false`).
     Locked(bool),
-    /// The transaction was committed.
+    /// The session's own transaction was committed.
     Committed,
-    /// The transaction was refused, for this reason.
+    /// The server has refused the session's own transaction, for this reason.
     Refused(String),
 }
 
-/// Monitor methods, from the most capable to the one that every server supports.
+/// Monitor methods. The first is the most capable, and the last is supported by every server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Method {
     Since,
@@ -102,7 +104,7 @@ impl Method {
     }
 }
 
-/// Kind of a request, for its reply.
+/// Kind of a request that has no reply yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Schema,
@@ -111,7 +113,7 @@ enum Asked {
     Transaction,
 }
 
-/// Protocol state of one connection. See the module documentation.
+/// State of the protocol on one connection. See the module documentation.
 #[derive(Debug, Default)]
 pub struct Session {
     lock: String,
@@ -120,19 +122,21 @@ pub struct Session {
     asked: BTreeMap<u64, Asked>,
     outgoing: Vec<Message>,
     replica: Replica,
-    /// Whether the replica is synchronized on this connection.
+    /// Whether the replica was synchronized with the server on this connection.
     whole: bool,
-    /// Identifier of the last transaction in the replica, as sent by the server.
+    /// Identifier of the last transaction that the replica contains, as sent by the server. `None` if the
+    /// server has sent none.
     since: Option<String>,
 }
 
 impl Session {
-    /// Creates a session that requests this lock.
+    /// Creates a session that requests the lock with this name.
     pub fn new(lock: &str) -> Session {
         Session::resume(lock, Session::default())
     }
 
-    /// Creates a session that continues another one after the loss of its connection.
+    /// Creates a session on a new connection from the state of the session `last`, whose connection was lost.
+    /// It requests the lock with this name.
     pub fn resume(lock: &str, last: Session) -> Session {
         // An incomplete replica does not represent a transaction.
         let (replica, since) =
@@ -143,7 +147,7 @@ impl Session {
         session
     }
 
-    /// Returns the replica. `None` until it is complete.
+    /// Returns the replica. Returns `None` until it is synchronized on this connection.
     pub fn replica(&self) -> Option<&Replica> {
         self.whole.then_some(&self.replica)
     }
@@ -153,25 +157,25 @@ impl Session {
         self.locked
     }
 
-    /// Takes the messages to send.
+    /// Returns the messages to send, and removes them from the session.
     pub fn outgoing(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Sends an echo request.
+    /// Queues an echo request, which probes the server.
     pub fn probe(&mut self) {
         let id = json!(ECHO);
         self.outgoing.push(Message::Request { method: "echo".to_owned(), params: Vec::new(), id });
     }
 
-    /// Returns whether a transaction can begin: the replica is complete, the session holds the lock, and no
-    /// other transaction is in progress.
+    /// Returns whether a transaction can begin. This requires that the replica is complete, that the session
+    /// holds the lock, and that no other transaction is in progress.
     pub fn is_free(&self) -> bool {
         self.locked && self.whole && !self.asked.values().any(|asked| *asked == Asked::Transaction)
     }
 
-    /// Writes the values that differ from the database in one transaction, if one can begin
-    /// ([`Session::is_free`]). Returns whether a transaction was started.
+    /// Begins a transaction that writes the values of `told` that differ from the database. Returns whether a
+    /// transaction was begun. None is begun if no value differs, or if [`Session::is_free`] is false.
     pub fn tell(&mut self, told: &Told) -> bool {
         if !self.is_free() {
             return false;
@@ -201,7 +205,7 @@ impl Session {
         self.ask(Asked::Monitor(method), method.name(), params);
     }
 
-    /// Processes a message of the server.
+    /// Processes a message of the server. Returns the effect of the message.
     ///
     /// # Errors
     ///
@@ -292,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Processes the initial contents of the tables.
+    /// Processes the server's reply to a monitor request, which contains the initial contents of the tables.
     fn begin(&mut self, method: Method, answer: &Value) -> Result<Event, SessionError> {
         let fresh = || Replica::new(self.replica.shared_schema());
         let (replica, since) = match (method, answer.as_array().map(Vec::as_slice)) {
@@ -318,8 +322,8 @@ impl Session {
     }
 }
 
-/// Returns the outcome of a transaction. The reply contains the results of its operations, and an additional
-/// error if the commit failed (RFC 7047 section 4.1.3).
+/// Returns whether a transaction was committed or refused. The server's reply contains the results of the
+/// operations, and an additional error if the commit failed (RFC 7047 section 4.1.3).
 fn committed(answer: &Value) -> Event {
     let mut errors = answer.as_array().into_iter().flatten().filter(|result| result.get("error").is_some());
     match errors.next_back() {
@@ -328,7 +332,7 @@ fn committed(answer: &Value) -> Event {
     }
 }
 
-/// Returns an error of the server as a text.
+/// Returns an error that the server sent as a text.
 fn said(error: &Value) -> String {
     let part = |key: &str| error.get(key).and_then(Value::as_str);
     let text = match (part("error"), part("details")) {
@@ -378,7 +382,7 @@ mod tests {
         session.outgoing().into_iter().map(name).collect()
     }
 
-    /// Returns a session with one interface that holds the lock.
+    /// Returns a session that holds the lock and whose replica contains one interface.
     fn ready() -> Session {
         let mut session = Session::new("lock");
         assert_eq!(methods(&mut session), ["get_schema", "lock"]);
@@ -465,7 +469,7 @@ mod tests {
         assert!(error.contains("ports in Bridge"), "{error}");
     }
 
-    /// Generates valid and invalid values of server messages.
+    /// Generates values in messages of the server, both valid and invalid ones.
     fn value() -> impl Strategy<Value = Value> {
         let uuid = (1u8..6).prop_map(|number| json!(id(number)));
         let leaf = prop_oneof![

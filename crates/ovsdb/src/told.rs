@@ -1,5 +1,5 @@
-//! Status that is written to the database. Only values that differ from the database are written, in one
-//! transaction.
+//! Status that the client writes to the database. Only values that differ from the database are written, in
+//! one transaction.
 
 use std::collections::BTreeMap;
 
@@ -8,65 +8,67 @@ use serde_json::{Map, Value, json};
 use crate::datum::{Atom, Datum, Uuid};
 use crate::replica::Replica;
 
-/// Status of all objects. `None` and missing rows leave the database unchanged.
+/// Status of the switch and its objects. Fields that are `None` and objects that are missing leave the
+/// database unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Told {
-    /// Value of `next_cfg` of the last change that is applied.
+    /// Column `cur_cfg`: the value of `next_cfg` for the last configuration change that the switch has
+    /// applied.
     pub cur_cfg: Option<i64>,
-    /// Version of the daemon.
+    /// Version of the switch daemon.
     pub version: Option<String>,
-    /// Supported interface types.
+    /// Names of the interface types that the switch supports.
     pub iface_types: Vec<String>,
-    /// Supported datapath types.
+    /// Names of the datapath types that the switch supports.
     pub datapath_types: Vec<String>,
-    /// Status of bridges by UUID.
+    /// Status of each bridge, by the UUID of the bridge's row.
     pub bridges: BTreeMap<Uuid, BridgeTold>,
-    /// Status of interfaces by UUID.
+    /// Status of each interface, by the UUID of the interface's row.
     pub interfaces: BTreeMap<Uuid, InterfaceTold>,
-    /// Status of controllers by UUID.
+    /// Status of each controller, by the UUID of the controller's row.
     pub controllers: BTreeMap<Uuid, ControllerTold>,
 }
 
-/// Status of a bridge.
+/// Status of a bridge that the client writes to the database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BridgeTold {
-    /// Datapath ID as sixteen hexadecimal digits.
+    /// Datapath ID of the bridge as sixteen hexadecimal digits.
     pub datapath_id: Option<String>,
 }
 
-/// Complete status of an interface. Absent values are removed from the database.
+/// Complete status of an interface. Fields that are `None` are cleared in the database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceTold {
-    /// OpenFlow port number. -1: the interface could not be created.
+    /// OpenFlow port number of the interface. -1 if the interface could not be created.
     pub ofport: Option<i64>,
-    /// Error of the interface.
+    /// Reason why the interface could not be created or configured. `None` if there is no error.
     pub error: Option<String>,
     /// Whether the interface is administratively up.
     pub admin_up: Option<bool>,
-    /// Whether the link is up.
+    /// Whether the interface has a link.
     pub link_up: Option<bool>,
-    /// Link speed in bits per second.
+    /// Speed of the link in bits per second.
     pub link_speed: Option<i64>,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: Option<i64>,
     /// Ethernet address of the interface.
     pub mac_in_use: Option<String>,
-    /// Interface index of the device.
+    /// Index of the interface's kernel device.
     pub ifindex: Option<i64>,
-    /// Packet and byte counters by name.
+    /// Packet and byte counters of the interface, by the name of the counter.
     pub statistics: BTreeMap<String, i64>,
-    /// Further status by name, such as the driver.
+    /// Further status of the interface by name, such as the driver.
     pub status: BTreeMap<String, String>,
 }
 
-/// Status of a controller.
+/// Status of a controller connection that the client writes to the database.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerTold {
     /// Whether the controller is connected.
     pub is_connected: bool,
     /// Role of the controller: `master`, `slave` or `other`.
     pub role: Option<String>,
-    /// Further status by name, such as `state` and `sec_since_connect`.
+    /// Further status of the connection by name, such as `state` and `sec_since_connect`.
     pub status: BTreeMap<String, String>,
 }
 
@@ -80,8 +82,8 @@ fn texts(map: &BTreeMap<String, String>) -> Datum {
 }
 
 impl Told {
-    /// Returns the operations of a transaction that changes the database of `replica` to this status. Empty
-    /// if the database already contains it.
+    /// Returns the operations of a transaction after which the database contains this status. `replica` is
+    /// the present state of the database. Returns no operations if the database already contains the status.
     pub(crate) fn operations(&self, replica: &Replica) -> Vec<Value> {
         let mut operations = Vec::new();
         let mut write = |table: &str, row: Uuid, columns: Vec<(&str, Datum)>| {
