@@ -1,5 +1,5 @@
-//! Opens a kernel device over AF_XDP: first the hook, then one socket per queue, then the sockets' entries in
-//! the hook's map. Hooks that a killed predecessor left pinned are adopted.
+//! Opens a kernel device over AF_XDP. The steps are: attach the hook, open one socket per queue, and enter
+//! the sockets into the hook's map. Hooks that a killed predecessor left pinned are adopted.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -23,45 +23,46 @@ use super::user;
 // The limit that the model checks must equal the limit of the rings.
 const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
 
-/// Maximum number of packets of one busy poll.
+/// Maximum number of packets that one busy poll of an AF_XDP socket processes.
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// Number of queues that `queues = "all"` serves on a machine with few CPUs.
+/// Minimum for the number of queues that `queues = "all"` may serve, for machines with few CPUs.
 const LEAST_MOST_QUEUES: u16 = 16;
 
-/// Parameters for opening a device.
+/// Parameters for opening a device as a port.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// Name of the port.
     pub name: &'a PortName,
-    /// AF_XDP options of the port.
+    /// AF_XDP options of the port's configuration.
     pub options: &'a XdpOptions,
-    /// Policy for the hook when the daemon does not run.
+    /// Policy for received packets that the hook applies when the daemon does not run.
     pub policy: HookPolicy,
-    /// Whether the port belongs to a bridge. The kernel then receives no packets of the port.
+    /// Whether the port belongs to a bridge. The hook of a bridged port passes no packets to the kernel.
     pub bridged: bool,
     /// Whether workers process the port's packets.
     pub has_room: bool,
     /// Whether the port has a filter.
     pub is_filtered: bool,
-    /// Whether the kernel also sends on the device.
+    /// Whether the kernel also transmits packets on the device.
     pub speaks: bool,
-    /// Whether the daemon created the device, a veth pair whose far end completes all checksums.
+    /// Whether the daemon created the device. Such a device is a veth pair whose far end completes all
+    /// checksums.
     pub own: bool,
-    /// MTU to set on the device.
+    /// MTU in bytes to set on the device. `None` leaves the MTU as it is.
     pub mtu: Option<u32>,
-    /// Saved device settings from before this process used the device, if known.
+    /// Saved settings that the device had before this process used it. `None` if they are not known.
     pub former: Option<Former>,
-    /// Ethernet addresses that a veth pair created by the daemon had before.
+    /// Former Ethernet addresses of the two ends of a veth pair that the daemon created.
     pub ends: EndAddresses,
-    /// Time limit for waiting until the kernel releases the former socket of a queue.
+    /// Time limit for waiting until the kernel releases the previous AF_XDP socket of a queue.
     pub busy_wait: Duration,
 }
 
 /// Opens the device `ifname` in the calling thread's namespace.
 ///
 /// # Errors
-/// If the kernel or the device refuses a step. Completed steps are undone.
+/// Returns an error if the kernel or the device refuses a step. Completed steps are undone.
 pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let name = request.name;
     let found = link::find(ifname).map_err(|error| failed(name, &error))?;
@@ -134,7 +135,8 @@ fn open_prepared(
     }
 }
 
-/// Sets the device up and its MTU and, for a bridged port, silences the kernel on it.
+/// Sets the device administratively up and sets its MTU. On the device of a bridged port, also disables the
+/// kernel's ARP and IPv6.
 fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, PlaneError> {
     let name = request.name;
     if request.bridged && !request.own {
@@ -146,7 +148,7 @@ fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, P
     link::by_index(found.ifindex).map_err(|error| failed(name, &error))
 }
 
-/// Returns the queues to serve, in order.
+/// Returns the indices of the device's queues to serve, in ascending order.
 fn queues(request: &Request<'_>, info: &LinkInfo) -> Result<Vec<u16>, PlaneError> {
     let there = device_queues(info);
     if matches!(request.options.queues, Queues::All) && there > most_queues() {
@@ -181,22 +183,23 @@ fn queues(request: &Request<'_>, info: &LinkInfo) -> Result<Vec<u16>, PlaneError
     }
 }
 
-/// Returns how many queues `queues = "all"` serves: two for each CPU, and no fewer than [`LEAST_MOST_QUEUES`]. Drivers give a device one queue
-/// for each CPU. Whoever makes a virtual device chooses the number, up to 4096.
+/// Returns the maximum number of queues that `queues = "all"` serves: two for each CPU, and at least
+/// [`LEAST_MOST_QUEUES`]. Drivers give a device one queue for each CPU. The creator of a virtual device
+/// chooses its number of queues, up to 4096.
 fn most_queues() -> u16 {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u16::try_from(2 * cpus).unwrap_or(u16::MAX).max(LEAST_MOST_QUEUES)
 }
 
-/// Returns the number of receive queues in use. If the driver does not report it, returns the number with
-/// which the device was created.
+/// Returns the number of receive queues that the device uses. If the driver does not report the number,
+/// returns the number with which the device was created.
 fn device_queues(info: &LinkInfo) -> u16 {
     let queues = link::channels(&info.name).map(|channels| channels.rx()).ok().filter(|queues| *queues > 0);
     u16::try_from(queues.unwrap_or(info.rx_queues).max(1)).unwrap_or(u16::MAX)
 }
 
-/// Attaches the hook's program to the device. A pinned hook that fits is adopted, otherwise a new one is
-/// attached. The flag is whether a fitting hook was found.
+/// Attaches the hook's program to the device. A suitable pinned hook is adopted, otherwise a new hook is
+/// attached. The returned flag is true if a suitable pinned hook was found.
 fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(Attached, bool), PlaneError> {
     let name = request.name;
     let config = program(request.policy, request.bridged, u32::from(device_queues(info)));
@@ -218,11 +221,12 @@ fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(At
     Ok((attached, was_there))
 }
 
-/// Remains of a predecessor on a device.
+/// Hook or program that a predecessor left on a device.
 enum Left {
-    /// A pinned hook that fits.
+    /// A pinned hook that suits the requested port.
     Fits(Box<Attached>),
-    /// At most a custom program that ran in front of the hook. The hook itself is gone.
+    /// No hook of the predecessor is attached any more. `Some` holds the custom program that ran in front of
+    /// the former hook.
     Program(Option<UserProgram>),
 }
 
@@ -242,8 +246,8 @@ fn attach(
         .map_err(|error| failed(request.name, &error))
 }
 
-/// Adopts the hook that a predecessor left on the device and adapts its program. A hook that cannot be
-/// adopted is detached.
+/// Adopts the hook that a predecessor left on the device, and replaces its program if necessary. A hook that
+/// cannot be adopted is detached.
 fn adopt(
     pin: &PinPath,
     request: &Request<'_>,
@@ -275,8 +279,8 @@ fn adopt(
     Left::Program(attached.detach_from_user().0)
 }
 
-/// Returns the constants by which the hook's program is specialised. The program of a port without a function
-/// passes all packets to the kernel.
+/// Returns the constants for which the hook's program is specialised. The program of a port without a
+/// function passes all packets to the kernel.
 pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig {
     ProgramConfig {
         owner: if bridged { Owner::Bridged } else { Owner::Routed },
@@ -289,12 +293,13 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
     }
 }
 
-/// Returns the configuration of a hook's program that drops every frame until the hook has its filter.
+/// Returns a copy of `config` whose program drops every frame. The copy is used until the hook has its
+/// filter.
 fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }
 
-/// Returns whether a port names a filter that its hook does not have yet.
+/// Returns whether the configuration of a port names a filter that the port's hook does not have yet.
 pub fn is_locked(wanted: &Wanted, hook: &Attached) -> bool {
     wanted.filter().is_some() && !has_filter(hook)
 }
@@ -303,11 +308,12 @@ fn has_filter(hook: &Attached) -> bool {
     hook.filter_id().is_ok_and(|filter| filter.is_some())
 }
 
-/// Gives a hook the port's own program. If workers process the port's packets, also puts the sockets into the
-/// hook's map. A hook that dropped every frame must have its filter.
+/// Replaces a locked hook's program, which drops every frame, by the port's own program. The hook must have
+/// its filter. If workers process the port's packets, the function also puts the sockets into the hook's map.
 ///
 /// # Errors
-/// If the kernel refuses the program or a map slot. The hook then continues to drop all frames.
+/// Returns an error if the kernel refuses the program or an entry of the map. The hook then continues to drop
+/// all frames.
 pub fn unlock(
     name: &PortName,
     wanted: &Wanted,
@@ -319,10 +325,11 @@ pub fn unlock(
     swapped.and_then(|()| steer(hook, sockets, wanted.has_room())).map_err(|error| failed(name, &error))
 }
 
-/// Puts a running port's sockets into its hook's map, or removes them if the port has no function.
+/// Puts a running port's sockets into its hook's map. If the port has no function, removes the sockets from
+/// the map.
 ///
 /// # Errors
-/// If a map slot cannot be written.
+/// Returns an error if an entry of the map cannot be written.
 pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_room: bool) -> Result<(), xdp::Error> {
     for (id, socket) in sockets {
         let queue = u32::from(id.0);
@@ -335,7 +342,7 @@ pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_room: bool) ->
     Ok(())
 }
 
-/// Returns whether checksums that a sender left open are completed on a port with these options. `own` means
+/// Returns whether the port completes checksums that the sender of a packet left to offloading. `own` means
 /// that the daemon created the device.
 pub fn completes(options: &XdpOptions, own: bool) -> bool {
     match options.complete_checksums {
@@ -345,8 +352,8 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// Opens one socket per queue. Each socket is put into its slot of the hook's map if workers process the
-/// port's packets and the hook is not locked.
+/// Opens one AF_XDP socket per queue. If workers process the port's packets and the hook is not locked, each
+/// socket is also put into its entry of the hook's map.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,

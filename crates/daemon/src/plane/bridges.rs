@@ -10,10 +10,10 @@ use switch::{Bridge, BridgeConfig, BridgePortConfig, StaticMac, StormLimits, Vla
 
 use super::ids::Names;
 
-/// Running bridges by name.
+/// Running bridges, indexed by name.
 pub type Bridges = BTreeMap<BridgeName, Arc<Bridge>>;
 
-/// Returns the switch's configuration of one bridge. Members that do not run (yet) are left out.
+/// Converts one bridge's configuration into the switch's form. Ports that are not running are left out.
 pub fn told(
     config: &Config,
     name: &BridgeName,
@@ -63,7 +63,7 @@ fn mode(mode: &model::VlanMode) -> VlanMode {
     }
 }
 
-/// Returns the bridges of `config`. Bridges that ran before keep their MAC tables.
+/// Returns the running bridges for `config`. Bridges that already exist in `before` keep their MAC tables.
 pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     for gone in before.iter().filter(|(name, _)| !config.bridges.contains_key(*name)) {
         names.bridges.release(gone.1.id().0);
@@ -84,7 +84,8 @@ pub fn build(config: &Config, before: &Bridges, names: &mut Names) -> Bridges {
     bridges
 }
 
-/// Returns a secret for the hash tables, so that an attacker cannot target their buckets.
+/// Returns a random seed for the hash tables. An attacker who does not know the seed cannot choose addresses
+/// that collide in one bucket.
 pub fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

@@ -1,4 +1,4 @@
-//! Changes a port while it runs.
+//! Changes the settings of a port while the port runs.
 
 use std::net::IpAddr;
 
@@ -16,11 +16,11 @@ use super::ports::{Running, engine_failed, even_spread};
 use super::routing;
 use super::watch;
 
-/// Changes a running port to the settings in `wanted`. After a partial failure, the caller changes the port
-/// back.
+/// Changes a running port to the settings in `wanted`. If an error occurs after some settings were changed,
+/// the caller changes the port back.
 ///
 /// # Errors
-/// If the device, the hook or a worker refuses.
+/// Returns an error if the device, the hook or a worker refuses a setting.
 pub fn change(
     engine: &Engine,
     name: &PortName,
@@ -49,7 +49,8 @@ pub fn change(
     Ok(())
 }
 
-/// Configures the hook for the port's new function and for the policy when the daemon does not run.
+/// Configures the hook for the port's new function and for the policy that applies when the daemon does not
+/// run.
 fn change_hook(
     name: &PortName,
     running: &mut Running,
@@ -126,7 +127,7 @@ fn change_device(
     Ok(())
 }
 
-/// Applies the desired settings to the far end of a pair. Both ends exist.
+/// Applies the desired settings to the far end of a veth pair. Both ends exist.
 fn amend_pair(
     name: &PortName,
     pair: &VethConfig,
@@ -160,13 +161,14 @@ fn amend_tap(ifindex: u32, old: &Tap, new: &Tap, mtu: u32) -> Result<(), LinkErr
     wanted.iter().try_for_each(|(address, prefix)| link::add_address(ifindex, *address, *prefix))
 }
 
-/// Returns the addresses that an interface had and must not have any more.
+/// Returns the addresses that the former configuration gave to an interface and that the new one does not
+/// contain.
 fn obsolete(before: &[InterfaceAddress], wanted: &[(IpAddr, u8)]) -> Vec<(IpAddr, u8)> {
     let before = before.iter().map(|address| (address.address, address.prefix));
     before.filter(|address| !wanted.contains(address)).collect()
 }
 
-/// Returns whether settings differ that the device must be given.
+/// Returns whether the two configurations differ in a setting of the device itself.
 fn device_differs(before: &Wanted, wanted: &Wanted) -> bool {
     let kinds = match (&before.port.kind, &wanted.port.kind) {
         (PortKind::Veth(old), PortKind::Veth(new)) => {

@@ -14,32 +14,32 @@ use port::link::{self, LinkInfo};
 use port::{netdev, netns};
 use xdp::Features;
 
-/// A device in its namespace, with the state last read from the kernel.
+/// A kernel device in its network namespace, with the state that was last read from the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
     /// Name of the device.
     pub name: String,
     /// Namespace of the device. `None` is the daemon's own namespace.
     pub namespace: Option<Namespace>,
-    /// Device number and inode of the namespace's file. A new namespace of the same name has different
-    /// values.
+    /// Device number and inode of the namespace's file. They differ for a new namespace that was created
+    /// under an old name.
     pub namespace_file: Option<(u64, u64)>,
-    /// Interface index in the namespace.
+    /// Interface index of the device in its namespace.
     pub ifindex: u32,
     /// Ethernet address of the device.
     pub mac: Option<MacAddr>,
-    /// MTU: bytes of the largest L3 packet.
+    /// MTU of the device: size in bytes of the largest layer-3 packet.
     pub mtu: u32,
-    /// Whether the device is set up and has a carrier.
+    /// Whether the device is administratively up and has a carrier.
     pub running: bool,
-    /// Name of the driver.
+    /// Name of the device's driver.
     pub driver: Option<String>,
-    /// Link speed in Mbit/s when the device was opened. `None` if unknown.
+    /// Link speed in Mbit/s at the time when the device was opened. `None` if unknown.
     pub speed: Option<u32>,
 }
 
 impl Device {
-    /// Returns the state of a link in `namespace`, which must be the calling thread's namespace.
+    /// Creates a device from the link state `info`. `namespace` must be the calling thread's namespace.
     pub fn new(info: &LinkInfo, namespace: Option<&Namespace>) -> Self {
         Device {
             name: info.name.clone(),
@@ -57,7 +57,7 @@ impl Device {
         }
     }
 
-    /// Returns whether name, Ethernet address, MTU and link state equal those of `info`.
+    /// Returns whether the device has the name, Ethernet address, MTU and running state that `info` reports.
     pub fn is_as(&self, info: &LinkInfo) -> bool {
         self.name == info.name
             && self.mac == info.mac
@@ -65,13 +65,14 @@ impl Device {
             && self.running == is_running(info)
     }
 
-    /// Returns whether `file`, the file that now has the name of the device's namespace, belongs to another
-    /// namespace. The device's own namespace then has no name any more, and the daemon cannot enter it.
+    /// Returns whether the name of the device's namespace now refers to another namespace. `file` identifies
+    /// the file that has this name now. The device's own namespace then has no name any more, and the daemon
+    /// cannot enter it.
     pub fn is_beside(&self, file: Option<(u64, u64)>) -> bool {
         self.namespace.is_some() && self.namespace_file.zip(file).is_some_and(|(own, named)| own != named)
     }
 
-    /// Takes over name, Ethernet address, MTU and link state from `info`.
+    /// Copies the name, Ethernet address, MTU and running state from `info`.
     pub fn refresh(&mut self, info: &LinkInfo) {
         self.name.clone_from(&info.name);
         self.mac = info.mac;
@@ -80,20 +81,20 @@ impl Device {
     }
 }
 
-/// Returns device number and inode of the file of the calling thread's namespace.
+/// Returns the device number and the inode of the calling thread's network namespace.
 fn own_namespace_file() -> Option<(u64, u64)> {
     std::fs::metadata("/proc/thread-self/ns/net").ok().map(|file| (file.st_dev(), file.st_ino()))
 }
 
-/// Returns whether the link can carry frames.
+/// Returns whether the link is administratively up and has a carrier.
 fn is_running(info: &LinkInfo) -> bool {
     info.up && info.running
 }
 
-/// Runs `work` inside the namespace. `None` is the daemon's own namespace.
+/// Runs `work` inside a network namespace. `None` is the daemon's own namespace.
 ///
 /// # Errors
-/// The error of `work`, or that the namespace cannot be entered.
+/// Returns the error of `work`, or an error if the namespace cannot be entered.
 pub fn inside<T: Send>(
     object: &str,
     namespace: Option<&Namespace>,
@@ -107,43 +108,44 @@ pub fn inside<T: Send>(
     }
 }
 
-/// Returns the XDP features of all devices of the calling thread's namespace by ifindex. The map is empty if
-/// the kernel does not report features.
+/// Returns the XDP features of all devices in the calling thread's namespace, indexed by ifindex. The map is
+/// empty if the kernel does not report features.
 pub fn xdp_features() -> BTreeMap<u32, Features> {
     let bits = netdev::xdp_features().unwrap_or_default();
     bits.into_iter().map(|(ifindex, bits)| (ifindex, Features::from_bits(bits, 0))).collect()
 }
 
-/// Returns the name under which the hook of a device of the calling thread's namespace is pinned. The name
-/// contains namespace and ifindex, so that the pins of several daemons differ. The name is stable over
-/// restarts of the daemon.
+/// Returns the name under which the hook of a device in the calling thread's namespace is pinned. The name
+/// contains the namespace and the ifindex. Therefore, the pins of several daemons differ. The name stays the
+/// same when the daemon restarts.
 pub fn pin_name(port: &PortName, ifindex: u32) -> String {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
     format!("{}-{namespace}-{ifindex}", plain(port))
 }
 
-/// Returns a port's name with the characters that pin names allow.
+/// Returns the name of a port with all characters replaced that are not allowed in the name of a pin.
 pub fn plain(port: &PortName) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' };
     port.as_str().chars().map(plain).collect()
 }
 
-/// Returns the file of a namespace, as a grouping key. The daemon's own namespace has the empty path.
+/// Returns the path of a namespace's file, by which ports are grouped. The path of the daemon's own namespace
+/// is empty.
 pub fn place(namespace: Option<&Namespace>) -> PathBuf {
     namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
 }
 
-/// Returns the failure of a port with the text of `error`, without repeating the error's sources.
+/// Converts `error` into the failure of a port. The text of the error's sources is not repeated.
 pub fn failed(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(port), error, "correct that, then apply again; `trivium doctor` may tell more")
 }
 
-/// Like [`failed`], for a cause that may disappear. The port is tried again.
+/// Like [`failed`], for a temporary cause. The daemon tries to open the port again later.
 pub fn unready(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError { kind: FailureKind::Unready, ..failed(port, error) }
 }
 
-/// Returns the object name of a port in messages.
+/// Returns the name by which messages refer to a port.
 pub fn object(port: &PortName) -> String {
     format!("port.{port}")
 }
@@ -152,8 +154,7 @@ pub fn object(port: &PortName) -> String {
 mod tests {
     use super::*;
 
-    /// The XDP features in the dump of a namespace equal the features that the kernel reports for each device
-    /// alone.
+    /// A dump of all devices in a namespace reports the same XDP features as queries for each single device.
     #[test]
     fn features_of_all_devices_are_those_of_each() {
         testbed::require!("ip", "ethtool");

@@ -1,7 +1,8 @@
-//! Devices of the ports' namespaces, from the kernel's notifications. Each namespace has one subscription.
+//! Follows the devices in the ports' namespaces by notifications of the kernel. Each namespace has one
+//! subscription.
 //!
-//! The housekeeping thread waits on [`DeviceWatches::readiness`], so that the data plane reacts to a link
-//! that comes up within about a millisecond.
+//! The housekeeping thread waits on [`DeviceWatches::readiness`]. Therefore, the data plane reacts within
+//! about a millisecond to a link that comes up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -17,40 +18,42 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use super::device::place;
 
-/// Interval after which a namespace's devices are listed again, in case a notification was missed.
+/// Interval at which a namespace's devices are listed again, in case a notification was missed.
 const LISTING: Duration = Duration::from_secs(30);
-/// Times as long as a listing takes that pass before the next one of the namespace.
+/// Minimum pause after a listing of a namespace, as a multiple of the time that the listing took.
 const LISTING_SHARE: u32 = 10;
 
-/// Subscriptions by the file of the namespace. The empty path is the daemon's own namespace.
+/// Device subscriptions, indexed by the path of the namespace's file. The empty path is the daemon's own
+/// namespace.
 pub struct DeviceWatches {
-    /// Epoll instance over all subscriptions. `None` if the kernel gave no descriptor. Notifications are then
+    /// Epoll instance for all subscriptions. `None` if the kernel gave no descriptor. Notifications are then
     /// read four times a second.
     epoll: Option<Arc<OwnedFd>>,
     namespaces: BTreeMap<PathBuf, Watched>,
 }
 
-/// State of the watch of one namespace.
+/// State of following the devices in one namespace.
 struct Watched {
     namespace: Option<Namespace>,
     /// Device number and inode of the namespace's file.
     identity: Option<(u64, u64)>,
     state: State,
-    /// Whether the log already reports that the kernel gives no answer.
+    /// Whether the missing answer of the kernel has already been logged.
     is_silent: bool,
     listed: Instant,
-    /// No listing begins before this time.
+    /// Earliest time of the next listing.
     not_before: Instant,
 }
 
 impl Watched {
-    /// Returns whether the devices may be listed now.
+    /// Returns whether the pause after the last listing of the devices has passed.
     fn may_list(&self) -> bool {
         Instant::now() >= self.not_before
     }
 
-    /// Notes that a listing has begun at `begin` and has ended now. Listings take a tenth of the time at most, since the site is locked
-    /// meanwhile and the owner of a namespace with thousands of devices can make the kernel ask for one all the time.
+    /// Records that a listing has begun at `begin` and has ended now. The data plane is locked during a
+    /// listing, and the owner of a namespace with thousands of devices can cause listings all the time.
+    /// Therefore, listings may take at most a tenth of the time.
     fn has_listed(&mut self, begin: Instant) {
         let now = Instant::now();
         self.not_before = now + LISTING_SHARE * now.duration_since(begin);
@@ -58,27 +61,27 @@ impl Watched {
 }
 
 enum State {
-    /// The subscription is open, and the devices are known.
+    /// The subscription is open, and the devices of the namespace are known.
     Followed(LinkWatch),
-    /// The namespace does not exist, for this reason.
+    /// The namespace does not exist. The text is the reason.
     Missing(String),
-    /// The kernel gives no answer now (no descriptors or memory left), and the devices are unknown.
+    /// The kernel does not answer now (no descriptors or memory left). The devices are unknown.
     Unknown,
 }
 
-/// Devices of a namespace, for the comparison with one port.
+/// Devices of a namespace, with which a port's configured device is compared.
 pub enum Devices<'a> {
-    /// The devices, and the device number and inode of the namespace's file (`None`: the daemon's own
-    /// namespace).
+    /// The namespace exists and its devices are known. The pair is the device number and the inode of the
+    /// namespace's file, and is `None` for the daemon's own namespace.
     Known(&'a LinkWatch, Option<(u64, u64)>),
-    /// The namespace does not exist, for this reason.
+    /// The namespace does not exist. The text is the reason.
     Missing(&'a str),
-    /// The kernel gives no answer now.
+    /// The kernel does not answer now, and the devices are unknown.
     Unknown,
 }
 
 impl DeviceWatches {
-    /// Creates device watches without namespaces.
+    /// Creates device watches that follow no namespace yet.
     pub fn new() -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok().map(Arc::new);
         DeviceWatches { epoll, namespaces: BTreeMap::new() }
@@ -89,7 +92,7 @@ impl DeviceWatches {
         self.epoll.clone()
     }
 
-    /// Watches exactly the namespaces in `wanted`, and reads the pending notifications.
+    /// Sets the followed namespaces to those in `wanted`, and reads the pending notifications.
     pub fn read<'n>(&mut self, wanted: impl Iterator<Item = Option<&'n Namespace>>) {
         let wanted: BTreeSet<Option<&Namespace>> = wanted.collect();
         let now = Instant::now();
@@ -107,7 +110,7 @@ impl DeviceWatches {
         }
     }
 
-    /// Returns the devices of a namespace that [`DeviceWatches::read`] follows.
+    /// Returns the devices of a namespace. [`DeviceWatches::read`] must have been called with the namespace.
     pub fn of(&self, namespace: Option<&Namespace>) -> Devices<'_> {
         let Some(watched) = self.namespaces.get(&place(namespace)) else { return Devices::Unknown };
         match &watched.state {
@@ -175,7 +178,7 @@ impl Watched {
         };
     }
 
-    /// Logs once that the kernel gives no answer.
+    /// Logs, once until the kernel answers again, that the kernel does not answer.
     fn unknown(&mut self, error: &str) -> State {
         if !std::mem::replace(&mut self.is_silent, true) {
             let namespace = place(self.namespace.as_ref());
@@ -185,7 +188,7 @@ impl Watched {
     }
 }
 
-/// Waits until device notifications are pending, or until `deadline`.
+/// Blocks until device notifications are pending or `deadline` has passed.
 pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     let waited = readiness.zip(left.try_into().ok()).map(|(readiness, timeout)| {
@@ -197,11 +200,11 @@ pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     }
 }
 
-/// Returns device number and inode of the namespace's file. A new namespace of the same name has different
-/// values.
+/// Returns the device number and the inode of a namespace's file. They differ for a new namespace that was
+/// created under an old name.
 ///
 /// # Errors
-/// If the file does not exist.
+/// Returns an error if the file does not exist.
 pub fn identity(namespace: &Namespace) -> Result<(u64, u64), NetnsError> {
     let path = namespace.path();
     let file = std::fs::metadata(&path).map_err(|source| NetnsError::Open { path, source })?;

@@ -1,6 +1,6 @@
-//! Diagnostics of performance and correctness on this machine. Each finding names the object, the meaning,
-//! and the command that fixes it. The diagnostics change nothing. This file examines the machine, the memory
-//! and the bridges. `doctor/device.rs` examines the ports' devices.
+//! Diagnostics of performance and correctness on this machine. Each finding names the affected object, the
+//! problem, and a command that fixes it. The diagnostics change nothing. This file examines the machine, the
+//! memory and the bridges. `doctor/device.rs` examines the ports' devices.
 
 mod device;
 mod machine;
@@ -20,10 +20,10 @@ use super::watch::Load;
 
 pub use machine::preflight;
 
-/// Number of seconds of full load from which on a worker is reported.
+/// Duration in seconds of full load after which a worker is reported.
 const FULL_SECS: u32 = 3;
 
-/// A collector of findings.
+/// A list of findings to which the examinations add.
 struct Chart {
     findings: Vec<DoctorFinding>,
 }
@@ -35,8 +35,8 @@ impl Chart {
     }
 }
 
-/// Returns the findings about services and routers after a configuration was applied. Findings about routers
-/// are also logged.
+/// Returns the findings about services and routers, for the reply to a change of the configuration. Findings
+/// about routers are also logged.
 pub fn services(site: &Site) -> Vec<DoctorFinding> {
     let mut findings = services::examine(site);
     findings.retain(|finding| finding.severity == Finding::Warning);
@@ -100,7 +100,7 @@ pub fn examine(
     chart.findings
 }
 
-/// Reports workers that have been fully loaded for seconds.
+/// Reports each worker that has been fully loaded for at least `FULL_SECS` seconds.
 fn full_workers(chart: &mut Chart, loads: &[Load]) {
     for (number, load) in loads.iter().enumerate().filter(|(_, load)| load.full_secs >= FULL_SECS) {
         let what = format!(
@@ -113,7 +113,7 @@ fn full_workers(chart: &mut Chart, loads: &[Load]) {
     }
 }
 
-/// Reports bridges with many MAC moves.
+/// Reports bridges on which many MAC addresses move between ports, which indicates a loop.
 fn loops(chart: &mut Chart, site: &Site) {
     for (bridge, Moving { one, other, rate, .. }) in site.moves.moving() {
         let what = format!(
@@ -124,7 +124,8 @@ fn loops(chart: &mut Chart, site: &Site) {
     }
 }
 
-/// Reports filters that pass unreadable packets, and block lists that do not fit.
+/// Reports filters that pass packets whose headers cannot be parsed, and block lists that do not fit into
+/// their table.
 fn open_filters(chart: &mut Chart, site: &Site) {
     for (filter, what) in site.filters.unlisted() {
         let fix = "take other prefixes out of the list or replace several by one that covers them, then `trivium xdp filter reload`";
@@ -141,8 +142,8 @@ fn open_filters(chart: &mut Chart, site: &Site) {
     }
 }
 
-/// Reports OpenFlow listeners that other machines or all local users can reach without authentication, and
-/// listeners that were not opened for this reason.
+/// Reports OpenFlow listeners that other machines or all local users can reach without authentication. Also
+/// reports listeners that were not opened because they would be reachable in this way.
 fn open_listeners(chart: &mut Chart, site: &Site) {
     for (bridge, config) in &site.config.bridges {
         let controllers = config.settings.openflow.iter().flat_map(|openflow| &openflow.controllers);
@@ -279,7 +280,7 @@ fn sizes(chart: &mut Chart, bridge: &BridgeName, members: &[(&PortName, &Device)
     );
 }
 
-/// Returns a command in the form that runs it in another namespace.
+/// Returns `command` in the form that runs it in `namespace`.
 fn there(namespace: Option<&Namespace>, command: &str) -> String {
     match namespace {
         None => command.to_owned(),

@@ -1,6 +1,6 @@
-//! Captures at a port's hook, for the API. A capture program is put around the hook's program, and a thread
-//! drains its ring. When the client stops listening, the hook's program is as before. Frames that a slow
-//! client cannot take are dropped and counted. Packets never wait for the capture.
+//! Captures at a port's hook, for the API. A capture program is attached around the hook's program, and a
+//! thread drains its ring. When the client closes the capture, the hook's own program is restored. Frames
+//! that a slow client cannot take are dropped and counted. Packets are never delayed by the capture.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,10 +17,11 @@ use super::listener::{Listener, succeed};
 use super::site::Site;
 use super::{DataPlane, locked, no_such_port};
 
-/// Time for which the thread waits for frames before it checks whether the client still listens.
+/// Maximum time for which the capture thread waits for frames before it checks whether the client is still
+/// connected.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Starts a capture at a port's hook. The capture lasts until `to` is closed or the hook is gone.
+/// Starts a capture at a port's hook. The capture lasts until the client closes `to` or the hook is removed.
 pub fn start(
     plane: &Arc<DataPlane>,
     request: DumpRequest,
@@ -65,7 +66,7 @@ pub fn start(
     })
 }
 
-/// Removes captures without a reader, which a predecessor has left.
+/// Removes captures that a predecessor has left without a reader.
 pub fn clear(site: &mut Site) {
     for (name, running) in &mut site.ports {
         let Some(hook) = &mut running.hook else { continue };
@@ -77,10 +78,10 @@ pub fn clear(site: &mut Site) {
     }
 }
 
-/// Returns the hook of a port.
+/// Returns the hook of the port named `port`.
 ///
 /// # Errors
-/// If the port does not exist or has no hook.
+/// Returns an error if the port does not exist or has no hook.
 pub fn hook_of<'s>(site: &'s mut Site, port: &str) -> Result<&'s mut xdp::Attached, PlaneError> {
     let running = site.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
     running.hook.as_mut().ok_or_else(|| {
@@ -104,7 +105,7 @@ fn verdicts(request: &DumpRequest) -> Result<Vec<Verdict>, PlaneError> {
     request.verdicts.iter().map(known).collect()
 }
 
-/// Drains the ring until the client stops listening or the hook is gone.
+/// Drains the ring of a capture until the client closes the capture or the hook is removed.
 fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delivery) {
     let Ok(reader) = dump.reader() else { return };
     let mut there = true;
@@ -119,7 +120,7 @@ fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delive
     }
 }
 
-/// Removes the capture, unless the port has another hook by now.
+/// Removes the capture from a port's hook. Nothing is done if the port has another hook by now.
 fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     let Some(plane) = plane.upgrade() else { return };
     let mut site = locked(&plane.site);
@@ -129,18 +130,18 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
     }
 }
 
-/// Delivery of frames from the ring to the client.
+/// State of the delivery of frames from the ring to the client.
 struct Delivery {
     request: DumpRequest,
     listener: Listener,
-    /// Kernel ID of the filter in the hook at the last check.
+    /// Kernel ID of the filter that was in the hook at the last check.
     filter: Option<u32>,
 }
 
 impl Delivery {
-    /// Returns for each frame the name of the filter rule that dropped it, or `None` when the hook is gone.
-    /// While the hook's filter changes, no names are returned, because the rule slots may belong to either
-    /// filter.
+    /// Returns, for each frame, the name of the filter rule that dropped the frame. Returns `None` when the
+    /// hook has been removed. While the hook's filter changes, no rule names are returned, because the rule
+    /// numbers in the frames may belong to the old or to the new filter.
     fn rules(&mut self, plane: &DataPlane, link: u32, frames: &[Dumped]) -> Option<Vec<Option<String>>> {
         let site = locked(&plane.site);
         let running = site.ports.get(self.request.port.as_str())?;
@@ -156,7 +157,7 @@ impl Delivery {
         Some(frames.iter().map(|dumped| name(dumped.rule?).map(str::to_owned)).collect())
     }
 
-    /// Sends the wanted frames. Returns false when the client has stopped listening.
+    /// Sends the frames that the client wants. Returns false if the client has closed the capture.
     fn pass_on(&mut self, frames: &[Dumped], rules: Vec<Option<String>>) -> bool {
         for (dumped, rule) in frames.iter().zip(rules.into_iter().chain(std::iter::repeat(None))) {
             if self.is_wanted(dumped) && !self.send(dumped, rule.as_deref()) {
@@ -166,7 +167,8 @@ impl Delivery {
         self.listener.listens()
     }
 
-    /// Returns whether the filter matches a frame. Frames that cannot be parsed always match.
+    /// Returns whether the client's capture filter matches a frame. Frames that cannot be parsed always
+    /// match.
     fn is_wanted(&self, dumped: &Dumped) -> bool {
         let [entry_length, exit_length] = dumped.lengths;
         let (bytes, length) =

@@ -1,22 +1,23 @@
-//! Fault injection for tests, in debug builds and with the feature `fault` only. The variable `TRIVIUM_FAULT`
-//! names one fault:
+//! Fault injection for tests, available only in debug builds with the feature `fault`. The environment
+//! variable `TRIVIUM_FAULT` names one fault:
 //!
 //! - `worker-panic`: a port of kind `null` panics in its worker.
 //! - `worker-hang`: the worker of a port of kind `null` stops answering as soon as the file
 //!   `TRIVIUM_FAULT_FILE` exists.
 //! - `hand-over`: a successor fails at steps of the hand-over. Each line of the file `TRIVIUM_FAULT_FILE`
-//!   names a step and a way: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs creates a file
-//!   with the extension `STEP` beside it.
+//!   names a step and a kind of failure: `STEP kill`, `STEP refuse` or `STEP hang`. A successor that hangs
+//!   creates a file beside `TRIVIUM_FAULT_FILE`, with the extension `STEP`.
 
 use port::Queue;
 
-/// Returns the configured faulty queue, if any. Always `None` in builds without faults.
+/// Returns the queue that `TRIVIUM_FAULT` configures to fail. Always returns `None` in builds without fault
+/// injection.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     None
 }
 
-/// Returns the configured faulty queue, if any.
+/// Returns the queue that `TRIVIUM_FAULT` configures to fail. Returns `None` if no such fault is configured.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     match std::env::var("TRIVIUM_FAULT").ok()?.as_str() {
@@ -26,33 +27,36 @@ pub fn queue() -> Option<Box<dyn Queue>> {
     }
 }
 
-/// Fails at a step of the hand-over if a fault is configured for it. Never fails in builds without faults.
+/// Fails at a step of the hand-over if a fault is configured for the step. Never fails in builds without
+/// fault injection.
 ///
 /// # Errors
-/// If the fault for the step is `refuse`.
+/// Returns an error if the configured fault for the step is `refuse`.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn step(_name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this process is taking over. The steps of the hand-over fail only then.
+/// Whether this process is a successor that is taking over. The steps of the hand-over fail only in such a
+/// process.
 #[cfg(any(debug_assertions, feature = "fault"))]
 static TAKES_OVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Sets whether this process is taking over.
+/// Sets whether this process is a successor that is taking over.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn takes_over(now: bool) {
     TAKES_OVER.store(now, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Sets whether this process is taking over. No effect in builds without faults.
+/// Sets whether this process is a successor that is taking over. Has no effect in builds without fault
+/// injection.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn takes_over(_now: bool) {}
 
-/// Fails at a step of the hand-over if a fault is configured for it.
+/// Fails at a step of the hand-over if a fault is configured for the step.
 ///
 /// # Errors
-/// If the fault for the step is `refuse`.
+/// Returns an error if the configured fault for the step is `refuse`.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn step(name: &str) -> Result<(), String> {
     if !TAKES_OVER.load(std::sync::atomic::Ordering::Relaxed)
@@ -89,9 +93,9 @@ fn file() -> Option<std::path::PathBuf> {
 mod faulty {
     use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
 
-    /// A queue that panics when packets are received, or hangs there while a file exists.
+    /// A queue that fails when packets are received: it panics, or it hangs while a file exists.
     pub struct FaultyQueue {
-        /// File during whose existence the queue hangs. `None` means that the queue panics.
+        /// Path of the file during whose existence the queue hangs. `None` means that the queue panics.
         pub hang: Option<std::path::PathBuf>,
     }
 

@@ -1,8 +1,8 @@
 //! OpenFlow bridges: their tables, the slow path's thread, and the controllers' view of them.
 //!
-//! Tables live as long as their bridge has `openflow`, whatever else of the bridge changes. The snapshot for
-//! the workers refers to the tables. Sessions run beside the data plane ([`crate::controllers`]) and access a
-//! bridge through its [`Leader`].
+//! The flow tables exist as long as their bridge has the setting `openflow`, whatever else changes in the
+//! bridge. The workers' snapshot refers to the tables. OpenFlow sessions run outside the data plane
+//! ([`crate::controllers`]) and access a bridge through its [`Leader`].
 
 mod hook;
 mod keeper;
@@ -40,17 +40,18 @@ use letter::LeaderLetter;
 pub use letter::{KnownLetter, RulesLetter};
 pub use shown::Shown;
 
-/// Maximum number of megaflows in one worker's cache, and of different masks of one port. The slow path
-/// installs fewer, unless ports with few flows come late.
+/// Maximum number of megaflows in one worker's cache, and maximum number of different megaflow masks of one
+/// port. The slow path installs fewer megaflows than this. Ports with few flows that are added late can use
+/// the rest.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 256 };
 
-/// Time limit for one revalidation of all megaflows.
+/// Time limit for the slow path to revalidate all megaflows once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Interval at which the end of a slow-path thread is checked.
+/// Interval at which the caller checks whether a slow-path thread has ended.
 const HALT_LOOK: Duration = Duration::from_micros(200);
 
-/// Moves an unreadable rule file aside, and returns the diagnostic for it.
+/// Moves a rule file that cannot be read out of the way, and returns the diagnostic for it.
 fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFinding {
     let fix = match control::put_aside(path) {
         Ok(aside) => {
@@ -65,8 +66,8 @@ fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFindin
     DoctorFinding { object: format!("bridge.{bridge}"), severity: Finding::Error, finding, fix }
 }
 
-/// Returns a listener that logs megaflows that are added and removed, in Open vSwitch's format, while this
-/// log is enabled (`vlog/set dpif_netdev:dbg`).
+/// Returns a listener that logs added and removed megaflows in Open vSwitch's format, while the log of
+/// `vlog/set dpif_netdev:dbg` is enabled.
 fn log_of_flows() -> FlowListener {
     FlowListener {
         listens: || tracing::enabled!(target: "dpif_netdev", tracing::Level::DEBUG),
@@ -79,36 +80,38 @@ fn log_of_flows() -> FlowListener {
     }
 }
 
-/// An OpenFlow bridge.
+/// Running state of an OpenFlow bridge.
 pub struct Flowing {
     /// Flow tables of the bridge.
     pub tables: Arc<FlowTables>,
-    /// Bridge in the form for workers.
+    /// The bridge in the form that workers use.
     bridge: Arc<FlowBridge>,
-    /// OpenFlow port numbers of the bridge's ports.
+    /// OpenFlow port numbers of the bridge's ports, indexed by port name.
     numbers: BTreeMap<PortName, u32>,
     settings: OpenFlow,
     leader: Arc<Leader>,
 }
 
-/// Bridges whose flow tables may be held by long changes.
+/// Bridges whose flow tables may be locked by long changes.
 pub struct Held(Vec<(BridgeName, Arc<FlowTables>)>);
 
 impl Held {
-    /// Waits until the flow tables of all bridges are free.
+    /// Waits until no flow table of the bridges is locked.
     ///
     /// # Errors
-    /// The first bridge whose flow tables were not free by the deadline.
+    /// Returns the name of the first bridge whose flow tables were still locked at the deadline.
     pub fn wait(&self, deadline: Instant) -> Result<(), &BridgeName> {
         let held = self.0.iter().find(|(_, tables)| !tables.is_free_by(deadline));
         held.map_or(Ok(()), |(name, _)| Err(name))
     }
 
-    /// Checks that the rules of all bridges fit into a message of so many octets. The estimate counts 300 octets for each rule, and twice
-    /// what actions take: they travel as hexadecimal digits.
+    /// Checks that the flow entries of all bridges fit into a hand-over message of `most` bytes. The estimate
+    /// is 300 bytes for each flow entry plus twice the size of its actions, which are sent as hexadecimal
+    /// digits.
     ///
     /// # Errors
-    /// The bridge that takes most, and the octets that all bridges take.
+    /// Returns the name of the bridge that needs the most bytes, and the number of bytes that all bridges
+    /// need.
     pub fn fit(&self, most: usize) -> Result<(), (&BridgeName, usize)> {
         let estimate = |tables: &FlowTables| {
             let pipeline = tables.lock();
@@ -124,17 +127,19 @@ impl Held {
     }
 }
 
-/// Octets of memory that a rule with an output takes: its hexadecimal form is part of the 300 octets that each rule counts.
+/// Size in bytes of the memory that a flow entry with an output action uses. The 300 bytes that are estimated
+/// for each flow entry include the hexadecimal form of this action.
 const RULE_OCTETS: usize = 1_500;
 
-/// A running slow-path thread.
+/// A running slow-path thread, with its settings and the view of its state.
 struct Deciding {
     knobs: Arc<Knobs>,
     view: Arc<DeciderView>,
     thread: JoinHandle<Vec<KnownFlow>>,
 }
 
-/// Initial state of a bridge from a predecessor or a file: flow tables, and port numbers by name.
+/// Initial state of a bridge, from a predecessor or from a rule file: its flow tables, and its port numbers
+/// by port name.
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
@@ -147,18 +152,18 @@ pub struct Flows {
     served: engine::decider::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
-    /// Table of hot flows in the driver hook. Created with the first slow path.
+    /// Hook table of offloaded flows. It is created when the slow path first starts.
     table: Option<FlowTable>,
-    /// Whether the workers' caches hold megaflows of ports or bridges that are gone.
+    /// Whether the workers' caches contain megaflows of removed ports or bridges.
     stale: bool,
-    /// Initial states of bridges that do not exist yet.
+    /// Initial states of bridges that do not exist yet, indexed by bridge name.
     given: BTreeMap<String, Given>,
-    /// Megaflows cached by workers when the last slow path ended, in this process or in a predecessor. The
-    /// next slow path starts with them.
+    /// Megaflows that the workers had cached when the last slow path ended, in this process or in a
+    /// predecessor. The next slow path starts with them.
     known: Vec<KnownFlow>,
     /// Diagnostics of rule files that could not be read and were moved aside.
     damaged: Vec<DoctorFinding>,
-    /// OpenFlow datapaths of the bridges, for the sessions.
+    /// OpenFlow datapaths of the bridges with their settings, for the OpenFlow sessions.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
 }
 
@@ -180,8 +185,8 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// Creates, changes and removes tables according to `config`, and numbers and describes the bridges'
-    /// ports.
+    /// Creates, changes and removes flow tables according to `config`. Also assigns OpenFlow numbers to the
+    /// bridges' ports and describes the ports to the controllers.
     pub fn follow(&mut self, config: &Config, ports: &Ports, bridges: &Bridges) {
         let wants =
             |name: &BridgeName| config.bridges.get(name).is_some_and(|own| own.settings.openflow.is_some());
@@ -255,9 +260,10 @@ impl Flows {
         Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
     }
 
-    /// Removes cached megaflows of ports or bridges that are gone, before the next snapshot is published,
-    /// because a port's packets may then belong to another bridge. Other megaflows stay. If no bridge is left
-    /// or the slow path does not answer, all megaflows are removed, and upcalls wait until [`Flows::ensure`].
+    /// Removes cached megaflows of removed ports or bridges. This must happen before the next snapshot is
+    /// published, because a port's packets may then belong to another bridge. Other megaflows stay. If no
+    /// bridge is left or the slow path does not answer, all megaflows are removed, and upcalls are not
+    /// processed until [`Flows::ensure`] is called.
     pub fn forget(&mut self, engine: &Engine) {
         if !std::mem::take(&mut self.stale) || self.deciding.is_none() {
             return;
@@ -278,7 +284,7 @@ impl Flows {
         }
     }
 
-    /// Starts the slow path's thread if there are bridges for it and none runs.
+    /// Starts the slow-path thread if there is an OpenFlow bridge and no slow path is running.
     pub fn ensure(&mut self, engine: &Engine) {
         let Some(waker) = self.waker.as_ref().filter(|_| !self.bridges.is_empty() && self.deciding.is_none())
         else {
@@ -306,14 +312,14 @@ impl Flows {
         }
     }
 
-    /// Stops the slow path, because its engine stops. Keeps the megaflows that the workers had cached for the
-    /// next slow path.
+    /// Stops the slow path, because its engine stops. The megaflows that the workers had cached are kept for
+    /// the next slow path.
     pub fn halt(&mut self) {
         self.halt_by(None);
     }
 
-    /// Like [`Flows::halt`], with a deadline after which the thread is left to end by itself. Returns whether
-    /// the thread has ended.
+    /// Like [`Flows::halt`], with a deadline. A thread that has not ended by the deadline is left to end by
+    /// itself. Returns whether the thread has ended.
     pub fn halt_by(&mut self, deadline: Option<Instant>) -> bool {
         let Some(deciding) = self.deciding.take() else { return true };
         deciding.knobs.stop.store(true, Ordering::Release);
@@ -332,12 +338,12 @@ impl Flows {
         true
     }
 
-    /// Returns the flow tables that must be free for a hand-over: those of all bridges.
+    /// Returns the flow tables of all bridges. A hand-over can begin when none of them is locked.
     pub fn held(&self) -> Held {
         Held(self.bridges.iter().map(|(name, own)| (name.clone(), Arc::clone(&own.tables))).collect())
     }
 
-    /// Changes the caching of flows. Returns false if no slow path runs.
+    /// Changes the settings of the megaflow cache. Returns false if no slow path is running.
     pub fn tune(&self, tuning: FlowTuning) -> bool {
         let Some(deciding) = &self.deciding else { return false };
         match tuning {
@@ -347,15 +353,16 @@ impl Flows {
         true
     }
 
-    /// Waits until the workers' caches agree with the tables, before a change of ports is acknowledged.
+    /// Waits until the workers' caches agree with the flow tables. A change of ports is acknowledged only
+    /// after that.
     pub fn settle(&self) {
         if self.deciding.is_some() && !self.bridges.is_empty() && !self.agree() {
             tracing::warn!("cached flows have not been looked at within {PATIENCE:?}");
         }
     }
 
-    /// Waits until the workers' caches agree with the tables. Returns false if there is no bridge or the wait
-    /// takes too long.
+    /// Waits until the workers' caches agree with the flow tables. Returns false if there is no bridge or the
+    /// wait takes too long.
     fn agree(&self) -> bool {
         let ask = |flowing: &Flowing| {
             let (done, is_done) = std::sync::mpsc::channel();
@@ -381,20 +388,21 @@ impl Flows {
         self.bridges.iter().map(letter).collect()
     }
 
-    /// Returns the megaflows that workers had cached as hand-over state.
+    /// Returns the megaflows that workers had cached, as hand-over state.
     pub fn known(&self) -> Vec<KnownLetter> {
         self.known.iter().map(KnownLetter::of).collect()
     }
 
-    /// Stores the initial states of bridges that are created from now on, and of the workers' caches.
+    /// Stores the initial states of bridges that will be created, and the megaflows with which the next slow
+    /// path fills the workers' caches.
     pub fn take_over(&mut self, letters: BTreeMap<String, RulesLetter>, known: &[KnownLetter]) {
         self.known = known.iter().map(KnownLetter::read).collect();
         self.given =
             letters.into_iter().map(|(name, letter)| (name.clone(), given(&name, &letter))).collect();
     }
 
-    /// Reads the initial states of bridges that are created from now on from files in `directory`. An
-    /// unreadable file is moved aside and reported, and its bridge starts as a new one.
+    /// Reads the initial states of bridges that will be created from files in `directory`. A file that cannot
+    /// be read is moved out of the way and reported, and its bridge starts with the state of a new bridge.
     pub fn restore(&mut self, directory: &Path) {
         for name in kept::bridges(directory) {
             match kept::read(directory, &name) {
@@ -411,20 +419,22 @@ impl Flows {
         }
     }
 
-    /// Returns the diagnostics of rule files that could not be read, with their new location.
+    /// Returns the diagnostics of rule files that could not be read. Each names the path to which the file
+    /// was moved.
     pub fn damaged(&self) -> &[DoctorFinding] {
         &self.damaged
     }
 
-    /// Discards the remaining initial states, so that bridges that are created later start as new ones.
+    /// Discards the initial states that no bridge has used. Bridges that are created later start with the
+    /// state of a new bridge.
     pub fn forget_given(&mut self) {
         for name in std::mem::take(&mut self.given).into_keys() {
             tracing::warn!(bridge = %name, "there is no such bridge any more: the rules that were kept of it are forgotten");
         }
     }
 
-    /// Returns the rules to keep in files for a start after a kill, and the names of bridges whose restored
-    /// rules wait for the bridge.
+    /// Returns the flow entries to write to the rule files, for a start after a kill. The second value
+    /// contains the names of bridges that do not exist yet and have a restored initial state.
     pub fn kept(&self) -> (BTreeMap<String, keeper::Kept>, BTreeSet<String>) {
         let kept = |(name, own): (&BridgeName, &Flowing)| {
             (
@@ -435,23 +445,25 @@ impl Flows {
         (self.bridges.iter().map(kept).collect(), self.given.keys().cloned().collect())
     }
 
-    /// Returns the table of flows offloaded to hooks, while a slow path maintains it.
+    /// Returns the hook table of offloaded flows. Returns `None` while no slow path maintains the table.
     pub fn table(&self) -> Option<&FlowTable> {
         self.table.as_ref().filter(|_| self.deciding.is_some())
     }
 
-    /// Returns the number of a bridge's flows that are offloaded to hooks.
+    /// Returns the number of a bridge's flows that are offloaded to hooks. Returns `None` if there is no such
+    /// bridge or no slow path runs.
     pub fn hooked(&self, name: &BridgeName) -> Option<u32> {
         let hooked = self.bridges.get(name)?.tables.hooked();
         self.table().map(|_| u32::try_from(hooked).unwrap_or(u32::MAX))
     }
 
-    /// Returns the function of an OpenFlow bridge's ports.
+    /// Returns the function that ports of an OpenFlow bridge have.
     pub fn room(&self, name: &BridgeName) -> Option<Room> {
         self.bridges.get(name).map(|flowing| Room::Flows(Arc::clone(&flowing.bridge)))
     }
 
-    /// Returns a receiver for the OpenFlow datapaths of all bridges. The value changes when they change.
+    /// Returns a watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified when a
+    /// datapath is added, changed or removed.
     pub fn leaders(&self) -> tokio::sync::watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>> {
         self.leaders.subscribe()
     }
@@ -468,12 +480,12 @@ fn given(name: &str, letter: &RulesLetter) -> Given {
 }
 
 impl Flowing {
-    /// Returns the OpenFlow port numbers by port name.
+    /// Returns the OpenFlow port numbers, indexed by port name.
     fn named_numbers(&self) -> BTreeMap<String, u32> {
         self.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect()
     }
 
-    /// Takes over a changed bridge and changed settings. Returns whether the sessions must be updated.
+    /// Applies a changed bridge and changed settings. Returns whether the OpenFlow sessions must be updated.
     fn follow(&mut self, name: &BridgeName, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
             let tables = Arc::clone(&self.tables);
@@ -490,7 +502,7 @@ impl Flowing {
         changed
     }
 
-    /// Updates the bridge's ports. Returns whether a port is gone.
+    /// Updates the ports of an OpenFlow bridge. Returns whether a port was removed.
     fn follow_ports(
         &mut self,
         bridge: &BridgeName,
@@ -543,9 +555,9 @@ fn is_asked_for(members: &BTreeMap<PortName, model::Member>, number: u32) -> boo
     members.values().any(|member| member.number.map(u32::from) == Some(number))
 }
 
-/// `OFPPC_PORT_DOWN`: the port is administratively down.
+/// Port configuration bit `OFPPC_PORT_DOWN`: the port is administratively down.
 const DOWN: u32 = 1;
-/// `OFPPS_LINK_DOWN` and `OFPPS_LIVE`: bits of the port state.
+/// Port state bits `OFPPS_LINK_DOWN` and `OFPPS_LIVE`.
 const LINK_DOWN: u32 = 1;
 const LIVE: u32 = 4;
 
@@ -565,8 +577,8 @@ fn describe(name: &PortName, number: u32, running: &Running, member: &model::Mem
     FlowPort { id: running.id, desc, floods: member.flood, forwards: true, receives: true, live }
 }
 
-/// Returns a locally administered Ethernet address derived from the port's name, for a port without an
-/// address.
+/// Returns a locally administered Ethernet address that is derived from the port's name. It is reported for a
+/// port without an address.
 fn made_up(name: &PortName) -> MacAddr {
     let mut hasher = DefaultHasher::new();
     name.as_str().hash(&mut hasher);
@@ -574,8 +586,8 @@ fn made_up(name: &PortName) -> MacAddr {
     MacAddr([2, a, b, c, d, e])
 }
 
-/// Returns the configured datapath ID, or one derived from the machine ID and the bridge's name, which is
-/// stable over restarts.
+/// Returns the configured datapath ID. If none is configured, returns an ID derived from the machine ID and
+/// the bridge's name. The derived ID stays the same when the daemon restarts.
 fn datapath_id(name: &BridgeName, settings: &OpenFlow) -> u64 {
     settings.datapath_id.unwrap_or_else(|| {
         let mut hasher = DefaultHasher::new();
@@ -586,18 +598,18 @@ fn datapath_id(name: &BridgeName, settings: &OpenFlow) -> u64 {
     })
 }
 
-/// Returns the flow entry that makes a bridge a learning bridge.
+/// Returns the flow entry with the action `NORMAL`, by which an OpenFlow bridge works as a learning bridge.
 fn normal() -> Mod {
     let actions = vec![Action::Output { port: port::NORMAL, max_len: 0 }];
     Mod::Flow(Box::new(FlowMod::add(0, 0, Match::ANY, Instructions::apply(actions))))
 }
 
-/// Returns whether a bridge has no flow entry.
+/// Returns whether the flow tables of a bridge contain no flow entry.
 fn is_bare(pipeline: &Pipeline) -> bool {
     pipeline.rule_count() == 0
 }
 
-/// Returns whether the only flow entry is that of the standalone mode.
+/// Returns whether the flow tables contain only the flow entry of the standalone mode.
 fn stands_by_itself(pipeline: &Pipeline) -> bool {
     if pipeline.rule_count() != 1 {
         return false;
@@ -609,12 +621,12 @@ fn stands_by_itself(pipeline: &Pipeline) -> bool {
         && only.instructions == normal.instructions)
 }
 
-/// Returns the time in nanoseconds of the clock that workers use.
+/// Returns the current time in nanoseconds, on the clock that workers use.
 fn now() -> u64 {
     monotonic().ns
 }
 
-/// Returns whether a bridge without a controller works as a learning bridge.
+/// Returns whether a bridge with this fail mode works as a learning bridge while it has no controller.
 fn stands_alone(mode: FailMode) -> bool {
     mode == FailMode::Standalone
 }
@@ -628,8 +640,8 @@ mod tests {
 
     use super::*;
 
-    /// A slow-path thread that does not end is left behind at the deadline. One that ends in time returns the
-    /// workers' megaflows.
+    /// A slow-path thread that has not ended by the deadline is left behind. A thread that ends in time
+    /// returns the megaflows of the workers.
     #[test]
     fn a_decider_is_waited_for_until_a_deadline() {
         let deciding = |work: Box<dyn FnOnce() + Send>| {
@@ -666,7 +678,7 @@ mod tests {
         assert_eq!(flows.known.len(), 1);
     }
 
-    /// Tables that are held beyond the deadline are reported, and others are not.
+    /// Flow tables that are still locked at the deadline are reported, and unlocked ones are not.
     #[test]
     fn rules_that_are_held_are_waited_for_until_a_deadline() {
         let tables = || Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));
@@ -680,7 +692,7 @@ mod tests {
         assert!(held.wait(soon()).is_ok());
     }
 
-    /// Rules that do not fit into the messages of a hand-over are found before anything stops.
+    /// Flow entries that do not fit into the messages of a hand-over are detected before the workers stop.
     #[test]
     fn rules_are_compared_with_what_a_hand_over_carries() {
         use switch::flow::{Action, FlowMod, Instructions, Match, Mod};

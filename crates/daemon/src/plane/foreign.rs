@@ -1,12 +1,14 @@
-//! Settings of devices that the daemon did not create: the changes for a bridge port, and their reversal.
+//! Changes the settings of devices that the daemon did not create for use as bridge ports, and restores them
+//! later.
 //!
-//! On a bridged device, the kernel's ARP and IPv6 are disabled, because their frames would leave by the
-//! device, and promiscuous mode is enabled. All functions are called in the device's namespace.
+//! On a bridged device, the kernel's ARP and IPv6 are disabled, because otherwise the kernel would send its
+//! own frames on the device. Promiscuous mode is enabled. All functions must be called in the device's
+//! namespace.
 
 use port::link::{self, LinkChange, LinkError, LinkInfo};
 use serde::{Deserialize, Serialize};
 
-/// Saved settings of a foreign device from before it became a port.
+/// Saved settings of a foreign device, as they were before the device became a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Former {
     /// Interface index in the device's namespace.
@@ -19,7 +21,7 @@ pub struct Former {
 }
 
 impl Former {
-    /// Returns the current settings of a device.
+    /// Reads the current settings of a device.
     pub fn of(info: &LinkInfo) -> Self {
         Former {
             ifindex: info.ifindex,
@@ -31,7 +33,8 @@ impl Former {
         }
     }
 
-    /// Returns the kernel's default settings, for a device that an earlier process has already changed.
+    /// Returns the kernel's default settings. They are used for a device whose former settings an earlier
+    /// process has already changed.
     pub fn usual(info: &LinkInfo) -> Self {
         Former {
             ifindex: info.ifindex,
@@ -43,16 +46,16 @@ impl Former {
         }
     }
 
-    /// Returns the MTU in bytes that the device had.
+    /// Returns the MTU in bytes that the device had before it became a port.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Restores the device's settings as far as its port has changed them. `bridged` is whether the port was
-    /// bridged. `resized` is whether the port set an MTU.
+    /// Restores the settings of the device that its port has changed. `bridged` means that the port belonged
+    /// to a bridge. `resized` means that the port had set an MTU.
     ///
     /// # Errors
-    /// If the kernel refuses. A device that is gone is no error.
+    /// Returns an error if the kernel refuses. No error is returned if the device is gone.
     pub fn restore(&self, bridged: bool, resized: bool) -> Result<(), LinkError> {
         let restored = || {
             if bridged {
@@ -67,10 +70,10 @@ impl Former {
         }
     }
 
-    /// Restores the kernel's ARP, IPv6 and address filter on the device.
+    /// Enables ARP and IPv6 of the kernel on the device again, and restores promiscuous mode.
     ///
     /// # Errors
-    /// If the device is gone or the kernel refuses.
+    /// Returns an error if the device is gone or the kernel refuses.
     pub fn listen_again(&self) -> Result<(), LinkError> {
         let change =
             LinkChange { arp: Some(self.arp), promiscuous: Some(self.promiscuous), ..LinkChange::default() };
@@ -84,23 +87,23 @@ impl Former {
     }
 }
 
-/// Disables the kernel's ARP and IPv6 on a device and enables promiscuous mode.
+/// Disables ARP and IPv6 of the kernel on a device, and enables promiscuous mode.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// Returns an error if the kernel refuses.
 pub fn silence(info: &LinkInfo) -> Result<(), SilenceError> {
     link::disable_ipv6(&info.name)?;
     let change = LinkChange { arp: Some(false), promiscuous: Some(true), ..LinkChange::default() };
     Ok(link::set(info.ifindex, &change)?)
 }
 
-/// Reason why a device could not be silenced.
+/// Reason why the kernel's ARP and IPv6 could not be disabled on a device.
 #[derive(Debug, thiserror::Error)]
 pub enum SilenceError {
-    /// The kernel's sysctl for IPv6 could not be written.
+    /// The kernel's sysctl that disables IPv6 could not be written.
     #[error("IPv6 could not be switched off on the device: {0}")]
     Ipv6(#[from] std::io::Error),
-    /// The device could not be changed.
+    /// The flags of the device could not be changed.
     #[error(transparent)]
     Link(#[from] LinkError),
 }

@@ -1,5 +1,5 @@
-//! State of the ports' hooks for the API: the daemon's own data on a hook, and the kernel's data on the
-//! hook's program.
+//! State of the ports' hooks for the API. It combines the data that the daemon keeps about a hook with the
+//! data that the kernel reports about the hook's program.
 
 use std::os::linux::fs::MetadataExt;
 use std::sync::Mutex;
@@ -12,25 +12,26 @@ use super::locked;
 use super::ports::Running;
 use super::site::Site;
 
-/// Returns the hooks of all ports. The lock of the running configuration is held only while its own data are
-/// read.
+/// Returns the state of the hooks of all ports. The running configuration is locked only while the daemon's
+/// own data are read.
 ///
 /// # Errors
-/// If the kernel does not report a hook's state.
+/// Returns an error if the kernel does not report a hook's state.
 pub fn read(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
     Ok(complete(known(site)?))
 }
 
-/// Makes the kernel count the runs of all BPF programs, and their time, until the returned value is dropped.
+/// Enables the kernel's counters of the runs of all BPF programs and of their run time. They are enabled
+/// until the returned value is dropped.
 ///
 /// # Errors
-/// If the kernel does not support the count.
+/// Returns an error if the kernel does not support these counters.
 pub fn count_runs() -> Result<RunStatistics, PlaneError> {
     let failed = |error: xdp::Error| PlaneError::failed("hooks", &error, "ask without a measurement");
     RunStatistics::enable().map_err(failed)
 }
 
-/// Returns the daemon's own data on all hooks, with the current programs.
+/// Returns the data that the daemon keeps about all hooks, with the programs that are attached now.
 fn known(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
     let site = locked(site);
     let with_hook =
@@ -84,7 +85,8 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
     })
 }
 
-/// Returns the custom program in front of the port's program, without its maps.
+/// Returns the custom program that runs before the port's own program. The result does not contain the custom
+/// program's maps.
 pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> {
     let state = |user: &xdp::user::UserProgram| {
         Ok(UserProgram {
@@ -97,7 +99,8 @@ pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> 
     hook.user().map(state).transpose()
 }
 
-/// Returns the stages of the hook's program, in the order of `bpf/trivium.bpf.c`.
+/// Returns the names of the XDP program stages that the hook's program executes, in the order of
+/// `bpf/trivium.bpf.c`.
 fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     let room = match hook.constants().owner {
         Owner::Bridged => None,
@@ -128,7 +131,7 @@ fn program(info: ProgramInfo) -> HookProgram {
     }
 }
 
-/// Adds the kernel's data, which need no lock.
+/// Adds the data that the kernel reports. No lock is needed for this.
 fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     for hook in &mut hooks {
         hook.maps = hook.program.as_ref().map_or_else(Vec::new, maps);
@@ -146,7 +149,7 @@ fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     hooks
 }
 
-/// Returns the maps that a program uses. The list is empty if the program is gone.
+/// Returns the maps that a program uses. The list is empty if the program no longer exists.
 pub fn maps(program: &HookProgram) -> Vec<HookMap> {
     let found = xdp::program_by_id(program.id);
     found.map_or_else(|_| Vec::new(), |(_, maps)| maps.into_iter().map(map).collect())
@@ -164,7 +167,7 @@ fn map(info: MapInfo) -> HookMap {
     }
 }
 
-/// Returns the inode of a namespace. `None` is the daemon's own namespace.
+/// Returns the inode of a network namespace. `None` is the daemon's own namespace.
 fn inode(namespace: Option<&Namespace>) -> u64 {
     let path = namespace.map_or_else(|| "/proc/self/ns/net".into(), Namespace::path);
     std::fs::metadata(path).map_or(0, |file| file.st_ino())

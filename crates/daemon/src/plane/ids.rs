@@ -1,12 +1,12 @@
-//! Numbers for names. The data path identifies ports and bridges by dense numbers, the API by names. A name
-//! keeps its number while the object lives. A port's number is reused only when all others are taken, because
-//! counters outlive ports.
+//! Assignment of numbers to names. The data path identifies ports and bridges by dense numbers, the API
+//! identifies them by names. An object keeps its number as long as it exists. The number of a removed port is
+//! reused only when all other numbers are taken, because the port's counters still exist.
 
 use std::collections::BTreeMap;
 
 use packet::{BridgeId, PortId};
 
-/// An allocator of numbers below a limit.
+/// An allocator of numbers from 0 up to a limit.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     names: BTreeMap<u16, String>,
@@ -15,13 +15,13 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Returns an allocator of the numbers from 0 up to, not including, `limit`.
+    /// Returns an allocator of the numbers from 0 up to `limit` - 1.
     pub fn below(limit: u16) -> Self {
         Numbers { names: BTreeMap::new(), next: 0, limit }
     }
 
-    /// Allocates a number for a name: unused numbers first, then released ones. Returns `None` when all are
-    /// in use.
+    /// Allocates a number for a name. Numbers that were never used are preferred to released ones. Returns
+    /// `None` when all numbers are in use.
     pub fn take(&mut self, name: &str) -> Option<u16> {
         let fresh = (self.next < self.limit).then_some(self.next);
         let number = fresh.or_else(|| (0..self.limit).find(|number| !self.names.contains_key(number)))?;
@@ -29,13 +29,13 @@ impl Numbers {
         Some(number)
     }
 
-    /// Assigns a name the number that it had in a predecessor process.
+    /// Assigns `number` to a name. The name had this number in a predecessor process.
     pub fn insert(&mut self, number: u16, name: &str) {
         self.next = self.next.max(number.saturating_add(1));
         self.names.insert(number, name.to_owned());
     }
 
-    /// Releases a number.
+    /// Releases a number, so that it can be allocated again.
     pub fn release(&mut self, number: u16) {
         self.names.remove(&number);
     }
@@ -45,39 +45,39 @@ impl Numbers {
         self.names.retain(|_, name| keep(name));
     }
 
-    /// Returns the name of a number, or the number as text.
+    /// Returns the name to which a number is assigned. Returns the number as text if it is not assigned.
     pub fn name(&self, number: u16) -> String {
         self.names.get(&number).cloned().unwrap_or_else(|| format!("#{number}"))
     }
 
-    /// Returns the number of a name.
+    /// Returns the number that is assigned to a name. Returns `None` if there is none.
     pub fn find(&self, name: &str) -> Option<u16> {
         self.names.iter().find(|(_, own)| *own == name).map(|(number, _)| *number)
     }
 }
 
-/// Names of all objects that steps and drops refer to.
+/// Names of the ports and bridges to which trace steps and drops refer by number.
 #[derive(Clone, Debug)]
 pub struct Names {
-    /// Numbers of the ports.
+    /// Numbers that are assigned to ports.
     pub ports: Numbers,
-    /// Numbers of the bridges.
+    /// Numbers that are assigned to bridges.
     pub bridges: Numbers,
 }
 
 impl Names {
-    /// Returns empty allocators for ports and bridges.
+    /// Creates empty allocators for ports and bridges.
     pub fn new() -> Self {
         let limit = u16::try_from(engine::counters::MAX_PORTS).unwrap_or(u16::MAX);
         Names { ports: Numbers::below(limit), bridges: Numbers::below(u16::MAX) }
     }
 
-    /// Returns the name of a port.
+    /// Returns the name of the port with this number. Returns the number as text if no port has it.
     pub fn port(&self, id: PortId) -> String {
         self.ports.name(id.0)
     }
 
-    /// Returns the name of a bridge.
+    /// Returns the name of the bridge with this number. Returns the number as text if no bridge has it.
     pub fn bridge(&self, id: BridgeId) -> String {
         self.bridges.name(id.0)
     }

@@ -1,5 +1,5 @@
-//! Delivery of frames from a ring to an API client. Frames that the client does not take in time are dropped
-//! and counted. The count is sent with the next frame.
+//! Delivers captured frames from a ring to an API client. Frames that the client does not take in time are
+//! dropped and counted. The count is sent with the next frame.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use model::CapturedFrame;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Time limit for a new reader to wait until the previous reader of the ring is removed. The daemon detects
+/// Time for which a new reader of a ring waits until the previous reader has been removed. The daemon detects
 /// within about a second that a client has closed its connection.
 const SUCCESSION: Duration = Duration::from_secs(2);
 /// Interval between two attempts to become the reader of a ring.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Calls `begin` until it returns a result other than [`FailureKind::Busy`], for at most [`SUCCESSION`]. A
-/// command that starts right after the end of another one is then not refused.
+/// Calls `begin` again while it fails with [`FailureKind::Busy`], for at most [`SUCCESSION`]. Therefore, a
+/// command that starts right after another one has ended is not refused.
 ///
 /// # Errors
-/// The last error of `begin`.
+/// Returns the last error of `begin`.
 pub fn succeed<T>(mut begin: impl FnMut() -> Result<T, PlaneError>) -> Result<T, PlaneError> {
     let deadline = Instant::now() + SUCCESSION;
     loop {
@@ -31,42 +31,43 @@ pub fn succeed<T>(mut begin: impl FnMut() -> Result<T, PlaneError>) -> Result<T,
     }
 }
 
-/// Queue of a client, with counters of lost frames.
+/// Queue to an API client, with counters of the frames that were dropped before the client.
 pub struct Listener {
     to: Sender<CapturedFrame>,
-    /// Number of frames that did not fit into the ring so far.
+    /// Total number of frames that did not fit into the ring.
     missed: u64,
-    /// Number of frames that did not fit into the client's queue so far.
+    /// Total number of frames that did not fit into the client's queue.
     lost: u64,
-    /// Number of lost frames that were reported to the client or were lost before the client connected.
+    /// Number of dropped frames that were already reported to the client, or that were dropped before the
+    /// client connected.
     told: u64,
 }
 
 impl Listener {
     /// Creates a listener for the queue `to`. `before` is the number of frames that had not fitted into the
-    /// ring at that time.
+    /// ring before.
     pub fn new(to: Sender<CapturedFrame>, before: u64) -> Listener {
         Listener { to, missed: before, lost: 0, told: before }
     }
 
-    /// Takes over the number of frames that did not fit into the ring, if it can be read.
+    /// Updates the number of frames that did not fit into the ring. An error leaves the number unchanged.
     pub fn missed(&mut self, missed: Result<u64, xdp::Error>) {
         self.missed = missed.unwrap_or(self.missed);
     }
 
-    /// Like [`Listener::missed`], but does not report the frames missed until now to the client.
+    /// Like [`Listener::missed`], but frames that were dropped until now are not reported to the client.
     pub fn begin(&mut self, missed: Result<u64, xdp::Error>) {
         self.missed(missed);
         self.told = self.missed;
     }
 
-    /// Returns whether the client still listens.
+    /// Returns whether the client has not closed its queue yet.
     pub fn listens(&self) -> bool {
         !self.to.is_closed()
     }
 
-    /// Sends a frame to the client, with its `missed` field filled in, or counts the frame as lost if the
-    /// queue is full. Returns false when the client has closed the queue.
+    /// Sends a frame to the client with its field `missed` filled in. If the queue is full, counts the frame
+    /// as dropped. Returns false when the client has closed the queue.
     pub fn send(&mut self, frame: CapturedFrame) -> bool {
         let missed = self.missed + self.lost;
         match self.to.try_send(CapturedFrame { missed: missed.saturating_sub(self.told), ..frame }) {

@@ -1,6 +1,6 @@
-//! MTU of internal ports: the lowest MTU of the bridge's other ports, unless the configuration sets one, as
-//! in Open vSwitch and Linux's bridge. A longer packet from the host would be lost at the port with the
-//! lowest MTU.
+//! MTU of internal ports. Unless the configuration sets one, the MTU equals the lowest MTU of the bridge's
+//! other ports, as in Open vSwitch and in Linux's bridge. A longer packet from the host would be dropped at
+//! the port with the lowest MTU.
 
 use std::net::IpAddr;
 
@@ -15,12 +15,13 @@ use super::ports::Running;
 use super::site::Site;
 use super::watch;
 
-/// Least MTU in bytes of a device with IPv6 addresses (RFC 8200, section 5). The kernel disables IPv6 on a
+/// Minimum MTU in bytes of a device with IPv6 addresses (RFC 8200, section 5). The kernel disables IPv6 on a
 /// device with a lower MTU.
 const IPV6_MTU: u32 = 1280;
 
-/// Sets the MTU of internal ports to the lowest MTU of their bridge's other ports if that MTU has changed or
-/// is lower than the device's. Other settings of a device stay. Returns whether anything changed.
+/// Sets the MTU of each internal port to the lowest MTU of its bridge's other ports, if this MTU has changed
+/// or is lower than the device's MTU. Other settings of the device are not changed. Returns whether anything
+/// changed.
 pub fn follow(site: &mut Site, engine: &Engine) -> bool {
     let mut changed = false;
     for (name, mtu) in behind(site) {
@@ -52,7 +53,7 @@ pub fn follow(site: &mut Site, engine: &Engine) -> bool {
     changed
 }
 
-/// Returns the internal ports whose MTU must change, with the new MTU in bytes.
+/// Returns the internal ports whose MTU must change, each with its new MTU in bytes.
 fn behind(site: &Site) -> Vec<(PortName, u32)> {
     let mut behind = Vec::new();
     for bridge in site.config.bridges.values() {
@@ -75,17 +76,18 @@ fn behind(site: &Site) -> Vec<(PortName, u32)> {
     behind
 }
 
-/// Returns the MTU of a member that internal ports follow.
+/// Returns the MTU in bytes with which a bridge member counts for the MTU of internal ports. Returns `None`
+/// if the member does not count.
 ///
-/// The owner of a namespace changes the MTU of the devices there at will, so a device in a namespace counts with no less than what IPv6
-/// needs, unless the configuration itself gives the port a smaller MTU.
+/// The owner of a namespace can set any MTU on the devices there. Therefore, a device in a namespace counts
+/// with at least the MTU that IPv6 requires, unless the configuration itself gives the port a lower MTU.
 fn least_of(running: &Running) -> Option<u32> {
     let device = running.device.as_ref()?;
     let least = running.wanted.mtu().map_or(IPV6_MTU, |mtu| mtu.min(IPV6_MTU));
     Some(if device.namespace.is_some() { device.mtu.max(least) } else { device.mtu })
 }
 
-/// Returns whether a port's MTU follows its bridge.
+/// Returns whether the MTU of a port is set to the lowest MTU of its bridge.
 fn follows(running: &Running) -> bool {
     matches!(running.wanted.port.kind, PortKind::Internal(_)) && running.wanted.port.mtu.is_none()
 }

@@ -1,8 +1,8 @@
 //! Implementation of [`control::Plane`]: the data plane as seen by the control plane, over the engine, the
 //! ports, the hooks and the switch.
 //!
-//! One lock guards the running configuration ([`site::Site`]). The engine is shared, because its readers
-//! never wait. No code in this module runs in the packet path.
+//! One lock guards the running configuration ([`site::Site`]). The engine is not behind this lock, because
+//! readers of the engine never block. No code in this module runs in the packet path.
 
 mod af_xdp;
 mod bridges;
@@ -82,39 +82,38 @@ pub use handover::HandoverError;
 pub use handover::give::Surroundings;
 pub use handover::take::{GivenSockets, Prepared};
 
-/// Interval between two polls of the devices.
+/// Interval between two polls of the devices by housekeeping.
 const LOOK: Duration = Duration::from_millis(250);
-/// Number of polls per second.
+/// Number of polls of the devices per second.
 const LOOKS: u32 = 4;
-/// Time limit of a hand-over for stopping the workers and for resuming after a failed hand-over. The watchdog
-/// is fed during this time although the data plane does not answer.
+/// Time limit for stopping the workers in a hand-over, and for resuming after a failed hand-over. The
+/// watchdog is fed during this time although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
-/// Time limit for a change to release the rule tables of bridges, and for the slow path to finish pending
-/// upcalls. An upgrade that exceeds the limit is abandoned.
+/// Time limit in an upgrade for long changes to unlock the flow tables of bridges, and for the slow path to
+/// finish pending upcalls. An upgrade that exceeds the limit is abandoned.
 const RULES: Duration = Duration::from_secs(10);
-/// Least time between two polls of the devices, which bounds the CPU time that a flood of notifications
-/// costs.
+/// Minimum time between two polls of the devices. It bounds the CPU time that many notifications can use.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time limit for the sessions on other sockets to end before the sockets are handed over.
+/// Time limit for OpenFlow and `ovs-appctl` sessions to end before their sockets are handed over.
 const SESSIONS_END: Duration = Duration::from_millis(100);
 
 /// The data plane of one daemon: engine, ports, bridges, routers, hooks and housekeeping threads.
 pub struct DataPlane {
     engine: RwLock<Option<Engine>>,
-    /// QSBR domain in which the workers are readers.
+    /// QSBR domain of which the workers are readers.
     domain: Arc<Domain>,
     memory: Arc<FrameMemory>,
     /// Settings with which the frame memory was created, by this process or by a predecessor.
     made_by: model::Memory,
     site: Mutex<Site>,
-    /// IGMP and MLD snooping state. This lock is taken before `site`.
+    /// State of IGMP and MLD snooping. This lock is taken before `site`.
     snooping: Mutex<Snooping>,
-    /// Watches of the devices in the ports' namespaces. This lock is taken after `site`.
+    /// Subscriptions to the devices in the ports' namespaces. This lock is taken after `site`.
     devices: Mutex<DeviceWatches>,
-    /// Running captures and traces.
+    /// Captures and traces that are running.
     watches: Watches,
-    /// Configuration with which the workers run. A later change of the running configuration does not affect
-    /// it.
+    /// Configuration with which the workers were started. A later change of the running configuration does
+    /// not change this value.
     workers: EngineConfig,
     loads: Mutex<Vec<Load>>,
     beats: Mutex<Vec<u64>>,
@@ -125,9 +124,11 @@ pub struct DataPlane {
     /// Writer of the bridges' rule files. This lock is taken before all others and is held while files are
     /// written.
     keeper: Mutex<Option<Keeper>>,
-    /// Time from which the port counters count: the start of this process or of its first predecessor.
+    /// Time since which the port counters have been counting: the start of this process or of its first
+    /// predecessor.
     started: Instant,
-    /// Whether the daemon has started. After the start, a port whose device is missing is refused.
+    /// Whether the start of the daemon is complete. After that, a new port whose device is missing is
+    /// refused.
     settled: AtomicBool,
     me: Weak<DataPlane>,
 }
@@ -137,10 +138,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl DataPlane {
-    /// Creates frame memory and workers from `config`, without ports.
+    /// Creates frame memory and workers from `config`. The data plane has no ports yet.
     ///
     /// # Errors
-    /// If memory or threads cannot be allocated.
+    /// Returns an error if memory or threads cannot be allocated.
     pub fn start(config: &Config) -> Result<Arc<DataPlane>, PlaneError> {
         let memory = FrameMemory::new(MemoryConfig {
             frames: config.memory.frames,
@@ -171,11 +172,11 @@ impl DataPlane {
         ))
     }
 
-    /// Takes over the running configuration of a predecessor, on the predecessor's frame memory. Traffic
-    /// flows when this function returns.
+    /// Takes over the running configuration and the frame memory of a predecessor. When this function
+    /// returns, the workers forward traffic.
     ///
     /// # Errors
-    /// If the state cannot be taken over. The predecessor then continues.
+    /// Returns an error if the state cannot be taken over. The predecessor then continues.
     pub fn take_over(prepared: &mut Prepared) -> Result<Arc<DataPlane>, HandoverError> {
         let (engine, site, counting) = prepared.take()?;
         let memory = (Arc::clone(&prepared.memory), prepared.made_by.clone());
@@ -215,8 +216,8 @@ impl DataPlane {
         })
     }
 
-    /// Keeps the OpenFlow rules of bridges in files in `directory`, from [`DataPlane::keep_house`] on. With
-    /// `restore`, bridges start with the rules in these files.
+    /// Sets the directory in which the OpenFlow rules of bridges are kept. The files are written from
+    /// [`DataPlane::keep_house`] on. If `restore` is true, bridges start with the rules in these files.
     pub fn keep_rules_in(&self, directory: PathBuf, restore: bool) {
         if restore {
             locked(&self.site).flows.restore(&directory);
@@ -224,14 +225,13 @@ impl DataPlane {
         *locked(&self.keeper) = Some(Keeper::new(directory));
     }
 
-    /// Discards the restored OpenFlow rules, so that bridges created from now on start without the rules kept
-    /// under their names.
+    /// Discards restored OpenFlow rules that no bridge has used. Bridges that are created later then do not
+    /// start with the rules that are kept under their names.
     pub fn forget_given(&self) {
         locked(&self.site).flows.forget_given();
     }
 
-    /// Updates the files with the bridges' OpenFlow rules. `last` means that this process ends after the
-    /// call.
+    /// Updates the rule files of the bridges. `last` means that this process ends after the call.
     fn keep_rules(&self, last: bool) {
         if let Some(keeper) = locked(&self.keeper).as_mut() {
             let (bridges, waiting) = locked(&self.site).flows.kept();
@@ -239,11 +239,11 @@ impl DataPlane {
         }
     }
 
-    /// Starts the threads that maintain devices, tables and samples for the lifetime of the data plane. The
-    /// caller calls it when the first configuration runs.
+    /// Starts the threads that maintain devices, tables and samples as long as the data plane exists. The
+    /// caller must have applied the first configuration.
     ///
     /// # Errors
-    /// If a thread cannot be created.
+    /// Returns an error if a thread cannot be created.
     pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
         self.settled.store(true, Ordering::Release);
         fault::takes_over(false);
@@ -297,7 +297,7 @@ impl DataPlane {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(keeper).map(drop)
     }
 
-    /// Acts on the device notifications that the kernel has sent.
+    /// Reads and processes the device notifications that the kernel has sent.
     fn look_at_devices(&self) {
         self.with_engine(|engine| {
             let mut site = locked(&self.site);
@@ -333,18 +333,18 @@ impl DataPlane {
         });
     }
 
-    /// Sets the resources that a successor needs besides the data plane.
+    /// Sets the resources besides the data plane that a successor needs.
     pub fn surround(&self, around: Surroundings) {
         *locked(&self.around) = Some(around);
     }
 
-    /// Returns a receiver for the process ID of the successor that has taken over.
+    /// Returns a watch receiver. Its value is the process ID of the successor when one has taken over.
     pub fn successor(&self) -> tokio::sync::watch::Receiver<Option<u32>> {
         self.left.subscribe()
     }
 
-    /// Stops the workers and hands all state to `successor`. Takes the state back if the successor does not
-    /// take over.
+    /// Stops the workers and hands all state to `successor`. If the successor does not take over, takes the
+    /// state back and returns an error.
     fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         // Before anything stops, wait for changes that hold rule tables. The upgrade is refused if the wait
         // takes too long.
@@ -425,7 +425,7 @@ impl DataPlane {
         }
     }
 
-    /// Resumes with the state of a hand-over that failed.
+    /// Rebuilds the data plane of this process from the state of a failed hand-over.
     fn take_back(&self, held: Held, site: &mut Site, mut routers: Routers) -> Result<Engine, HandoverError> {
         routers.unplugged();
         let config = site.config.clone();
@@ -451,7 +451,7 @@ impl DataPlane {
         Ok(engine)
     }
 
-    /// Runs `work` with the engine. Returns `None` if the engine has been handed over.
+    /// Calls `work` with the engine. Returns `None` if the engine has been handed over.
     pub fn with_engine<T>(&self, work: impl FnOnce(&Engine) -> T) -> Option<T> {
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         engine.as_ref().map(work)
@@ -461,13 +461,13 @@ impl DataPlane {
         self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
     }
 
-    /// Returns a copy of the names that trace steps refer to.
+    /// Returns a copy of the names of ports and bridges, to which trace steps refer by number.
     pub fn names(&self) -> Names {
         locked(&self.site).names.clone()
     }
 
-    /// Returns a receiver for the OpenFlow datapaths of all bridges. The value changes when a bridge gains or
-    /// loses its datapath.
+    /// Returns a watch receiver for the OpenFlow datapaths of all bridges. The receiver is notified when a
+    /// bridge gains or loses its datapath.
     pub fn leaders(
         &self,
     ) -> tokio::sync::watch::Receiver<
@@ -491,9 +491,9 @@ impl DataPlane {
         }
     }
 
-    /// Returns whether the workers make progress: each worker is asleep or has counted cycles since the last
-    /// call. During a hand-over there are no workers, and the result is whether the hand-over is within its
-    /// time limit. The call does not block.
+    /// Returns whether all workers make progress. A worker makes progress if it sleeps or has counted cycles
+    /// since the last call. During a hand-over, when there are no workers, returns whether the hand-over is
+    /// within its time limit. This function does not block.
     pub fn is_alive(&self) -> bool {
         let engine = match self.engine.try_read() {
             Ok(engine) => engine,
@@ -513,23 +513,24 @@ impl DataPlane {
         alive
     }
 
-    /// Ends all upgrades before this process ends: no hand-over starts any more, and one in progress is taken
-    /// back.
+    /// Cancels upgrades, because this process is about to end. No hand-over can start any more. A hand-over
+    /// in progress is taken back.
     pub fn cancel_upgrade(&self) {
         self.handing_over.cancel();
     }
 
-    /// Returns the process ID of the successor that has taken over.
+    /// Returns the process ID of the successor that has taken over. Returns `None` if none has.
     pub fn left_to(&self) -> Option<u32> {
         *self.left.borrow()
     }
 
-    /// Returns the number of running ports.
+    /// Returns the number of ports in the running configuration.
     pub fn port_count(&self) -> usize {
         locked(&self.site).ports.len()
     }
 
-    /// Removes everything that does not outlive the daemon: hooks that are not persistent, sockets, workers.
+    /// Removes everything that must not outlive the daemon: hooks that are not persistent, sockets, and
+    /// workers.
     pub fn shut_down(&self) {
         let Some(engine) = self.engine.write().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let mut site = locked(&self.site);
@@ -563,7 +564,7 @@ impl DataPlane {
         }
     }
 
-    /// Runs `look` on a router's mirror without holding the lock of the running configuration.
+    /// Calls `look` with a router's mirror, without holding the lock of the running configuration.
     fn ask_router<R: Send + 'static>(
         &self,
         name: &str,
@@ -573,7 +574,7 @@ impl DataPlane {
         routers::ask(name, &follower, look)
     }
 
-    /// Returns a snapshot of the bridges with OpenFlow rules. The caller holds no lock afterwards.
+    /// Returns a snapshot of the OpenFlow bridges. The running configuration is locked only during the call.
     fn shown_flows(&self) -> flows::Shown {
         let site = locked(&self.site);
         site.flows.shown(&site.names)
@@ -589,13 +590,13 @@ impl DataPlane {
     }
 }
 
-/// Returns the properties of the machine that a configuration depends on.
+/// Returns the properties of the machine on which the validity of a configuration depends.
 pub fn machine() -> Machine {
     Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get), frames: None }
 }
 
-/// Returns the engine part of the configuration. Without named cores, the engine has one worker on the last
-/// allowed core.
+/// Returns the configuration of the engine. If the configuration names no cores, the engine has one worker,
+/// on the last allowed core.
 fn engine_config(config: &Config, domain: &Arc<Domain>) -> EngineConfig {
     let cores = if config.engine.workers.is_empty() {
         let allowed = sync::cpu::allowed_cores().unwrap_or_default();

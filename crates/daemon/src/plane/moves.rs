@@ -1,6 +1,6 @@
-//! Detection of loops behind a bridge by MAC moves. Stations that move between two ports many times a second
-//! indicate that the two ports are joined behind the bridge, so that frames come back by another port.
-//! Workers count moves ([`switch::BridgeTables::moves_to`]). Housekeeping reads the counts once a second.
+//! Detection of loops behind a bridge. If many MAC addresses move between two ports every second, the two
+//! ports are probably connected behind the bridge, and frames return through the other port. Workers count
+//! moves ([`switch::BridgeTables::moves_to`]). Housekeeping reads the counts once a second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,41 +10,41 @@ use model::{BridgeName, PortName};
 use super::bridges::Bridges;
 use super::ports::Ports;
 
-/// Number of moves per second between two ports from which on a loop is reported.
+/// Number of moves per second between two ports at which a loop is reported.
 const MANY: u64 = 50;
-/// Least time between two log messages about moves on a bridge.
+/// Minimum time between two log messages about moves on one bridge.
 const LOG: Duration = Duration::from_secs(60);
-/// Time for which `doctor` reports moves after the last second with many moves.
+/// Time after the last second with many moves for which `doctor` still reports them.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// Moves observed on each bridge.
+/// MAC moves observed on each bridge.
 #[derive(Default)]
 pub struct Moves(BTreeMap<BridgeName, Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// Number of moves to each port at the last poll.
+    /// Number of moves to each port, as of the last poll.
     counts: BTreeMap<PortName, u64>,
-    /// Time of the last poll.
+    /// Time of the last poll. `None` before the first poll.
     looked: Option<Instant>,
     moving: Option<Moving>,
     logged: Option<Instant>,
 }
 
-/// A pair of ports of a bridge between which stations move.
+/// Two ports of a bridge between which many MAC addresses move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moving {
-    /// Port with the most moves.
+    /// Port to which most addresses have moved.
     pub one: PortName,
-    /// Port with the second most moves.
+    /// Port to which the second most addresses have moved.
     pub other: PortName,
-    /// Number of moves to the two ports in the last second that had many.
+    /// Number of moves per second to the two ports together, in the last second that had many moves.
     pub rate: u64,
     at: Instant,
 }
 
 impl Moves {
-    /// Compares the counts with those of a second ago, and logs loops.
+    /// Compares the current numbers of moves with those of a second ago, and logs loops.
     pub fn look(&mut self, bridges: &Bridges, ports: &Ports) {
         self.0.retain(|name, _| bridges.contains_key(name));
         for (name, bridge) in bridges {
@@ -64,7 +64,7 @@ impl Moves {
         }
     }
 
-    /// Returns the bridges with many moves in the last seconds.
+    /// Returns the bridges that had many moves recently, each with the pair of ports.
     pub fn moving(&self) -> impl Iterator<Item = (&BridgeName, &Moving)> {
         self.0.iter().filter_map(|(name, seen)| {
             Some((name, seen.moving.as_ref().filter(|moving| moving.at.elapsed() < TOLD)?))
@@ -73,7 +73,7 @@ impl Moves {
 }
 
 impl Seen {
-    /// Takes in the current counts. Returns the loop to log, if any.
+    /// Processes the current numbers of moves. Returns the loop to log, or `None` if there is none to log.
     fn count(&mut self, counts: BTreeMap<PortName, u64>, now: Instant) -> Option<Moving> {
         let before = std::mem::replace(&mut self.counts, counts);
         let looked = self.looked.replace(now)?;

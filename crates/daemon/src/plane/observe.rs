@@ -1,6 +1,6 @@
-//! Captures, traces and explanations: records of the engine, for the API. Each capture and trace has a thread
-//! that drains the workers' rings. Frames that a slow client cannot take are dropped and counted. Workers
-//! never wait for a client.
+//! Captures, traces and explanations: packets that the engine records for the API. Each capture and each
+//! trace has a thread that drains the workers' rings. Frames that a slow client cannot take are dropped and
+//! counted. Workers never wait for a client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -28,10 +28,10 @@ use crate::filter;
 /// Interval between two drains of the workers' rings.
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// Time limit for the end of a capture or trace.
+/// Time limit for a capture or trace to end.
 const END: Duration = Duration::from_secs(1);
 
-/// Conversion of the engine's clock into nanoseconds since 1970.
+/// Converts readings of the engine's clock into nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct WallClock {
     offset: i128,
@@ -49,14 +49,15 @@ impl WallClock {
     }
 }
 
-/// Converts an engine error into the failure that a client of captures and traces receives.
+/// Converts an error of the engine into the failure that a client of captures and traces receives.
 fn occupied(what: &str, error: &EngineError) -> PlaneError {
     let kind =
         if matches!(error, EngineError::Occupied(_)) { FailureKind::Busy } else { FailureKind::Failed };
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
-/// A guard that makes every packet pass the workers while it lives, because only workers record packets.
+/// A guard for captures and traces. While it exists, hooks pass every packet to the workers, because only
+/// workers record packets.
 struct Watching {
     plane: Weak<DataPlane>,
     generation: u64,
@@ -90,14 +91,15 @@ impl Drop for Watching {
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<Watch>>);
 
-/// A capture or trace as seen by the hand-over.
+/// The part of a capture or trace that a hand-over uses to wait for its end.
 struct Watch {
     over: Arc<AtomicBool>,
-    /// Channel that is disconnected when the thread no longer accesses its rings.
+    /// Channel that is disconnected when the thread of the capture or trace no longer accesses its rings.
     done: mpsc::Receiver<()>,
 }
 
-/// A capture or trace as seen by its thread. The thread drops the value after its last access to the rings.
+/// The part of a capture or trace that its thread owns. The thread drops the value after its last access to
+/// the rings.
 struct Watched {
     over: Arc<AtomicBool>,
     _done: mpsc::Sender<()>,
@@ -118,7 +120,7 @@ impl Watches {
         Watched { over, _done: sender }
     }
 
-    /// Ends all captures and traces, and waits until none of them accesses a ring any more.
+    /// Ends all captures and traces. Waits until none of their threads accesses a ring any more.
     pub fn end(&self) {
         let all = std::mem::take(&mut *locked(&self.0));
         all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));
@@ -130,7 +132,7 @@ impl Watches {
     }
 }
 
-/// Starts a capture of one port or of all ports. The capture lasts until `to` is closed.
+/// Starts a capture of one port or of all ports. The capture lasts until the client closes `to`.
 pub fn capture(
     plane: &Arc<DataPlane>,
     engine: &Engine,
@@ -160,21 +162,21 @@ pub fn capture(
     thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
 }
 
-/// Delivery of frames from the workers' rings to the client.
+/// State of the delivery of frames from the workers' rings to the client.
 struct Delivery {
     names: Names,
     snap: u32,
     clock: WallClock,
     to: Sender<CapturedFrame>,
-    /// Number of frames that did not fit into the client's queue so far.
+    /// Total number of frames that did not fit into the client's queue.
     lost: u64,
-    /// Number of frames lost in the queue or before the rings that were reported to the client.
+    /// Number of frames that were dropped at the queue or at the rings and that were reported to the client.
     told: u64,
 }
 
 impl Delivery {
-    /// Drains the workers' rings once. Returns false when the client has closed the queue or the capture is
-    /// over.
+    /// Drains the workers' rings once. Returns false when the client has closed the queue or the capture has
+    /// ended.
     fn empty(&mut self, reader: &mut CaptureReader, pool: &mut FramePool, watched: &Watched) -> bool {
         for ring in &mut reader.rings {
             while !watched.is_over()
@@ -218,7 +220,7 @@ impl Delivery {
     }
 }
 
-/// Starts a trace of the next `count` packets that match.
+/// Starts a trace of the next `count` packets that match the request.
 pub fn trace(
     plane: &Arc<DataPlane>,
     engine: &Engine,
@@ -268,8 +270,8 @@ pub fn trace(
     thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
 }
 
-/// Sends an event, and waits for queue space while the trace is not over. Returns false when the client has
-/// closed the queue or the trace is over.
+/// Sends an event to the client. If the queue is full, waits for space as long as the trace has not ended.
+/// Returns false when the client has closed the queue or the trace has ended.
 fn deliver(to: &Sender<TraceEvent>, mut event: TraceEvent, watched: &Watched) -> bool {
     loop {
         match to.try_send(event) {
@@ -301,9 +303,9 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     }
 }
 
-/// Returns the expected processing of a frame: first in the port's hook, and then, if the hook passes it up,
-/// in a worker. `hook` is the hook's result, with the device to which the kernel's routes send the frame.
-/// `rule` is the rule of the port's filter that drops the frame in a worker.
+/// Returns the steps by which a frame would be processed: first in the port's hook, and then in a worker if
+/// the hook passes the frame. `hook` is the result of the hook, with the device to which the kernel's routes
+/// send the frame. `rule` is the filter rule by which a worker would drop the frame.
 pub fn explain(
     engine: &Engine,
     names: &Names,
@@ -366,7 +368,7 @@ fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8
     }
 }
 
-/// Returns the description of a frame that cannot be parsed.
+/// Returns the text for a frame of `length` bytes that cannot be parsed.
 fn unreadable(length: u32) -> String {
     format!("{length} bytes that are no Ethernet frame")
 }

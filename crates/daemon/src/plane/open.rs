@@ -1,5 +1,5 @@
-//! Opens ports: from a port's configuration to its queues. Each kind of port has one function, and all have
-//! the same result type.
+//! Opens ports: creates the queues of a port from its configuration. There is one function for each kind of
+//! port. All have the same result type.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -35,41 +35,43 @@ const REPLAY_LIMIT: u64 = 2 << 30;
 /// Default MTU in bytes of devices that the daemon creates.
 pub const ETHERNET_MTU: u32 = 1500;
 
-/// A port that is open and not yet known to any worker.
+/// A port that is open, with queues that no worker has yet.
 pub struct Opened {
     /// Device of the port, if the port's kind has one.
     pub device: Option<Device>,
-    /// Program on the port's hook, if the port's kind has one.
+    /// Hook of the port, if the port's kind has one.
     pub hook: Option<Attached>,
     /// Queues of the port.
     pub queues: Vec<(QueueId, Box<dyn Queue>)>,
     /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
-    /// Duplicates of AF_XDP sockets by queue, for the hook's map slots and the kernel's counters.
+    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
+    /// map and to read the kernel's counters.
     pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// Whether checksums that a sender left open must be completed.
+    /// Whether the port must complete checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
-    /// Filter in the form for the workers' ingress stage, if the port's kind has no hook.
+    /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
     pub own: Option<Arc<dyn OwnStage>>,
-    /// MTU: bytes of the largest L3 packet.
+    /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub max_mtu: u32,
-    /// Changes that were made on the machine.
+    /// Changes that opening the port has made on the machine.
     pub footprint: Footprint,
-    /// Whether a hook of an earlier process was found.
+    /// Whether the port continues with a hook of an earlier process.
     pub adopted: bool,
     /// Whether the hook drops all frames until it has the port's filter.
     pub is_locked: bool,
-    /// Claim that shows other processes that the hook is in use, if the hook outlives this process.
+    /// Claim on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
+    /// in use.
     pub claim: Option<Claim>,
-    /// Diagnostics for the operator.
+    /// Diagnostics about the port, for the operator.
     pub notes: Vec<DoctorFinding>,
 }
 
 impl Opened {
-    /// Lets frames pass the port's hook. The hook must have the port's filter.
+    /// Makes the port's hook pass frames. The hook must have the port's filter.
     ///
     /// # Errors
-    /// If the kernel refuses. The hook then continues to drop all frames.
+    /// Returns an error if the kernel refuses. The hook then continues to drop all frames.
     pub fn unlock(&mut self, name: &PortName, wanted: &Wanted) -> Result<(), PlaneError> {
         if let Some(hook) = self.hook.as_mut().filter(|_| self.is_locked) {
             af_xdp::unlock(name, wanted, hook, &self.sockets)?;
@@ -86,22 +88,22 @@ pub struct Footprint {
     pub made: bool,
     /// Saved settings of a device that the daemon did not create.
     pub former: Option<Former>,
-    /// Ethernet addresses of a device that the daemon created. The device gets them again if it must be
-    /// created again.
+    /// Ethernet addresses of a device that the daemon created. If the device must be created again, it gets
+    /// these addresses.
     pub ends: EndAddresses,
 }
 
-/// Diagnostics for the operator from the opening of a port.
+/// Diagnostics that the opening of a port has collected for the operator.
 #[derive(Debug, Default)]
 pub struct Notes(pub Vec<DoctorFinding>);
 
 impl Notes {
-    /// Adds one diagnostic.
+    /// Adds a diagnostic about a port.
     pub fn say(&mut self, port: &PortName, severity: Finding, finding: String, fix: &str) {
         self.0.push(DoctorFinding { object: object(port), severity, finding, fix: fix.to_owned() });
     }
 
-    /// Adds a diagnostic for each attach mode that the driver refused.
+    /// Adds a diagnostic for each attach mode that the driver has refused.
     pub fn fallbacks(&mut self, port: &PortName, hook: &Attached) {
         for fallback in hook.fallbacks() {
             let finding = format!("runs {} XDP, because the driver refused {fallback}", hook.mode());
@@ -110,12 +112,12 @@ impl Notes {
     }
 }
 
-/// Desired settings with which a port is opened.
+/// Settings from the configuration with which a port is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Configuration of the port.
+    /// Configured settings of the port.
     pub port: Port,
-    /// Policy for the port's hook when the daemon does not run.
+    /// Policy for received packets that the port's hook applies when the daemon does not run.
     pub policy: HookPolicy,
     /// Whether the port belongs to a bridge.
     pub bridged: bool,
@@ -124,7 +126,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Returns the settings of port `name` in `config`.
+    /// Returns the settings of port `name` in `config`. Returns `None` if there is no such port.
     pub fn of(config: &Config, name: &PortName) -> Option<Self> {
         let port = config.ports.get(name)?.clone();
         let bridged = config.bridge_of(name.as_str()).is_some();
@@ -133,28 +135,30 @@ impl Wanted {
         Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged, routed })
     }
 
-    /// Returns whether workers process the port's packets.
+    /// Returns whether workers process the port's packets, because the port has a function.
     pub fn has_room(&self) -> bool {
         self.bridged || self.routed
     }
 
-    /// Returns whether the kernel also sends on the port's device.
+    /// Returns whether the kernel also transmits packets on the port's device.
     pub fn speaks(&self) -> bool {
         let routing = self.port.kind.xdp().is_some_and(|options| options.routing.is_some());
         !self.bridged && (self.routed || routing)
     }
 
-    /// Returns the filter of the port's hook or, if the port's kind has no hook, of its workers.
+    /// Returns the filter that the configuration assigns to the port. The port's hook applies it or, if the
+    /// port's kind has no hook, the workers apply it.
     pub fn filter(&self) -> Option<&FilterName> {
         self.port.filter.as_ref()
     }
 
-    /// Returns the filter that workers apply.
+    /// Returns the filter that workers apply. Returns `None` if the port's kind has a hook or the port has no
+    /// filter.
     pub fn workers_filter(&self) -> Option<&FilterName> {
         self.filter().filter(|_| self.port.kind.xdp().is_none())
     }
 
-    /// Returns the flow steering of the port's hook.
+    /// Returns the flow steering that the configuration assigns to the port's hook.
     pub fn steer(&self) -> Option<&SteerName> {
         self.port.kind.xdp()?.steer.as_ref()
     }
@@ -165,13 +169,13 @@ impl Wanted {
     }
 }
 
-/// Opens a port. `known` contains the settings that the device had before it was a port, and the Ethernet
+/// Opens a port. `known` contains the settings that the device had before it became a port, and the Ethernet
 /// addresses of a device that the daemon created. `busy_wait` is the time limit for waiting until the kernel
-/// releases the former socket of a queue.
+/// releases the previous AF_XDP socket of a queue.
 ///
 /// # Errors
-/// With the port, the cause and the next step. Completed steps are undone. [`FailureKind::Unready`] if a
-/// later attempt may succeed.
+/// Returns an error with the port, the cause and the next step. Completed steps are undone. The error is
+/// [`FailureKind::Unready`] if a later attempt may succeed.
 pub fn open(
     name: &PortName,
     wanted: &Wanted,
@@ -225,8 +229,8 @@ pub fn open(
     Ok(opened)
 }
 
-/// Returns the error for a ring port. The other end of a ring belongs to a program that embeds the engine,
-/// and the daemon has no such program.
+/// Returns the error for a port of kind ring. The other end of a ring belongs to a program that embeds the
+/// engine. The daemon has no such program.
 fn no_far_end(name: &PortName) -> PlaneError {
     PlaneError {
         kind: FailureKind::Invalid,
@@ -237,7 +241,8 @@ fn no_far_end(name: &PortName) -> PlaneError {
     }
 }
 
-/// Returns why a port of this kind cannot be opened yet: its device or a namespace is missing.
+/// Returns the reason why a port of this kind cannot be opened yet: its device or a namespace is missing.
+/// Returns `None` if nothing is missing.
 pub fn absent(kind: &PortKind) -> Option<String> {
     let (device, namespace) = kind.device()?;
     let peer = match kind {
@@ -253,7 +258,8 @@ pub fn absent(kind: &PortKind) -> Option<String> {
     found.ok()?.err().filter(link::LinkError::is_missing).map(|_| format!("there is no device {device}"))
 }
 
-/// Returns the desired settings of a veth pair. `speaks` is whether the kernel sends on the near end.
+/// Returns the desired settings of a veth pair. `speaks` means that the kernel transmits packets on the near
+/// end.
 pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     VethConfig {
         netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
@@ -267,7 +273,7 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     }
 }
 
-/// Opens a veth pair with the near end over AF_XDP. An existing pair is adopted.
+/// Opens a veth pair as a port. The near end is opened over AF_XDP. An existing pair is adopted.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = VethConfig { first: request.ends, ..pair(port, request.mtu, request.speaks) };
     if let Ok(found) = link::find(port.device.as_str()) {
@@ -294,7 +300,8 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
     opened
 }
 
-/// Opens a TAP that disappears with its last queue. `first` is the Ethernet address that the TAP had before.
+/// Opens a TAP, which the kernel removes when its last queue is closed. `first` is the Ethernet address that
+/// the TAP had before.
 fn tap(
     name: &PortName,
     port: &model::Tap,
@@ -366,13 +373,13 @@ fn pcap(name: &PortName, port: &model::Pcap) -> Result<Opened, PlaneError> {
     Ok(in_memory(Box::new(queue)))
 }
 
-/// Returns the nanoseconds since 1970.
+/// Returns the current time in nanoseconds since 1970.
 fn wall_clock() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Closes an opened port that is not needed, and undoes the changes on the machine.
+/// Closes an open port that is not needed, and undoes the changes that opening it made on the machine.
 pub fn abandon(name: &PortName, wanted: &Wanted, opened: Opened, pool: &mut FramePool) {
     drop(opened.sockets);
     for (_, queue) in opened.queues {

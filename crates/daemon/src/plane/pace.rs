@@ -1,15 +1,17 @@
-//! How often work is done that a tenant can bring about: pauses after rounds, and between attempts that fail.
+//! Limits the rate of work that a tenant can cause. There is a pause after each round of work, and a pause
+//! between failed attempts.
 
 use std::time::{Duration, Instant};
 
-/// The least pause after a round.
+/// Minimum pause after a round of work.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The first pause after an attempt that has failed. It doubles with each that fails, up to [`RETRY_MOST`].
+/// Pause after the first failed attempt. The pause doubles with each further failure, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
-/// Does a round for each wake, and pauses behind it as long as it took, at least [`PAUSE`]. The first wake after a
-/// quiet time is served at once. Ends with the wakes, or when a round returns `None` instead of its duration.
+/// Runs one round of work for each wake-up. After a round, pauses for as long as the round took, at least for
+/// [`PAUSE`]. The first wake-up after a quiet time is served without a pause. Returns when the wake-up
+/// channel is closed, or when a round returns `None` instead of its duration.
 pub fn rounds(
     wakes: impl Iterator<Item = ()>,
     mut round: impl FnMut() -> Option<Duration>,
@@ -21,7 +23,7 @@ pub fn rounds(
     }
 }
 
-/// Attempts at something that have failed, one after the other.
+/// Record of the consecutive failed attempts at one piece of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     not_before: Instant,
@@ -29,14 +31,15 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Returns what is noted after an attempt that failed at `now`, and after those before it.
+    /// Returns the record after an attempt that failed at `now`. `before` is the record of the earlier
+    /// failures, if any.
     #[must_use]
     pub fn failed(before: Option<Retry>, now: Instant) -> Retry {
         let pause = before.map_or(RETRY, |before| before.pause.saturating_mul(2).min(RETRY_MOST));
         Retry { not_before: now + pause, pause }
     }
 
-    /// Returns whether it is time for another attempt.
+    /// Returns whether the pause after the last failed attempt has passed.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.not_before

@@ -1,18 +1,18 @@
 //! Parallel work on several ports while the daemon starts.
 //!
-//! Most of the time for opening a port is spent in the kernel, which verifies a program, allocates tables and
-//! waits for RCU grace periods. Several threads overlap these waits and use more CPUs. Once workers forward
+//! Opening a port takes most of its time in the kernel, which verifies a program, allocates tables and waits
+//! for RCU grace periods. Several threads overlap these waits and use more CPUs. Once workers forward
 //! traffic, ports are opened one after another, because more threads would take CPU time from the workers.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Number of threads while the daemon starts. More threads do not help, because attaching and binding hold
-/// the kernel's RTNL mutex.
+/// Number of threads that open ports while the daemon starts. More threads do not help, because attaching
+/// programs and binding sockets hold the kernel's RTNL mutex.
 const THREADS: usize = 4;
 
-/// Calls `work` with each item and returns the results in the order of the items. While the daemon is
-/// `starting`, several threads take the items in order. Otherwise the calling thread does all of them. Each
-/// thread starts in the caller's network namespace.
+/// Calls `work` with each item and returns the results in the order of the items. If `starting` is true,
+/// several threads take the items in order. Otherwise the calling thread processes all items. Each thread
+/// starts in the caller's network namespace.
 pub fn each<T: Send, R: Send>(starting: bool, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = if starting { items.len().min(THREADS) } else { 1 };
     if threads < 2 {

@@ -1,8 +1,9 @@
-//! Pins of hooks that outlive the daemon: the process that uses them, and the removal of orphans.
+//! Pins of hooks that outlive the daemon. The module records which process uses a pin, and removes pins that
+//! no process uses.
 //!
-//! A process that uses a pin holds a shared lock on the pin's directory. The lock ends with the process in
-//! all cases. A pin without a lock and without a port in the configuration is an orphan, whose hook would act
-//! forever.
+//! A process that uses a pin holds a shared lock on the pin's directory. The kernel releases the lock when
+//! the process ends in any way. A pin that is not locked and has no port in the configuration is an orphan,
+//! whose hook would stay active forever.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,21 +19,22 @@ use super::device::{inside, object, plain};
 use super::foreign::Former;
 use super::site::Site;
 
-/// A claim that shows other processes that this process uses a pin.
+/// A claim on a pin, which shows other processes that this process uses the pin.
 #[derive(Debug)]
 pub struct Claim {
-    /// Directory of the pin, with the lock held.
+    /// Locked directory of the pin.
     _directory: File,
 }
 
 impl Claim {
-    /// Claims the pin of a hook, if the hook has one.
+    /// Claims the pin of a hook. Returns `None` if the hook has no pin.
     pub fn on(hook: &Attached) -> Option<Self> {
         let directory = File::open(hook.pin()?.directory()).ok()?;
         Self::shared(hook, directory)
     }
 
-    /// Turns the reservation of a device into a claim on the hook that was found or attached there.
+    /// Converts the reservation of a device into a claim on the hook that was found or attached there.
+    /// Returns `None` if the hook has no pin.
     pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
         let own = hook.pin()?.directory();
         // An adopted hook keeps its pin's directory, and the directory's lock becomes a shared one in one
@@ -59,14 +61,15 @@ impl Claim {
     }
 }
 
-/// Locked pins of one device that no process used. While the value lives, no other Trivium process opens the
-/// device.
+/// A reservation of one device: locks on the device's pins, which no process used. While the reservation
+/// exists, no other Trivium process opens the device.
 pub struct Reserved(Vec<File>);
 
-/// Reserves a device of the calling thread's network namespace before any setting of the device is changed.
+/// Reserves a device of the calling thread's network namespace. This must be done before any setting of the
+/// device is changed.
 ///
 /// # Errors
-/// If another process uses the device's hook, under any port name.
+/// Returns an error if another process uses the device's hook, under any port name.
 pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, PlaneError> {
     let namespace = inode(Path::new("/proc/thread-self/ns/net"));
     let mut reserved = Vec::new();
@@ -99,7 +102,7 @@ fn served(name: &PortName, device: &str, port: &str) -> PlaneError {
     }
 }
 
-/// A pin and the parts of its name. See [`super::device::pin_name`].
+/// A pin, and the parts of which its name consists. See [`super::device::pin_name`].
 struct Pinned {
     path: PinPath,
     port: String,
@@ -107,7 +110,7 @@ struct Pinned {
     ifindex: u32,
 }
 
-/// Returns all pins that a Trivium process has created.
+/// Returns all pins that Trivium processes have created.
 fn all() -> Vec<Pinned> {
     let names = PinPath::existing().unwrap_or_else(|error| {
         tracing::warn!(%error, "pins cannot be listed");
@@ -127,7 +130,8 @@ fn taken_apart(name: &str) -> Option<Pinned> {
     })
 }
 
-/// Locks a pin that no process uses. No process can use the pin until the returned file is dropped.
+/// Locks a pin. Returns `None` if a process uses the pin. Other processes cannot use the pin until the
+/// returned file is dropped.
 fn unused(pin: &PinPath) -> Option<File> {
     let directory = File::open(pin.directory()).ok()?;
     directory.try_lock().ok()?;
@@ -138,8 +142,8 @@ fn inode(namespace: &Path) -> Option<u64> {
     fs::metadata(namespace).ok().map(|file| file.st_ino())
 }
 
-/// Detaches hooks without a port: those in this daemon's namespaces, and the remains of devices that are
-/// gone.
+/// Detaches hooks that no port uses. The function removes the hooks in the namespaces of this daemon, and the
+/// pins of devices that no longer exist.
 pub fn sweep(site: &Site) {
     let mut places: BTreeMap<u64, Option<Namespace>> = BTreeMap::new();
     for running in site.ports.values() {
@@ -167,7 +171,7 @@ pub fn sweep(site: &Site) {
     }
 }
 
-/// Returns whether a port runs with this pin or waits for the device behind it.
+/// Returns whether a running port uses this pin, or a port waits for the device of the pin.
 fn is_claimed(site: &Site, pinned: &Pinned) -> bool {
     site.ports.iter().any(|(name, running)| match &running.hook {
         Some(hook) => hook.pin().is_some_and(|pin| pin.name() == pinned.path.name()),
@@ -175,7 +179,8 @@ fn is_claimed(site: &Site, pinned: &Pinned) -> bool {
     })
 }
 
-/// Detaches a hook and gives its device back to the kernel. Returns the device, if it still exists.
+/// Detaches a hook, so that the kernel receives the packets of its device again. Returns the name of the
+/// device, if the device still exists.
 fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<String>, PlaneError> {
     let object = format!("hook {}", pinned.path.name());
     let failed = |error: &dyn std::error::Error| {
@@ -203,17 +208,17 @@ fn clear(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }
 
-/// Result of [`release`] for one hook.
+/// Result of [`release`] for one pinned hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Released {
-    /// Port that the hook served.
+    /// Name of the port that the hook served.
     pub port: String,
-    /// Device from which the hook was detached, or the reason why it was not.
+    /// Name of the device from which the hook was detached, or the reason why the hook was not detached.
     pub outcome: Result<String, PlaneError>,
 }
 
-/// Detaches hooks that ended daemons have left: those of one port or device, or all. Hooks in use are
-/// refused.
+/// Detaches hooks that ended daemons have left. `wanted` names one port or device. Without it, all such hooks
+/// are detached. For a hook in use, the result is an error.
 pub fn release(wanted: Option<&str>) -> Vec<Released> {
     let mut released = Vec::new();
     for pinned in all() {
@@ -235,7 +240,8 @@ pub fn release(wanted: Option<&str>) -> Vec<Released> {
     released
 }
 
-/// Removes a pin in a namespace that has no name here, if its device is gone.
+/// Removes the pin of a device in a namespace without a known name. The pin is removed only if its device no
+/// longer exists.
 fn drop_remains(pinned: &Pinned) -> Result<String, PlaneError> {
     match xdp::adopt(&pinned.path) {
         Ok(None) => Ok(String::new()),
@@ -256,7 +262,7 @@ fn in_use(port: &str) -> PlaneError {
     }
 }
 
-/// Returns the namespace with this inode: the daemon's own, or one in `/run/netns`.
+/// Returns the namespace with the inode `number`: the daemon's own (`Some(None)`), or one in `/run/netns`.
 fn namespace_of(number: u64) -> Option<Option<Namespace>> {
     if inode(Path::new("/proc/self/ns/net")) == Some(number) {
         return Some(None);
@@ -266,7 +272,7 @@ fn namespace_of(number: u64) -> Option<Option<Namespace>> {
     Some(Some(found.file_name().to_str()?.parse().ok()?))
 }
 
-/// Returns the name of the device behind a pin.
+/// Returns the name of the device to which a pin belongs. Returns `None` if the device no longer exists.
 fn device_of(pinned: &Pinned, namespace: Option<&Namespace>) -> Option<String> {
     let name = || Ok(xdp::adopt(&pinned.path).ok().flatten().map(|hook| hook.device().to_owned()));
     inside("hook", namespace, name).ok().flatten()

@@ -1,4 +1,4 @@
-//! Running ports: open, with queues owned by workers, and part of the engine's snapshot.
+//! Running ports. Their queues are owned by workers, and they are part of the engine's snapshot.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -23,79 +23,80 @@ use super::open::{Footprint, Opened, Wanted};
 use super::pins::Claim;
 use super::routers::Routers;
 
-/// Worker of each bucket of software RSS.
+/// Software RSS table: the worker of each bucket.
 pub type Spread = Arc<[WorkerId; SPREAD_BUCKETS]>;
 
-/// A port that runs or waits for its device to come back.
+/// A port that runs, or that waits for its device to appear again.
 pub struct Running {
     /// Number of the port in the data path.
     pub id: PortId,
-    /// Settings with which the port was opened.
+    /// Settings from the configuration with which the port was opened.
     pub wanted: Wanted,
     /// Device of the port, if it has one.
     pub device: Option<Device>,
-    /// Program on the port's hook, if it has one.
+    /// Hook of the port, if it has one.
     pub hook: Option<Attached>,
-    /// Custom program of the port while the port has no hook.
+    /// Custom program that is kept for the port's next hook while the port has no hook.
     pub user: Option<UserProgram>,
-    /// Claim that shows other processes that the hook is in use, if the hook outlives this process.
+    /// Claim on the hook's pin, if the hook outlives this process. It shows other processes that the hook is
+    /// in use.
     pub claim: Option<Claim>,
-    /// Queues of the port and their workers.
+    /// Queues of the port, each with the worker that owns it.
     pub queues: Vec<(QueueId, WorkerId)>,
-    /// Status of each queue.
+    /// Status of each queue, in the order of `queues`.
     pub statuses: Vec<QueueStatus>,
-    /// Packets that the kernel lost before queues other than AF_XDP sockets received them. AF_XDP sockets are
-    /// queried directly.
+    /// Number of packets that the kernel dropped before the port's queues received them. AF_XDP sockets are
+    /// not included, because the kernel is queried for their counters directly.
     pub missed: u64,
-    /// Duplicates of AF_XDP sockets by queue, for the hook's map slots and the kernel's counters. The
-    /// duplicates are dropped before the queues are closed.
+    /// Duplicates of the port's AF_XDP sockets, with their queue indices. They are used to fill the hook's
+    /// map and to read the kernel's counters. The duplicates are dropped before the queues are closed.
     pub sockets: Vec<(QueueId, OwnedFd)>,
-    /// Changes that opening the port made on the machine.
+    /// Changes that opening the port has made on the machine.
     pub footprint: Footprint,
-    /// Whether checksums that a sender left open are completed.
+    /// Whether the port completes checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
-    /// MTU: bytes of the largest L3 packet.
+    /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub mtu: u32,
-    /// Buckets of software RSS, if the port uses it.
+    /// Software RSS table of the port, if the port uses software RSS.
     pub spread: Option<Spread>,
-    /// Filter in the workers' ingress stage, if the port's kind has no hook.
+    /// Ingress stage with the filter that workers apply, if the port's kind has no hook.
     pub own: Option<Arc<dyn OwnStage>>,
-    /// Current fault of the port.
+    /// Description of the port's current fault. `None` if the port works.
     pub trouble: Option<String>,
     /// Earliest time of the next attempt to open the port. `None` if the last attempt succeeded.
     pub not_before: Option<Instant>,
     /// Number of consecutive failed attempts to open the port again.
     pub refusals: u32,
-    /// Time when the port was last opened again.
+    /// Time when the port was last opened again. `None` if it never was.
     pub reopened: Option<Instant>,
     /// Whether the port continues with a hook of an earlier process.
     pub adopted: bool,
     /// Whether the hook drops all frames until it has the port's filter.
     pub is_locked: bool,
-    /// Number of times that another program has detached the port's hook and the daemon has attached it
+    /// Number of times that another program has detached the port's hook and the daemon has attached the hook
     /// again.
     pub hooks_lost: u64,
-    /// MTU of the port's bridge that the device was last given, and whether the device has accepted it.
-    /// `None` if the port does not follow its bridge, or has not done so yet.
+    /// MTU in bytes that the device was last given to follow its bridge, and whether the device has accepted
+    /// it. `None` if the port does not follow its bridge, or has not followed it yet.
     pub followed_mtu: Option<(u32, bool)>,
 }
 
-/// A queue with its worker and port, in the form that the engine takes and returns.
+/// A queue with its worker, its port and its index, in the form in which the engine takes and returns queues.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
-/// Running ports by name.
+/// Running ports, indexed by name.
 pub type Ports = BTreeMap<PortName, Running>;
 
-/// Returns the failure of a port for an error of the engine.
+/// Converts an error of the engine into the failure of a port.
 pub fn engine_failed(name: &PortName, error: &EngineError) -> PlaneError {
     PlaneError::failed(object(name), error, "")
 }
 
 impl Running {
-    /// Gives an open port's queues to workers. No packet flows before the next [`publish`].
+    /// Assigns the queues of an open port to workers. No packets flow before the next [`publish`].
     ///
     /// # Errors
-    /// If a worker does not answer. The port is closed again.
+    /// Returns an error if a worker does not answer. The port is then closed again.
     pub fn install(
         engine: &Engine,
         name: &PortName,
@@ -118,7 +119,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Creates a running port and assigns its queues to `workers` in turn.
+    /// Creates a running port. Its queues are assigned to `workers` in turn.
     pub fn assemble(
         id: PortId,
         wanted: Wanted,
@@ -156,7 +157,8 @@ impl Running {
         (running, queues)
     }
 
-    /// Returns a port that cannot be opened now. Another attempt follows when the port's device appears.
+    /// Creates a port that cannot be opened now, with `trouble` as the reason. Opening is attempted again
+    /// when the port's device appears.
     pub fn waiting(id: PortId, wanted: Wanted, trouble: String) -> Running {
         let mtu = wanted.port.mtu.map_or(1500, |mtu| u32::from(mtu.get()));
         Running {
@@ -186,29 +188,29 @@ impl Running {
         }
     }
 
-    /// Returns the Ethernet addresses of a device that the daemon created. The device gets them again if it
-    /// must be created again.
+    /// Returns the Ethernet addresses of a device that the daemon created. If the device must be created
+    /// again, it gets these addresses.
     pub fn ends(&self) -> EndAddresses {
         let EndAddresses { near, far } = self.footprint.ends;
         let now = self.device.as_ref().and_then(|device| device.mac);
         EndAddresses { near: near.map(|near| now.unwrap_or(near)), far }
     }
 
-    /// Records that the port could not be opened again. The next attempt is possible after `least`, which
-    /// doubles with each failed attempt, up to `most`.
+    /// Records that the port could not be opened again. The next attempt is allowed after the time `least`.
+    /// This time doubles with each failed attempt, up to `most`.
     pub fn refused(&mut self, least: Duration, most: Duration) {
         let wait = least.saturating_mul(1 << self.refusals.min(16)).min(most);
         self.not_before = Some(Instant::now() + wait);
         self.refusals += 1;
     }
 
-    /// Returns whether the port may be opened again now.
+    /// Returns whether another attempt to open the port is allowed now.
     pub fn may_be_tried(&self) -> bool {
         self.not_before.is_none_or(|time| Instant::now() >= time)
     }
 
-    /// Removes the queues from their workers and closes them. The hook stays. The caller has published a
-    /// snapshot without the port, so that no packet is on its way to it.
+    /// Takes the queues from their workers and closes them. The hook stays attached. The caller must have
+    /// published a snapshot without the port. Therefore, no packet is on its way to the port.
     pub fn release_queues(&mut self, engine: &Engine) {
         self.queues.clear();
         // A socket is closed with its last descriptor, and the kernel returns the frames only then.
@@ -221,7 +223,7 @@ impl Running {
         }
     }
 
-    /// Closes the port: its queues, its hook and its pins. A custom program is kept for the port's next hook.
+    /// Closes the port's queues, its hook and its pin. A custom program is kept for the port's next hook.
     pub fn close(&mut self, engine: &Engine) {
         self.release_queues(engine);
         if let Some(hook) = self.hook.take() {
@@ -234,10 +236,10 @@ impl Running {
         self.claim = None;
     }
 
-    /// Moves the queues to the workers that the configuration now names, without losing a packet.
+    /// Moves the queues to the workers that the configuration now assigns. No packet is dropped.
     ///
     /// # Errors
-    /// If a worker does not answer. The queues then stay with their workers.
+    /// Returns an error if a worker does not answer. The queues then stay with their workers.
     pub fn rehome(&mut self, engine: &Engine) -> Result<(), EngineError> {
         let workers = workers(&self.wanted, engine.workers());
         let queues = self.queues.iter().map(|(queue, _)| *queue);
@@ -247,7 +249,7 @@ impl Running {
         Ok(())
     }
 
-    /// Takes over the workers' reports on the port's queues, and logs new problems.
+    /// Stores the workers' reports about the port's queues, and logs new problems.
     pub fn inspected(&mut self, name: &PortName, views: &[QueueView]) {
         let own: Vec<&QueueView> = views.iter().filter(|view| view.port == self.id).collect();
         if own.len() != self.queues.len() {
@@ -269,7 +271,7 @@ impl Running {
         }
     }
 
-    /// Returns whether packets can pass the port.
+    /// Returns whether the port can receive and transmit packets.
     pub fn is_up(&self) -> bool {
         self.wanted.port.admin
             && self.trouble.is_none()
@@ -277,7 +279,7 @@ impl Running {
             && self.device.as_ref().is_none_or(|device| device.running)
     }
 
-    /// Returns whether the port's kind has a device, and the device has no link or is gone.
+    /// Returns whether the port's kind has a device and this device is missing or has no carrier.
     pub fn lacks_link(&self) -> bool {
         self.wanted.port.kind.device().is_some() && self.device.as_ref().is_none_or(|device| !device.running)
     }
@@ -298,7 +300,7 @@ impl Running {
     }
 }
 
-/// Returns the other end of a patch port.
+/// Returns the name of the port at the other end of a patch port. Returns `None` for other kinds of ports.
 fn peer_of(running: &Running) -> Option<&PortName> {
     match &running.wanted.port.kind {
         PortKind::Patch(patch) => Some(&patch.peer),
@@ -306,7 +308,7 @@ fn peer_of(running: &Running) -> Option<&PortName> {
     }
 }
 
-/// Finds the patch ports that have their peer. The other patch ports are down until their peer appears.
+/// Connects each patch port whose peer exists. Patch ports without a peer are down until the peer appears.
 pub fn join(ports: &mut Ports) {
     let lacks = |name: &PortName, running: &Running| {
         let peer = peer_of(running)?;
@@ -334,14 +336,15 @@ fn workers(wanted: &Wanted, count: usize) -> Vec<WorkerId> {
     if named.is_empty() { (0_u16..).map(WorkerId).take(count).collect() } else { named }
 }
 
-/// Returns buckets that are assigned to all workers in turn.
+/// Returns a software RSS table in which the buckets are assigned to all workers in turn.
 pub fn even_spread(workers: usize) -> Spread {
     let workers = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
     let mut turn = (0..workers).cycle();
     Arc::new(std::array::from_fn(|_| WorkerId(turn.next().unwrap_or(0))))
 }
 
-/// Composes ports, bridges and routers into one snapshot. `captured` marks the ports that a capture reads.
+/// Composes a snapshot of ports, bridges and routers for the workers. `captured` marks the ports that a
+/// capture reads.
 pub fn compose(
     config: &Config,
     ports: &Ports,
@@ -373,7 +376,8 @@ pub fn compose(
     forwarding
 }
 
-/// Publishes ports, bridges and routers. When the function returns, no worker uses the previous snapshot.
+/// Publishes a snapshot of ports, bridges and routers. When the function returns, no worker uses the previous
+/// snapshot.
 pub fn publish(
     engine: &Engine,
     config: &Config,

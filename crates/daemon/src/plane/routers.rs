@@ -1,5 +1,5 @@
-//! Running virtual routers. Each router mirrors the routing state of its namespace, and the workers forward
-//! its ports' packets accordingly.
+//! Running virtual routers. Each router mirrors the routing state of its network namespace. The workers
+//! forward the packets of the router's ports by this mirror.
 //!
 //! ```text
 //!   kernel ══notifications══► Follower's thread: State { Feed: tables and neighbours for the workers, what else is seen }
@@ -8,8 +8,9 @@
 //!   [`DataPlane`](super::DataPlane)'s routing thread: hooks are told this host's addresses, workers get another snapshot
 //! ```
 //!
-//! Routes and neighbours reach the workers only through their tables. A packet that a worker cannot route is
-//! punted to the kernel through the router's own TAP, as if the kernel had received it there.
+//! Routes and neighbours reach the workers only through the mirror's tables. A packet that a worker cannot
+//! route is punted to the kernel through the router's own TAP, as if the kernel had received the packet
+//! there.
 
 mod announce;
 mod door;
@@ -50,7 +51,7 @@ pub use mirrors::is_port as is_mirror;
 pub use running::Running;
 pub use told::{StateOf, ask, drift};
 
-/// Maximum number of different next-hop sets for the routes of one table.
+/// Maximum number of different next-hop groups that the routes of one table can use.
 const PATHS: u32 = 65_536;
 
 /// All virtual routers of the daemon.
@@ -58,18 +59,19 @@ pub struct Routers {
     domain: Arc<Domain>,
     workers: usize,
     all: BTreeMap<RouterName, Running>,
-    /// Routers that wait for their namespace, with the reason.
+    /// Routers that cannot be opened now, for example because their namespace is missing, each with the
+    /// reason.
     waiting: BTreeMap<RouterName, String>,
-    /// Attempts to open those of them whose namespace is there.
+    /// Failed attempts to open the waiting routers whose namespace exists.
     retries: BTreeMap<RouterName, Retry>,
     /// Channel that wakes the routing thread when workers or hooks must be updated.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
-    /// Number of captures and traces that need every packet at the workers.
+    /// Number of running captures and traces, which need every packet to pass the workers.
     watchers: u32,
-    /// Counts of packets that the hooks of removed routers have routed for ports that still exist.
+    /// Counters of packets that the hooks of removed routers have routed, for ports that still exist.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Queues of interface mirrors from a predecessor.
+    /// Queues of interface mirrors that a predecessor has handed over.
     given: mirrors::Given,
 }
 
@@ -77,19 +79,19 @@ fn object(name: &RouterName) -> String {
     format!("router.{name}")
 }
 
-/// Returns the name of a router's namespace for messages.
+/// Returns the name of a router's namespace, for messages.
 fn place(wanted: &model::Router) -> String {
     let named = wanted.settings.namespace.as_ref().map(|namespace| format!("namespace {namespace}"));
     named.unwrap_or_else(|| "the daemon's namespace".to_owned())
 }
 
-/// Returns whether the namespace of a router is there.
+/// Returns whether the namespace of a router exists.
 fn is_there(wanted: &model::Router) -> bool {
     wanted.settings.namespace.as_ref().is_none_or(|namespace| namespace.path().exists())
 }
 
 impl Routers {
-    /// Returns an empty set of routers for `workers` workers, which are readers in `domain`.
+    /// Returns a set without routers. `workers` is the number of workers, which are readers of `domain`.
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
         let (wake, woken) = sync_channel(1);
         Routers {
@@ -106,17 +108,17 @@ impl Routers {
         }
     }
 
-    /// Returns the receiving end of the wake-up channel. Returns `None` after the first call.
+    /// Returns the receiver of the wake-up channel. Returns `None` after the first call.
     pub fn woken(&mut self) -> Option<Receiver<()>> {
         self.woken.take()
     }
 
-    /// Starts routers that are new or changed in `config`, by reading the state of their namespaces. The
+    /// Creates routers that are new or changed in `config`, by reading the state of their namespaces. The
     /// running routers do not change.
     ///
     /// # Errors
-    /// The first router that cannot be started. A router whose namespace does not exist is left out while the
-    /// daemon is `starting`, and later if the router already waits for its namespace.
+    /// Returns the error of the first router that cannot be created. A router whose namespace does not exist
+    /// causes no error while the daemon is `starting`, or if the router already waits for its namespace.
     pub fn prepare(
         &mut self,
         config: &Config,
@@ -125,7 +127,8 @@ impl Routers {
         self.prepare_some(config, starting, |_| true)
     }
 
-    /// Does the same for the routers that could be opened and whose last attempt is long enough ago.
+    /// Creates waiting routers, like `prepare`, if their namespace exists and the pause after
+    /// their last failed attempt is over. Routers that fail again stay in the waiting state.
     pub fn retry(&mut self, config: &Config, now: Instant) -> Vec<(RouterName, Running)> {
         let due = self.missing(config, now);
         if due.is_empty() {
@@ -166,7 +169,7 @@ impl Routers {
         Ok(prepared)
     }
 
-    /// Notes that a router could not be opened, and when it may be tried again.
+    /// Records that a router could not be opened, and when the next attempt is due.
     fn wait_for(&mut self, name: &RouterName, wanted: &model::Router, error: PlaneError) {
         let mut why = format!("{} is not there", place(wanted));
         if is_there(wanted) {
@@ -177,10 +180,10 @@ impl Routers {
         self.waiting.insert(name.clone(), why);
     }
 
-    /// Reads the state of all routers' namespaces, before there are workers.
+    /// Reads the state of all routers' namespaces. This is called before there are workers.
     ///
     /// # Errors
-    /// As [`Routers::prepare`].
+    /// Returns the errors of [`Routers::prepare`].
     pub fn load(&mut self, config: &Config) -> Result<(), PlaneError> {
         // A router whose namespace has disappeared does not prevent the start.
         let prepared = self.prepare(config, true)?;
@@ -188,8 +191,8 @@ impl Routers {
         Ok(())
     }
 
-    /// Installs prepared routers, removes routers that `config` does not have, and applies the other settings
-    /// of `config`.
+    /// Installs the prepared routers, removes routers that `config` does not contain, and applies the other
+    /// settings in `config`.
     pub fn commit(
         &mut self,
         engine: &Engine,
@@ -228,9 +231,9 @@ impl Routers {
         self.follow_mirrors(engine, config, ports, names);
     }
 
-    /// Closes routers whose namespace was removed or replaced by another one of its name. A closed router is
-    /// opened again when a namespace of the name exists. An open router would keep the old namespace and all
-    /// its devices alive. Returns whether any router was closed.
+    /// Closes routers whose namespace was removed, or was replaced by another one under its name. A closed
+    /// router is opened again when a namespace with the name exists. An open router would keep the old
+    /// namespace and all its devices in existence. Returns whether any router was closed.
     pub fn close_gone(&mut self, engine: &Engine) -> bool {
         let gone: Vec<(RouterName, Running)> =
             self.all.extract_if(.., |_, running| running.is_gone()).collect();
@@ -246,7 +249,7 @@ impl Routers {
         any
     }
 
-    /// Creates and removes the mirrors of interfaces.
+    /// Creates and removes interface mirrors according to `config`.
     fn follow_mirrors(&mut self, engine: &Engine, config: &Config, ports: &Ports, names: &mut Names) {
         let Routers { all, given, .. } = self;
         for (name, running) in all {
@@ -261,7 +264,8 @@ impl Routers {
         }
     }
 
-    /// Stores a mirror's queue from a predecessor, by its name as a port.
+    /// Stores the queue of a mirror that a predecessor has handed over, under the name that the mirror has as
+    /// a port.
     pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
         self.given.insert(name, (port, queue));
     }
@@ -280,7 +284,7 @@ impl Routers {
         }
     }
 
-    /// Returns the queues of punt TAPs that no worker has yet, with their port numbers.
+    /// Returns the queues of punt TAPs that no worker owns yet, with their port numbers.
     pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
         let mut queues = Vec::new();
         for (name, running) in &mut self.all {
@@ -296,7 +300,7 @@ impl Routers {
         queues
     }
 
-    /// Like [`Routers::plug`], for workers that have not started, with the queues of mirrors.
+    /// Like [`Routers::plug`], but for workers that have not started. Also returns the queues of mirrors.
     pub fn plug_all(&mut self, config: &Config, ports: &Ports, names: &mut Names) -> Vec<Returned> {
         let queue = |(port, queue)| (WorkerId(0), port, QueueId(0), queue);
         let mut queues: Vec<Returned> = self.plug(names).into_iter().map(queue).collect();
@@ -307,8 +311,8 @@ impl Routers {
         queues
     }
 
-    /// Creates new punt TAPs after the workers have stopped with the old ones, and resets the number of
-    /// captures and traces.
+    /// Creates new punt TAPs, because the former ones were closed when the workers stopped. Also sets the
+    /// number of captures and traces to zero.
     pub fn unplugged(&mut self) {
         self.watchers = 0;
         self.tell_watched();
@@ -322,14 +326,14 @@ impl Routers {
         }
     }
 
-    /// Returns whether `name` is the port name of a punt TAP or of a mirror.
+    /// Returns whether `name` is the name that a punt TAP or a mirror has as a port.
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
             .any(|(router, running)| Door::port_name(router) == name || running.has_mirror(router, name))
     }
 
-    /// Returns the functions of all ports that are router interfaces.
+    /// Returns the functions of all ports that are interfaces of a router.
     pub fn rooms(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Room> {
         let mut rooms = BTreeMap::new();
         for running in self.all.values() {
@@ -341,7 +345,7 @@ impl Routers {
         rooms
     }
 
-    /// Returns the port views of punt TAPs and mirrors.
+    /// Returns the port views of all punt TAPs and mirrors.
     pub fn doors<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
         let doors = self.all.values().filter_map(|running| running.door.port).map(|port| {
             // Packets that the kernel sends on a punt TAP are dropped.
@@ -350,12 +354,13 @@ impl Routers {
         doors.chain(self.all.values().flat_map(|running| running.mirror_ports(ports)))
     }
 
-    /// Sets the carrier of mirrors from the state of their ports.
+    /// Sets the carrier of each mirror to the link state of its port.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         self.all.values_mut().for_each(|running| running.tell_carriers(ports));
     }
 
-    /// Configures routing in the hooks of all interfaces, and removes it from hooks of other ports.
+    /// Configures routing in the hooks of all router interfaces, and removes it from the hooks of other
+    /// ports.
     pub fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
         for (name, running) in &mut self.all {
             running.tell_hooks(name, config, ports);
@@ -371,7 +376,7 @@ impl Routers {
         }
     }
 
-    /// Updates neighbours, hooks and mirrors. Called once a second.
+    /// Updates neighbours, hooks and mirrors of all routers. This is called once a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -395,7 +400,7 @@ impl Routers {
         }
     }
 
-    /// Adds or removes one capture or trace that needs every packet at the workers.
+    /// Adds (`begins`) or removes one capture or trace that needs every packet to pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         self.tell_watched();
@@ -406,7 +411,7 @@ impl Routers {
         switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
     }
 
-    /// Continues the counts of a port from those of a predecessor's hooks, unless this process has already
+    /// Sets the counters of a port to those of a predecessor's hooks. Nothing is done if this process already
     /// counts for the port.
     pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
         if self.counts(name) == RouteCounts::default() {
@@ -414,7 +419,7 @@ impl Routers {
         }
     }
 
-    /// Returns the counts of packets that hooks have routed, received or sent by a port.
+    /// Returns the counters of packets that hooks have routed and that a port has received or sent.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         let hooks = self.all.values().filter_map(|running| running.hook.as_ref());
@@ -422,7 +427,7 @@ impl Routers {
         sum
     }
 
-    /// Keeps the counts of a router's hooks.
+    /// Saves the counters of a router's hooks.
     fn remember(&mut self, running: &Running) {
         let Some(hook) = &running.hook else { return };
         for name in hook.counted() {
@@ -431,10 +436,10 @@ impl Routers {
         }
     }
 
-    /// Returns the packets and bytes sent to each neighbour of a router.
+    /// Returns the numbers of packets and bytes that were sent to each neighbour of a router.
     ///
     /// # Errors
-    /// If there is no such router, or its namespace is not followed.
+    /// Returns an error if there is no such router, or if its namespace is not followed.
     pub fn sent(&self, name: &str) -> Result<routes::Sent, PlaneError> {
         let running = self.all.get(name).ok_or_else(|| PlaneError::no_router(name))?;
         let state = locked(&running.state);
@@ -446,18 +451,19 @@ impl Routers {
         Ok(sent.collect())
     }
 
-    /// Returns whether a route of the kernel did not fit into a router's tables.
+    /// Returns whether a route of the kernel was left out of a router's tables because the tables are full.
     pub fn lacks_room(&self, name: &str, route: &RouteEntry) -> bool {
         let Some(running) = self.all.get(name) else { return false };
         locked(&running.state).feed.waits(route.table.0, route.prefix.address(), route.prefix.length())
     }
 
-    /// Returns the routers that wait for their namespace, with the reason.
+    /// Returns the routers that cannot be opened now, each with the reason.
     pub fn waiting(&self) -> impl Iterator<Item = (&RouterName, &str)> {
         self.waiting.iter().map(|(name, why)| (name, why.as_str()))
     }
 
-    /// Returns routers and families that have too many rules for the workers, with what is said of them.
+    /// Returns the routers that have more policy routing rules than the workers support. Each entry has the
+    /// address family and a text about the rules.
     pub fn excess_rules(&self) -> Vec<(&RouterName, &'static str, String)> {
         let mut found = Vec::new();
         for (name, running) in &self.all {
@@ -469,7 +475,7 @@ impl Routers {
         found
     }
 
-    /// Returns closures that compute the state of each router without holding the lock.
+    /// Returns one closure for each router, which computes the router's state without the lock.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
             let state = RouterState {
@@ -491,16 +497,17 @@ impl Routers {
         config.routers.iter().map(state).collect()
     }
 
-    /// Returns the follower of a router's namespace, which can be queried without holding the lock.
+    /// Returns the follower of a router's namespace. It can be queried without holding the lock.
     ///
     /// # Errors
-    /// If there is no such router, or its namespace is not followed.
+    /// Returns an error if there is no such router, or if its namespace is not followed.
     pub fn follower(&self, name: &str) -> Result<Arc<Follower>, PlaneError> {
         let running = self.all.get(name).map(|running| Arc::clone(&running.follower));
         running.ok_or_else(|| PlaneError::no_router(name))
     }
 
-    /// Returns whether a router that does not run can be opened, because its namespace exists.
+    /// Returns the routers that do not run and can be opened now. Their namespace exists, and the pause after
+    /// the last failed attempt is over.
     fn missing(&mut self, config: &Config, now: Instant) -> BTreeSet<RouterName> {
         let missing = config.routers.iter().filter(|(name, _)| !self.all.contains_key(*name));
         let (there, gone): (Vec<_>, Vec<_>) = missing.partition(|(_, wanted)| is_there(wanted));
@@ -510,7 +517,7 @@ impl Routers {
         there.into_iter().map(|(name, _)| name).filter(|name| is_due(name)).cloned().collect()
     }
 
-    /// Closes all routers, after the workers have stopped.
+    /// Closes all routers. The workers must have stopped.
     pub fn clear(&mut self, pool: &mut FramePool) {
         for (_, mut running) in std::mem::take(&mut self.all) {
             if let Some(queue) = running.door.queue.take() {
@@ -529,8 +536,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks that a router that cannot be opened is not tried again at once, and that a namespace that was created
-    /// again is.
+    /// A router that cannot be opened is not tried again immediately. A namespace that was created again is
+    /// tried without delay.
     #[test]
     fn attempts_to_open_a_router_have_pauses() {
         let mut routers = Routers::new(&Domain::new(), 1);

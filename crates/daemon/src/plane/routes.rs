@@ -1,4 +1,4 @@
-//! Conversion of a mirror of the kernel's routing state into the values of the API.
+//! Converts a mirror of the kernel's routing state into values of the API.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,10 +10,10 @@ use model::{
 use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Paths, Prefix, RouteKey, Routes, Rule, SettingsKey};
 use packet::{FlowKey, L3Kind, MacAddr, PortId};
 
-/// Packets and bytes sent to neighbours, by device and address.
+/// Numbers of packets and bytes that were sent to neighbours, by interface index and neighbour address.
 pub type Sent = BTreeMap<(u32, IpAddr), (u64, u64)>;
 
-/// An IPv4 or IPv6 address.
+/// An address of one of the two IP versions.
 trait Ip: netlink::Family {
     fn ip(self) -> IpAddr;
 }
@@ -59,7 +59,8 @@ fn way(mirror: &Mirror, hop: &Hop) -> WayEntry {
     }
 }
 
-/// Returns the next hops of a next-hop object. Members of a group are never groups themselves.
+/// Returns the next hops of the next-hop object `id`. If the object is a group, its members are single next
+/// hops.
 fn ways_of(mirror: &Mirror, id: u32) -> Vec<WayEntry> {
     let Some(object) = mirror.next_hops.get(&id) else { return Vec::new() };
     let own = object.hop.iter().map(|hop| way(mirror, hop));
@@ -94,31 +95,31 @@ fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<Route
     })
 }
 
-/// Returns whether `outer` contains all of `inner`.
+/// Returns whether the prefix `outer` contains all addresses of the prefix `inner`.
 fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
     let shortened = format!("{}/{}", inner.address(), outer.length()).parse::<model::Prefix>();
     outer.length() <= inner.length() && shortened == Ok(outer)
 }
 
-/// Maximum number of routes converted in one call, during which the mirror's thread is blocked.
+/// Maximum number of routes that one call converts. The mirror's thread is blocked during the call.
 const SLICE: usize = 512;
 
-/// Position at which a list of routes continues: after a key.
+/// Position at which the next part of a list of routes starts: behind a route key.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// Position among the IPv4 routes.
+    /// Position behind this key among the IPv4 routes. `None` is the first IPv4 route.
     Four(Option<RouteKey<Ipv4Addr>>),
-    /// Position among the IPv6 routes.
+    /// Position behind this key among the IPv6 routes. `None` is the first IPv6 route.
     Six(Option<RouteKey<Ipv6Addr>>),
 }
 
 impl Place {
-    /// Position of the first route.
+    /// Position of the first route of the whole list.
     pub const START: Place = Place::Four(None);
 }
 
-/// Returns the next routes that match the query, IPv4 first, ordered by table and prefix, and the position at
-/// which the list continues, if any.
+/// Returns the next routes that match the query, IPv4 first, ordered by table and prefix. The second value is
+/// the position at which the list continues, and `None` at its end.
 pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntry>, Option<Place>) {
     let table = query.table.map(|table| table.0);
     let within = query.prefix.map(|prefix| (prefix.address(), prefix.length()));
@@ -145,7 +146,8 @@ pub fn routes(mirror: &Mirror, query: RouteQuery, from: Place) -> (Vec<RouteEntr
     }
 }
 
-/// Returns the entries of the first keys, and the last key if there may be more.
+/// Returns the route entries of the first `SLICE` keys. The second value is the last key if there may be
+/// more, otherwise `None`.
 fn slice<'m, A: Ip + 'm>(
     mirror: &Mirror,
     all: impl Iterator<Item = (&'m RouteKey<A>, &'m Paths)>,
@@ -158,7 +160,7 @@ fn slice<'m, A: Ip + 'm>(
     (entries, last)
 }
 
-/// Returns a rule as `ip rule` prints it.
+/// Returns a policy routing rule in the form that `ip rule` prints.
 fn rule_text(rule: &Rule) -> String {
     let mut words = vec![format!("{}:", rule.priority)];
     if rule.flags & 2 != 0 {
@@ -184,13 +186,15 @@ fn rule_text(rule: &Rule) -> String {
     words.join(" ")
 }
 
-/// Returns the number in an attribute of a rule that the mirror does not interpret.
+/// Returns the number in attribute `kind` of a policy routing rule. The attribute is one that the mirror does
+/// not interpret. Returns `None` if the rule does not have it.
 fn number(rule: &Rule, kind: u16) -> Option<u32> {
     let (_, value) = rule.other.iter().find(|(own, _)| *own == kind)?;
     value.as_slice().try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Returns an attribute of a rule as `ip rule` prints it (`linux/fib_rules.h`), if it selects packets.
+/// Returns an attribute of a policy routing rule (`linux/fib_rules.h`) in the form that `ip rule` prints.
+/// Returns `None` if the attribute does not select packets.
 fn more_text(kind: u16, value: &[u8]) -> Option<String> {
     let number = || value.try_into().ok().map(u32::from_ne_bytes);
     let range = || {
@@ -210,10 +214,10 @@ fn more_text(kind: u16, value: &[u8]) -> Option<String> {
     }
 }
 
-/// Result of a lookup in a routing table.
+/// Result of a lookup in a routing table of the mirror.
 enum Found {
     Route(Kind, Option<RouteEntry>),
-    /// The kernel selects among the routes to this prefix.
+    /// The kernel selects among several routes to this prefix.
     Divided(String),
 }
 
@@ -235,8 +239,8 @@ fn found<A: Ip + std::fmt::Display>(
     }
 }
 
-/// Returns the reason for the forwarding of packets to an address or a prefix. For rules with more conditions
-/// than the destination, the result states that they may decide otherwise.
+/// Returns the rules and routes that decide how packets to an address or prefix are forwarded. If a rule has
+/// further conditions besides the destination, the result states that the rule may decide otherwise.
 pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };
     for rule in mirror.rules.iter().filter(|rule| rule.v6 == of.address().is_ipv6()) {
@@ -305,14 +309,16 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
-/// Reason why packets do not follow a route that the kernel has.
+/// Text for a route that the kernel has and that packets do not follow, because it did not fit into the
+/// workers' tables.
 pub const NO_ROOM: &str =
     "it found no room in the router's table (`routes`): packets go by what there is without it";
 
-/// First words of the step of a packet that the hook has routed.
+/// First words of the text of the step in which the hook has routed a packet.
 pub const ROUTED: &str = "a route ";
 
-/// Returns the destination of an IP packet.
+/// Returns the destination address of an IP packet, as a prefix. Returns `None` if the frame contains no IP
+/// packet.
 pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     let mut key = FlowKey::default();
     FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
@@ -324,8 +330,8 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     to.to_string().parse().ok()
 }
 
-/// Inserts the route into the explanation of a packet that a worker or the hook has routed, before the first
-/// step that follows from it.
+/// Inserts a step about the route into the explanation of a packet that a worker or the hook has routed. The
+/// step is placed before the first step that results from the route.
 pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let in_hook = |step: &Step| story.tier == Tier::Hook && step.what.starts_with(ROUTED);
     let place = story.steps.iter().position(|step| step.stage == "room" || in_hook(step));
@@ -346,7 +352,7 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
-/// Returns at most `limit` neighbours.
+/// Returns at most `limit` neighbours of the mirror.
 pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEntry> {
     let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| {
         let (packets, bytes) = sent.get(&(key.link, key.address)).copied().unwrap_or_default();
@@ -362,7 +368,7 @@ pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEn
     mirror.neighbours.iter().take(limit).map(entry).collect()
 }
 
-/// Returns at most `limit` next-hop objects.
+/// Returns at most `limit` next-hop objects of the mirror.
 pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry> {
     let to = |hop: &Hop| Some(sent.get(&(hop.link, hop.gateway?)).copied().unwrap_or_default());
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
@@ -382,7 +388,7 @@ pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry
     mirror.next_hops.iter().take(limit).map(entry).collect()
 }
 
-/// Returns the number of objects in the mirror.
+/// Returns the total number of objects in the mirror.
 pub fn objects(mirror: &Mirror) -> u64 {
     let all = [
         mirror.links.len(),
@@ -397,7 +403,8 @@ pub fn objects(mirror: &Mirror) -> u64 {
     all.into_iter().sum::<usize>() as u64
 }
 
-/// Returns the result of a comparison with the kernel's state. `checked` is the number of objects compared.
+/// Converts the result of a comparison with the kernel's state. `checked` is the number of objects that were
+/// compared.
 pub fn drift(found: &Drift, checked: u64) -> DriftState {
     let name = |change: &Change| match change {
         Change::Link(index) => format!("device #{index}"),
@@ -425,7 +432,7 @@ pub fn drift(found: &Drift, checked: u64) -> DriftState {
     }
 }
 
-/// Returns the addresses of a device with their prefix lengths.
+/// Returns the addresses of a device, each with its prefix length.
 pub fn addresses(mirror: &Mirror, device: u32) -> Vec<String> {
     let own = mirror.addresses.iter().filter(|address| address.link == device);
     own.map(|address| format!("{}/{}", address.local, address.prefix_length)).collect()

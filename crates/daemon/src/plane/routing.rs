@@ -1,9 +1,10 @@
-//! Forwarding by the kernel's routes in ports' hooks. The hook's stage is updated once a second with the
-//! device's address, the kernel's addresses, and the devices that accept redirected frames.
+//! Forwarding in ports' hooks by the kernel's routes. Once a second, the routing stage of each hook's program
+//! is updated with the device's address, the kernel's addresses, and the devices that accept redirected
+//! frames.
 //!
-//! The stage is an acceleration. If it cannot be installed, the failure is logged and the kernel's stack
-//! forwards. This module keeps no state. All state is read from the hook, so that a hand-over needs no record
-//! of it.
+//! The routing stage only accelerates. If it cannot be installed, the failure is logged and the kernel's
+//! network stack forwards. This module keeps no state. All state is read from the hook. Therefore, a
+//! hand-over needs no record of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,19 +19,20 @@ use super::device::{failed, inside, object, place, xdp_features};
 use super::open::Wanted;
 use super::ports::{Ports, Running};
 
-/// Returns whether the configuration enables the kernel's routing in a port's hook.
+/// Returns whether the configuration enables forwarding by the kernel's routes in a port's hook.
 pub fn is_wanted(wanted: &Wanted) -> bool {
     let routing = wanted.port.kind.xdp().and_then(|options| options.routing);
     routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
 }
 
-/// State of a namespace for the stage.
+/// State of a network namespace that the routing stage needs.
 struct Place {
     takes: BTreeMap<u32, Takes>,
     locals: LocalAddresses,
 }
 
-/// Installs and updates the stage in the hooks of ports that enable it, and removes it from others.
+/// Installs or updates the routing stage in the hooks of ports that enable it. Removes the stage from other
+/// hooks.
 pub fn ensure(ports: &mut Ports) {
     let mut places: BTreeMap<PathBuf, Option<Place>> = BTreeMap::new();
     for (name, running) in ports {
@@ -52,10 +54,10 @@ pub fn ensure(ports: &mut Ports) {
     }
 }
 
-/// Removes the stage, so that the kernel's stack forwards.
+/// Removes the routing stage from a port's hook. The kernel's network stack then forwards.
 ///
 /// # Errors
-/// If the program cannot be replaced.
+/// Returns an error if the hook's program cannot be replaced.
 pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     match &mut running.hook {
         Some(hook) if hook.fib().is_some() => hook.set_fib(None),
@@ -63,7 +65,7 @@ pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
     }
 }
 
-/// Reads the state of a namespace. Returns `None` and logs the error if it cannot be read.
+/// Reads the state of a namespace. If it cannot be read, logs the error and returns `None`.
 fn look(object: &str, namespace: Option<&Namespace>) -> Option<Place> {
     let seen = inside(object, namespace, || {
         let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");
@@ -113,7 +115,8 @@ fn equip(name: &model::PortName, running: &mut Running, seen: &Place, has: bool)
     })
 }
 
-/// Returns whether the kernel filters by reverse path on this device, in the calling thread's namespace.
+/// Returns whether the kernel's reverse-path filter is enabled on this device, in the calling thread's
+/// namespace.
 fn checks_sources(ifname: &str) -> bool {
     let on = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"))
@@ -122,22 +125,22 @@ fn checks_sources(ifname: &str) -> bool {
     on("all") || on(ifname)
 }
 
-/// Returns the netfilter chains of the calling thread's namespace that do not see packets forwarded in the
+/// Returns the netfilter chains of the calling thread's namespace that do not see packets forwarded in a
 /// hook.
 pub fn bypassed() -> Vec<String> {
     netfilter::chains().unwrap_or_default()
 }
 
-/// Counts of packets that hooks have forwarded: received by a port, and sent by its device.
+/// Counters of packets that hooks have forwarded after one port received them, or to one port's device.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Forwarded {
-    /// Packets and bytes received by the port.
+    /// Packets and bytes that the port received and its hook forwarded.
     pub received: FibCount,
-    /// Packets and bytes sent by the port's device.
+    /// Packets and bytes that hooks forwarded to the port's device.
     pub sent: FibCount,
 }
 
-/// Returns the counts of packets that hooks have forwarded from and to a port.
+/// Returns the counters of packets that hooks have forwarded from and to a port.
 pub fn counts(ports: &Ports, running: &Running) -> Forwarded {
     let mut forwarded = Forwarded::default();
     let add = |to: &mut FibCount, more: FibCount| {
@@ -158,7 +161,7 @@ pub fn counts(ports: &Ports, running: &Running) -> Forwarded {
     forwarded
 }
 
-/// Returns the text for the stage in `show ports`.
+/// Returns the text about the routing stage for `show ports`. Returns `None` if the hook has no such stage.
 pub fn state(running: &Running) -> Option<String> {
     running.hook.as_ref()?.fib()?;
     Some("forwards by the kernel's routes".to_owned())

@@ -1,19 +1,20 @@
-//! Text for the flow entries that a packet matches and for the reasons of its megaflow's mask, for `explain`.
+//! Text for `explain` about the flow entries that a packet matches, and about the reasons for the mask of its
+//! megaflow.
 
 use engine::Explained;
 use model::Step as Told;
 use packet::record::Step;
 use switch::flow::{Line, Story};
 
-/// Returns whether a trace report has a table lookup. The report of a standalone bridge has none, and no step
-/// refers to a flow entry of it.
+/// Returns whether a trace report contains a table lookup. The report of a bridge in standalone mode contains
+/// none, and no step of the packet refers to its flow entry.
 fn asks_tables(story: &Story) -> bool {
     story.lines.iter().any(|line| matches!(line, Line::Rule { .. } | Line::Miss { .. }))
 }
 
-/// Replaces the steps that only name flow entries with the trace reports of these entries. The reports of
-/// standalone bridges are placed before the step of the first bridge. `steps` corresponds one to one to the
-/// steps of `explained`.
+/// Replaces steps that only name flow entries by the trace reports of these entries. The report of a bridge
+/// in standalone mode is placed before the first step of that bridge. Each element of `steps` is the text of
+/// the step of `explained` with the same index.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
     let (asking, alone): (Vec<&Story>, Vec<&Story>) =
         explained.stories.iter().partition(|story| asks_tables(story));

@@ -1,7 +1,7 @@
-//! Delivery of filter samples to API clients. A thread drains the ring of a filter while a client follows the
-//! filter. Without a client the ring stays full of old samples, and a new client starts with the samples
-//! after them. Samples that a slow client cannot take are dropped and counted. Packets never wait for a
-//! client.
+//! Delivers samples of filters to API clients. A thread drains the ring of a filter as long as a client
+//! follows the filter. Without a client, the ring stays full of old samples, and a new client receives only
+//! samples that are newer. Samples that a slow client cannot take are dropped and counted. Packets are never
+//! delayed by a client.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,10 +17,11 @@ use super::filters::{Followed, Taken};
 use super::listener::{Listener, succeed};
 use super::{DataPlane, locked, no_such_port};
 
-/// Time for which the thread waits for samples before it checks whether the client still listens.
+/// Maximum time for which the thread waits for samples before it checks whether the client is still
+/// connected.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Sends a filter's samples until `to` is closed or the filter is gone.
+/// Sends a filter's samples until the client closes `to` or the filter is removed.
 pub fn start(
     plane: &Arc<DataPlane>,
     request: SampleRequest,
@@ -47,7 +48,7 @@ pub fn start(
         .map_err(|error| failed(&error))
 }
 
-/// Delivery of samples from the ring to the client.
+/// State of the delivery of samples from the ring to the client.
 struct Delivery {
     request: SampleRequest,
     followed: Followed,
@@ -64,7 +65,8 @@ impl Delivery {
         while self.empty(&reader, plane) {}
     }
 
-    /// Drains the ring once. Returns false when the client has stopped listening or the filter is gone.
+    /// Drains the ring once. Returns false when the client has closed its queue or the filter has been
+    /// removed.
     fn empty(&mut self, reader: &RingReader<Sample>, plane: &Weak<DataPlane>) -> bool {
         let Ok(samples) = reader.poll(PERIOD) else { return false };
         self.listener.missed(self.followed.samples.missed());
@@ -89,8 +91,8 @@ impl Delivery {
         self.listener.listens()
     }
 
-    /// Returns whether the request's port and packet filter match a sample. The packet filter matches all
-    /// samples that cannot be parsed.
+    /// Returns whether a sample matches the port and the packet filter of the client's request. A sample that
+    /// cannot be parsed matches every packet filter.
     fn is_wanted(&self, sample: &Sample, taken: &Taken) -> bool {
         if self.request.port.as_ref().is_some_and(|port| !taken.ports.contains(port)) {
             return false;

@@ -1,10 +1,11 @@
-//! Hook offload of bridged frames: the stage of each port for known stations or for hot flows, the data that
-//! the stage reads, and the times when it must not forward.
+//! Hook offload of bridged frames. The module maintains the bridge stage in the XDP program of each port,
+//! which forwards to known MAC addresses or by hot flows. It also maintains the data that the stage reads,
+//! and the times at which the stage must not forward.
 //!
-//! The offload is an acceleration. If it cannot be installed, the failure is logged and workers forward. A
-//! change of the running configuration first removes all stations from the hooks ([`Shortcuts::forget`]),
-//! which come back with the next poll, and leaves all flows to the workers until the change ends. The slow
-//! path selects the offloaded flows ([`super::flows`]).
+//! The offload only accelerates. If it cannot be installed, the failure is logged and workers forward. A
+//! change of the running configuration first removes all MAC table entries from the hooks
+//! ([`Shortcuts::forget`]), and leaves all flows to the workers until the change ends. The next poll adds the
+//! entries again. The slow path selects the offloaded flows ([`super::flows`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,54 +30,58 @@ use super::device::{self, inside, object, place};
 use super::parallel;
 use super::ports::{Ports, Running};
 
-/// Interval in seconds after which all stations are checked again. The hook itself removes a station whose
-/// address appears on another port.
+/// Interval in seconds at which all offloaded MAC table entries are checked again. The hook itself removes an
+/// entry whose address appears on another port.
 const DOUBT: u32 = 5;
-/// Number of frames a second that wait for the reordering guard from which on a short loss is accepted.
+/// Number of frames per second that the reordering guard sends to the worker, above which a short loss of
+/// frames is accepted.
 const MANY: u32 = 50_000;
-/// Lease of offloaded flows in nanoseconds. Without renewal, hooks stop forwarding by flows after as long as
-/// idle flows are kept.
+/// Time in nanoseconds for which hooks may forward by offloaded flows without renewal. It equals the time for
+/// which idle flows are kept.
 const LEASE_NS: u64 = 10_000_000_000;
-/// Time limit of a quiesce of flows.
+/// Maximum time for which a reordering guard drops the frames that it would send to the worker.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// Hook offload of bridged frames on all ports.
+/// State of the hook offload of bridged frames, for all ports.
 #[derive(Default)]
 pub struct Shortcuts {
-    /// Devices to which hooks send, created when the first port needs them.
+    /// Table of the devices to which hooks can send. It is created when the first port needs it.
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, Shortcut>,
-    /// Reordering guards of routers' ports. [`super::routers`] installs the stages of these ports.
+    /// Reordering guards of ports that are router interfaces. [`super::routers`] installs the stages of these
+    /// ports.
     routed: BTreeMap<PortName, RoutedOrder>,
-    /// Counts of removed stages for ports that still exist, so that counters never decrease.
+    /// Counters of removed stages for ports that still exist. They are kept so that a port's counters never
+    /// decrease.
     past: BTreeMap<PortName, BridgeCounts>,
-    /// Number of captures and traces that need every packet at the workers.
+    /// Number of running captures and traces, which need every packet to pass the workers.
     watchers: u32,
     seconds: u32,
 }
 
-/// Reason for an update of the stages of all ports.
+/// Reason for updating the bridge stages of all ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
-    /// The daemon starts. No worker forwards traffic yet.
+    /// The daemon starts, and no worker forwards traffic yet.
     Start,
-    /// The configuration has changed. Ports may have other workers than before.
+    /// The configuration has changed. Ports may have other workers than before the change.
     Change,
-    /// The periodic poll.
+    /// The periodic poll of the offload.
     Poll,
 }
 
-/// Constants by which a port's stage is specialised.
+/// Constants for which the bridge stage of a port is specialised.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A stage for known stations.
+    /// A stage that forwards to known MAC addresses.
     Stations(BridgePort),
-    /// A stage for hot flows, and for the known stations to which `NORMAL` flows forward.
+    /// A stage that forwards by hot flows. It also forwards to the known MAC addresses that flows with the
+    /// action `NORMAL` use.
     Flows(FlowPort, Option<BridgePort>),
 }
 
-/// Stage in a port's hook.
+/// Bridge stage that is installed in a port's hook.
 enum Stage {
     Stations(BridgeStage),
     Flows(FlowStage, FlowTable),
@@ -105,20 +110,20 @@ impl Stage {
     }
 }
 
-/// A port whose hook has a bridge stage.
+/// State of a port whose hook has a bridge stage.
 struct Shortcut {
     bridge: BridgeName,
     id: PortId,
     config: Kind,
     stage: Stage,
-    /// Whether the device accepts redirected frames, as last read.
+    /// Whether the port's device accepted redirected frames when this was last read.
     transmits: bool,
     reached: Option<u32>,
-    /// State of each queue at the last poll.
+    /// State of each queue, as of the last poll.
     seen: Vec<Seen>,
 }
 
-/// A stage that is being installed in a port's hook.
+/// A bridge stage that is being installed in a port's hook.
 struct Entering<'s> {
     name: &'s PortName,
     running: &'s mut Running,
@@ -129,31 +134,32 @@ struct Entering<'s> {
 
 impl Shortcut {
     /// Returns whether the port still has the hook in which the stage was installed. A port that was opened
-    /// again has another hook, and maybe another device. The kernel has then removed the entry through which
-    /// hooks send to it.
+    /// again has another hook, and maybe another device. The kernel has then removed the entry of the
+    /// devices' table by which hooks send to the port.
     fn is_on(&self, running: &Running) -> bool {
         running.hook.as_ref().is_some_and(|hook| self.stage.is_on(hook))
     }
 }
 
-/// A router's port whose hook has a reordering guard.
+/// A port that is a router interface and whose hook has a reordering guard.
 struct RoutedOrder {
     orders: Arc<Orders>,
-    /// State of each queue at the last poll.
+    /// State of each queue, as of the last poll.
     seen: Vec<Seen>,
 }
 
-/// State of a queue at a poll.
+/// State of a queue at the time of a poll.
 struct Seen {
-    /// Number of frames that the kernel has lost in the queue.
+    /// Number of frames that the kernel has dropped at the queue.
     lost: u64,
-    /// Number of frames that have waited for the reordering guard.
+    /// Number of frames that the reordering guard has sent to the worker, because earlier frames of their
+    /// flow were pending.
     waiting: u32,
-    /// Number of the last frame that has left.
+    /// Sequence number of the last frame that the worker has finished.
     done: u32,
 }
 
-/// Reports of a worker to the reordering guard about a queue.
+/// Reports how far a worker has processed a queue's frames to the reordering guard.
 struct Progress {
     orders: Arc<Orders>,
     queue: u32,
@@ -170,7 +176,7 @@ impl Finisher for Progress {
 }
 
 impl Shortcuts {
-    /// Leaves all frames to the workers, from the next frame until the next poll.
+    /// Leaves all frames to the workers, starting with the next frame and until the next poll.
     pub fn forget(&mut self) {
         self.bridges.values_mut().for_each(BridgeOffload::clear);
         for port in self.ports.values().filter(|port| matches!(port.stage, Stage::Flows(..))) {
@@ -178,7 +184,7 @@ impl Shortcuts {
         }
     }
 
-    /// Installs in the hook of every port the stage that its bridge needs, and removes other stages.
+    /// Installs in every port's hook the stage that its bridge needs. Removes stages that no bridge needs.
     pub fn ensure(
         &mut self,
         engine: &Engine,
@@ -229,8 +235,9 @@ impl Shortcuts {
         }
     }
 
-    /// Connects the workers with the reordering guards of routers' ports. With `anew`, all are connected
-    /// again, because workers may have changed. A hook routes no packet before it is connected.
+    /// Connects the workers with the reordering guards of ports that are router interfaces. With `anew`, all
+    /// guards are connected again, because workers may have changed. A hook routes no packet before its guard
+    /// is connected.
     pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
         self.routed.retain(|name, _| ports.contains_key(name));
         for (name, running) in ports {
@@ -255,7 +262,7 @@ impl Shortcuts {
         }
     }
 
-    /// Removes a port's stage if none is needed. Returns the new stage if the port needs another one.
+    /// Removes a port's stage if the port needs none. If the port needs another stage, returns the new one.
     fn ensure_port<'s>(
         &mut self,
         engine: &Engine,
@@ -321,7 +328,8 @@ impl Shortcuts {
         Ok(Some((bridge_name, kind, stage)))
     }
 
-    /// Records the stage that a port's hook has got, and lets other hooks send to the port's device.
+    /// Records the stage that was installed in a port's hook, and enables other hooks to send to the port's
+    /// device.
     fn enter(&mut self, engine: &Engine, entering: Entering<'_>, features: &mut NamespaceFeatures) {
         let Entering { name, running, bridge, kind, stage } = entering;
         let Some(devices) = &self.devices else { return };
@@ -351,7 +359,8 @@ impl Shortcuts {
         tell(engine, running, Some(&orders));
     }
 
-    /// Removes a port's stage from the records. If the port `stays`, its counts are kept.
+    /// Removes a port's stage from the records. If `stays` is true, the stage's counters are kept for the
+    /// port.
     fn leave(&mut self, name: &PortName, stays: bool) {
         let counts = self.counts(name);
         let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
@@ -371,8 +380,8 @@ impl Shortcuts {
         }
     }
 
-    /// Updates the hooks' time and stations, and reports the hooks' activity to the bridges. Called a few
-    /// times a second.
+    /// Updates the time and the MAC table entries in the hooks, and reports the hooks' activity to the
+    /// bridges. This is called a few times a second.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -429,9 +438,10 @@ impl Shortcuts {
         }
     }
 
-    /// Drops waiting frames of queues for a moment, so that busy flows can move to the hook. A busy flow
-    /// always has a frame in progress and would never move. If many frames have waited in the last second, or
-    /// the queue overflows, waiting flows are dropped for the milliseconds that the worker needs to finish.
+    /// Pauses queues for a moment, so that busy flows can move to the hook. A busy flow always has a frame in
+    /// progress and would never move. If the reordering guard has sent many frames to the worker in the last
+    /// second, or the queue overflows, the guard drops these frames for the milliseconds that the worker
+    /// needs to finish.
     fn relieve(&mut self, ports: &Ports) {
         let mut held = Vec::new();
         let bridged = self.ports.iter_mut().map(|(name, port)| (name, port.stage.orders(), &mut port.seen));
@@ -458,7 +468,7 @@ impl Shortcuts {
         hold(&held);
     }
 
-    /// Adds or removes one capture or trace that needs every packet at the workers.
+    /// Adds (`begins`) or removes one capture or trace that needs every packet to pass the workers.
     pub fn watch(&mut self, begins: bool) {
         self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
         for port in self.ports.values() {
@@ -466,20 +476,20 @@ impl Shortcuts {
         }
     }
 
-    /// Continues the counts of a port from those of a predecessor's hooks.
+    /// Sets the initial counters of a port to the counters of a predecessor's hooks.
     pub fn continue_from(&mut self, name: &PortName, before: BridgeCounts) {
         self.past.insert(name.clone(), before);
     }
 
-    /// Returns the counts of packets that hooks have bridged for a port.
+    /// Returns the counters of packets that hooks have bridged from and to a port.
     pub fn counts(&self, name: &PortName) -> BridgeCounts {
         let port = self.ports.get(name).zip(self.devices.as_ref());
         let now = port.and_then(|(port, devices)| devices.counts(port.id.0).ok()).unwrap_or_default();
         now + self.past.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns what a port's hook offloads for its bridge, and the reason if other hooks cannot send to the
-    /// port. Returns `None` without a stage.
+    /// Returns a text about what a port's hook offloads for its bridge. The result is an error with the
+    /// reason if other hooks cannot send to the port. Returns `None` if the port's hook has no stage.
     pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
         let port = self.ports.get(name)?;
         let what = match port.stage {
@@ -494,13 +504,15 @@ impl Shortcuts {
         Some((what, reached))
     }
 
-    /// Returns the number of a bridge's stations in the hook.
+    /// Returns the number of a bridge's MAC table entries in the hook. Returns `None` if the bridge is not
+    /// offloaded.
     pub fn stations(&self, bridge: &BridgeName) -> Option<usize> {
         self.bridges.get(bridge).map(BridgeOffload::stations)
     }
 }
 
-/// Drops frames that wait in these queues until all frames in progress have left.
+/// Makes the reordering guards of these queues drop the frames that they would send to the worker. They do so
+/// until the worker has finished all earlier frames, at most for `HOLD`.
 fn hold(held: &[(Arc<Orders>, u32)]) {
     let begin = Instant::now();
     let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
@@ -518,7 +530,7 @@ fn hold(held: &[(Arc<Orders>, u32)]) {
     held.iter().for_each(|(orders, queue)| orders.hold(*queue, false));
 }
 
-/// Returns the stage that a port's hook needs, if any.
+/// Returns the stage that a port's hook needs. Returns `None` if the hook needs none.
 fn wanted<'s>(
     config: &'s Config,
     name: &PortName,
@@ -544,12 +556,12 @@ fn wanted<'s>(
     (settings.hook && possible).then_some((bridge_name, bridge, kind))
 }
 
-/// XDP features of devices by namespace. Each namespace is queried once.
+/// XDP features of the devices in each namespace. Each namespace is queried only once.
 #[derive(Default)]
 struct NamespaceFeatures(BTreeMap<PathBuf, BTreeMap<u32, Features>>);
 
 impl NamespaceFeatures {
-    /// Returns whether frames that are redirected to a port's device arrive.
+    /// Returns whether a port's device transmits frames that other hooks redirect to it.
     fn transmits(&mut self, name: &PortName, running: &Running) -> bool {
         let Some(device) = &running.device else { return false };
         let kernel = matches!(running.wanted.port.kind, PortKind::AfXdp(_) | PortKind::Veth(_));
@@ -561,7 +573,7 @@ impl NamespaceFeatures {
     }
 }
 
-/// Connects the workers of a port's queues with a reordering guard, or disconnects them.
+/// Connects the workers of a port's queues with a reordering guard. With `None`, disconnects them.
 fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
     for (queue, worker) in &running.queues {
         let to = orders.map(|orders| {
@@ -573,7 +585,7 @@ fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
     }
 }
 
-/// Returns the hook's clock in seconds, whose low half is the bridges' clock.
+/// Returns the time of the hook's clock in seconds. The low half of this number is the bridges' clock.
 fn seconds() -> u32 {
     u32::try_from(monotonic().ns / 1_000_000_000).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The running configuration: names, ports and bridges, changed only as a whole.
+//! The running configuration: names, ports and bridges. A change is applied completely or not at all.
 //!
 //! A change first performs the steps that can fail:
 //!
@@ -6,10 +6,10 @@
 //! 2. Ports to be removed are drained and closed.
 //! 3. Ports whose device was held by a removed port are opened.
 //!
-//! If a step fails, the steps before it are undone: new ports are removed, devices get their former settings,
-//! and removed ports are opened again with the old configuration. Bridges and memberships cannot fail,
-//! because they are one snapshot that is published at the end. Ports that the change does not affect are not
-//! touched.
+//! If a step fails, the earlier steps are undone: new ports are removed, devices get their former settings,
+//! and removed ports are opened again with the old configuration. Changes of bridges and their members cannot
+//! fail, because they are part of one snapshot that is published at the end. Ports that the change does not
+//! affect are not touched.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,33 +43,33 @@ use super::shortcuts::{Occasion, Shortcuts};
 use super::steers::{self, Steers};
 use super::user;
 
-/// State of the running data plane, guarded by one lock.
+/// State of the running data plane, which one lock guards.
 pub struct Site {
-    /// Configuration that is running.
+    /// Configuration that is currently applied.
     pub config: Config,
-    /// Numbers of ports and bridges by name.
+    /// Assignment of numbers to the names of ports and bridges.
     pub names: Names,
-    /// Running ports by name.
+    /// Running ports, indexed by name.
     pub ports: Ports,
-    /// Running bridges by name.
+    /// Running bridges, indexed by name.
     pub bridges: Bridges,
     /// Running virtual routers.
     pub routers: Routers,
-    /// Filters of ports, applied in their hooks or in the workers' ingress stage.
+    /// Running filters, which the ports' hooks or the workers' ingress stage apply.
     pub filters: Filters,
-    /// Flow steering of the ports' hooks.
+    /// Running flow steering definitions, which the ports' hooks apply.
     pub steers: Steers,
-    /// OpenFlow datapaths of the bridges.
+    /// OpenFlow datapaths of the bridges, and their slow path.
     pub flows: Flows,
-    /// Hook offload: forwarding that ports' hooks perform without the workers.
+    /// Hook offload of bridged frames: forwarding in the ports' hooks without the workers.
     pub shortcuts: Shortcuts,
-    /// MAC moves between ports of a bridge.
+    /// Observed MAC moves between the ports of each bridge.
     pub moves: Moves,
-    /// Number of once-a-second polls of the routers so far.
+    /// Number of polls of the routers since the start. The routers are polled once a second.
     pub seconds: u64,
 }
 
-/// Ports that a change removes, adds and modifies.
+/// Ports that a change of the configuration removes, adds and modifies.
 #[derive(Debug, Default)]
 struct Steps {
     remove: Vec<PortName>,
@@ -77,45 +77,45 @@ struct Steps {
     change: Vec<PortName>,
 }
 
-/// A port that a change has removed.
+/// A port that a change has removed, with what is needed to open it again.
 struct Gone {
     name: PortName,
     wanted: Wanted,
     footprint: Footprint,
-    /// Custom program that ran in front of the port's hook.
+    /// Custom program that ran before the program of the port's hook.
     user: Option<UserProgram>,
 }
 
-/// Filters, steering and routers of the new configuration that differ from the running ones and that the
-/// kernel accepts.
+/// Changed filters, steering definitions and routers of the new configuration. The kernel has accepted them,
+/// and they are not applied yet.
 struct Prepared {
     filters: Vec<(FilterName, Definition)>,
     steers: Vec<(SteerName, Steer)>,
     routers: Vec<(RouterName, routers::Running)>,
 }
 
-/// Steps of a change that are complete, for `undo`.
+/// Completed steps of a change, which `undo` reverts if a later step fails.
 #[derive(Default)]
 struct Done {
-    /// Filters that were added or changed.
+    /// Filters that the change has added or modified.
     filters: Changed,
-    /// Steering definitions that were added or changed.
+    /// Steering definitions that the change has added or modified.
     steers: steers::Changed,
-    /// Ports that were opened and are not yet installed.
+    /// New ports that the change has opened and not yet given to the workers.
     early: Vec<(PortName, Wanted, Opened)>,
-    /// Ports that were added.
+    /// Ports that the change has added.
     came: Vec<PortName>,
-    /// Ports that were removed.
+    /// Ports that the change has removed.
     gone: Vec<Gone>,
-    /// Ports that were changed completely or partly.
+    /// Running ports that the change has modified completely or partly.
     changed: Vec<PortName>,
 }
 
-/// Identity of a device: file of its namespace, and name.
+/// Identity of a device: the path of its namespace's file, and its name.
 type DeviceKey = (std::path::PathBuf, String);
 
 impl Site {
-    /// Returns an empty running configuration with the given routers.
+    /// Creates a running configuration that contains only the given routers.
     pub fn with(routers: Routers) -> Self {
         Site {
             config: Config::default(),
@@ -132,12 +132,12 @@ impl Site {
         }
     }
 
-    /// Carries out the steps from the running configuration to `new`. While the daemon is `starting`, ports
-    /// whose device is missing wait for the device.
+    /// Changes the running configuration to `new`. While the daemon is `starting`, a port whose device is
+    /// missing waits for the device.
     ///
     /// # Errors
-    /// The first port that could not be opened or changed. The running configuration is then as before the
-    /// call.
+    /// Returns the error of the first port that could not be opened or changed. The running configuration is
+    /// then unchanged.
     pub fn apply(
         &mut self,
         engine: &Engine,
@@ -175,7 +175,7 @@ impl Site {
         })
     }
 
-    /// Carries out the steps that can fail.
+    /// Performs the steps of a change that can fail.
     fn carry_out(
         &mut self,
         engine: &Engine,
@@ -233,8 +233,8 @@ impl Site {
         Ok(notes)
     }
 
-    /// Carries out the steps that cannot fail: releases devices that are no longer ports, and updates
-    /// bridges, the snapshot and the numbers of names.
+    /// Performs the steps of a change that cannot fail: releases devices that are no longer ports, and
+    /// updates the bridges, the snapshot and the numbers of names.
     fn settle(
         &mut self,
         engine: &Engine,
@@ -262,7 +262,7 @@ impl Site {
         }
     }
 
-    /// Undoes a change that failed. Hooks that a starting daemon has adopted stay attached to their devices
+    /// Undoes a change that failed. Hooks that a starting daemon has adopted stay attached to their devices,
     /// and continue to forward as before the adoption.
     fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
         let Done { filters, steers, early, came, mut gone, changed } = done;
@@ -314,7 +314,7 @@ impl Site {
         self.forget_numbers();
     }
 
-    /// Opens a port again that the change removed. A port that cannot be opened waits for its device.
+    /// Opens a port again that the change had removed. A port that cannot be opened waits for its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone, busy_wait: Duration) {
         let Gone { name, wanted, footprint, mut user } = gone;
         let opened = open::open(&name, &wanted, &footprint, busy_wait, &mut engine.pool());
@@ -328,34 +328,35 @@ impl Site {
         }
     }
 
-    /// Removes rules, blocks and flows that have expired.
+    /// Removes expired filter rules, blocks and steering flows.
     pub fn expire(&mut self, engine: &Engine) {
         self.filters.expire(&mut self.ports);
         self.filters_have_changed(engine);
         self.steers.expire();
     }
 
-    /// Publishes changed filters to the workers. Hooks already have the changes.
+    /// Publishes changed filters to the workers. The hooks already have the changes.
     pub fn filters_have_changed(&mut self, engine: &Engine) {
         if self.filters.renewed(&mut self.ports) {
             self.publish(engine);
         }
     }
 
-    /// Returns the rule of a port's filter that drops `frame` in a worker.
+    /// Returns the name of the filter rule by which a worker would drop `frame` at a port. Returns `None` if
+    /// no rule would drop it.
     pub fn worker_drops(&self, name: &str, frame: &[u8]) -> Option<String> {
         self.filters.ends_at(&self.ports.get(name)?.wanted, frame)
     }
 
-    /// Publishes changes that the routers have read from the kernel to workers and hooks.
+    /// Publishes changes that the routers have read from the kernel, to workers and hooks.
     pub fn routing_has_changed(&mut self, engine: &Engine) {
         self.routers.tell_hooks(&self.config, &mut self.ports);
         self.shortcuts.follow_routers(engine, &self.ports, false);
         self.publish(engine);
     }
 
-    /// Polls the routers, once a second. A router whose namespace is gone is closed. A router whose namespace
-    /// exists again is opened.
+    /// Polls the routers. This is called once a second. A router whose namespace is gone is closed. A router
+    /// whose namespace exists again is opened.
     pub fn look_at_routers(&mut self, engine: &Engine) {
         if self.routers.close_gone(engine) {
             self.routing_has_changed(engine);
@@ -372,14 +373,15 @@ impl Site {
         shortcuts.follow_routers(engine, ports, false);
     }
 
-    /// Updates the hook offload to the running configuration. Called a few times a second.
+    /// Updates the hook offload to the running configuration. This is called a few times a second.
     pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
         let table = self.flows.table();
         self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
     }
 
-    /// Returns the verdict of a port's hook for `frame`, and the port or device to which the kernel's routes
-    /// send the frame. Returns `None` if the port has no hook or the hook cannot be run.
+    /// Runs a port's hook program on `frame`, and returns the verdict. The second value is the port or device
+    /// to which the kernel's routes send the frame. Returns `None` if the port has no hook or the hook cannot
+    /// be run.
     pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
         let (name, running) = self.ports.get_key_value(name)?;
         let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
@@ -417,7 +419,7 @@ impl Site {
         self.flows.ensure(engine);
     }
 
-    /// Returns the ports that `plan` adds and removes, and the running ports whose settings change.
+    /// Returns the ports that `plan` adds and removes, and the running ports whose settings `plan` changes.
     fn steps(&self, plan: &Plan, new: &Config) -> Steps {
         let mut steps = Steps::default();
         for operation in &plan.operations {
@@ -441,7 +443,7 @@ impl Site {
         steps
     }
 
-    /// Returns the new ports whose devices no running port holds.
+    /// Returns the new ports whose devices no running port uses. These ports can be opened first.
     fn early<'s>(&self, steps: &'s Steps, new: &Config) -> Vec<&'s PortName> {
         let held: BTreeSet<DeviceKey> =
             steps.remove.iter().filter_map(|name| device_of(&self.config, name)).collect();
@@ -449,7 +451,7 @@ impl Site {
         steps.add.iter().filter(|name| !steps.remove.contains(*name)).filter(free).collect()
     }
 
-    /// Returns the number of a port. A port without a number gets a new one.
+    /// Returns the number of a port. If the port has none, allocates a number.
     fn number(&mut self, name: &PortName) -> Result<PortId, PlaneError> {
         let known = self.names.ports.find(name.as_str());
         known.or_else(|| self.names.ports.take(name.as_str())).map(PortId).ok_or_else(|| PlaneError {
@@ -460,11 +462,11 @@ impl Site {
         })
     }
 
-    /// Gives an open port, not yet known to the workers, its filter and its steering. Then lets frames pass
-    /// its hook.
+    /// Installs the filter and the steering of a port that was opened and that the workers do not know yet.
+    /// Then makes the port's hook pass frames.
     ///
     /// # Errors
-    /// If the kernel refuses. No frame passes then.
+    /// Returns an error if the kernel refuses. The hook then passes no frame.
     pub fn equip(&mut self, name: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
         self.filters.equip(name, wanted, opened)?;
         self.steers.equip(name, wanted, opened)?;
@@ -505,7 +507,7 @@ impl Site {
         }
     }
 
-    /// Adds a port whose device is missing, and returns the diagnostic for it.
+    /// Adds a port whose device is missing. Returns the diagnostic about the missing device.
     fn wait_for_device(
         &mut self,
         name: &PortName,
@@ -525,8 +527,8 @@ impl Site {
         Ok(note)
     }
 
-    /// Removes ports: publishes a snapshot without them, so that no worker sends to them, and then closes
-    /// them.
+    /// Removes ports. First publishes a snapshot without the ports, so that no worker sends to them, and then
+    /// closes them.
     fn drain(&mut self, engine: &Engine, names: &[PortName], gone: &mut Vec<Gone>) {
         // The name keeps its number until the end of the change, so a port that is added again has the same
         // number.
@@ -548,13 +550,13 @@ impl Site {
         gone.extend(out.into_iter().map(took));
     }
 
-    /// Releases the numbers of ports that do not exist any more.
+    /// Releases the numbers of ports that no longer exist.
     fn forget_numbers(&mut self) {
         let (ports, routers) = (&self.ports, &self.routers);
         self.names.ports.retain(|name| ports.contains_key(name) || routers.has_port(name));
     }
 
-    /// Changes a running port.
+    /// Changes the settings of a running port to those in `new`.
     fn change(&mut self, engine: &Engine, name: &PortName, new: &Config) -> Result<(), PlaneError> {
         match (Wanted::of(new, name), self.ports.get_mut(name)) {
             (Some(wanted), Some(running)) => change::change(engine, name, running, wanted),
@@ -581,12 +583,12 @@ fn open_one(
     Ok((wanted, opened))
 }
 
-/// An opened port, or the reason why the port waits for its device.
+/// A port that was opened with its settings, or the reason why the port waits for its device.
 type OpenedOrWaits = Result<(Wanted, Opened), String>;
 
-/// Opens ports, several at a time while the daemon is `starting`. In a start, ports whose device is missing
-/// wait for the device. After the first port that cannot be opened, no further port is begun. The results are
-/// those of the ports that were begun.
+/// Opens ports. While the daemon is `starting`, several ports are opened in parallel, and a port whose device
+/// is missing waits for the device. After an error, no further port is opened. The results are those of the
+/// ports that were attempted.
 fn open_all(
     engine: &Engine,
     names: Vec<PortName>,
@@ -625,13 +627,14 @@ fn of_name<'g>(gone: &'g mut [Gone], name: &PortName) -> Option<&'g mut Gone> {
     gone.iter_mut().find(|gone| gone.name == *name)
 }
 
-/// Returns the saved settings of a device that a removed port held.
+/// Returns the saved settings of the device of port `name`, if one of the removed ports used this device.
 fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
     let device = device_of(new, name)?;
     gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
 }
 
-/// Returns whether the veth pair that this port created does not fit the port that now has its device.
+/// Returns whether the veth pair of the removed port must be created again, because it does not suit the port
+/// that now uses its device.
 fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
     let key = key_of(&gone.wanted);
@@ -646,7 +649,7 @@ fn is_made_anew(gone: &Gone, new: &Config) -> bool {
     }
 }
 
-/// Returns the device that the configuration gives a port.
+/// Returns the identity of the device that the configuration assigns to a port.
 fn device_of(config: &Config, name: &PortName) -> Option<DeviceKey> {
     device_key(&config.ports.get(name)?.kind)
 }

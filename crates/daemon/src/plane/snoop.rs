@@ -1,7 +1,8 @@
-//! IGMP and MLD snooping: reads the copies that workers punt, and publishes the resulting groups.
+//! IGMP and MLD snooping: reads copies of packets that workers punt, and publishes the resulting multicast
+//! groups.
 //!
-//! The copies arrive over one ring per worker. When a ring is full, the worker drops further copies. Hosts
-//! repeat their reports.
+//! Each worker has one ring for the copies. When the ring is full, the worker drops further copies. This is
+//! harmless, because hosts repeat their reports.
 
 use std::collections::BTreeMap;
 
@@ -17,34 +18,35 @@ use sync::spsc::Consumer;
 use super::bridges::seed;
 use super::site::Site;
 
-/// Maximum number of copies read from one ring in one poll, which bounds the cost of a flood of reports.
+/// Maximum number of packet copies that one poll reads from one ring. It bounds the CPU time that many
+/// reports can use.
 const BUDGET: usize = 4096;
-/// Maximum number of bytes of a message that are parsed.
+/// Maximum number of bytes of an IGMP or MLD packet that are parsed.
 const LONGEST: usize = 2048;
 
-/// A group member listed by the snooper: VLAN identifier, group (`None`: the port leads to a multicast
-/// router), port, and seconds since the last report.
+/// A group member listed by the snooper. The fields are the VLAN identifier, the group address (`None` if the
+/// port leads to a multicast router), the port, and the seconds since the last report.
 pub type ListedMember = (u16, Option<std::net::IpAddr>, PortId, u32);
 
-/// Snoopers of all bridges.
+/// IGMP and MLD snoopers of all bridges.
 #[derive(Default)]
 pub struct Snooping {
-    /// Rings of the workers. `None` while there are no workers.
+    /// Rings of the workers with the punted packet copies. `None` while there are no workers.
     source: Option<Source>,
     snoopers: BTreeMap<BridgeName, Snooper>,
 }
 
-/// Source of the punted copies.
+/// Rings from which punted packet copies are read.
 struct Source {
     rings: Vec<Consumer<Punt>>,
     pool: FramePool,
-    /// Generation of the engine that owns the rings.
+    /// Generation number of the engine whose workers own the rings.
     generation: u64,
 }
 
 impl Snooping {
-    /// Returns the unread copies to the pool and drops the rings, after the engine has stopped. The group
-    /// state stays.
+    /// Returns unread packet copies to the frame pool and drops the rings. The engine must have stopped. The
+    /// state of the multicast groups is kept.
     pub fn detach(&mut self) {
         let Some(Source { rings, mut pool, .. }) = self.source.take() else { return };
         for mut ring in rings {
@@ -54,8 +56,8 @@ impl Snooping {
         }
     }
 
-    /// Opens the rings of `engine`'s workers, unless they are open. If a worker does not answer, the next
-    /// poll tries again.
+    /// Opens the rings of `engine`'s workers unless they are already open. If a worker does not answer, the
+    /// next poll tries again.
     fn attach(&mut self, engine: &Engine, site: &mut Site) {
         if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
             return;
@@ -76,7 +78,8 @@ impl Snooping {
         }
     }
 
-    /// Reads the workers' copies and publishes groups that changed. With `second`, also expires group state.
+    /// Reads the packet copies of the workers and publishes groups that have changed. If `second` is true,
+    /// also removes expired groups.
     pub fn look(&mut self, site: &mut Site, engine: &Engine, second: bool) {
         self.attach(engine, site);
         self.follow(site, second);
@@ -96,19 +99,20 @@ impl Snooping {
         }
     }
 
-    /// Returns the members that a bridge's snooper lists. Returns `None` if the bridge has no snooper.
+    /// Returns the group members that a bridge's snooper has recorded. Returns `None` if the bridge has no
+    /// snooper.
     pub fn listed(&self, bridge: &str) -> Option<Vec<ListedMember>> {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
     }
 
-    /// Clears the state of a bridge's snooper. The next poll publishes the change. Returns false if the
+    /// Clears the groups of a bridge's snooper. The next poll publishes the change. Returns false if the
     /// bridge has no snooper.
     pub fn flush(&mut self, bridge: &str) -> bool {
         self.snoopers.get_mut(bridge).map(Snooper::flush).is_some()
     }
 
-    /// Creates a snooper for each bridge that enables snooping. With `second`, also removes ports and VLANs
-    /// that are gone from the snoopers.
+    /// Creates a snooper for each bridge that enables snooping. If `second` is true, also removes ports and
+    /// VLANs that no longer exist from the snoopers.
     fn follow(&mut self, site: &Site, second: bool) {
         let snoops =
             |name: &BridgeName| site.config.bridges.get(name).is_some_and(|bridge| bridge.settings.snooping);

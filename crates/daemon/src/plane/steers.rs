@@ -1,9 +1,9 @@
-//! Running flow steering. The kernel's objects of a steering definition are created when the first port's
-//! hook needs them, are shared by all ports that name the definition, and change under traffic.
+//! Running flow steering. The kernel objects of a steering definition are created when the hook of a port
+//! first needs them. They are shared by all ports that name the definition, and can be changed under traffic.
 //!
-//! Changes by the API while the daemon runs (flows, another table) are kept in the kernel only, where they
-//! are marked. A successor finds them in the hooks, after a hand-over and after a kill. With the last hook of
-//! a definition its kernel objects disappear.
+//! Changes that the API makes while the daemon runs (flows, or another table) are stored only in the kernel,
+//! with a mark. A successor finds them in the hooks, after a hand-over and after a kill. When the last hook
+//! of a definition is removed, the kernel objects are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,9 +20,9 @@ use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Stee
 use super::open::{Opened, Wanted};
 use super::ports::{Ports, Running};
 
-/// Returns the number by which a definition's flows and counters in the kernel are distinguished from those
-/// of other names. Never 0. The hash is FNV-1a, because successors of other releases must compute an equal
-/// number.
+/// Returns the number that identifies a definition's flows and counters in the kernel. Definitions with other
+/// names have other numbers. The number is never 0. It is an FNV-1a hash of the name, because successors of
+/// other releases must compute an equal number.
 fn owner(name: &SteerName) -> u32 {
     let hash = name
         .as_str()
@@ -31,26 +31,27 @@ fn owner(name: &SteerName) -> u32 {
     hash.max(1)
 }
 
-/// Running flow steering of the daemon.
+/// Running flow steering definitions of the daemon.
 #[derive(Default)]
 pub struct Steers {
     running: BTreeMap<SteerName, Steered>,
 }
 
-/// A running steering definition.
+/// State of a running flow steering definition.
 struct Steered {
     wanted: Steer,
     kernel: Option<Steering>,
 }
 
-/// Record of the changed definitions: the former configuration of each.
+/// Record of changed definitions, for undoing the changes. Each entry has the definition's former
+/// configuration, or `None` if it is new.
 pub type Changed = Vec<(SteerName, Option<Steer>)>;
 
 impl Steers {
-    /// Checks the new configuration's steering definitions. The running ones do not change.
+    /// Checks the steering definitions of the new configuration. The running definitions do not change.
     ///
     /// # Errors
-    /// CPUs that are not online.
+    /// Returns an error if a target CPU is not online.
     pub fn prepare(&self, new: &Config) -> Result<Vec<(SteerName, Steer)>, PlaneError> {
         let differs =
             |name: &SteerName, wanted: &Steer| self.running.get(name).is_none_or(|it| it.wanted != *wanted);
@@ -64,11 +65,11 @@ impl Steers {
             .collect()
     }
 
-    /// Applies changed definitions on all ports that have them. The changes are recorded in `changed`, also
-    /// if one fails.
+    /// Applies changed definitions on all ports that use them. The changes are recorded in `changed` even if
+    /// one of them fails.
     ///
     /// # Errors
-    /// If there is no space, or the kernel refuses.
+    /// Returns an error if a table is full, or if the kernel refuses.
     pub fn change(
         &mut self,
         prepared: Vec<(SteerName, Steer)>,
@@ -92,7 +93,7 @@ impl Steers {
         running.rewrite(ports, table_differs).map_err(|error| failed(name, &error))
     }
 
-    /// Undoes recorded changes of steering definitions.
+    /// Undoes the changes of steering definitions that `changed` records.
     pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
         for (name, before) in changed.into_iter().rev() {
             let Some(wanted) = before else {
@@ -105,15 +106,15 @@ impl Steers {
         }
     }
 
-    /// Removes definitions that the configuration does not have any more.
+    /// Removes definitions that the new configuration does not contain.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.steers.contains_key(name));
     }
 
-    /// Installs in every port's hook the steering that the port names.
+    /// Installs in every port's hook the steering definition that the port names.
     ///
     /// # Errors
-    /// The first hook that refuses.
+    /// Returns the error of the first hook that refuses.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         for (port, running) in ports {
             let wanted = named(running).cloned();
@@ -159,20 +160,21 @@ impl Steers {
         Ok(())
     }
 
-    /// Gives an open port, not yet known to the workers, its steering.
+    /// Installs the steering definition of a port that was opened and that the workers do not know yet.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn equip(&mut self, port: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.steer(), hook))
     }
 
-    /// Returns the kernel IDs of the running definitions.
+    /// Returns the kernel IDs of the running steering definitions.
     fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(Steering::id).collect()
     }
 
-    /// Returns the part of a port's steering that its hook cannot do.
+    /// Returns a text about the part of a port's steering that its hook cannot do. Returns `None` if the hook
+    /// can do everything.
     #[must_use]
     pub fn lacks(&self, running: &Running) -> Option<&'static str> {
         let kernel = self.running.get(named(running)?)?.kernel.as_ref()?;
@@ -182,7 +184,7 @@ impl Steers {
         )
     }
 
-    /// Removes flows that have expired. Called regularly.
+    /// Removes expired flows. The housekeeping calls this function regularly.
     pub fn expire(&mut self) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
@@ -193,15 +195,15 @@ impl Steers {
         }
     }
 
-    /// Returns the states of all definitions for the API.
+    /// Returns the states of all steering definitions for the API.
     pub fn states(&self, ports: &Ports) -> Vec<SteerState> {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// Returns the flows of a definition.
+    /// Returns at most `limit` flows of a steering definition.
     ///
     /// # Errors
-    /// If there is no such definition.
+    /// Returns an error if there is no such definition.
     pub fn flows(&self, name: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
         let running = self.running.get(name).ok_or_else(|| no_such(name))?;
         let now = Moment::now();
@@ -225,11 +227,11 @@ impl Steers {
         Ok(kernel.flows().take(limit).map(entry).collect())
     }
 
-    /// Adds or removes flows: all or none.
+    /// Adds or removes flows of a steering definition. Either all flows of the request are changed, or none.
     ///
     /// # Errors
-    /// If there is no such definition, no port has it, there is no space, or a flow belongs to the
-    /// configuration.
+    /// Returns an error if there is no such definition, if no port uses it, if its table is full, or if a
+    /// flow comes from the configuration.
     pub fn steer(&mut self, name: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
         let (name, running) = self.found(name)?;
         let (wanted, kernel) = (&running.wanted, running.kernel.as_mut());
@@ -277,20 +279,22 @@ impl Steers {
         Ok(SteerDone { changed: wide(done.len()), flows: wide(kernel.len()) })
     }
 
-    /// Returns the target of each bucket.
+    /// Returns the steering table of a definition: the target of each bucket.
     ///
     /// # Errors
-    /// If there is no such definition, or it has no table.
+    /// Returns an error if there is no such definition, or if it has no table.
     pub fn table(&self, name: &str) -> Result<SteerTable, PlaneError> {
         let (key, running) = self.running.get_key_value(name).ok_or_else(|| no_such(name))?;
         let table = running.table().ok_or_else(|| no_table(key))?;
         Ok(SteerTable { buckets: table.iter().map(|to| told(*to)).collect() })
     }
 
-    /// Replaces a table until the configuration changes it.
+    /// Replaces the steering table of a definition. The new table is used until the configuration changes the
+    /// table.
     ///
     /// # Errors
-    /// If there is no such definition, it has no table, no port has it, or the table is invalid.
+    /// Returns an error if there is no such definition, if it has no table, if no port uses it, or if the new
+    /// table is invalid.
     pub fn set_table(&mut self, name: &str, table: &SteerTable) -> Result<(), PlaneError> {
         let (name, running) = self.found(name)?;
         if running.wanted.table.is_empty() {
@@ -314,7 +318,7 @@ impl Steers {
     }
 }
 
-/// Undoes changes of flows.
+/// Undoes changes of flows, from the last one to the first.
 fn undo(kernel: &mut Steering, done: Vec<(ExactFlow, Option<FlowEntry>)>) {
     for (flow, before) in done.into_iter().rev() {
         let undone = match before {
@@ -344,8 +348,8 @@ impl Steered {
         Ok(kernel)
     }
 
-    /// Adopts the steering that a predecessor left in a hook, with the API's changes. Flows and counters of a
-    /// definition with another name are not adopted.
+    /// Adopts the steering that a predecessor left in a hook, including the changes that the API had made.
+    /// Flows and counters of a definition with another name are not adopted.
     fn adopt(&self, hook: &Attached, owner: u32) -> Result<Option<Steering>, xdp::Error> {
         let Some(left) = Steering::of(hook)? else { return Ok(None) };
         // Earlier releases did not set an owner.
@@ -360,8 +364,8 @@ impl Steered {
         Ok(Some(kernel))
     }
 
-    /// Updates the kernel's objects to the desired configuration, and installs them in every hook that has
-    /// the definition.
+    /// Updates the kernel objects to the configured definition. Also installs them in the hook of every port
+    /// that uses the definition.
     fn rewrite(&mut self, ports: &mut Ports, table: bool) -> Result<(), xdp::Error> {
         let config = self.config();
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
@@ -418,7 +422,7 @@ impl Steered {
     }
 }
 
-/// Writes the configuration's flows, and optionally its table, to the kernel.
+/// Writes the flows of the configuration to the kernel. If `table` is true, also writes the steering table.
 fn write(wanted: &Steer, kernel: &mut Steering, table: bool) -> Result<(), xdp::Error> {
     let flows: BTreeMap<ExactFlow, FlowEntry> = wanted.flows.iter().map(entry).collect();
     let gone: BTreeSet<ExactFlow> = kernel
@@ -489,17 +493,17 @@ fn told(to: SteerTo) -> SteerTarget {
     }
 }
 
-/// Repeats a table of at least one bucket to 256 buckets.
+/// Returns a table of 256 buckets that repeats `table`, which must have at least one bucket.
 fn repeated(table: &[SteerTarget]) -> [SteerTo; STEER_BUCKETS] {
     std::array::from_fn(|at| table.get(at % table.len().max(1)).map_or(SteerTo::Worker, |to| meant(*to)))
 }
 
-/// Returns the steering that a port names.
+/// Returns the steering definition that a port names.
 pub fn named(running: &Running) -> Option<&SteerName> {
     running.wanted.steer()
 }
 
-/// Checks that the target CPUs are online.
+/// Returns an error if the CPU of a target is not online.
 fn check_cpus(name: &SteerName, targets: impl Iterator<Item = SteerTarget>) -> Result<(), PlaneError> {
     let cpus: BTreeSet<u32> = targets.filter_map(|to| meant(to).cpu()).collect();
     if cpus.is_empty() {
@@ -532,7 +536,8 @@ fn failed(name: &SteerName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(name), error, "correct that, then apply again")
 }
 
-/// Converts an error of the kernel's side that the request causes. The error's text ends with the next step.
+/// Converts an error of a kernel operation that the client's request has caused. The error's text ends with
+/// the next step for the operator.
 fn refused(name: &SteerName, error: &xdp::Error) -> PlaneError {
     let text = error.to_string();
     let text = text.strip_prefix("steering: ").unwrap_or(&text);

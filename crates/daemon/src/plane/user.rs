@@ -1,5 +1,5 @@
-//! Custom programs in front of ports' hooks: loading, unloading, and the move from a hook to the port's next
-//! one.
+//! Custom programs that run before ports' own programs. They are loaded and unloaded through the API. When a
+//! port gets another hook, its custom program is moved to it.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use super::dump::hook_of;
 use super::site::Site;
 use super::{hooks, locked};
 
-/// Converts an error with a custom program into the failure that the client receives.
+/// Converts an error about a custom program into the failure that the client receives.
 fn refused(port: &str, error: &Error) -> PlaneError {
     let object = format!("program for port.{port}");
     match error {
@@ -24,11 +24,11 @@ fn refused(port: &str, error: &Error) -> PlaneError {
     }
 }
 
-/// Verifies and loads the program in an object file for a port. The lock of the running configuration is held
+/// Verifies and loads the custom program in an object file for a port. The running configuration is locked
 /// only to read whether the port's hook supports multi-buffer frames.
 ///
 /// # Errors
-/// If there is no such port or hook, or the program is refused.
+/// Returns an error if there is no such port or hook, or if the program is refused.
 pub fn load(
     site: &Mutex<Site>,
     port: &str,
@@ -39,10 +39,11 @@ pub fn load(
     UserProgram::load(bytes, wanted, multi_buffer).map_err(|error| refused(port, &error))
 }
 
-/// Installs a custom program in front of a port's program.
+/// Installs a custom program before a port's own program.
 ///
 /// # Errors
-/// If there is no such port or hook any more, or the kernel refuses. The hook is then as before.
+/// Returns an error if the port or its hook no longer exists, or if the kernel refuses. The hook is then
+/// unchanged.
 pub fn put(site: &Mutex<Site>, port: &str, user: UserProgram) -> Result<ProgramChange, PlaneError> {
     let mut site = locked(site);
     let hook = hook_of(&mut site, port)?;
@@ -56,10 +57,11 @@ pub fn put(site: &Mutex<Site>, port: &str, user: UserProgram) -> Result<ProgramC
     Ok(ProgramChange { port: port.to_owned(), now, before })
 }
 
-/// Removes the custom program in front of a port's program.
+/// Removes the custom program that runs before a port's own program.
 ///
 /// # Errors
-/// If there is no such port or hook, the port has no custom program, or the kernel refuses.
+/// Returns an error if there is no such port or hook, if the port has no custom program, or if the kernel
+/// refuses.
 pub fn take(site: &Mutex<Site>, port: &str) -> Result<ProgramChange, PlaneError> {
     let mut site = locked(site);
     let hook = hook_of(&mut site, port)?;
@@ -71,7 +73,7 @@ pub fn take(site: &Mutex<Site>, port: &str) -> Result<ProgramChange, PlaneError>
     Ok(ProgramChange { port: port.to_owned(), now: None, before: Some(taken.name().to_owned()) })
 }
 
-/// Moves a custom program from a port's former hook to its next one. Returns a diagnostic with the result.
+/// Moves a custom program from a port's former hook to its next hook. Returns a diagnostic about the result.
 pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> DoctorFinding {
     let program = user.name().to_owned();
     let given = hook.map(|hook| hook.set_user(user));
@@ -97,13 +99,14 @@ pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> 
     DoctorFinding { object: object(name), severity, finding, fix: fix.to_owned() }
 }
 
-/// Returns a diagnostic that a changed port keeps its custom program.
+/// Returns a diagnostic which states that a changed port keeps its custom program. Returns `None` if the port
+/// has none.
 pub fn stays(name: &PortName, hook: &Attached) -> Option<DoctorFinding> {
     let finding = format!("the user's program {} stays in front of its hook", hook.user()?.name());
     Some(DoctorFinding { object: object(name), severity: Finding::Ok, finding, fix: String::new() })
 }
 
-/// Returns a diagnostic that a removed port's custom program is gone.
+/// Returns a diagnostic which states that the custom program of a removed port was removed, too.
 pub fn went(name: &PortName, user: &UserProgram) -> DoctorFinding {
     let finding = format!("the user's program {} went with the port", user.name());
     DoctorFinding { object: object(name), severity: Finding::Advice, finding, fix: String::new() }

@@ -1,4 +1,4 @@
-//! Conversion of the running configuration and its counters into the values of the API.
+//! Converts the running configuration and its counters into values of the API.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -97,8 +97,8 @@ fn port_counters(site: &Site, name: &PortName, running: &Running, totals: &PortT
     }
 }
 
-/// Returns the number of frames that no worker received: frames for which the hook had no socket, and frames
-/// lost because a ring was full or no frame was free.
+/// Returns the number of frames that the hook or the kernel dropped before a worker received them. The hook
+/// had no socket for these frames, a ring was full, or no frame buffer was free.
 fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
     let lost = |(_, socket): &(QueueId, OwnedFd)| {
@@ -108,12 +108,12 @@ fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
     unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>()
 }
 
-/// Returns the counters of a port's hook. Without a hook, all counters are zero.
+/// Returns the counters of a port's hook. If the port has no hook, all counters are zero.
 fn hook_counters(running: &Running) -> xdp::Counters {
     running.hook.as_ref().and_then(|hook| hook.counters().ok()).unwrap_or_default()
 }
 
-/// Drop reasons in the hook: counter, name and meaning.
+/// Reasons for which the hook drops packets: the hook's counter, the name of the reason, and its meaning.
 const HOOK_DROPS: [(Counter, &str, &str); 6] = [
     (Counter::FilterDropped, DropReason::FilterDropped.name(), DropReason::FilterDropped.explain()),
     (Counter::FilterLimited, DropReason::FilterLimited.name(), DropReason::FilterLimited.explain()),
@@ -135,8 +135,8 @@ const HOOK_DROPS: [(Counter, &str, &str); 6] = [
     (Counter::RouteReversePath, DropReason::ReversePath.name(), DropReason::ReversePath.explain()),
 ];
 
-/// Name and meaning of the reason for frames that were lost before a worker received them.
-/// [`PortCounters::rx_missed`] counts these frames.
+/// Name and meaning of the drop reason for frames that no worker received. [`PortCounters::rx_missed`] counts
+/// these frames.
 const MISSED: (&str, &str) = (
     "rx-missed",
     "The frame was lost before a worker received it: its socket was not open yet (a few frames at a start), its receive ring was full, or \
@@ -144,8 +144,8 @@ const MISSED: (&str, &str) = (
      or `memory.frames`.",
 );
 
-/// Returns a port's lost packets as reason, meaning and number, without zeros. The sum of the numbers is
-/// [`PortCounters::drops`] plus [`PortCounters::rx_missed`].
+/// Returns the dropped packets of a port by reason: name, meaning, and number of packets. Reasons without
+/// packets are left out. The sum of the numbers is [`PortCounters::drops`] plus [`PortCounters::rx_missed`].
 fn lost(running: &Running, totals: &PortTotals) -> Vec<(&'static str, &'static str, u64)> {
     let hook = hook_counters(running);
     let reasons = DropReason::ALL.iter().zip(&totals.drops);
@@ -211,7 +211,7 @@ fn vlans(mode: &model::VlanMode) -> String {
     }
 }
 
-/// Returns the MAC table entries that match the filter.
+/// Returns the MAC table entries of all bridges that match the filter.
 pub fn fdb(site: &Site, filter: &FdbFilter) -> Vec<FdbEntry> {
     let limit = filter.limit.unwrap_or(usize::MAX);
     let mut found = Vec::new();
@@ -224,7 +224,7 @@ pub fn fdb(site: &Site, filter: &FdbFilter) -> Vec<FdbEntry> {
     found
 }
 
-/// Returns a bridge's MAC table with names in place of numbers.
+/// Returns the entries of a bridge's MAC table, with the names of ports and bridges.
 pub fn entries<'a>(site: &'a Site, bridge: &'a Arc<Bridge>) -> impl Iterator<Item = FdbEntry> + 'a {
     bridge.tables().fdb(monotonic().secs).map(move |entry| FdbEntry {
         bridge: bridge.name().to_owned(),
@@ -236,7 +236,7 @@ pub fn entries<'a>(site: &'a Site, bridge: &'a Arc<Bridge>) -> impl Iterator<Ite
     })
 }
 
-/// Returns the states of all workers, ordered by number.
+/// Returns the states of all workers, ordered by worker number.
 pub fn workers(site: &Site, engine: &Engine, loads: &[Load]) -> Vec<WorkerState> {
     let views = engine.worker_views();
     views.iter().map(|view| worker(site, view, loads.get(view.id.index()))).collect()
@@ -278,7 +278,7 @@ fn nanoseconds(cycles: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Returns the dropped packets by port and reason.
+/// Returns the numbers of dropped packets by port and drop reason.
 pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
     let mut all = Vec::new();
     for (name, running) in &site.ports {
@@ -293,7 +293,7 @@ pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
     all
 }
 
-/// Returns the counters for live views.
+/// Returns the counters for live views. `at_ns` is the time of the reading in nanoseconds.
 pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Counters {
     let mut drops: BTreeMap<String, u64> = BTreeMap::new();
     let mut ports = BTreeMap::new();

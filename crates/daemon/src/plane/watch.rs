@@ -1,5 +1,6 @@
-//! Housekeeping, a few times a second: devices that disappeared, came back, were renamed, set down or
-//! resized, MAC ageing, and the load of the workers.
+//! Housekeeping of devices and workers, which runs a few times a second. It handles devices that disappear,
+//! appear again, are renamed, are set down or change their MTU. It also ages MAC tables and measures the load
+//! of the workers.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -20,31 +21,31 @@ use super::ports::Running;
 use super::site::Site;
 use super::user;
 
-/// Least time between two attempts to open a port again. The time doubles with each failed attempt, up to
+/// Minimum time between two attempts to open a port again. It doubles with each failed attempt, up to
 /// [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_millis(1_600);
-/// Least time for which a reopened port must stay open to count as stable. A port whose device disappears
-/// earlier is opened again no sooner than [`RESTLESS`] after the last time. The delay doubles with each time,
-/// up to [`RESTLESS_MOST`].
+/// Minimum time for which a reopened port must stay open to count as stable. If the device disappears
+/// earlier, the port is opened again no sooner than [`RESTLESS`] after it was last opened. This delay doubles
+/// each time, up to [`RESTLESS_MOST`].
 const SETTLED: Duration = Duration::from_secs(10);
 const RESTLESS: Duration = Duration::from_secs(1);
 const RESTLESS_MOST: Duration = Duration::from_secs(8);
 
-/// Share of time spent on packets from which on a worker counts as fully loaded.
+/// Share of a worker's time spent on packets, above which the worker counts as fully loaded.
 const FULL: f64 = 0.98;
 
-/// Load of a worker in the last second.
+/// Load of a worker during the last second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Load {
-    /// Share of the time that the worker spent on packets, 0..=1.
+    /// Share of the worker's time that was spent on packets, from 0 to 1.
     pub busy: f64,
-    /// Number of seconds for which the worker has been fully loaded.
+    /// Number of consecutive seconds for which the worker has been fully loaded.
     pub full_secs: u32,
     cycles: [u64; 3],
 }
 
-/// Samples the workers' cycle counters. Called once a second.
+/// Reads the workers' cycle counters and computes each worker's load. This is called once a second.
 pub fn sample(loads: &mut Vec<Load>, views: &[WorkerView]) {
     loads.resize(views.len(), Load::default());
     for (load, view) in loads.iter_mut().zip(views) {
@@ -62,7 +63,7 @@ fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
 }
 
-/// Removes aged MAC table entries and detects MAC moves. Called once a second.
+/// Removes aged MAC table entries and detects MAC moves. This is called once a second.
 pub fn age(site: &mut Site) {
     let now = monotonic().secs;
     for bridge in site.bridges.values() {
@@ -71,23 +72,23 @@ pub fn age(site: &mut Site) {
     site.moves.look(&site.bridges, &site.ports);
 }
 
-/// Result of the comparison of a port with its device.
+/// Result of comparing a port with its device.
 enum Seen {
-    /// The device has not changed.
+    /// The device has the recorded state.
     Same,
-    /// The device exists, but its state differs.
+    /// The device exists, and its state differs from the recorded state.
     Differs(LinkInfo),
-    /// The device does not exist any more, for this reason.
+    /// The device no longer exists. The text is the reason.
     Gone(String),
-    /// The device does not exist, and the daemon can create it.
+    /// The device does not exist, and the daemon can create it again.
     Missing,
     /// The device has not changed, but the port's hook was detached from it.
     Unhooked,
 }
 
-/// Compares all ports with their devices and acts on the differences. Returns whether anything changed. With
-/// `second`, the function also creates missing devices of the daemon and attaches hooks again that another
-/// program has detached.
+/// Compares all ports with their devices and handles the differences. Returns whether anything changed. If
+/// `second` is true, the function also creates missing devices of the daemon, and attaches hooks again that
+/// another program has detached.
 pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, second: bool) -> bool {
     let kinds = site.ports.values().map(|running| &running.wanted.port.kind);
     watches.read(kinds.filter_map(PortKind::device).map(|(_, namespace)| namespace));
@@ -119,9 +120,9 @@ pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, secon
     changed
 }
 
-/// Flushes the MAC table entries learned at ports whose link is down, as Linux's bridge does
-/// (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A worker may learn an entry from a frame that was
-/// received before the link went down, so every poll does this.
+/// Removes the MAC table entries that were learned at ports whose link is down, as Linux's bridge does
+/// (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A worker may learn an entry later from a frame that
+/// was received before the link went down. Therefore, every poll calls this function.
 fn forget_stations(site: &Site) {
     for (name, running) in site.ports.iter().filter(|(_, running)| running.lacks_link()) {
         let home = site.config.bridge_of(name.as_str()).and_then(|(home, _)| site.bridges.get(home));
@@ -131,7 +132,7 @@ fn forget_stations(site: &Site) {
     }
 }
 
-/// Returns whether the port may be opened again now.
+/// Returns whether another attempt to open the port is allowed now.
 fn may_be_tried(site: &Site, name: &PortName) -> bool {
     site.ports.get(name).is_some_and(Running::may_be_tried)
 }
@@ -141,7 +142,7 @@ fn lacks_hook(running: &Running) -> bool {
     running.hook.as_ref().is_some_and(|hook| hook.is_alive().is_ok_and(|alive| !alive))
 }
 
-/// Opens a port again whose hook another program has detached.
+/// Opens a port again, because another program has detached its hook.
 fn put_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     running.hooks_lost += 1;
@@ -179,7 +180,8 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
     }
 }
 
-/// Acts on a device whose state differs or that exists again. Returns whether the port changed.
+/// Updates a port whose device has another state than before or exists again. Returns whether the port
+/// changed.
 fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {
@@ -204,7 +206,7 @@ fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -
     true
 }
 
-/// Sets a new MTU on the port's queues. Each worker changes its queues between two bursts, and packets
+/// Sets a new MTU on the queues of a port. Each worker changes its queues between two bursts. Packets
 /// continue to pass.
 pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
     // The watchdog restarts the process if a worker does not answer.
@@ -220,7 +222,7 @@ fn resize(queue: &mut dyn Queue, mtu: u32) {
     }
 }
 
-/// Closes the queues of a port whose device is gone. The port then waits for the device.
+/// Closes the queues of a port whose device has disappeared. The port then waits for the device.
 fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     if running.device.is_none() && running.trouble.as_deref() == Some(why) {
@@ -231,7 +233,7 @@ fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
     true
 }
 
-/// Removes a port from the workers' view and closes its queues.
+/// Removes a port from the workers' snapshot and closes its queues.
 fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
     let Some(running) = site.ports.get_mut(name) else { return };
     running.trouble = Some(why.to_owned());
@@ -243,7 +245,7 @@ fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
     }
 }
 
-/// Opens a port again after its device or hook was gone.
+/// Opens a port again after its device or its hook was removed.
 fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     let opened = reopen(site, engine, name);
     let Some(running) = site.ports.get_mut(name) else { return false };

@@ -1,4 +1,4 @@
-//! Text for recorded steps, for `explain` and `trace`.
+//! Converts recorded processing steps into text, for `explain` and `trace`.
 
 use model::Step as Told;
 use packet::record::{FloodClass, Step, TagChange, VlanSource, WayBack};
@@ -8,7 +8,8 @@ use xdp::{Counter, HookSays};
 use super::ids::Names;
 use super::routes::ROUTED;
 
-/// Returns the text of the steps in order, each with its stage, and the outcome in one sentence.
+/// Returns the texts of the steps in their order, each with the pipeline stage that recorded the step. The
+/// second value describes the packet's outcome in one sentence.
 pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     let told = steps.iter().map(|step| {
         let (stage, what) = sentence(step, names);
@@ -17,13 +18,13 @@ pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
     (told.collect(), verdict(steps, names))
 }
 
-/// Outcome of a packet that the hook consumes.
+/// Outcome of a packet whose processing ends in the hook.
 pub struct End {
-    /// Name of the drop reason, if the hook drops the packet.
+    /// Name of the drop reason. `None` if the hook does not drop the packet.
     pub drop: Option<&'static str>,
-    /// Whether the kernel's stack receives the packet.
+    /// Whether the kernel's network stack receives the packet.
     pub to_kernel: bool,
-    /// Outcome in one sentence.
+    /// Description of the outcome in one sentence.
     pub verdict: String,
 }
 
@@ -37,8 +38,8 @@ impl End {
     }
 }
 
-/// Returns the text of the hook's steps and the outcome in the hook. The outcome is `None` if a worker
-/// processes the packet. `routed` is the device to which the kernel's routes send the packet.
+/// Returns the texts of the hook's steps, and the outcome in the hook. The outcome is `None` if a worker
+/// continues to process the packet. `routed` is the device to which the kernel's routes send the packet.
 pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>, Option<End>) {
     let step = |what: String| Told { stage: "hook".to_owned(), what };
     let rules = says.rules.iter().map(|(rule, acted)| {
@@ -133,7 +134,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
     (steps, end)
 }
 
-/// Returns text for the fields of a frame that routing has rewritten.
+/// Returns a text with the addresses and the hop limit of a frame that routing has rewritten.
 fn anew(frame: &[u8]) -> String {
     let mut key = FlowKey::default();
     match FlowKey::extract(frame, frame.len(), PortId(0), &mut key) {
@@ -142,10 +143,10 @@ fn anew(frame: &[u8]) -> String {
     }
 }
 
-/// Text for a counter without a known reason.
+/// Text for a hook counter whose reason is not known.
 const UNTOLD: &str = "so its counter says";
 
-/// Returns the reason for which the hook passes a frame to the kernel.
+/// Returns a text with the reason for which the hook passes a frame to the kernel.
 fn left(way: Counter) -> &'static str {
     match way {
         Counter::PassedControl => "it is neither IPv4 nor IPv6",
@@ -187,7 +188,8 @@ fn left(way: Counter) -> &'static str {
     }
 }
 
-/// Returns the name of the drop reason if the packet was dropped and no copy of it was transmitted.
+/// Returns the name of the drop reason if the packet was dropped and no copy of it was transmitted. Otherwise
+/// returns `None`.
 pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     if steps.iter().any(|step| matches!(step, Step::Transmitted { .. })) {
         return None;
@@ -199,7 +201,7 @@ pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     })
 }
 
-/// Returns the meaning of a drop reason, without the hints to use `explain`.
+/// Returns the meaning of a drop reason, without the advice to use `explain`.
 fn explained(reason: packet::DropReason) -> String {
     let text = reason.explain();
     text.replace("; see which by `trivium explain`", ": those above")
@@ -281,7 +283,7 @@ fn change(tag: TagChange) -> String {
     }
 }
 
-/// Returns the text of a step in the bridge or the router.
+/// Returns the text of a step that a bridge or a router has recorded.
 fn switching(step: &Step, names: &Names) -> String {
     match step {
         Step::Bridge(bridge) => format!("bridge {}", names.bridge(*bridge)),

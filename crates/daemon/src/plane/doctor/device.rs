@@ -11,7 +11,7 @@ use crate::plane::device::{Device, inside, object};
 use crate::plane::ports::Running;
 use crate::plane::routing;
 
-/// Adds all findings about a port's device. `answers` is whether the port's hook answers SYNs itself.
+/// Adds all findings about a port's device. `answers` is true if the port's hook answers SYN packets itself.
 pub fn port(
     chart: &mut Chart,
     name: &PortName,
@@ -76,25 +76,26 @@ pub fn port(
     }
 }
 
-/// State of a device, read in its namespace.
+/// State of a port's device, read in the device's namespace.
 struct Seen {
     info: LinkInfo,
     features: Vec<Feature>,
     xdp: xdp::Features,
     addresses: Vec<String>,
     routed: Option<Routed>,
-    /// Configured name of the device, if the device no longer has this name.
+    /// Configured name of the device. `None` if the device still has this name.
     missed: Option<String>,
 }
 
-/// State for a hook that forwards by the kernel's routes.
+/// State of a device whose hook forwards packets by the kernel's routes.
 struct Routed {
-    /// Netfilter chains that do not see the packets forwarded in the hook.
+    /// Netfilter chains that do not see the packets that the hook forwards.
     bypassed: Vec<String>,
-    /// Address families that the kernel does not forward from this device, with the command that enables
-    /// forwarding.
+    /// Address families for which forwarding from this device is disabled in the kernel, each with the
+    /// command that enables it.
     off: Vec<(&'static str, String)>,
-    /// Devices with an address that do not accept redirected frames, and whether each is a veth.
+    /// Names of devices that have an address and do not accept redirected frames. The flag is true for a
+    /// veth.
     unreached: Vec<(String, bool)>,
 }
 
@@ -117,7 +118,7 @@ impl Routed {
     }
 }
 
-/// A collector of the findings about one port.
+/// A list of findings about one port.
 struct File<'a> {
     chart: &'a mut Chart,
     object: &'a str,
@@ -126,18 +127,18 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// Adds a finding with a command to run in the device's namespace.
+    /// Adds a finding whose fix is a command, to be run in the device's namespace.
     fn note(&mut self, severity: Finding, finding: impl Into<String>, command: &str) {
         let fix = there(self.device.namespace.as_ref(), command);
         self.chart.note(self.object, severity, finding, fix);
     }
 
-    /// Adds a finding with advice as text.
+    /// Adds a finding whose fix is a text.
     fn tell(&mut self, severity: Finding, finding: impl Into<String>, fix: impl Into<String>) {
         self.chart.note(self.object, severity, finding, fix);
     }
 
-    /// Reports that the device has another name than the configured one.
+    /// Reports that the device no longer has its configured name.
     fn renamed(&mut self, configured: &str) {
         let now = &self.device.name;
         let what = format!(
@@ -148,7 +149,7 @@ impl File<'_> {
         self.tell(Finding::Warning, what, format!("{command}, or device = \"{now}\" at the port"));
     }
 
-    /// Reports the capabilities of the driver and whether the port uses them.
+    /// Reports which capabilities the device's driver has and whether the port uses them.
     fn driver(&mut self, seen: &Seen) {
         let Some(hook) = &self.running.hook else { return };
         let name = self.device.driver.clone().or_else(|| seen.info.kind.clone());
@@ -188,7 +189,7 @@ impl File<'_> {
         }
     }
 
-    /// Reports the custom program that receives the port's frames before its own program.
+    /// Reports the custom program that receives the port's frames before the daemon's own program.
     fn user_program(&mut self) {
         let Some(user) = self.running.hook.as_ref().and_then(xdp::Attached::user) else { return };
         let port = self.object.strip_prefix("port.").unwrap_or(self.object);
@@ -246,7 +247,7 @@ impl File<'_> {
         }
     }
 
-    /// Reports a device to which the hooks of the bridge's other ports cannot send.
+    /// Reports that the hooks of the bridge's other ports cannot redirect frames to this device.
     fn shortcut(&mut self, seen: &Seen) {
         if seen.xdp.transmit || !self.running.hook.as_ref().is_some_and(xdp::Attached::has_bridge) {
             return;
@@ -278,7 +279,7 @@ impl File<'_> {
         if peer.gro { format!("{}, then {}", command("off"), command("on")) } else { command("on") }
     }
 
-    /// Reports a device that cannot transmit the hook's answers to SYNs.
+    /// Reports that the device cannot transmit the hook's answers to SYN packets.
     fn answers(&mut self, seen: &Seen) {
         let info = &seen.info;
         let native = self.running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
@@ -300,8 +301,8 @@ impl File<'_> {
         self.tell(Finding::Warning, what, fix);
     }
 
-    /// Reports on the other end of a veth pair: its checksum offload, its MTU, and an XDP program that
-    /// receives the port's frames there.
+    /// Reports problems at the other end of a veth pair: its checksum offload, its MTU, and an XDP program
+    /// that receives the port's frames there.
     fn peer(&mut self, info: &LinkInfo) {
         if info.kind.as_deref() != Some("veth") {
             return;
@@ -356,8 +357,8 @@ impl File<'_> {
         }
     }
 
-    /// Reports settings that prevent the hook from using the kernel's routes, and rules that the hook's
-    /// forwarding bypasses.
+    /// Reports settings that prevent the hook from using the kernel's routes. Also reports netfilter rules
+    /// that do not apply to packets forwarded in the hook.
     fn routing(&mut self, seen: &Routed) {
         if !seen.bypassed.is_empty() {
             let what = format!(
@@ -386,8 +387,8 @@ impl File<'_> {
         }
     }
 
-    /// Reports kernel addresses and ARP on a bridged device. A frame cannot belong to the bridge and to the
-    /// host.
+    /// Reports that the kernel has addresses or answers ARP on a bridged device. A frame can only be received
+    /// by the bridge or by the host, not by both.
     fn leaks(&mut self, info: &LinkInfo, addresses: &[String]) {
         if !self.running.wanted.bridged || self.running.hook.is_none() {
             return;
@@ -413,7 +414,7 @@ impl File<'_> {
     }
 }
 
-/// The other end of a veth pair.
+/// The other end of a port's veth pair.
 struct Peer {
     namespace: Option<Namespace>,
     info: LinkInfo,
@@ -421,9 +422,9 @@ struct Peer {
     gro: bool,
 }
 
-/// Finds the peer where the configuration placed it, otherwise in the device's own namespace. Interface
-/// indices repeat between namespaces, so a device in another namespace that looks like the peer may not be
-/// the peer.
+/// Finds the peer of a veth. The search uses the namespace in which the configuration placed the peer, or
+/// otherwise the device's own namespace. Interface indices repeat between namespaces. Therefore, a device
+/// with the peer's index in another namespace need not be the peer.
 fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) -> Option<Peer> {
     let index = info.peer?;
     let namespace = match &running.wanted.port.kind {
@@ -444,8 +445,8 @@ fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) 
     Some(Peer { namespace, info, program, gro })
 }
 
-/// Returns the kernel's addresses on a device: IPv6 addresses as 32 hexadecimal digits, and "an IPv4 route"
-/// if the device has one.
+/// Returns the IPv6 addresses that the kernel has on a device, each as 32 hexadecimal digits. If the kernel
+/// has an IPv4 route over the device, the result also contains the text "an IPv4 route".
 fn addresses(ifname: &str) -> Vec<String> {
     let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let mut found: Vec<String> = v6

@@ -1,4 +1,4 @@
-//! Diagnostics of this machine without a daemon, for `trivium doctor` before `trivium run`.
+//! Diagnostics of the machine that need no running daemon. `trivium doctor` uses them before `trivium run`.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use rustix::net::{AddressFamily, SocketType};
 
 use super::{Chart, kernel, sysctl};
 
-/// Examines privileges, AF_XDP, the BPF file system, the BPF compiler, huge pages and IP forwarding. Needs
-/// neither a daemon nor privileges.
+/// Examines privileges, AF_XDP, the BPF file system, the BPF compiler, huge pages and IP forwarding. The
+/// function needs neither a daemon nor privileges.
 pub fn preflight() -> Vec<DoctorFinding> {
     let mut chart = Chart { findings: Vec::new() };
     privileges(&mut chart);

@@ -1,5 +1,5 @@
-//! Diagnostics of virtual routers: settings of the namespace's kernel that do not apply to routed packets or
-//! that prevent routing.
+//! Diagnostics of virtual routers: kernel settings of the router's namespace that have no effect on packets
+//! routed by workers, or that prevent routing.
 
 use model::{DoctorFinding, FilterAction, FilterRule, Finding, PortName, RouterName};
 use port::netfilter;
@@ -9,12 +9,13 @@ use super::{sysctl, there};
 use crate::plane::device::inside;
 use crate::plane::site::Site;
 
-/// State of a router's namespace.
+/// State of a router's network namespace.
 struct Seen {
-    /// Netfilter chains that filter packets forwarded by the kernel.
+    /// Netfilter chains of the namespace that filter packets forwarded by the kernel.
     chains: Vec<String>,
     ipv4_is_off: bool,
-    /// Whether IPv6 forwarding is off although a device has an IPv6 address beyond link-local scope.
+    /// Whether IPv6 forwarding is disabled although a device has an IPv6 address whose scope is larger than
+    /// link-local.
     ipv6_is_off: bool,
 }
 
@@ -50,7 +51,7 @@ pub fn examine(site: &Site) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Returns findings about the routers that wait for their namespace.
+/// Returns findings about the routers whose network namespace does not exist yet.
 pub fn waiting(site: &Site) -> Vec<DoctorFinding> {
     let finding = |(name, why): (&RouterName, &str)| DoctorFinding {
         object: format!("router.{name}"),
@@ -61,7 +62,8 @@ pub fn waiting(site: &Site) -> Vec<DoctorFinding> {
     site.routers.waiting().map(finding).collect()
 }
 
-/// Returns the families of routers that have too many rules for the workers.
+/// Returns findings about the routers with more policy routing rules than the workers support, for each
+/// address family.
 pub fn excess_rules(site: &Site) -> Vec<DoctorFinding> {
     let finding = |(name, family, said): (&RouterName, &str, String)| DoctorFinding {
         object: format!("router.{name}"),
@@ -72,8 +74,8 @@ pub fn excess_rules(site: &Site) -> Vec<DoctorFinding> {
     site.routers.excess_rules().into_iter().map(finding).collect()
 }
 
-/// Returns for each router the ports whose hook passes packets for the kernel without a rate limit. `punts`
-/// and `punt_limits` apply to workers only.
+/// Returns a finding for each router with ports whose hook passes packets to the kernel without a rate limit.
+/// The settings `punts` and `punt_limits` apply only to packets that workers punt.
 pub fn unlimited(site: &Site) -> Vec<DoctorFinding> {
     let is_unlimited = |name: &PortName| {
         let filter = site.config.ports.get(name).and_then(|port| port.filter.as_ref());
@@ -104,7 +106,7 @@ pub fn unlimited(site: &Site) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Reads the state of the calling thread's namespace.
+/// Reads the state of the calling thread's network namespace.
 fn look() -> Seen {
     let is_off = |path: &str| sysctl(path).as_deref() == Some("0");
     let is_wide = |address: &std::net::Ipv6Addr| !address.is_loopback() && !address.is_unicast_link_local();

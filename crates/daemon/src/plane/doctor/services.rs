@@ -1,6 +1,6 @@
-//! Diagnostics of services behind SYN cookies of the scheme "cookie": required sysctls of the kernel that has
-//! the service's address. The search covers the namespaces of the ports' devices and of the peers that the
-//! daemon created.
+//! Diagnostics of services that a filter protects with SYN cookies of the scheme "cookie". The kernel that
+//! has the service's address needs certain sysctls. The search for this kernel covers the namespaces of the
+//! ports' devices and of the peers that the daemon created.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +13,7 @@ use super::{sysctl, there};
 use crate::plane::device::{inside, place};
 use crate::plane::site::Site;
 
-/// Addresses and sysctls of one namespace.
+/// Addresses and sysctls of one network namespace.
 struct Seen {
     namespace: Option<Namespace>,
     addresses: Vec<IpAddr>,
@@ -21,7 +21,7 @@ struct Seen {
     timestamps: Option<String>,
 }
 
-/// Returns the findings about all services behind SYN cookies.
+/// Returns the findings about all services that filters protect with SYN cookies.
 pub fn examine(site: &Site) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let wanted = |cookie: &model::SynCookie| cookie.scheme == CookieScheme::Cookie;
@@ -86,7 +86,7 @@ fn covers(prefixes: &[Prefix], address: IpAddr) -> bool {
     })
 }
 
-/// Returns each namespace of a port or of a veth peer once.
+/// Returns the state of each namespace that contains a port's device or a veth peer.
 fn namespaces(site: &Site) -> Vec<Seen> {
     let mut all: BTreeMap<PathBuf, Option<Namespace>> = BTreeMap::new();
     for running in site.ports.values() {

@@ -1,5 +1,5 @@
-//! Attribution of samples and drops to rules and ports. Rule slots refer to the filter as it is when the
-//! samples are read.
+//! Finds the filter rule and the ports to which a sampled or dropped packet belongs. The rule numbers in
+//! samples refer to the filter at the time when the samples are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +10,9 @@ use xdp::filter::{Filter, Sample, Samples};
 
 use super::{Filters, Ports, Running, failed, named, object};
 
-/// Samples of one filter, claimed by one client.
+/// Samples of one filter, which a single client reads.
 pub struct Followed {
-    /// Ring of the filter's samples.
+    /// Ring into which the kernel writes the filter's samples.
     pub samples: Samples,
     id: u32,
     place: Arc<AtomicBool>,
@@ -24,20 +24,21 @@ impl Drop for Followed {
     }
 }
 
-/// Origin of a sample.
+/// Rule and ports to which a sample belongs.
 pub struct Taken {
-    /// Name of the rule. Empty if the rule is gone.
+    /// Name of the rule that took the sample. Empty if the rule has been removed.
     pub rule: String,
-    /// Ports that may have received the sample. Several only if the filter has ports with equal ifindex in
-    /// different namespaces.
+    /// Names of the ports that may have received the sampled packet. There are several names only if ports
+    /// with this filter have equal ifindexes in different namespaces.
     pub ports: Vec<String>,
 }
 
 impl Filters {
-    /// Claims the samples of a filter.
+    /// Claims the samples of a filter for one client.
     ///
     /// # Errors
-    /// If there is no such filter, none of its rules samples, no hook has it, or another client follows it.
+    /// Returns an error if there is no such filter, if none of its rules takes samples, if no hook has the
+    /// filter, or if another client already follows it.
     pub fn follow(&self, name: &str) -> Result<Followed, PlaneError> {
         let missing = || {
             let fix = "see the names with `trivium show filters`";
@@ -71,7 +72,8 @@ impl Filters {
         Ok(Followed { samples: kernel.filter.samples(), id, place: Arc::clone(&kernel.followed) })
     }
 
-    /// Returns the origin of a sample. Returns `None` if the filter has been replaced or is gone.
+    /// Returns the rule and the ports to which a sample belongs. Returns `None` if the filter has been
+    /// replaced or removed.
     pub fn taken(&self, name: &str, followed: &Followed, sample: &Sample, ports: &Ports) -> Option<Taken> {
         let (name, running) = self.running.get_key_value(name)?;
         let filter =
@@ -86,12 +88,12 @@ impl Filters {
         })
     }
 
-    /// Returns the filter in a port's hook.
+    /// Returns the filter that is installed in a port's hook. Returns `None` if the hook has no filter.
     pub fn in_hook(&self, port: &Running) -> Option<&Filter> {
         Some(&self.running.get(named(port)?)?.kernel.as_ref()?.filter)
     }
 
-    /// Returns whether the filter is still the one that is followed.
+    /// Returns whether the named filter is still the one that the client follows.
     pub fn still(&self, name: &str, followed: &Followed) -> bool {
         let kernel = self.running.get(name).and_then(|running| running.kernel.as_ref());
         kernel.is_some_and(|kernel| kernel.filter.id().ok() == Some(followed.id))

@@ -1,4 +1,5 @@
-//! Block list of a filter: the prefixes of its file, and the blocks that an operator has added.
+//! Block list of a filter: the prefixes of the list's file, and the prefixes that an operator has blocked at
+//! run time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use xdp::filter::{Blocklist, FilterError, Moment, Prefix};
 
 use super::{Blocks, Definition, Filtering, Filters, failed, object, refused, translate};
 
-/// A block in the hand-over state: the prefix, and its end on the machine's monotonic clock in nanoseconds.
+/// A blocked prefix in the hand-over state. The number is the time at which the block ends on the machine's
+/// monotonic clock, in nanoseconds. `None` means that the block does not end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring(String, Option<u64>);
 
@@ -32,11 +34,12 @@ impl Expiring {
 }
 
 impl Filters {
-    /// Blocks or unblocks prefixes.
+    /// Adds prefixes to the block list of a filter, or removes them.
     ///
     /// # Errors
-    /// If there is no such filter, none of its rules refers to a list, or the kernel refuses. The error names
-    /// the first refused prefix. The other prefixes are blocked or unblocked.
+    /// Returns an error if there is no such filter, if none of its rules refers to a list, or if the kernel
+    /// refuses a prefix. The error names the first refused prefix. All other prefixes of the request are
+    /// processed.
     pub fn block(&mut self, name: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
         let (name, running) = self.found(name)?;
         let until = request.expires_s.map(|seconds| Moment::now().after(Duration::from_secs(seconds)));
@@ -59,10 +62,11 @@ impl Filters {
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
 
-    /// Reads the block list's file again.
+    /// Reads the block list's file again and applies it.
     ///
     /// # Errors
-    /// If there is no such filter or file, or the kernel refuses. The list is then as before.
+    /// Returns an error if there is no such filter or file, or if the kernel refuses. The list is then
+    /// unchanged.
     pub fn reload(&mut self, name: &str) -> Result<Blocked, PlaneError> {
         let (name, running) = self.found(name)?;
         let Some(path) = &running.definition.wanted.blocklist else {
@@ -103,7 +107,7 @@ impl Filters {
 }
 
 impl Filtering {
-    /// Returns the number of prefixes in the list. Returns `None` if no rule refers to the list.
+    /// Returns the number of prefixes in the block list. Returns `None` if no rule refers to the list.
     pub(super) fn listed(&self) -> Option<u64> {
         if !self.definition.asks_for_list() {
             return None;
@@ -115,7 +119,7 @@ impl Filtering {
         Some(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    /// Writes the definition's prefixes and the blocks to the list.
+    /// Writes the prefixes of the file and the blocks of the operator to the block list in use.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
         if self.kernel.is_none() && self.stage.is_none() {
             // The list has no user. The next user creates it.
@@ -137,8 +141,8 @@ impl Filtering {
         self.definition.time(list, &self.blocks)
     }
 
-    /// Takes over the blocks of a predecessor. A block that the kernel refuses is logged and does not stop
-    /// the others.
+    /// Adopts the blocks of a predecessor. A block that the kernel refuses is logged, and the others are
+    /// still adopted.
     pub(super) fn take_blocks(&mut self, blocks: Blocks) {
         if let Some(list) = &mut self.list {
             for (prefix, until) in blocks.iter().filter(|(prefix, _)| !self.definition.lists(prefix)) {
@@ -150,7 +154,8 @@ impl Filtering {
         self.blocks = blocks;
     }
 
-    /// Logs the list's prefixes without a place in its table, when their number has changed.
+    /// Logs the list's prefixes that do not fit into its table, if their number has changed since the last
+    /// call.
     pub(super) fn tell_unlisted(&mut self, name: &FilterName) {
         let unlisted = self.list.as_ref().map(|list| list.unlisted().len()).unwrap_or_default();
         if unlisted == self.unlisted {
@@ -184,10 +189,10 @@ impl Filtering {
     }
 }
 
-/// Maximum number of prefixes that one finding names.
+/// Maximum number of prefixes that one diagnostic names.
 const NAMED: usize = 8;
 
-/// Returns text about the prefixes without a place in a list's table.
+/// Returns a text about the prefixes that do not fit into the list's table. Returns `None` if all fit.
 fn unlisted_text(list: &Blocklist) -> Option<String> {
     let unlisted = list.unlisted();
     let named: Vec<String> = unlisted.iter().take(NAMED).map(ToString::to_string).collect();
@@ -201,21 +206,24 @@ fn unlisted_text(list: &Blocklist) -> Option<String> {
 }
 
 impl Filters {
-    /// Returns the filters whose block lists lack prefixes, with text about them.
+    /// Returns the filters with prefixes that do not fit into the table of their block list, each with a text
+    /// about them.
     pub fn unlisted(&self) -> impl Iterator<Item = (&FilterName, String)> {
         self.running.iter().filter_map(|(name, running)| Some((name, unlisted_text(running.list.as_ref()?)?)))
     }
 }
 
 impl Definition {
-    /// Returns the prefixes of the file and the other blocks together. Two changes of a list in the kernel
-    /// take time, and a block must not be absent between them.
+    /// Returns all prefixes of the list: those of the file and those that an operator has blocked. Both are
+    /// written in one change. With two changes, a prefix that is in both could be absent from the list in
+    /// between.
     pub(super) fn with(&self, blocks: &Blocks) -> Vec<Prefix> {
         let besides = blocks.keys().filter(|prefix| !self.lists(prefix));
         self.prefixes.iter().chain(besides).copied().collect()
     }
 
-    /// Sets the end of the blocks. Prefixes of the file stay, whatever end an operator has set.
+    /// Writes to `list` when each block ends. Prefixes of the file never end, even if an operator has set an
+    /// end for them.
     pub(super) fn time(&self, list: &mut Blocklist, blocks: &Blocks) -> Result<(), xdp::Error> {
         let ending = blocks.iter().filter(|(prefix, until)| until.is_some() && !self.lists(prefix));
         ending.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))
@@ -226,10 +234,10 @@ impl Definition {
     }
 }
 
-/// Maximum size in bytes of a block list's file: about four million prefixes.
+/// Maximum size in bytes of a block list's file. A file of this size holds about four million prefixes.
 const LIST_LIMIT: u64 = 256 << 20;
 
-/// Reads the prefixes of a file and sorts them.
+/// Reads the prefixes in a block list's file and returns them sorted.
 pub(super) fn read(path: &Path) -> Result<Arc<[Prefix]>, FilterError> {
     let failed = |source| FilterError::File { path: path.to_owned(), source };
     let text = crate::file::read_text(path, LIST_LIMIT).map_err(failed)?;

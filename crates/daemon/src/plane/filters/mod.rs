@@ -1,14 +1,16 @@
-//! Running filters. The kernel's objects of a filter are created when the first port's hook needs them, are
-//! shared by all ports that name the filter, and change under traffic. For ports without a hook, workers
-//! apply the filter in their ingress stage (`stage.rs`), which is replaced with the snapshot after a change.
+//! Running filters. The kernel objects of a filter are created when the hook of a port first needs them. They
+//! are shared by all ports that name the filter, and can be changed under traffic. For ports without a hook,
+//! workers apply the filter in their ingress stage (`stage.rs`). After a change of the filter, the next
+//! snapshot contains a new ingress stage.
 //!
 //! ```text
 //!  configuration --prepare: read, compile--> Definition --change--> rules and list in the kernel
 //!                    (refuses, nothing done)                 `ensure`: each port's hook has the filter that it names
 //! ```
 //!
-//! A filter that a killed predecessor left in a pinned hook is adopted with its counters. The port that names
-//! the filter identifies it. After a hand-over, filters are adopted at the first apply.
+//! A filter that a killed predecessor left in a pinned hook is adopted with its counters. It is identified by
+//! the filter name in the port's configuration. After a hand-over, filters are adopted when the configuration
+//! is first applied.
 
 mod follow;
 mod list;
@@ -37,10 +39,10 @@ pub use follow::{Followed, Taken};
 pub use list::Expiring;
 use stage::Stage;
 
-/// Prefixes that were blocked while the daemon ran, with the end of each block.
+/// Prefixes that an operator has blocked while the daemon ran, each with the time when the block ends.
 pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
 
-/// Running filters of the daemon.
+/// All running filters of the daemon.
 #[derive(Default)]
 pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
@@ -50,36 +52,37 @@ pub struct Filters {
 struct Filtering {
     definition: Definition,
     blocks: Blocks,
-    /// Block list, while rules refer to it and a hook or workers use it.
+    /// Block list of the filter. `None` while no rule refers to it or neither a hook nor a worker uses it.
     list: Option<Blocklist>,
     kernel: Option<Kernel>,
-    /// Ingress stage for the workers of ports without a hook, once a port uses the filter.
+    /// Ingress stage for the workers of ports without a hook. `None` until such a port uses the filter.
     stage: Option<Arc<Stage>>,
-    /// Counters of the workers.
+    /// Counters of the packets to which workers applied the filter.
     tally: Tally,
-    /// Number of list prefixes without a place in the table, as last logged.
+    /// Number of the list's prefixes that do not fit into its table, as last logged.
     unlisted: usize,
 }
 
-/// Definition of a filter, ready for the kernel.
+/// Definition of a filter, in the form that the kernel objects are created from.
 #[derive(Clone)]
 pub struct Definition {
     wanted: model::Filter,
-    /// Rules that have not expired.
+    /// Rules of the filter that have not expired.
     rules: RuleSet,
     compiled: Arc<Compiled>,
-    /// Prefixes of the block list's file, sorted.
+    /// Prefixes in the block list's file, sorted.
     prefixes: Arc<[Prefix]>,
 }
 
 /// Kernel objects of a filter.
 struct Kernel {
     filter: Filter,
-    /// Whether a client follows the filter's samples.
+    /// Whether a client follows (reads) the filter's samples.
     followed: Arc<AtomicBool>,
 }
 
-/// Record of the changed filters: the former definition of each, and the counters of its rules.
+/// Record of changed filters, for undoing the changes. Each entry has the filter's former definition and the
+/// counters of its rules.
 pub type Changed = Vec<(FilterName, Option<(Definition, Vec<RuleCounters>)>)>;
 
 impl Definition {
@@ -99,7 +102,8 @@ impl Definition {
     }
 }
 
-/// Returns why a hook cannot apply a filter although each of the filter's fields is valid.
+/// Returns the reason why a hook cannot apply a filter whose fields are each valid. Returns `None` if a hook
+/// can apply it.
 pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Problem> {
     let text = Compiled::new(&translate::rules(wanted)).err()?.to_string();
     let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
@@ -108,10 +112,10 @@ pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Probl
 }
 
 impl Filters {
-    /// Returns the filters of a configuration, read and compiled, with the stages for workers.
+    /// Reads and compiles the filters of a configuration, and creates the ingress stages for workers.
     ///
     /// # Errors
-    /// As [`Filters::prepare`], or if the kernel refuses a block list.
+    /// Returns the errors of [`Filters::prepare`], or an error if the kernel refuses a block list.
     pub fn begun(config: &Config) -> Result<Filters, PlaneError> {
         let mut filters = Filters::default();
         for (name, definition) in filters.prepare(config)? {
@@ -125,10 +129,10 @@ impl Filters {
         Ok(filters)
     }
 
-    /// Takes over the blocks and the worker counters of a predecessor.
+    /// Adopts the blocks and the worker counters of a predecessor.
     ///
     /// # Errors
-    /// If the kernel refuses a change of a block list.
+    /// Returns an error if the kernel refuses a change of a block list.
     pub fn inherit(
         &mut self,
         mut blocks: BTreeMap<FilterName, Blocks>,
@@ -146,7 +150,7 @@ impl Filters {
     /// Reads and compiles filters that are new or changed. The running filters do not change.
     ///
     /// # Errors
-    /// Rules that conflict, or a block list that cannot be read.
+    /// Returns an error if rules conflict or a block list cannot be read.
     pub fn prepare(&self, new: &Config) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
         let differs = |name: &FilterName, wanted: &model::Filter| {
             self.running.get(name).is_none_or(|running| running.definition.wanted != *wanted)
@@ -155,11 +159,11 @@ impl Filters {
         changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted)?))).collect()
     }
 
-    /// Applies changed definitions on all ports that have the filters. The changes are recorded in `changed`,
-    /// also if one fails.
+    /// Applies changed filter definitions on all ports that use the filters. The changes are recorded in
+    /// `changed` even if one of them fails.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses a change.
     pub fn change(
         &mut self,
         prepared: Vec<(FilterName, Definition)>,
@@ -191,7 +195,7 @@ impl Filters {
         running.write_list().and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error))
     }
 
-    /// Adds a filter that no port has yet.
+    /// Adds a new filter, which no port uses yet.
     fn came(&mut self, name: &FilterName, definition: Definition) {
         let running = Filtering {
             definition,
@@ -205,7 +209,7 @@ impl Filters {
         self.running.insert(name.clone(), running);
     }
 
-    /// Undoes recorded changes of filters.
+    /// Undoes the changes of filters that `changed` records.
     pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
         for (name, before) in changed.into_iter().rev() {
             let Some((definition, counted)) = before else {
@@ -223,7 +227,7 @@ impl Filters {
         }
     }
 
-    /// Removes filters that the configuration does not have any more, and stages that no port uses.
+    /// Removes filters that the new configuration does not contain, and ingress stages that no port uses.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.filters.contains_key(name));
         let wanted: Vec<Wanted> = new.ports.keys().filter_map(|port| Wanted::of(new, port)).collect();
@@ -237,18 +241,19 @@ impl Filters {
         }
     }
 
-    /// Installs in every port's hook the filter that the port names, and prepares the filters of ports
-    /// without a hook. [`Filters::ensure_workers`] gives the latter to the workers.
+    /// Installs in every port's hook the filter that the port names. For ports without a hook, prepares the
+    /// filter for the workers. [`Filters::ensure_workers`] then publishes it to them.
     ///
     /// # Errors
-    /// The first hook that refuses, or a filter that only hooks can apply.
+    /// Returns the error of the first hook that refuses, or an error for a filter that only a hook can apply.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         ports.iter_mut().try_for_each(|(port, running)| self.ensure_hook(port, running))?;
         // After the hooks, because a hook may bring a block list.
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
     }
 
-    /// Installs in a port's hook the filter that the port names, and lets frames pass the hook.
+    /// Installs in a port's hook the filter that the port names. A hook that was locked until then starts to
+    /// pass frames.
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
         let Some(hook) = &mut running.hook else { return Ok(()) };
@@ -260,12 +265,12 @@ impl Filters {
         Ok(())
     }
 
-    /// Sets the stages of ports without a hook for the next snapshot. The call is the last step of a change,
-    /// because the stages may be published while other steps are undone.
+    /// Sets the ingress stages of ports without a hook for the next snapshot. This must be the last step of a
+    /// change, because a snapshot with the new stages may be published while other steps are undone.
     ///
     /// # Errors
-    /// The first filter that only hooks can apply, or whose block list the kernel refuses. The ports then
-    /// keep their stages.
+    /// Returns an error for the first filter that only a hook can apply, or whose block list the kernel
+    /// refuses. The ports then keep their former ingress stages.
     pub fn ensure_workers(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
         let stages: Result<Vec<_>, PlaneError> =
             ports.iter().map(|(port, running)| self.serve(port, &running.wanted)).collect();
@@ -278,7 +283,7 @@ impl Filters {
     /// Installs a filter in a port's hook, or removes the hook's filter.
     ///
     /// # Errors
-    /// If the kernel refuses. The hook is then as before.
+    /// Returns an error if the kernel refuses. The hook is then unchanged.
     pub fn put(
         &mut self,
         port: &PortName,
@@ -305,10 +310,10 @@ impl Filters {
         Ok(())
     }
 
-    /// Gives an open port, not yet known to the workers, its filter.
+    /// Installs the filter of a port that has been opened and that the workers do not know yet.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn equip(&mut self, port: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
         opened.own = self.serve(port, wanted)?;
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.filter(), hook))
@@ -319,7 +324,7 @@ impl Filters {
         self.running.values().filter_map(|running| running.kernel.as_ref()).map(|k| k.filter.id()).collect()
     }
 
-    /// Removes expired rules and blocks. Called regularly.
+    /// Removes expired rules and blocks. The housekeeping calls this function regularly.
     pub fn expire(&mut self, ports: &mut Ports) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
@@ -335,7 +340,7 @@ impl Filters {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
-    /// Returns the rules with SYN cookies in filters that a port's hook has.
+    /// Returns the rules with SYN cookies in all filters that are installed in a hook.
     pub fn services(&self) -> impl Iterator<Item = (&FilterName, &model::FilterRule, &model::SynCookie)> {
         let running = self.running.iter().filter(|(_, running)| running.kernel.is_some());
         running.flat_map(|(name, running)| {
@@ -346,7 +351,7 @@ impl Filters {
         })
     }
 
-    /// Returns the filters that pass unreadable packets, with their ports.
+    /// Returns the filters that pass packets whose headers cannot be parsed, each with the ports that use it.
     pub fn open(&self, ports: &Ports) -> Vec<(&FilterName, Vec<String>)> {
         let open = |(name, running): (&'_ FilterName, &Filtering)| {
             let strict = RuleSet { unreadable: Unreadable::Drop, ..running.definition.rules.clone() };
@@ -357,17 +362,17 @@ impl Filters {
         self.running.iter().filter_map(|(name, running)| Some((name, open((name, running))?))).collect()
     }
 
-    /// Returns whether a port's hook answers SYNs.
+    /// Returns whether a port's hook answers SYN packets itself.
     pub fn answers(&self, running: &Running) -> bool {
         named(running).is_some_and(|name| self.services().any(|(other, _, _)| other == name))
     }
 
-    /// Returns the blocks that were added while the daemon ran, for a successor.
+    /// Returns the prefixes that an operator has blocked while the daemon ran, for a successor.
     pub fn blocks(&self) -> impl Iterator<Item = (&FilterName, &Blocks)> {
         self.running.iter().map(|(name, running)| (name, &running.blocks))
     }
 
-    /// Returns the worker counters, for a successor.
+    /// Returns the rule counters of the workers, for a successor.
     pub fn counted(&self) -> impl Iterator<Item = (&FilterName, Vec<RuleCounters>)> {
         self.running.iter().map(|(name, running)| (name, running.tally.counters()))
     }
@@ -401,7 +406,7 @@ impl Filtering {
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    /// Creates the block list with `make`, if the rules refer to one.
+    /// Creates the block list by calling `make`. Returns `None` if no rule refers to a block list.
     fn new_list(
         &self,
         make: impl FnOnce(Vec<Prefix>) -> Result<Blocklist, xdp::Error>,
@@ -443,7 +448,7 @@ impl Filtering {
         self.write_rules(ports)
     }
 
-    /// Returns the counters of each rule in hooks and workers, by name.
+    /// Returns the counters of each rule, summed over hooks and workers and indexed by rule name.
     fn counters(&self) -> BTreeMap<String, RuleCounters> {
         let counters = self.kernel.as_ref().and_then(|kernel| kernel.filter.counters().ok());
         let mut counters: BTreeMap<String, RuleCounters> =
@@ -522,7 +527,7 @@ impl Filtering {
     }
 }
 
-/// Returns the counters of a rule with SYN cookies, or zeros if no hook has the rule.
+/// Returns the counters of a rule with SYN cookies. All counters are zero if no hook has the rule.
 fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) -> Option<CookieState> {
     let model::FilterAction::SynCookie(cookie) = action else { return None };
     let counted = counted.copied().unwrap_or_default();
@@ -536,7 +541,7 @@ fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) 
     })
 }
 
-/// Returns the filter that a port names.
+/// Returns the filter that the configuration of a running port names. Returns `None` if it names none.
 pub fn named(running: &Running) -> Option<&FilterName> {
     running.wanted.filter()
 }

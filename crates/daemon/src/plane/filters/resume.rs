@@ -1,4 +1,4 @@
-//! Filters of ports that a hand-over resumes or opens again.
+//! Installs the filters of ports that a hand-over resumes or opens again.
 
 use control::PlaneError;
 use model::{FilterName, PortName};
@@ -10,11 +10,12 @@ use crate::plane::open::{Opened, Wanted};
 
 impl Filters {
     /// Installs a filter in the hook of a port that a hand-over has opened again, before a packet passes the
-    /// hook. The filter is the running one of this process, else the predecessor's one from a `resumed` port,
-    /// with its counters, else a new one. The hooks of resumed ports are not changed.
+    /// hook. The filter is taken from the first of these sources that has it: the running filters of this
+    /// process, the predecessor's filter in the hook of a `resumed` port (with its counters), or a new
+    /// filter. The hooks of resumed ports are not changed.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn equip_anew(
         &mut self,
         port: &PortName,
@@ -27,7 +28,8 @@ impl Filters {
         opened.unlock(port, wanted)
     }
 
-    /// Installs a filter in a hook, with the counters of a resumed port that has the filter.
+    /// Installs a filter in a hook. If a resumed port has the filter, its kernel objects and counters are
+    /// shared.
     fn share(
         &mut self,
         port: &PortName,
@@ -48,7 +50,8 @@ impl Filters {
         self.put(port, wanted, hook)
     }
 
-    /// Like [`Filters::ensure`], for every port for which it succeeds. Returns the errors of the others.
+    /// Like [`Filters::ensure`], but continues with the next port after an error. Returns the errors of the
+    /// ports that failed.
     pub fn ensure_each(&mut self, ports: &mut Ports) -> Vec<PlaneError> {
         let hooks = ports.iter_mut().filter_map(|(port, running)| self.ensure_hook(port, running).err());
         let mut refused: Vec<PlaneError> = hooks.collect();

@@ -1,5 +1,5 @@
-//! Filter in the workers' ingress stage, for ports without a hook. The filter runs between the parsing of
-//! headers and the port's function, as the hook does on other ports.
+//! Filter in the workers' ingress stage, for ports without a hook. The filter runs after the headers are
+//! parsed and before the port's function. On other ports, the hook applies the filter at this point.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{Filtering, Filters, failed, no_such_filter};
 use crate::plane::open::Wanted;
 use crate::plane::ports::{Ports, Running};
 
-/// Ingress stage that applies a filter.
+/// Ingress stage that applies a filter to the packets of a port.
 #[derive(Debug)]
 pub struct Stage(WorkerFilter);
 
@@ -36,8 +36,8 @@ impl OwnStage for Stage {
     }
 }
 
-/// Fills `piece` with a packet's bytes from `offset` on, across all its frames. Returns false if the packet
-/// is too short.
+/// Copies a packet's bytes from `offset` on into `piece`, across all frames of the packet. Returns false if
+/// the packet is too short.
 fn copy_from(packet: &Packet, memory: &FrameMemory, offset: usize, piece: &mut [u8]) -> bool {
     let (mut skip, mut filled) = (offset, 0);
     for part in packet.parts(memory) {
@@ -55,7 +55,7 @@ fn copy_from(packet: &Packet, memory: &FrameMemory, offset: usize, piece: &mut [
 }
 
 impl Stage {
-    /// Returns the rule that would drop a frame. No counter and no rate limit changes.
+    /// Returns the name of the rule that would drop a frame. Changes no counter and no rate limit.
     fn ends_at(&self, frame: &[u8]) -> Option<&str> {
         let look = Look { now: Moment::now(), worker: 0, dry: true };
         let (Judged::Drop(rule) | Judged::Limit(rule)) = self.0.judge(&Frame::whole(frame), look) else {
@@ -66,13 +66,15 @@ impl Stage {
 }
 
 impl Filters {
-    /// Returns the rule that would drop a frame received by a port whose workers apply its filter.
+    /// Returns the name of the rule that would drop a frame received by a port whose workers apply its
+    /// filter. Returns `None` if no rule would drop the frame.
     pub fn ends_at(&self, wanted: &Wanted, frame: &[u8]) -> Option<String> {
         let stage = self.running.get(wanted.workers_filter()?)?.stage.as_ref()?;
         stage.ends_at(frame).map(str::to_owned)
     }
 
-    /// Returns the current stage of a port whose workers apply its filter. Returns `None` for other ports.
+    /// Returns the current ingress stage of a port whose workers apply its filter. Returns `None` for other
+    /// ports.
     pub(super) fn serve(
         &mut self,
         port: &PortName,
@@ -84,8 +86,8 @@ impl Filters {
         Ok(Some(stage as Arc<dyn OwnStage>))
     }
 
-    /// Updates the stages of ports after changes of filters. Returns whether the next snapshot differs.
-    /// Called after every change.
+    /// Updates the ingress stages of ports after filters have changed. Returns true if a stage was replaced
+    /// and a new snapshot must be published. This function is called after every change.
     pub fn renewed(&mut self, ports: &mut Ports) -> bool {
         let mut any = false;
         for (name, running) in &mut self.running {
@@ -108,7 +110,7 @@ impl Filters {
 }
 
 impl Filtering {
-    /// Returns the stage, created or updated if necessary.
+    /// Returns the ingress stage of the filter. Creates or updates it if necessary.
     fn serve(&mut self) -> Result<Arc<Stage>, xdp::Error> {
         self.renew()?;
         if let Some(stage) = &self.stage {
@@ -120,7 +122,7 @@ impl Filtering {
         self.make_stage()
     }
 
-    /// Creates the stage again, if there is one, with the current counters.
+    /// Creates the ingress stage again with the current counters, if the filter has one.
     pub(super) fn remake_stage(&mut self) -> Result<(), xdp::Error> {
         if self.stage.is_some() {
             self.make_stage()?;
@@ -128,7 +130,8 @@ impl Filtering {
         Ok(())
     }
 
-    /// Creates the stage again if the rules or the list's table have changed. Returns whether it was created.
+    /// Creates the ingress stage again if the rules or the table of the block list have changed. Returns
+    /// whether it was created.
     fn renew(&mut self) -> Result<bool, xdp::Error> {
         let Some(stage) = &self.stage else { return Ok(false) };
         let same_list = match (stage.0.list(), &self.list) {
@@ -169,13 +172,13 @@ mod tests {
         Depot::new(Arc::new(FrameMemory::new(config).unwrap()))
     }
 
-    /// Returns a rule for UDP to a port.
+    /// Returns a filter rule that matches UDP packets to the destination port `port`.
     fn rule(name: &str, port: u16, action: Action) -> Rule {
         let matches = Match { protocols: vec![17], destination_ports: vec![port..=port], ..Match::default() };
         Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
     }
 
-    /// Returns the number of frames that have arrived at the far end of a ring.
+    /// Returns the number of frames that have arrived at the far end of a ring queue.
     fn arrived(far: &mut RingQueue, pool: &mut FramePool) -> usize {
         let (mut batch, mut count) = (Batch::new(), 0);
         while far.receive(pool, &mut batch) > 0 {

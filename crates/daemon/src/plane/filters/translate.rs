@@ -1,4 +1,4 @@
-//! Conversion of the configuration's filter rules into those of the hook.
+//! Converts the filter rules of the configuration into the rules of the hook.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use xdp::filter::{
 
 const TCP: u8 = model::Protocol::TCP.0;
 
-/// Converts the rules of a filter. Times of day are converted to the clock that the hook reads.
+/// Converts the rules of a filter. Wall-clock times are converted to the clock that the hook reads.
 pub fn rules(filter: &model::Filter) -> RuleSet {
     let clocks = Clocks::read();
     RuleSet {
@@ -22,12 +22,12 @@ pub fn rules(filter: &model::Filter) -> RuleSet {
     }
 }
 
-/// Converts a prefix into the type of the hook's crate.
+/// Converts a prefix of the configuration into the hook's type.
 pub fn prefix(prefix: model::Prefix) -> Option<Prefix> {
     Prefix::new(prefix.address(), prefix.length()).ok()
 }
 
-/// Both clocks, read at one moment.
+/// Readings of the wall clock and of the hook's clock, taken at one moment.
 #[derive(Clone, Copy)]
 struct Clocks {
     since_1970: Duration,

@@ -1,4 +1,4 @@
-//! Hook offload for the slow path: megaflows in the driver hook, by [`offload`].
+//! Hook offload for the slow path. Megaflows are offloaded to the driver hook by the crate [`offload`].
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use xdp::flows::FlowTable;
 
 use crate::plane::bridges;
 
-/// Maximum number of offloaded flows of all bridges. The flows use a megabyte of kernel memory.
+/// Maximum number of offloaded flows of all bridges together. The flows use a megabyte of kernel memory.
 const FLOWS: u32 = 4096;
 
 /// Offload of megaflows to the driver hook.
 pub(super) struct Hook(FlowOffload);
 
-/// Returns an empty offload over `table`, which is created if it does not exist. `waker` wakes the slow path
-/// when a grace period ends.
+/// Returns an offload without flows that uses `table`, which is created if it does not exist. `waker` wakes
+/// the slow path when a grace period of the offload ends.
 ///
 /// # Errors
-/// If the kernel refuses the table, or no thread can be created.
+/// Returns an error if the kernel refuses the table, or if no thread can be created.
 pub(super) fn of(
     table: &mut Option<FlowTable>,
     waker: &Arc<Waker>,

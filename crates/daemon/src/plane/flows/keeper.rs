@@ -1,10 +1,10 @@
-//! Writes the OpenFlow rules of bridges to files ([`super::kept`]), for a start with `--restore` after a
-//! kill.
+//! Writes the OpenFlow rules of bridges to rule files ([`super::kept`]), from which `trivium run --restore`
+//! starts after a kill.
 //!
-//! A bridge's file is written when its rules have changed, at most twice a second, and for at most a fifth of
-//! the time if there are very many rules. Rules are copied in parts, between which the slow path and
-//! controllers can lock the tables. Rules that changed meanwhile are copied last, so that the file holds a
-//! consistent state.
+//! The file of a bridge is written when its rules have changed, at most twice a second. If there are very
+//! many rules, writing takes at most a fifth of the time. Rules are copied in parts, between which the slow
+//! path and controllers can lock the tables. Rules that change during the copy are copied again at the end.
+//! Therefore, the file contains a consistent state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,37 +17,39 @@ use switch::flow::FlowStats;
 use super::kept::{self, KeptError, Moment};
 use super::letter::{OptionLetter, RuleLetter, TableLetter, meters_and_groups};
 
-/// Interval of the check for changed rules, and so the least time between two files of a bridge.
+/// Interval of the check for changed rules, which is also the minimum time between two writes of a bridge's
+/// file.
 pub const LOOK: Duration = Duration::from_millis(500);
-/// Inverse of the largest share of the time that writing a file may take.
+/// Minimum time from the start of a write of a file to the next write, as a multiple of the time that the
+/// write took.
 const SHARE: u32 = 5;
-/// Maximum age of a file with rules that have timeouts. The file contains the times of their last use and
-/// change.
+/// Maximum age of a file with rules that have timeouts. Such a file contains the times at which the rules
+/// were last used and changed.
 const AGED: Duration = Duration::from_secs(10);
-/// Time after which a failed write is repeated.
+/// Time after which a failed write of a rule file is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// Number of rules that are copied while the tables are locked.
+/// Number of rules that are copied during one lock of the tables.
 const PART: usize = 256;
-/// Time for which the tables are unlocked between two parts.
+/// Time for which the tables stay unlocked between two parts of a copy.
 const LET_GO: Duration = Duration::from_micros(100);
 
-/// Rules of a bridge, and the numbers of its ports.
+/// Flow tables and port numbers of a bridge, to be written to its file.
 pub struct Kept {
     /// Flow tables of the bridge.
     pub tables: Arc<FlowTables>,
-    /// Port numbers by port name.
+    /// OpenFlow port numbers of the bridge's ports, by port name.
     pub numbers: BTreeMap<String, u32>,
 }
 
-/// Content of a bridge's file.
+/// State of a bridge's file after the last write.
 struct Written {
     tables: Arc<FlowTables>,
-    /// Version of the written tables. `None` if the write failed.
+    /// Version of the tables that the file contains. `None` if the write failed.
     version: Option<u64>,
-    /// Whether some rule has a timeout.
+    /// Whether some rule in the file has a timeout.
     ages: bool,
     at: Instant,
-    /// Earliest time of the next write.
+    /// Earliest time of the next write of the file.
     next: Instant,
 }
 
@@ -59,13 +61,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Creates a keeper of the files in `directory`.
+    /// Creates a keeper that writes rule files into `directory`.
     pub fn new(directory: PathBuf) -> Keeper {
         Keeper { directory, written: BTreeMap::new(), swept: false }
     }
 
-    /// Updates the files that are due, or all if this call is the `last`. `waiting` are the bridges that may
-    /// still need their restored rules.
+    /// Writes the files that are due. If `last` is true, writes all files. `waiting` contains the bridges
+    /// that do not exist yet and may still need the restored rules in their files.
     pub fn round(&mut self, bridges: BTreeMap<String, Kept>, waiting: &BTreeSet<String>, last: bool) {
         let now = Instant::now();
         let gone: Vec<String> =
@@ -93,7 +95,8 @@ impl Keeper {
         }
     }
 
-    /// Writes a bridge's file. Only the first of consecutive failures and the recovery are logged.
+    /// Writes a bridge's file. Of consecutive failures, only the first is logged. The first success after
+    /// failures is also logged.
     fn keep(&self, name: &str, bridge: Kept, could: bool) -> Written {
         let at = Instant::now();
         let Kept { tables, numbers } = bridge;
@@ -115,19 +118,19 @@ impl Keeper {
         }
     }
 
-    /// Removes the file of a bridge that is gone.
+    /// Removes the file of a bridge that no longer exists.
     fn forget(&self, name: &str) {
         let _ = std::fs::remove_file(kept::path_of(&self.directory, name));
     }
 }
 
-/// Consistent copy of a bridge's rules for a file.
+/// Consistent copy of a bridge's rules, from which its file is written.
 struct Snapshot {
     version: u64,
     moment: Moment,
     meters_and_groups: (Vec<super::letter::Message>, Vec<super::letter::Message>),
     settings: (Vec<TableLetter>, Vec<OptionLetter>),
-    /// Rules in the file's format, one after the other.
+    /// Encoded rules in the file's format, without separators.
     rules: Vec<u8>,
     ages: bool,
 }
@@ -184,7 +187,7 @@ impl Snapshot {
     }
 }
 
-/// Returns the rules without those at some places.
+/// Returns the encoded rules without the rules at the given positions.
 fn without(rules: &[u8], starts: &[(usize, usize)], places: &BTreeSet<usize>) -> Vec<u8> {
     let mut left = Vec::with_capacity(rules.len());
     let ends = starts.iter().skip(1).map(|(_, start)| *start).chain([rules.len()]);

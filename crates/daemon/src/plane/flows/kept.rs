@@ -1,5 +1,5 @@
-//! File with the OpenFlow rules of a bridge, for a start after a kill of the daemon. Each bridge has one
-//! file, which is replaced atomically.
+//! Rule file: the OpenFlow rules of a bridge, for a start after the daemon was killed. Each bridge has one
+//! rule file, which is replaced atomically.
 //!
 //! ```text
 //! "TRIVRULE" | version u32 | CRC-32 of what follows u32 | length of what follows u64
@@ -12,8 +12,8 @@
 //! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   rules, up to the end
 //! ```
 //!
-//! Numbers are big-endian. Names and messages follow their length (u32). An incomplete file is refused
-//! completely. Version 3 lacks the tunnel options. Version 2 also lacks the tables.
+//! Numbers are big-endian. Each name and each message is preceded by its length (u32). An incomplete file is
+//! refused as a whole. Version 3 lacks the tunnel options. Version 2 also lacks the table settings.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -28,34 +28,34 @@ use super::letter::{Message, OptionLetter, RuleLetter, RulesLetter, TableLetter}
 
 const MAGIC: &[u8; 8] = b"TRIVRULE";
 const VERSION: u32 = 4;
-/// Oldest version that is read.
+/// Oldest version of the file format that this release reads.
 const OLDEST: u32 = 2;
-/// Size in octets of magic, version, checksum and length.
+/// Total size in octets of the magic number, the version, the checksum and the length.
 const HEAD: usize = 24;
-/// Maximum size in octets of a file that is read.
+/// Maximum size in octets of a rule file that is read.
 const LIMIT: u64 = 4 << 30;
-/// Suffix of the files' names.
+/// Suffix of the names of rule files.
 const SUFFIX: &str = ".rules";
 
 /// Reason why a rule file is not used or could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// The system refuses an access.
+    /// The operating system refuses access to the file.
     #[error("{}: it cannot be {what}: {source}; {}", path.display(), fix(source))]
     Io {
         /// Path of the rule file.
         path: PathBuf,
         /// Operation that failed: `read` or `written`.
         what: &'static str,
-        /// Error that the system returned.
+        /// Error that the operating system returned.
         source: io::Error,
     },
-    /// The content is no rule file or damaged.
+    /// The content is not a rule file, or is damaged.
     #[error("{}: {cause}; its bridge begins without these rules, and controllers bring them again", path.display())]
     Content {
         /// Path of the rule file.
         path: PathBuf,
-        /// Kind of damage.
+        /// Kind of damage that was found in the file.
         cause: Damage,
     },
 }
@@ -63,22 +63,22 @@ pub enum KeptError {
 /// Defect of a rule file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
-    /// The file has another format.
+    /// The file does not have the format of a rule file.
     #[error("this is no file of rules")]
     Strange,
-    /// The file has an unsupported version, written by another release.
+    /// The file has an unsupported format version, because another release wrote it.
     #[error("it is of version {0}, and versions {OLDEST} to {VERSION} are read here")]
     Version(u32),
-    /// The file is shorter or longer than its header states.
+    /// The file is shorter or longer than its header specifies.
     #[error("it is damaged: it does not have the length that it names")]
     Length,
-    /// The checksum does not match.
+    /// The checksum in the header does not match the content.
     #[error("it is damaged: its checksum is wrong")]
     Checksum,
-    /// The checksum matches, but the content is invalid.
+    /// The checksum matches, but a part of the content is invalid.
     #[error("it is damaged: its parts do not fit")]
     Parts,
-    /// The file was renamed: it belongs to another bridge.
+    /// The file belongs to another bridge, because it was renamed.
     #[error("it belongs to another bridge")]
     Bridge,
 }
@@ -94,7 +94,8 @@ fn fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Boot ID of the machine and its clocks. From two values the elapsed time is computed, also across a boot.
+/// Boot ID and clock readings at one moment. The elapsed time between two moments can be computed even if the
+/// machine was booted in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     boot: [u8; 16],
@@ -116,7 +117,7 @@ impl Moment {
         Moment { boot, monotonic: super::now(), real }
     }
 
-    /// Returns the nanoseconds from `earlier` to `self`. If the clock went back, the result is 0.
+    /// Returns the nanoseconds from `earlier` to `self`. Returns 0 if the clock was set back in between.
     fn since(&self, earlier: &Moment) -> u64 {
         if self.boot == earlier.boot {
             self.monotonic.saturating_sub(earlier.monotonic)
@@ -131,7 +132,7 @@ pub(super) fn path_of(directory: &Path, bridge: &str) -> PathBuf {
     directory.join(format!("{bridge}{SUFFIX}"))
 }
 
-/// Returns the names of the bridges with a rule file.
+/// Returns the names of the bridges that have a rule file in `directory`.
 pub(super) fn bridges(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let bridge = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(SUFFIX)?.to_owned());
@@ -149,7 +150,7 @@ fn count(to: &mut Vec<u8>, of: usize) {
     to.extend(u32::try_from(of).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// Appends a rule in the file's format.
+/// Appends a flow entry in the file's format to `to`.
 pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleLetter) {
     let RuleLetter(message, packets, bytes, created, used, metered, changed) = rule;
     put(to, &message.0);
@@ -159,7 +160,7 @@ pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleLetter) {
     to.push(u8::from(*metered));
 }
 
-/// Returns the part of the file that precedes the rules.
+/// Returns the part of a rule file that precedes the flow entries.
 pub(super) fn preface(
     bridge: &str,
     moment: &Moment,
@@ -196,7 +197,7 @@ pub(super) fn preface(
     body
 }
 
-/// Replaces a bridge's file. The new file is on the disk before it replaces the old one.
+/// Replaces a bridge's rule file. The new file is on the disk before it replaces the old one.
 pub(super) fn write(directory: &Path, bridge: &str, parts: &[&[u8]]) -> Result<(), KeptError> {
     let path = path_of(directory, bridge);
     let temporary = directory.join(format!("{bridge}.new"));
@@ -225,7 +226,7 @@ pub(super) fn write(directory: &Path, bridge: &str, parts: &[&[u8]]) -> Result<(
     })
 }
 
-/// Reads a bridge's rules, with times converted to this boot's clock.
+/// Reads a bridge's rule file, with all times converted to the clock of this boot.
 pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesLetter, KeptError> {
     let path = path_of(directory, bridge);
     let failed = |source| KeptError::Io { path: path.clone(), what: "read", source };
@@ -236,7 +237,7 @@ pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesLetter, KeptEr
     decode(bridge, &octets, &Moment::now()).map_err(|cause| KeptError::Content { path, cause })
 }
 
-/// Octets that have not been read yet.
+/// Octets of a rule file that have not been decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -343,8 +344,8 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Dama
     Ok(letter)
 }
 
-/// Converts a rule that was last changed before this boot. The monotonic clock cannot express that time, so
-/// the rest of the hard timeout starts now.
+/// Converts a flow entry that was last changed before this boot. The monotonic clock cannot express that
+/// time. Therefore, the remaining part of the hard timeout starts now.
 fn shortened(rule: RuleLetter, life: u64, now: &Moment) -> Result<RuleLetter, Damage> {
     let mut change = rule.read().ok_or(Damage::Parts)?;
     if change.hard_timeout == 0 {
@@ -367,7 +368,7 @@ mod tests {
         Moment { boot: [boot; 16], monotonic: monotonic * SECOND, real: real * SECOND }
     }
 
-    /// Returns the file of a bridge with two rules, written 100 s after boot.
+    /// Returns the content of a rule file with two flow entries, written 100 s after boot.
     fn file() -> Vec<u8> {
         let mut pipeline = Pipeline::new();
         let out = |port| Instructions::apply(vec![Action::Output { port, max_len: 0 }]);
@@ -428,7 +429,8 @@ mod tests {
         assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
     }
 
-    /// Files of earlier releases: without tunnel options, and without tables.
+    /// Files of two earlier releases are read: one without tunnel options, and one also without table
+    /// settings.
     #[test]
     fn an_older_file_is_read() {
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
@@ -445,8 +447,8 @@ mod tests {
         assert_eq!(decode("br0", &file, &moment(1, 110, 0)).unwrap_err(), Damage::Version(1));
     }
 
-    /// A hard timeout runs from the last change, as before the kill. After a boot, the rest of it runs from
-    /// now on.
+    /// A restored hard timeout counts from the entry's last change, as before the kill. If the machine was
+    /// booted in between, the remaining time counts from the restore.
     #[test]
     fn a_rule_that_was_changed_lately_lives_on() {
         let mut pipeline = Pipeline::new();
@@ -473,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Any octets are decoded or refused without a panic, also after a correct header. Decoded rules are
-    /// given to a bridge and survive the conversion into hand-over state.
+    /// Arbitrary octets are decoded or refused without a panic, also behind a correct header. Decoded flow
+    /// entries are added to a bridge and stay equal when they are converted into hand-over state.
     #[test]
     fn any_octets_are_read_or_refused() {
         let now = moment(1, 110, 0);

@@ -1,4 +1,4 @@
-//! OpenFlow datapath of a bridge: the bridge as its controllers see it.
+//! OpenFlow datapath of a bridge: the interface through which controllers use the bridge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,14 +23,14 @@ use super::letter::LeaderLetter;
 use super::{is_bare, normal, now, stands_alone, stands_by_itself};
 use crate::plane::DataPlane;
 
-/// Maximum number of queued events of one listener.
+/// Maximum number of events that are queued for one listener.
 const EVENTS: usize = 4096;
 
-/// Maximum number of flow entries, groups and buckets that an immediate change may process: less than a
-/// millisecond of work.
+/// Maximum number of flow entries, groups and buckets that a change may process without a separate thread. A
+/// change of this size takes less than a millisecond.
 const SOON: usize = 8192;
 
-/// `OFPPC_*` bits: port down, no receive, no flood, no forward.
+/// Port configuration bits (`OFPPC_*`): port down, no receive, no flood, and no forward.
 const PORT_DOWN: u32 = 1;
 const NO_RECEIVE: u32 = 4;
 const NO_FLOOD: u32 = 16;
@@ -41,19 +41,21 @@ pub struct Leader {
     name: String,
     datapath_id: AtomicU64,
     secure: AtomicBool,
-    /// Whether the bridge is in standalone mode. Written with the tables locked, and read without the lock.
+    /// Whether the bridge is in standalone mode. The flag is written with the tables locked, and read without
+    /// the lock.
     alone: AtomicBool,
-    /// Whether this process added the standalone flow entry.
+    /// Whether this process added the flow entry of the standalone mode.
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
-    /// Events in which sessions are interested.
+    /// Kinds of events that at least one session wants to receive.
     interest: Interest,
-    /// Port configuration set by controllers, by port number: `OFPPC_*` bits.
+    /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     configs: Mutex<BTreeMap<u32, u32>>,
-    /// Whether each port floods, and its `OFPPC_*` bits, by port number, without the controllers' changes.
+    /// Ports as configured, without the controllers' changes: for each OpenFlow port number, whether the port
+    /// floods, and its `OFPPC_*` bits.
     described: Mutex<BTreeMap<u32, (bool, u32)>>,
-    /// Table settings of the last configuration.
+    /// Table settings from the last applied configuration.
     configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,
     plane: Mutex<Weak<DataPlane>>,
 }
@@ -119,7 +121,7 @@ impl Leader {
         self.datapath_id.store(id, Ordering::Relaxed);
     }
 
-    /// Returns the hand-over state of the datapath besides the tables.
+    /// Returns the hand-over state of the datapath, except for the flow tables.
     pub(super) fn letter(&self) -> LeaderLetter {
         LeaderLetter {
             configs: locked(&self.configs).clone(),
@@ -133,8 +135,8 @@ impl Leader {
         }
     }
 
-    /// Continues with a predecessor's hand-over state. After a kill there is none, and only the flow entries
-    /// were restored.
+    /// Restores the hand-over state of a predecessor. After a kill, `letter` is `None`, because only the flow
+    /// entries were restored.
     pub(super) fn take_over(&self, letter: Option<LeaderLetter>) {
         let Some(LeaderLetter { configs, fragments, begun, alone }) = letter else {
             let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
@@ -150,7 +152,7 @@ impl Leader {
         self.stand_alone(alone);
     }
 
-    /// Returns whether the bridge is in standalone mode. The call does not block.
+    /// Returns whether the bridge is in standalone mode. This function does not block.
     pub fn is_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed)
     }
@@ -160,7 +162,7 @@ impl Leader {
         self.alone.store(alone, Ordering::Relaxed);
     }
 
-    /// Adds the standalone flow entry to a bridge without flow entries, unless its fail mode is secure.
+    /// Adds the standalone flow entry if the bridge has no flow entries, unless its fail mode is secure.
     pub(super) fn begin(&self) {
         if !self.secure.load(Ordering::Relaxed) {
             self.tables.change(|pipeline| {
@@ -173,7 +175,7 @@ impl Leader {
         }
     }
 
-    /// Changes the fail mode, and adds or removes the standalone flow entry.
+    /// Changes the fail mode, and adds or removes the standalone flow entry accordingly.
     pub(super) fn set_fail_mode(&self, mode: FailMode) {
         let secure = !stands_alone(mode);
         if self.secure.swap(secure, Ordering::Relaxed) == secure {
@@ -187,15 +189,17 @@ impl Leader {
         }
     }
 
-    /// Prepares a bridge that starts with flow entries. In secure mode the standalone flow entry is removed.
+    /// Prepares a bridge that starts with restored flow entries. In secure mode, the standalone flow entry is
+    /// removed.
     pub(super) fn resume(&self) {
         if self.secure.load(Ordering::Relaxed) {
             self.tables.change(end);
         }
     }
 
-    /// Enters or leaves standalone mode, depending on whether the controllers have been away for long. A
-    /// bridge in secure mode never enters it. The call waits for the tables.
+    /// Enters (`alone`) or leaves standalone mode. The mode is entered when all controllers have been
+    /// disconnected for too long. A bridge in secure mode never enters it. This function blocks until the
+    /// tables can be locked.
     pub fn stand_alone(&self, alone: bool) {
         self.tables.change(|pipeline| {
             let alone = self.may_be_alone(alone);
@@ -203,14 +207,14 @@ impl Leader {
         });
     }
 
-    /// Returns whether the bridge must be in standalone mode, given whether its controllers have been away
-    /// for long.
+    /// Returns whether the bridge must be in standalone mode. `away` means that all controllers have been
+    /// disconnected for too long.
     pub fn may_be_alone(&self, away: bool) -> bool {
         away && !self.secure.load(Ordering::Relaxed)
     }
 
-    /// Applies the configuration's table settings. Tables whose settings are unchanged keep the controllers'
-    /// changes.
+    /// Applies the table settings of the configuration. A table whose configuration is unchanged keeps the
+    /// settings made by controllers.
     pub(super) fn set_tables(&self, tables: &BTreeMap<FlowTableId, FlowTable>) {
         let mut configured = locked(&self.configured);
         let usual = FlowTable::default();
@@ -226,7 +230,7 @@ impl Leader {
         *configured = tables.clone();
     }
 
-    /// Converts a table's configuration into the switch's settings.
+    /// Converts the configuration of a flow table into the settings that the switch uses.
     fn bounds(&self, number: FlowTableId, table: &FlowTable) -> TableBounds {
         let group = |name: &String| {
             let part = text::sub_field(name);
@@ -250,19 +254,20 @@ impl Leader {
         }
     }
 
-    /// Discards the controllers' changes of a port that is gone.
+    /// Discards the controllers' changes to a port that was removed.
     pub(super) fn undress(&self, number: u32) {
         locked(&self.configs).remove(&number);
         locked(&self.described).remove(&number);
     }
 
-    /// Returns an iterator that reads the tables in batches, with the lock held for one batch at a time.
+    /// Returns an iterator that reads the tables in batches. The tables are locked separately for each batch.
     fn batches<T>(&self, mut next: impl FnMut(&FlowTables) -> Option<Vec<T>> + Send + 'static) -> Batches<T> {
         let tables = Arc::clone(&self.tables);
         Box::new(std::iter::from_fn(move || next(&tables)))
     }
 
-    /// Records a port as described by configuration and device, and returns it with the controllers' changes.
+    /// Records a port as described by the configuration and the device. Returns the port with the
+    /// controllers' changes applied.
     pub(super) fn dress(&self, port: FlowPort) -> FlowPort {
         locked(&self.described).insert(port.desc.number, (port.floods, port.desc.config));
         self.with_changes(port)
@@ -503,7 +508,7 @@ impl Datapath for Leader {
     }
 }
 
-/// Returns the range of tables that a change affects. Returns `None` if there is no such table.
+/// Returns the range of tables to which a change applies. Returns `None` if there is no such table.
 fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     match change.table {
         ALL_TABLES => Some(0..VISIBLE_TABLES),
@@ -512,7 +517,7 @@ fn tables_of(change: &TableMod) -> Option<Range<u8>> {
     }
 }
 
-/// Returns the controllers' settings of a table after a change.
+/// Returns the settings that controllers have made for a table, after a change.
 fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishes {
     let wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
     TableWishes {
@@ -523,7 +528,7 @@ fn wishes_after(pipeline: &Pipeline, table: u8, change: &TableMod) -> TableWishe
     }
 }
 
-/// Applies a change to the settings of tables.
+/// Applies a change to the settings of all tables in the range.
 fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) {
     for table in tables {
         let wishes = wishes_after(pipeline, table, change);
@@ -531,8 +536,8 @@ fn change_tables(pipeline: &mut Pipeline, tables: Range<u8>, change: &TableMod) 
     }
 }
 
-/// Applies changes for a session's request, and reports them as one event. Returns the translated packets
-/// among the changes.
+/// Applies changes that a session has requested, and reports them to the listeners as one event. Returns the
+/// packet-outs among the changes, translated for execution.
 fn modify_for(
     pipeline: &mut Pipeline,
     changes: &[Mod],
@@ -548,7 +553,7 @@ fn modify_for(
     done
 }
 
-/// Removes the standalone flow entry if it is the only one.
+/// Removes the standalone flow entry if the bridge has no other flow entry.
 fn end(pipeline: &mut Pipeline) {
     if stands_by_itself(pipeline) {
         let all = FlowMod::delete(ALL_TABLES, Match::ANY);
@@ -566,8 +571,8 @@ mod tests {
 
     use super::*;
 
-    /// The connection manager queries each bridge every second, and a large change may hold one bridge's
-    /// tables for long.
+    /// The connection manager queries each bridge every second. A query must not block while a large change
+    /// keeps the tables of a bridge locked.
     #[test]
     fn a_bridge_tells_whether_it_stands_alone_while_its_rules_are_held() {
         let tables = Arc::new(FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap())));

@@ -1,6 +1,6 @@
-//! Hand-over state of a bridge's flow entries, groups, meters and port numbers, for a successor process or
-//! for a file ([`super::kept`]). The state consists of OpenFlow 1.5 messages that would create the objects,
-//! and the counters of each flow entry.
+//! Hand-over state of a bridge's flow entries, groups, meters and port numbers. A successor process or a rule
+//! file ([`super::kept`]) receives it. The state consists of OpenFlow 1.5 messages that would create the
+//! objects, and of the counters of each flow entry.
 
 use std::collections::BTreeMap;
 
@@ -17,54 +17,54 @@ use switch::flow::{
 
 /// Size of a message header in octets.
 const HEADER: usize = 8;
-/// Number of flow entries that are added before the resulting events are discarded.
+/// Number of flow entries that are added between two times at which the resulting events are discarded.
 const BATCH: usize = 1024;
 
-/// Hand-over state of one bridge.
+/// Hand-over state of one OpenFlow bridge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct RulesLetter {
-    /// Messages that create the meters.
+    /// Messages that create the bridge's meters.
     pub(super) meters: Vec<Message>,
-    /// Messages that create the groups.
+    /// Messages that create the bridge's groups.
     pub(super) groups: Vec<Message>,
-    /// Flow entries with their counters.
+    /// Flow entries of the bridge, with their counters.
     pub(super) rules: Vec<RuleLetter>,
-    /// OpenFlow port numbers by port name.
+    /// OpenFlow port numbers of the bridge's ports, by port name.
     pub numbers: BTreeMap<String, u32>,
-    /// Table settings made by controllers.
+    /// Table settings that controllers have made.
     #[serde(default)]
     pub(super) tables: Vec<TableLetter>,
-    /// Fields to which tunnel options are mapped.
+    /// Match fields to which tunnel options are mapped.
     #[serde(default)]
     pub(super) options: Vec<OptionLetter>,
-    /// State for a successor only. Files do not contain it.
+    /// State of the OpenFlow datapath, only for a successor. Rule files do not contain it.
     #[serde(default)]
     pub(super) leader: Option<LeaderLetter>,
 }
 
 impl RulesLetter {
-    /// Returns the number of flow entries, groups and meters.
+    /// Returns the total number of flow entries, groups and meters.
     pub fn count(&self) -> usize {
         self.rules.len() + self.groups.len() + self.meters.len()
     }
 }
 
-/// State of a bridge's OpenFlow datapath.
+/// Hand-over state of a bridge's OpenFlow datapath.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct LeaderLetter {
-    /// Port configuration set by controllers, by port number: `OFPPC_*` bits.
+    /// Port configuration that controllers have set: `OFPPC_*` bits by OpenFlow port number.
     pub configs: BTreeMap<u32, u32>,
-    /// Handling of fragments: `OFPC_FRAG_*` bits.
+    /// Setting for the handling of IP fragments: `OFPC_FRAG_*` bits.
     #[serde(default)]
     pub fragments: u16,
-    /// Whether the daemon added the standalone flow entry.
+    /// Whether the daemon added the flow entry of the standalone mode.
     pub begun: bool,
-    /// Whether the bridge is in standalone mode, because its controllers have been away for long.
+    /// Whether the bridge is in standalone mode, because all controllers have been disconnected for too long.
     pub alone: bool,
 }
 
-/// A megaflow that a worker has cached: worker, bridge, port, and the matched words of the slow path's flow
-/// key.
+/// A megaflow that a worker has cached. The fields are the worker, the bridge, the port, a bit mask, and the
+/// words of the slow path's flow key that the megaflow matches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KnownLetter(u16, u16, u16, u64, Vec<u64>);
 
@@ -81,24 +81,27 @@ impl KnownLetter {
     }
 }
 
-/// Table settings made by controllers: table number, name, whether eviction is enabled, the vacancy
-/// thresholds, and the table-miss behaviour (0 default, 1 controller, 2 continue, 3 drop).
+/// Settings that controllers have made for a table. The fields are the table number, the name, whether
+/// eviction is enabled, the vacancy thresholds in percent, and the table-miss behaviour (0 default, 1
+/// controller, 2 continue, 3 drop).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct TableLetter(pub u8, pub String, pub bool, pub Option<(u8, u8)>, #[serde(default)] pub u8);
 
 const MISSES: [Miss; 4] = [Miss::Default, Miss::Controller, Miss::Continue, Miss::Drop];
 
-/// A tunnel option: its class, type and length in octets, and the number of the field to which it is mapped.
+/// A mapped tunnel option. The fields are the option's class, its type, its length in octets, and the number
+/// of the match field to which it is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct OptionLetter(pub u16, pub u8, pub u8, pub u16);
 
-/// The octets of a message. Serialized as hexadecimal text.
+/// The octets of an OpenFlow message, serialised as hexadecimal text.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Message(pub Vec<u8>);
 
-/// A flow entry: its message, packets, octets, the times when it was added and used (CLOCK_MONOTONIC,
-/// nanoseconds), whether its meter is an instruction, which OpenFlow 1.5 encodes as the first action, and the
-/// time of its last change (0, as sent by predecessors without the field: never).
+/// A flow entry. The fields are its message, its packet and octet counters, the times when it was added and
+/// last used (CLOCK_MONOTONIC, nanoseconds), a flag, and the time of its last change. The flag is true if the
+/// entry's meter is an instruction, which OpenFlow 1.5 encodes as the first action. A last change of 0 means
+/// never, and is the default for a predecessor that does not send the field.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct RuleLetter(
     pub Message,
@@ -119,7 +122,7 @@ impl Message {
 }
 
 impl RuleLetter {
-    /// Converts a flow entry with its counters at `now`.
+    /// Converts a flow entry. Its counters are those at the time `now`.
     pub(super) fn of(stats: FlowStats, now: u64) -> RuleLetter {
         let metered = stats.instructions.meter.is_some();
         let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
@@ -137,7 +140,7 @@ impl RuleLetter {
         Message::of(|octets| flow::put_mod(octets, Version::V15, 0, change))
     }
 
-    /// Decodes the message that adds the flow entry.
+    /// Decodes the message that adds the flow entry. Returns `None` if the message is invalid.
     pub(super) fn read(&self) -> Option<FlowMod> {
         let RuleLetter(message, .., metered, _) = self;
         let body = message.0.get(HEADER..)?;
@@ -196,7 +199,8 @@ impl RulesLetter {
         }
     }
 
-    /// Creates all objects in a new bridge. Returns the number of objects that were refused.
+    /// Creates all objects of the hand-over state in a new bridge. Returns the number of objects that the
+    /// bridge refused.
     pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));

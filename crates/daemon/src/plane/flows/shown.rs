@@ -1,6 +1,5 @@
-//! Lists for the API of OpenFlow bridges: flow entries, groups, meters, megaflows, and the memory of the
-//! caches. The length of each list is limited by the request. The tables are locked only while one slice of a
-//! list is read.
+//! Lists of flow entries, groups, meters, megaflows and cache memory of OpenFlow bridges, for the API. The
+//! request limits the length of each list. The tables are locked separately for each slice of a list.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,26 +18,26 @@ use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Pipeline, RuleRef, text};
 use super::{Flows, now};
 use crate::plane::ids::Names;
 
-/// Time limit for the slow path to return the next megaflow of a list, or to revalidate all megaflows.
+/// Time limit for the slow path to return the next megaflow of a list or to revalidate all megaflows.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Number of megaflows whose flow entries are read with one lock of the tables.
+/// Number of megaflows whose flow entries are read under one lock of the tables.
 const SLICE: usize = 128;
-/// Maximum size in octets of the texts of a list.
+/// Maximum total size in octets of the texts in a list.
 const LONGEST: usize = 256 << 20;
-/// Maximum number of flow entries named for one megaflow.
+/// Maximum number of flow entries that the list names for one megaflow.
 const RULES: usize = 32;
 
-/// Snapshot of the OpenFlow bridges, for lists while the bridges run.
+/// Snapshot of the running OpenFlow bridges, from which lists are made without locking the configuration.
 pub struct Shown {
     bridges: Vec<(String, Arc<FlowTables>)>,
-    /// Learning bridges that execute `NORMAL`, in the order of `bridges`.
+    /// Learning bridges that execute the action `NORMAL`, in the order of `bridges`.
     learning: Vec<Arc<switch::Bridge>>,
     names: Names,
     decider: Option<Arc<DeciderView>>,
 }
 
 impl Flows {
-    /// Returns a snapshot of the bridges for lists. See [`Shown`].
+    /// Returns a snapshot of the OpenFlow bridges, from which lists are made. See [`Shown`].
     pub fn shown(&self, names: &Names) -> Shown {
         let bridge = |(name, own): (&model::BridgeName, &super::Flowing)| {
             (name.as_str().to_owned(), Arc::clone(&own.tables))
@@ -52,22 +51,22 @@ impl Flows {
     }
 }
 
-/// A list under construction, of bounded length.
+/// A list of bounded length, to which entries are added.
 struct List<T> {
     entries: Vec<T>,
-    /// Maximum number of entries.
+    /// Maximum number of entries in the list.
     limit: usize,
-    /// Size in octets of the entries' texts.
+    /// Total size in octets of the texts of all entries.
     length: usize,
 }
 
 impl<T> List<T> {
-    /// Returns how many more entries the request allows.
+    /// Returns how many more entries the list may contain.
     fn left(&self) -> usize {
         self.limit - self.entries.len()
     }
 
-    /// Adds an entry of a bridge, whose texts have `length` octets.
+    /// Adds an entry that belongs to `bridge`. The entry's texts have `length` octets.
     fn push(&mut self, bridge: &str, entry: T, length: usize) -> Result<(), PlaneError> {
         self.length += length;
         if self.length > LONGEST {
@@ -87,7 +86,7 @@ fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
     of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
 }
 
-/// Returns whether a megaflow belongs to `worker`. Without a worker, every megaflow does.
+/// Returns whether a megaflow belongs to `worker`. If `worker` is `None`, every megaflow does.
 fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
     worker.is_none_or(|worker| view.worker == usize::from(worker))
 }
@@ -97,14 +96,14 @@ const fn ms(ns: u64) -> u64 {
 }
 
 impl Shown {
-    /// Returns the bridge with this name, or all bridges without a name.
+    /// Returns the bridge with the given name. Without a name, returns all bridges.
     fn of(&self, bridge: Option<&String>) -> Result<&[(String, Arc<FlowTables>)], PlaneError> {
         let Some(name) = bridge else { return Ok(&self.bridges) };
         let at = self.bridges.iter().position(|(own, _)| own == name);
         at.and_then(|at| self.bridges.get(at..=at)).ok_or_else(|| PlaneError::no_rules(name))
     }
 
-    /// Reads the lists of all requested bridges into one list.
+    /// Reads the lists of all requested bridges and appends them to one list.
     fn list<T>(
         &self,
         query: &FlowQuery,
@@ -117,7 +116,7 @@ impl Shown {
         Ok(list.entries)
     }
 
-    /// Lists flow entries. See [`control::Plane::flow_rules`].
+    /// Lists the flow entries of bridges. See [`control::Plane::flow_rules`].
     pub fn rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
         let filter = FlowFilter { table: query.table.unwrap_or(ALL_TABLES), ..FlowFilter::default() };
         self.list(query, |bridge, tables, list| {
@@ -149,7 +148,7 @@ impl Shown {
         })
     }
 
-    /// Lists groups. See [`control::Plane::groups`].
+    /// Lists the groups of bridges. See [`control::Plane::groups`].
     pub fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
         self.list(query, |bridge, tables, list| {
             let mut from = Some(0);
@@ -174,7 +173,7 @@ impl Shown {
         })
     }
 
-    /// Lists meters. See [`control::Plane::meters`].
+    /// Lists the meters of bridges. See [`control::Plane::meters`].
     pub fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
         self.list(query, |bridge, tables, list| {
             let mut from = Some(0);
@@ -199,7 +198,7 @@ impl Shown {
         })
     }
 
-    /// Lists megaflows. See [`control::Plane::megaflows`].
+    /// Lists the megaflows of bridges. See [`control::Plane::megaflows`].
     pub fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
         if self.decider.is_none() {
             return self.list(query, |_, _, _| Ok(()));
@@ -256,7 +255,7 @@ impl Shown {
         }));
     }
 
-    /// Returns the use of the caches. See [`control::Plane::caches`].
+    /// Returns the memory and the entries that the caches use. See [`control::Plane::caches`].
     pub fn caches(&self, engine: &Engine, frames: &FrameMemory) -> CachesState {
         let mut caches = CachesState::default();
         let mut memory = |consumer: String, bytes: u64| caches.memory.push(MemoryState { consumer, bytes });
@@ -296,7 +295,7 @@ impl Shown {
         caches
     }
 
-    /// Revalidates all megaflows. See [`control::Plane::settle_flows`].
+    /// Revalidates or removes all megaflows. See [`control::Plane::settle_flows`].
     pub fn settle(&self, purge: bool) -> Result<(), PlaneError> {
         if self.decider.is_none() {
             return Ok(());
@@ -324,7 +323,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Returns a bridge's tables and its learning bridge.
+    /// Returns the flow tables of a bridge and the learning bridge behind its action `NORMAL`.
     pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &switch::Bridge), PlaneError> {
         let mut all = self.bridges.iter().zip(&self.learning);
         let found = all.find(|((own, _), _)| own == bridge);
@@ -332,20 +331,20 @@ impl Shown {
         Ok((tables, learning))
     }
 
-    /// Returns the name of the bridge that has a data-path port, given by name or number, and the port's
-    /// OpenFlow number.
+    /// Finds the bridge of a data-path port, which is given by name or number. Returns the bridge's name and
+    /// the port's OpenFlow number. Returns `None` if no OpenFlow bridge has the port.
     pub fn bridge_of(&self, port: &str) -> Option<(&str, u32)> {
         let id = port.parse().ok().or_else(|| self.names.ports.find(port)).map(PortId)?;
         self.bridges.iter().find_map(|(name, tables)| Some((name.as_str(), tables.lock().number_of(id)?)))
     }
 
-    /// Returns the name or the number of a port.
+    /// Returns the name of a port if `names` is true, otherwise its number.
     pub fn port(&self, port: PortId, names: bool) -> String {
         if names { self.names.port(port) } else { port.0.to_string() }
     }
 }
 
-/// Returns the flow entries from which a megaflow was computed, without those that are gone.
+/// Returns the flow entries from which a megaflow was computed. Entries that were removed since are left out.
 fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<String> {
     let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
     let written = known.map(|rule| {

@@ -1,5 +1,6 @@
-//! Trace of a packet through the tables in the format of `ovs-appctl ofproto/trace`. The trace queries the
-//! tables with a recorder, and the learning bridge where flow entries use `NORMAL`.
+//! Trace of a packet through the flow tables, in the format of `ovs-appctl ofproto/trace`. The tables are
+//! looked up with a recorder of the steps. Where flow entries use `NORMAL`, the learning bridge is queried,
+//! too.
 
 mod tree;
 
@@ -18,13 +19,13 @@ use super::shown::Shown;
 use crate::database::UNTAGGED;
 use tree::Tree;
 
-/// Returns the failure for an invalid request, in Open vSwitch's words.
+/// Returns the failure for an invalid request, worded as by Open vSwitch.
 fn invalid(cause: String, fix: &str) -> PlaneError {
     PlaneError { kind: FailureKind::Invalid, object: "ofproto/trace".to_owned(), cause, fix: fix.to_owned() }
 }
 
 impl Shown {
-    /// Traces a packet. See [`control::Plane::trace_rules`].
+    /// Traces a packet and returns the report. See [`control::Plane::trace_rules`].
     pub fn trace(&self, request: &TraceRequest) -> Result<String, PlaneError> {
         let (bridge, words) = self.place(request)?;
         let (tables, learning) = self.one(&bridge)?;
@@ -78,7 +79,7 @@ impl Shown {
         Ok(if request.names { named(&told, &names) } else { told })
     }
 
-    /// Returns the bridge, and the flow in `ovs-ofctl`'s syntax.
+    /// Returns the name of the requested bridge, and the requested flow in `ovs-ofctl`'s syntax.
     fn place(&self, request: &TraceRequest) -> Result<(String, String), PlaneError> {
         let of_datapath = text::from_datapath(&request.flow);
         match (&request.bridge, of_datapath) {
@@ -126,7 +127,7 @@ fn named(told: &str, names: &BTreeMap<u32, String>) -> String {
     text + rest
 }
 
-/// Replaces the packet fields of a flow with those of a frame. The metadata fields stay.
+/// Replaces the packet fields of `flow` by those of `frame`. Metadata fields keep their values.
 fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<(), PlaneError> {
     let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
     let own = pipeline.read(frame, in_port).map_err(|reason| {
@@ -140,7 +141,7 @@ fn become_frame(pipeline: &Pipeline, flow: &mut Flow, frame: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Returns a frame that matches the words, metadata aside.
+/// Returns a frame that matches the flow description `words`, without regard to metadata fields.
 fn generated(words: &str) -> Result<Vec<u8>, String> {
     const METADATA: [&str; 9] =
         ["in_port", "metadata", "tun_", "pkt_mark", "vlan_tci", "recirc_id", "reg", "xreg", "xxreg"];
@@ -152,7 +153,8 @@ fn generated(words: &str) -> Result<Vec<u8>, String> {
     spec::parse(&kept.join(",")).map_err(|error| error.to_string())
 }
 
-/// Returns the effect of one `NORMAL` action in Open vSwitch's words, and whether it is a warning.
+/// Returns a description of one effect of the action `NORMAL`, worded as by Open vSwitch. The flag is true if
+/// the effect is a warning.
 fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -> String) -> (bool, String) {
     let detail = |text: &str| (false, text.to_owned());
     match note {
@@ -172,7 +174,7 @@ fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -
     }
 }
 
-/// Removes a copy after which no operation follows. Open vSwitch does not create this copy.
+/// Removes the last copy operation if no operation follows it. Open vSwitch does not make such a copy.
 fn without_last_copy(ops: &[Op]) -> Vec<Op> {
     let mut at = 0;
     while let Some(op) = ops.get(at) {

@@ -1,5 +1,5 @@
-//! Counters of a port in the hand-over state. Drops are identified by the names of their reasons, because the
-//! numbers of reasons differ between releases. A counter that a predecessor does not send starts at zero.
+//! Counters of a port in the hand-over state. Drops are identified by the names of the drop reasons, because
+//! the reasons' numbers differ between releases. A counter that a predecessor does not send starts at zero.
 
 use std::collections::BTreeMap;
 
@@ -21,35 +21,36 @@ pub struct CountersState {
     pub tx_packets: u64,
     /// Number of bytes sent by workers.
     pub tx_bytes: u64,
-    /// Number of copies and segments that workers have created.
+    /// Number of packet copies and segments that workers have created.
     pub copies: u64,
-    /// Number of copies that workers have punted to control threads.
+    /// Number of packet copies that workers have passed to control threads.
     pub punted: u64,
-    /// Number of packets that workers have dropped, by the name of the reason.
+    /// Number of packets that workers have dropped, by the name of the drop reason.
     pub drops: BTreeMap<String, u64>,
-    /// Packets and bytes that hooks have bridged.
+    /// Counters of packets and bytes that hooks have bridged from and to the port.
     pub bridged: HookedState,
-    /// Packets and bytes that hooks have routed.
+    /// Counters of packets and bytes that hooks have routed from and to the port.
     pub routed: HookedState,
 }
 
-/// Packets and bytes that hooks have redirected from and to one port.
+/// Counters of packets and bytes that hooks have redirected from one port to others and from others to the
+/// port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookedState {
-    /// Number of packets that the port has received.
+    /// Number of redirected packets that the port has received.
     pub rx_packets: u64,
-    /// Number of bytes of the packets that the port has received.
+    /// Number of bytes of the redirected packets that the port has received.
     pub rx_bytes: u64,
-    /// Number of packets that were sent by the port.
+    /// Number of redirected packets that were sent by the port.
     pub tx_packets: u64,
-    /// Number of bytes of the packets that were sent by the port.
+    /// Number of bytes of the redirected packets that were sent by the port.
     pub tx_bytes: u64,
 }
 
 impl CountersState {
-    /// Returns the counters of a port. `totals` are the workers' counters. `bridged` and `routed` are those
-    /// of the hooks.
+    /// Returns the counters of a port. `totals` are the counters of the workers. `bridged` and `routed` are
+    /// the counters of the hooks.
     pub fn new(totals: &PortTotals, bridged: BridgeCounts, routed: RouteCounts) -> CountersState {
         let drops = DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0);
         CountersState {
@@ -75,7 +76,8 @@ impl CountersState {
         }
     }
 
-    /// Returns the workers' counters. Drops with a reason that this release does not know are left out.
+    /// Converts the state into the counters of the workers. Drops with a reason that this release does not
+    /// know are left out.
     pub fn totals(&self) -> PortTotals {
         let of = |reason: &DropReason| self.drops.get(reason.name()).copied().unwrap_or_default();
         PortTotals {

@@ -1,5 +1,5 @@
-//! Conversion of the running data plane into hand-over state with descriptors, and back. The successor
-//! rebuilds the data plane, or the predecessor does if the successor fails.
+//! Converts the running data plane into hand-over state with file descriptors, and back. The successor
+//! rebuilds the data plane from this state. If the successor fails, the predecessor does so.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,30 +43,32 @@ use crate::plane::ports::{self, Returned, Running, compose};
 use crate::plane::routers::{Routers, is_mirror};
 use crate::plane::site::Site;
 
-/// Hand-over state with its descriptors.
+/// Hand-over state together with its file descriptors.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// Hand-over state as a message.
+    /// Message that describes the hand-over state.
     pub letter: Estate,
-    /// Descriptors in the order of the message. The descriptors of ports in `released` are closed.
+    /// File descriptors, in the order in which the message refers to them. The descriptors of ports in
+    /// `released` are closed.
     pub descriptors: Vec<Option<OwnedFd>>,
-    /// Custom programs in front of hooks, kept until the rebuilt hooks hold references to their objects.
+    /// Custom programs in front of hooks. They are kept until the rebuilt hooks hold references to the
+    /// programs' objects.
     pub users: Vec<UserProgram>,
-    /// Claims on the pins of ports, kept until this process or the successor has claims of its own, so that
-    /// no third process finds a pin unused.
+    /// Claims on the pins of ports, by port name. They are kept until this process or the successor has
+    /// claims of its own. Therefore, no third process can find a pin unused.
     pub claims: BTreeMap<String, Claim>,
-    /// Ports that can only be opened again.
+    /// Names of the ports that cannot be resumed from their descriptors and must be opened again.
     pub released: BTreeSet<String>,
 }
 
 impl Held {
-    /// Returns the state that a predecessor has sent.
+    /// Creates the state from a message and descriptors that a predecessor has sent.
     pub fn received(letter: Estate, descriptors: Vec<OwnedFd>) -> Held {
         Held { letter, descriptors: descriptors.into_iter().map(Some).collect(), ..Held::default() }
     }
 
-    /// Closes the descriptors of ports, which can then only be opened again. The kernel releases their queues
-    /// when the successor has also closed its descriptors.
+    /// Closes the descriptors of the named ports, which must then be opened again. The kernel releases the
+    /// ports' queues when the successor has closed its descriptors, too.
     pub fn release(&mut self, ports: &[String]) {
         let mut at = 0;
         for (name, port) in &self.letter.ports {
@@ -85,8 +87,8 @@ impl Held {
         }
     }
 
-    /// Closes the descriptors of all ports with AF_XDP sockets. The ended successor has used their rings, and
-    /// this process does not know their contents.
+    /// Closes the descriptors of all ports with AF_XDP sockets. The successor that has ended may have used
+    /// the rings of these sockets, and this process does not know what the rings contain.
     pub fn release_sockets(&mut self) {
         let has_sockets =
             |port: &PortLetter| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
@@ -96,32 +98,32 @@ impl Held {
     }
 }
 
-/// Parts of the hand-over state that were rebuilt without side effects on the kernel or the predecessor.
+/// Parts of the hand-over state that were rebuilt without any effect on the kernel or on the predecessor.
 pub struct Parts {
     letter: Estate,
     ports: Vec<Part>,
     vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
-    /// Queues of the frames in quarantine, in the order of the quarantine.
+    /// Device queues that may still use the frames in quarantine, in the order of the quarantine.
     pub(super) places: Vec<Option<Place>>,
     _users: Vec<UserProgram>,
     _claims: BTreeMap<String, Claim>,
 }
 
-/// A port of the hand-over state.
+/// A port that is being rebuilt from the hand-over state.
 struct Part {
     name: PortName,
     letter: PortLetter,
-    /// Rebuilt port. `None` if the port can only be opened again.
+    /// Rebuilt port. `None` if the port must be opened again.
     opened: Option<Opened>,
 }
 
-/// A rebuilt data plane before its workers run.
+/// A rebuilt data plane whose workers have not started yet.
 pub struct Rebuilt {
     resumed: Resumed,
     site: Site,
 }
 
-/// Converts the running configuration into hand-over state. `site` has no ports afterwards.
+/// Converts the running configuration into hand-over state. All ports are taken out of `site`.
 pub fn gather(
     site: &mut Site,
     routers: &Routers,
@@ -259,11 +261,11 @@ fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
 }
 
 impl Parts {
-    /// Rebuilds ports and mirrors from the descriptors. Opens nothing and accesses no queue.
+    /// Rebuilds ports and mirrors from the descriptors. The function opens no device and accesses no queue.
     ///
     /// # Errors
-    /// If a port name is invalid in this release. The frames that the kernel holds for that port could not be
-    /// distinguished from free frames.
+    /// Returns an error if a port name is invalid in this release. Without the port, the frames that the
+    /// kernel holds for it could not be distinguished from free frames.
     pub fn new(held: Held, config: &Config, memory: &Arc<FrameMemory>) -> Result<Parts, HandoverError> {
         let Held { mut letter, descriptors, users, mut claims, released } = held;
         let mut descriptors = descriptors.into_iter();
@@ -304,18 +306,18 @@ impl Parts {
         Ok(Parts { letter, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
     }
 
-    /// Returns the names of the ports with descriptors that can only be opened again.
+    /// Returns the names of the ports that have descriptors and nevertheless must be opened again.
     pub fn lost(&self) -> Vec<String> {
         let lost = |part: &&Part| part.opened.is_none() && Estate::share(&part.letter) > 0;
         self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
     }
 
-    /// Opens the remaining ports again, and prepares everything for the workers. A port that cannot be opened
-    /// waits for its device. No packet is accessed before [`Rebuilt::run`]. `released` is whether no other
-    /// process has descriptors of the remaining ports.
+    /// Opens the remaining ports again and prepares everything that the workers need. A port that cannot be
+    /// opened waits for its device. No packet is accessed before [`Rebuilt::run`]. `released` is true if no
+    /// other process has descriptors of the remaining ports.
     ///
     /// # Errors
-    /// If the workers or their filters cannot be created.
+    /// Returns an error if the workers or their filters cannot be created.
     pub fn rebuild(
         self,
         config: &Config,
@@ -412,10 +414,10 @@ impl Parts {
 }
 
 impl Rebuilt {
-    /// Starts the workers, so that traffic flows.
+    /// Starts the workers. Traffic flows from then on.
     ///
     /// # Errors
-    /// If threads cannot be created.
+    /// Returns an error if threads cannot be created.
     pub fn run(self) -> Result<(Engine, Site), HandoverError> {
         let Rebuilt { resumed, mut site } = self;
         let engine = resumed.run().map_err(|error| HandoverError::Own(error.to_string()))?;
@@ -430,7 +432,7 @@ impl Rebuilt {
     }
 }
 
-/// Returns the place of a queue of a port's device.
+/// Returns the namespace, device and queue index that identify a queue of a port's device.
 fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Option<Place> {
     let (_, namespace) = config.ports.get(name)?.kind.device()?;
     let path = namespace.map_or_else(|| PathBuf::from("/proc/self/ns/net"), Namespace::path);
@@ -443,8 +445,8 @@ fn station(letter: &StationLetter) -> Option<FdbEntry> {
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
 
-/// Resumes or opens a port, with its queues assigned to the workers that had them. A hook that is created
-/// again has the port's filter at once. A port that cannot have its filter is down.
+/// Resumes or opens a port and assigns its queues to the workers that had them. A hook that is created again
+/// has the port's filter from the start. A port whose filter cannot be installed is down.
 fn resume(
     name: &PortName,
     letter: PortLetter,
@@ -494,7 +496,7 @@ fn resume(
     })
 }
 
-/// Returns the predecessor's footprint of a port's device.
+/// Returns the saved device settings that the predecessor recorded for a port.
 fn footprint(letter: &PortLetter) -> Footprint {
     let (near, far) = letter.ends;
     let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };

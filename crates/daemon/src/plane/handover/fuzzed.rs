@@ -1,5 +1,4 @@
-//! Fuzz test of the hand-over messages. Messages of a predecessor of another release are decoded or refused
-//! without a panic.
+//! Fuzz test of the hand-over messages. Messages from another release are decoded or refused without a panic.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,7 +10,8 @@ use switch::flow::Pipeline;
 use super::letters::{Estate, Offer, Reply};
 use super::link::Link;
 
-/// Returns the message that a link decodes from a stream that ends after these octets.
+/// Returns the message that a `Link` decodes from the octets `stream`, after which the stream ends. Returns
+/// `None` if the octets are refused.
 fn received<T: DeserializeOwned>(stream: &[u8]) -> Option<T> {
     let (theirs, mut ours) = UnixStream::pair().unwrap();
     let mut link = Link::over(theirs);

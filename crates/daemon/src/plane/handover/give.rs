@@ -1,4 +1,4 @@
-//! Hand-over in the process that gives its state away.
+//! The side of a hand-over that gives its state to a successor.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -21,25 +21,25 @@ use super::{HandoverError, Link, VERSION};
 use crate::notify::WATCHDOG_PID;
 
 /// Time limit for the successor to become ready. The successor reads block lists and the kernel's routes
-/// while this process continues.
+/// while this process continues to forward.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Resources that a successor needs besides the data plane.
+/// Resources besides the data plane that a successor needs.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// Path of the configuration file.
+    /// Path of the daemon's configuration file.
     pub file: PathBuf,
     /// Path of the API's unix socket, if the command line names it.
     pub socket: Option<PathBuf>,
-    /// Unix socket of the API.
+    /// Listening unix socket of the API.
     pub unix: UnixListener,
-    /// TCP socket of the API.
+    /// Listening TCP socket of the API. `None` if the API has none.
     pub tcp: Option<TcpListener>,
-    /// OpenFlow sockets of bridges and the socket of `ovs-appctl`.
+    /// Listening OpenFlow sockets of bridges, and the socket of `ovs-appctl`.
     pub sockets: Arc<Sockets>,
 }
 
-/// A successor process that is ready to take over.
+/// A successor process that is prepared to take over.
 #[derive(Debug)]
 pub struct Successor {
     child: Child,
@@ -48,11 +48,11 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// Starts `binary` and waits until it is ready.
+    /// Starts the program `binary` as successor and waits until it is ready to take over.
     ///
     /// # Errors
-    /// If the successor does not start, refuses, or does not answer. The successor is then gone, and this
-    /// process is unchanged.
+    /// Returns an error if the successor does not start, refuses, or does not answer. The successor has then
+    /// ended, and this process is unchanged.
     pub fn start(
         binary: &Path,
         around: &Surroundings,
@@ -122,12 +122,13 @@ impl Successor {
         }
     }
 
-    /// Sends the hand-over state, and waits until traffic flows again.
+    /// Sends the hand-over state, and waits until the successor forwards traffic. Returns the successor's
+    /// process ID.
     ///
     /// # Errors
-    /// If the successor does not take over. The successor is then gone, and this process must resume the rest
-    /// of `held`: everything, or, if the successor may have accessed packets, everything but the AF_XDP
-    /// sockets.
+    /// Returns an error if the successor does not take over. The successor has then ended, and this process
+    /// must resume `held`. If the successor may have accessed packets, the descriptors of the AF_XDP sockets
+    /// are closed.
     pub fn take(mut self, held: &mut Held) -> Result<u32, HandoverError> {
         self.link.until(Instant::now() + held.letter.patience());
         let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().flatten().map(AsFd::as_fd).collect();
@@ -148,7 +149,7 @@ impl Successor {
     }
 
     /// Waits until the successor has rebuilt the data plane. Returns false if the successor does not support
-    /// the commit step. Traffic then already flows.
+    /// the commit step. Such a successor already forwards traffic.
     fn resumed(&mut self, held: &mut Held) -> Result<bool, HandoverError> {
         loop {
             match self.link.receive::<Reply>("the successor to resume")?.0 {
@@ -164,10 +165,10 @@ impl Successor {
         }
     }
 
-    /// Lets the successor start its workers.
+    /// Orders the successor to start its workers.
     ///
-    /// The successor confirms before it accesses the first packet. After the successor has ended, an absent
-    /// confirmation in the socket shows that the rings are unchanged.
+    /// The successor confirms the order before it accesses the first packet. If the successor has ended and
+    /// the socket contains no confirmation, the rings are unchanged.
     fn commit(&mut self, held: &mut Held) -> Result<(), HandoverError> {
         let committed = self.link.send(&Order::Commit, &[]).and_then(|()| self.confirmed());
         if let Err(error) = committed {
@@ -193,7 +194,7 @@ impl Successor {
         }
     }
 
-    /// Ends the successor. When the call returns, the successor accesses nothing any more.
+    /// Kills the successor. When this function returns, the successor accesses nothing any more.
     fn end(&mut self) {
         // After the wait, the process ID may belong to another process.
         self.progress.failed();
@@ -226,7 +227,7 @@ pub fn refused(binary: &Path, error: &dyn std::error::Error) -> PlaneError {
     }
 }
 
-/// Returns the objects of the configuration by owner: those of the file, of the API, and of an OVSDB server.
+/// Returns the objects of the configuration, separated by owner: the file, the API, and an OVSDB server.
 fn parts(merged: &Merged) -> (Config, Fragment, Fragment) {
     let all = Fragment::from(&merged.config);
     let of = |owner| {

@@ -1,5 +1,5 @@
-//! Messages of the hand-over, as plain values. Descriptors travel beside a message, in the order in which the
-//! message refers to them.
+//! Messages of the hand-over, as plain values. File descriptors are sent beside a message, in the order in
+//! which the message refers to them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,59 +14,59 @@ use crate::plane::filters::{Blocks, Expiring};
 use crate::plane::flows::{KnownLetter, RulesLetter};
 use crate::plane::foreign::Former;
 
-/// Time limit of a hand-over without ports and entries, from the first message to the last.
+/// Time limit for a hand-over that has no ports and no table entries, from the first message to the last.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Additional time for each port.
+/// Addition to the time limit for each port.
 const PER_PORT: Duration = Duration::from_millis(100);
-/// Additional time for each flow entry, learned address or cached flow.
+/// Addition to the time limit for each flow entry, MAC table entry or cached megaflow.
 const PER_ENTRY: Duration = Duration::from_micros(20);
 
-/// Data for the successor's preparation. Descriptors: the frame memory, the API's unix socket, its TCP socket
-/// if any, and the other unix sockets.
+/// Data with which the successor prepares itself. The descriptors beside this message are: the frame memory,
+/// the API's unix socket, the API's TCP socket if any, and the other unix sockets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// Version of the messages.
+    /// Version of the message format.
     pub version: u32,
-    /// File part of the configuration, as TOML.
+    /// Part of the configuration that comes from the file, as TOML.
     pub file: String,
-    /// Objects of the API, in their stored form.
+    /// Objects that were created through the API, in their stored form.
     pub api: String,
-    /// Objects of an OVSDB server, in their stored form.
+    /// Objects that an OVSDB server has created, in their stored form.
     #[serde(default)]
     pub ovsdb: String,
     /// Frame memory of the predecessor.
     pub memory: MemoryLetter,
-    /// Whether a TCP socket is among the descriptors.
+    /// Whether the API's TCP socket is among the descriptors.
     pub tcp: bool,
     /// Paths of the other unix sockets among the descriptors.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
-    /// Settings of `[memory]` with which the predecessor's frame memory was created, as TOML. Other settings
-    /// in the configuration take effect at a restart.
+    /// Settings of `[memory]` with which the predecessor's frame memory was created, as TOML. If the
+    /// configuration now contains other settings, they take effect at a restart.
     #[serde(default)]
     pub made_by: String,
-    /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not
-    /// expects the workers to run when [`Reply::Ready`] answers the hand-over state.
+    /// Whether the predecessor sends [`Order`]s after the hand-over state. A predecessor that does not send
+    /// them expects that the workers run when [`Reply::Ready`] answers the hand-over state.
     #[serde(default)]
     pub commit: bool,
 }
 
-/// Size and backing of the frame memory.
+/// Size and kind of pages of the frame memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryLetter {
-    /// Number of frames.
+    /// Number of frames in the memory.
     pub frames: u32,
     /// Size of a frame in bytes.
     pub frame_size: u32,
-    /// Whether reserved huge pages back the memory.
+    /// Whether the memory uses reserved huge pages.
     pub huge: bool,
-    /// Whether transparent huge pages back the memory.
+    /// Whether the memory uses transparent huge pages.
     #[serde(default)]
     pub transparent: bool,
 }
 
 impl MemoryLetter {
-    /// Returns the kind of pages that back the memory.
+    /// Returns the kind of pages that the memory uses.
     pub fn backing(&self) -> port::Backing {
         match (self.huge, self.transparent) {
             (true, _) => port::Backing::Reserved,
@@ -76,82 +76,83 @@ impl MemoryLetter {
     }
 }
 
-/// A message of the successor.
+/// A message from the successor to the predecessor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The offer can be taken. As the answer to the hand-over state: the workers run.
+    /// As an answer to the offer: the successor is prepared to take over. As an answer to the hand-over
+    /// state: the workers run.
     Ready,
-    /// The successor cannot continue, for this reason.
+    /// The successor cannot continue. The text is the reason.
     Refused(String),
-    /// The named ports cannot be resumed. The predecessor closes its descriptors of them, so that the
-    /// successor can open them again, and answers with [`Order::Released`].
+    /// The named ports cannot be resumed. The predecessor closes its descriptors of these ports, so that the
+    /// successor can open the ports again. The predecessor then answers with [`Order::Released`].
     Release(Vec<String>),
-    /// The workers are ready and do not run yet. The predecessor answers with [`Order::Commit`].
+    /// The workers are prepared and do not run yet. The predecessor answers with [`Order::Commit`].
     Resumed,
-    /// The successor has received [`Order::Commit`] and from now on owns everything.
+    /// The successor has received [`Order::Commit`]. From now on, the successor owns the data plane.
     Committed,
 }
 
-/// A message of the predecessor after the hand-over state.
+/// A message that the predecessor sends after the hand-over state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
     /// The predecessor has closed its descriptors of the ports that [`Reply::Release`] named.
     Released,
-    /// The successor may start its workers, after it has confirmed with [`Reply::Committed`].
+    /// The successor may start its workers. It must first confirm with [`Reply::Committed`].
     Commit,
 }
 
-/// Hand-over state of the whole data plane. Descriptors: for each port the five of its hook, then one for
-/// each queue that has one. The descriptors of interface mirrors follow, and then a network namespace for
-/// each place in `places`.
+/// Hand-over state of the whole data plane. The descriptors beside this message are, for each port, the five
+/// of its hook and one for each queue that has one. The descriptors of interface mirrors follow. The last
+/// descriptors are the network namespaces of the entries in `places`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Estate {
-    /// State of the ports, by name.
+    /// State of each port, by port name.
     pub ports: BTreeMap<String, PortLetter>,
-    /// Numbers of the bridges by name.
+    /// Number of each bridge, by bridge name.
     pub bridges: BTreeMap<String, u16>,
-    /// Learned MAC table entries of each bridge, by name.
+    /// Learned MAC table entries of each bridge, by bridge name.
     pub stations: BTreeMap<String, Vec<StationLetter>>,
-    /// Blocks that were added to each filter while the daemon ran, by name. Rules and hook counters stay in
-    /// the hooks.
+    /// Prefixes that an operator has blocked while the daemon ran, by filter name. Rules and hook counters
+    /// are not sent, because they stay in the hooks.
     #[serde(default)]
     pub blocks: BTreeMap<String, Vec<Expiring>>,
-    /// Worker counters of each filter's rules, by name.
+    /// Worker counters of each filter's rules, by filter name.
     #[serde(default)]
     pub filters: BTreeMap<String, Vec<RuleLetter>>,
-    /// Flow entries of each OpenFlow bridge, by name.
+    /// Flow entries of each OpenFlow bridge, by bridge name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesLetter>,
-    /// Megaflows cached by workers of OpenFlow bridges. (Earlier releases used other values under another
-    /// name.)
+    /// Megaflows of OpenFlow bridges that workers have cached. Earlier releases sent other values under
+    /// another name.
     #[serde(default, rename = "known_flows")]
     pub known: Vec<KnownLetter>,
-    /// Devices of routers' mirrored interfaces, by their names as ports.
+    /// Devices of routers' mirrored interfaces, by the names that the devices have as ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanLetter>,
-    /// Frames of closed zero-copy sockets that the kernel may still use, with the milliseconds until they are
-    /// free.
+    /// Frames of closed zero-copy sockets that the kernel may still use. Each group has the number of
+    /// milliseconds until its frames are free.
     #[serde(default)]
     pub quarantine: Vec<(Vec<u32>, u64)>,
-    /// Queues for which the kernel uses the frames in `quarantine`, in the order of `quarantine`. `None` if a
-    /// queue is not known.
+    /// Device queues that may still use the frames in `quarantine`, in the order of `quarantine`. `None`
+    /// means that the queue is not known.
     #[serde(default)]
     pub places: Vec<Option<PlaceLetter>>,
-    /// Number of seconds since the first of all predecessors started: the time for which the port counters
-    /// have been counting.
+    /// Number of seconds since the first predecessor started. The port counters have been counting for this
+    /// time.
     #[serde(default)]
     pub counting_secs: u64,
 }
 
 impl Estate {
-    /// Returns the number of descriptors that belong to a port.
+    /// Returns the number of descriptors that are sent for a port.
     pub fn share(port: &PortLetter) -> usize {
         usize::from(port.hook.is_some()) * 5
             + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
     }
 
-    /// Returns the time limit until the successor's workers run, which grows with the number of ports and
-    /// entries.
+    /// Returns the time limit until the successor's workers must run. The limit grows with the number of
+    /// ports and table entries.
     pub fn patience(&self) -> Duration {
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
@@ -159,7 +160,7 @@ impl Estate {
         PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules)
     }
 
-    /// Returns the blocks by filter.
+    /// Returns the prefixes that an operator has blocked, by filter.
     pub fn blocks(&self) -> BTreeMap<FilterName, Blocks> {
         let blocks = |(name, all): (&String, &Vec<Expiring>)| {
             Some((name.parse().ok()?, Expiring::blocks(all.clone())))
@@ -167,7 +168,7 @@ impl Estate {
         self.blocks.iter().filter_map(blocks).collect()
     }
 
-    /// Returns the worker counters by filter.
+    /// Returns the worker counters of the filters' rules, by filter.
     pub fn counted(&self) -> BTreeMap<FilterName, Vec<RuleCounters>> {
         let counted = |(name, rules): (&String, &Vec<RuleLetter>)| {
             Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))
@@ -176,7 +177,8 @@ impl Estate {
     }
 }
 
-/// Worker counters of a filter rule: name, packets, bytes, and the packets and bytes on which the rule acted.
+/// Worker counters of a filter rule. The fields are the rule's name, the packets and bytes that matched, and
+/// the packets and bytes on which the rule acted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RuleLetter(pub String, pub u64, pub u64, pub u64, pub u64);
 
@@ -192,124 +194,128 @@ impl From<RuleLetter> for RuleCounters {
     }
 }
 
-/// Device of a router's mirrored interface.
+/// Device that mirrors a router's interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VlanLetter {
-    /// Number of the device among the ports.
+    /// Number of the device among the data path's ports.
     pub id: u16,
-    /// Queue of the device.
+    /// Queue of the mirror device.
     pub queue: QueueLetter,
 }
 
-/// State of a running port.
+/// State of a running port in the hand-over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortLetter {
-    /// Number of the port.
+    /// Number of the port in the data path.
     pub id: u16,
-    /// Index of the port's device in its namespace, if the port has one now.
+    /// Interface index of the port's device in its namespace. `None` if the port has no device now.
     pub ifindex: Option<u32>,
     /// Hook of the port, if it has one.
     pub hook: Option<HookLetter>,
     /// Queues of the port.
     pub queues: Vec<QueueLetter>,
-    /// Whether checksums that a sender left open are completed.
+    /// Whether the port completes checksums that the sender of a packet left to offloading.
     pub complete_checksums: bool,
-    /// MTU: bytes of the largest L3 packet.
+    /// MTU of the port: size in bytes of the largest layer-3 packet.
     pub mtu: u32,
-    /// Saved settings of a device that the daemon did not create.
+    /// Saved settings of the port's device, if the daemon did not create the device.
     #[serde(default)]
     pub former: Option<Former>,
-    /// Ethernet addresses of a device that the daemon created: its own and, for a pair, the far end's.
+    /// Ethernet addresses of the port's device, if the daemon created it: the device's own address and, for a
+    /// veth pair, the address of the far end.
     #[serde(default)]
     pub ends: (Option<u64>, Option<u64>),
-    /// Worker of each bucket of software RSS.
+    /// Software RSS table of the port: the worker of each bucket. `None` if the port does not use software
+    /// RSS.
     pub spread: Option<Vec<u16>>,
     /// Counters of the port.
     #[serde(default)]
     pub counters: CountersState,
 }
 
-/// A queue of a device. The descriptor of its network namespace travels beside it.
+/// A device queue. The descriptor of the device's network namespace is sent beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlaceLetter {
-    /// Inode of the namespace.
+    /// Inode of the device's network namespace.
     pub namespace: u64,
-    /// Index of the device in the namespace.
+    /// Interface index of the device in the namespace.
     pub ifindex: u32,
-    /// Number of the queue.
+    /// Index of the queue on the device.
     pub queue: u32,
 }
 
-/// Hook of a port.
+/// Hook of a port in the hand-over.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HookLetter {
-    /// Name of the hook's pin, if the hook outlives the process.
+    /// Name of the hook's pin. `None` if the hook does not outlive the process.
     pub pin: Option<String>,
 }
 
-/// State of a queue.
+/// State of a queue in the hand-over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QueueLetter {
-    /// Number of the queue.
+    /// Index of the queue within its port.
     pub id: u16,
-    /// Worker that owned the queue.
+    /// Number of the worker that owned the queue.
     pub worker: u16,
-    /// Kind of the queue with its state.
+    /// Kind of the queue, with the state that this kind has.
     pub kind: QueueKind,
 }
 
-/// Kind of a queue.
+/// Kind of a queue in the hand-over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum QueueKind {
-    /// An AF_XDP socket, whose descriptor travels along.
+    /// An AF_XDP socket. Its descriptor is sent beside the message.
     AfXdp {
-        /// Name of the device when the socket was opened.
+        /// Name of the device at the time when the socket was opened.
         ifname: String,
-        /// Index of the device when the socket was opened. 0 if unknown.
+        /// Interface index of the device at the time when the socket was opened. 0 if unknown.
         #[serde(default)]
         ifindex: u32,
-        /// Number of the device's queue.
+        /// Index of the device's queue.
         queue: u32,
-        /// Number of entries of each ring.
+        /// Number of entries of each of the socket's rings.
         ring_size: u32,
-        /// Number of frames to keep in the fill ring.
+        /// Number of frames that the worker keeps in the socket's fill ring.
         fill_level: u32,
-        /// Busy polling: microseconds and packets.
+        /// Busy polling settings of the socket: time in microseconds and number of packets. `None` if busy
+        /// polling is off.
         busy_poll: Option<(u32, u32)>,
-        /// Whether received packets are checked for open checksums.
+        /// Whether received packets are checked for checksums that the sender left to offloading.
         complete_checksums: bool,
         /// Whether the socket is bound in zero-copy mode.
         zero_copy: bool,
-        /// Whether packets may have several frames.
+        /// Whether a packet may consist of several frames.
         multi_buffer: bool,
         /// MTU of the device in bytes.
         mtu: u32,
-        /// Reasons why the socket does not have a better mode.
+        /// Reasons why the socket does not use a faster mode.
         reasons: Vec<String>,
-        /// Frames that the kernel holds.
+        /// Frame numbers of the frames that the kernel holds for the socket.
         frames: Vec<u32>,
     },
-    /// A TAP, whose descriptor travels along.
+    /// A TAP. Its descriptor is sent beside the message.
     Tap {
-        /// Whether the TAP is a bridge's internal port.
+        /// Whether the TAP is the internal port of a bridge.
         internal: bool,
-        /// MTU of the interface in bytes.
+        /// MTU of the TAP's interface in bytes.
         mtu: u32,
-        /// Whether UDP segmentation offload is negotiated.
+        /// Whether UDP segmentation offload is enabled on the TAP.
         uso: bool,
     },
-    /// A queue in memory or in a file, which the successor creates again.
+    /// A queue in memory or in a file. The successor creates it again.
     Anew,
 }
 
 impl QueueKind {
-    /// Returns whether the queue has a descriptor.
+    /// Returns whether the queue has a file descriptor.
     pub fn has_descriptor(&self) -> bool {
         !matches!(self, QueueKind::Anew)
     }
 }
 
-/// A learned MAC table entry: VLAN, address, port number, and seconds since the address was last seen.
+/// A learned MAC table entry. The fields are the VLAN, the address, the port number, and the seconds since
+/// the address was last seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StationLetter(pub u16, pub u64, pub u16, pub u16);
 

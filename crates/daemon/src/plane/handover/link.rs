@@ -1,4 +1,5 @@
-//! Hand-over messages over a unix socket: JSON with its length, and the descriptors that belong to it.
+//! Connection over which hand-over messages are sent. It is a unix socket. A message is JSON text preceded by
+//! its length, with the file descriptors that belong to it.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -15,39 +16,39 @@ use serde::de::DeserializeOwned;
 
 use super::error::HandoverError;
 
-/// Number of descriptors that travel with one byte. The kernel accepts at most 253.
+/// Number of descriptors that are sent with one byte. The kernel accepts at most 253.
 const TOGETHER: usize = 64;
 /// Maximum length of a message in bytes.
 pub const LIMIT: usize = 2 << 30;
-/// Most descriptors of one letter.
+/// Maximum number of descriptors of one message.
 const DESCRIPTORS: usize = 65_536;
 
-/// One end of the connection between predecessor and successor.
+/// One side of the connection between predecessor and successor.
 #[derive(Debug)]
 pub struct Link {
     socket: UnixStream,
-    /// Time limit for each message of the other process.
+    /// Time limit for each message from the other process.
     patience: Option<Duration>,
-    /// Deadline for all messages.
+    /// Deadline by which all messages must have been sent and received.
     until: Option<Instant>,
 }
 
 impl Link {
-    /// Creates the two ends of a connection.
+    /// Creates a connection and returns its two sides.
     ///
     /// # Errors
-    /// If descriptors cannot be allocated.
+    /// Returns an error if descriptors cannot be allocated.
     pub fn pair() -> std::io::Result<(Link, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Link::over(ours), theirs))
     }
 
-    /// Returns the end over a socket that a predecessor has given.
+    /// Creates this process's side over a socket that a predecessor has given.
     pub fn over(socket: UnixStream) -> Link {
         Link { socket, patience: None, until: None }
     }
 
-    /// Sets the time limit for each message of the other process.
+    /// Sets the time limit for each message from the other process.
     pub fn patience(&mut self, patience: Duration) {
         self.patience = Some(patience);
     }
@@ -57,13 +58,13 @@ impl Link {
         self.until = Some(deadline);
     }
 
-    /// Returns the deadline of a message that begins now.
+    /// Returns the deadline for a message that begins now. Returns `None` if there is no time limit.
     fn deadline(&self) -> Option<Instant> {
         let own = self.patience.and_then(|patience| Instant::now().checked_add(patience));
         own.into_iter().chain(self.until).min()
     }
 
-    /// Sets the timeouts of the socket, so that the next call ends by `deadline`.
+    /// Sets the timeouts of the socket. The next call on the socket then returns by `deadline`.
     fn wait_until(&self, deadline: Option<Instant>) -> std::io::Result<()> {
         let Some(deadline) = deadline else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -100,10 +101,10 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a message and its descriptors.
+    /// Sends a message and the descriptors that belong to it.
     ///
     /// # Errors
-    /// If the other process is gone or does not read in time.
+    /// Returns an error if the other process has ended or does not read in time.
     pub fn send(
         &mut self,
         letter: &impl Serialize,
@@ -130,7 +131,7 @@ impl Link {
     /// Receives a message. `what` names the message in errors.
     ///
     /// # Errors
-    /// If the message does not arrive in time or cannot be decoded.
+    /// Returns an error if the message does not arrive in time or cannot be decoded.
     pub fn receive<T: DeserializeOwned>(
         &mut self,
         what: &'static str,
@@ -159,7 +160,7 @@ impl Link {
         Ok((letter, descriptors))
     }
 
-    /// Returns whether the socket of an ended process contains data before the end of file.
+    /// Returns whether the socket still contains data. The other process must have ended.
     pub fn is_not_at_its_end(&mut self) -> bool {
         !matches!(self.socket.read(&mut [0]), Ok(0))
     }

@@ -1,22 +1,23 @@
-//! Progress of a hand-over of this process, for threads that must not wait for it: those of the watchdog and
-//! of signals.
+//! Progress of a hand-over by this process. The watchdog thread and the signal thread read it, because they
+//! must not wait for the hand-over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Progress of the current hand-over, if any.
+/// Progress of the current hand-over. Without a hand-over, all fields are empty.
 #[derive(Debug, Default)]
 pub struct Progress(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Deadline by which the data plane must answer again.
+    /// Deadline by which the data plane must answer again. `None` outside a hand-over.
     until: Option<Instant>,
-    /// Process ID of the successor, while ending it takes everything back.
+    /// Process ID of the successor, as long as this process can still take everything back by killing the
+    /// successor.
     successor: Option<Pid>,
-    /// Whether this process must end instead of handing over.
+    /// Whether this process is about to end and must not begin or continue a hand-over.
     cancelled: bool,
 }
 
@@ -25,12 +26,13 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the time for which the data plane may not answer, from now on.
+    /// Allows the data plane not to answer for `time` from now on.
     pub fn within(&self, time: Duration) {
         self.state().until = Instant::now().checked_add(time);
     }
 
-    /// Ends that time: the data plane answers again, or another process has taken it over.
+    /// Ends the time that `within` allowed. The data plane answers again, or another process has
+    /// taken it over.
     pub fn over(&self) {
         self.state().until = None;
     }
@@ -40,28 +42,28 @@ impl Progress {
         self.state().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Records a successor until [`Progress::taken`] or [`Progress::failed`]. The caller calls one of them
-    /// before it waits for the successor's exit. Returns false if hand-overs are cancelled.
+    /// Records a running successor. The caller must call [`Progress::taken`] or [`Progress::failed`] before
+    /// it waits for the successor's exit. Returns false if hand-overs are cancelled.
     pub fn started(&self, successor: u32) -> bool {
         let mut state = self.state();
         state.successor = i32::try_from(successor).ok().and_then(Pid::from_raw);
         !state.cancelled
     }
 
-    /// Records that the successor owns everything. Returns false if the hand-over was cancelled before. The
-    /// successor is then ending or has ended.
+    /// Records that the successor owns the data plane. Returns false if the hand-over was cancelled before.
+    /// The successor has then been killed.
     pub fn taken(&self) -> bool {
         let mut state = self.state();
         state.successor = None;
         !state.cancelled
     }
 
-    /// Records that there is no successor any more.
+    /// Records that the successor no longer exists.
     pub fn failed(&self) {
         self.state().successor = None;
     }
 
-    /// Ends the successor that is taking over, and prevents further hand-overs.
+    /// Kills the successor that is taking over, and prevents further hand-overs.
     pub fn cancel(&self) {
         let mut state = self.state();
         state.cancelled = true;

@@ -1,4 +1,4 @@
-//! Hand-over in the process that takes over.
+//! The side of a hand-over that takes over from a predecessor.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,48 +21,49 @@ use crate::plane::routers::Routers;
 use crate::plane::site::Site;
 use crate::plane::{engine_config, fault, machine};
 
-/// Time limit for each message of the predecessor, which stops its workers meanwhile. The end of the
-/// predecessor is detected at once.
+/// Time limit for each message from the predecessor, which may have to stop its workers before it sends. If
+/// the predecessor ends, this is detected without waiting for the time limit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Listening sockets from a predecessor.
+/// Listening sockets that a predecessor has handed over.
 pub struct GivenSockets {
-    /// Unix socket of the API.
+    /// Listening unix socket of the API.
     pub unix: UnixListener,
-    /// TCP socket of the API.
+    /// Listening TCP socket of the API. `None` if the API has none.
     pub tcp: Option<TcpListener>,
-    /// OpenFlow sockets of bridges and the socket of `ovs-appctl`.
+    /// Listening OpenFlow sockets of bridges and the socket of `ovs-appctl`, with their paths.
     pub others: Vec<(PathBuf, UnixListener)>,
 }
 
-/// The checked and mapped offer of a predecessor, with everything that can be prepared before traffic stops.
+/// A predecessor's offer after it was checked and its memory was mapped. It contains everything that can be
+/// prepared before traffic stops.
 pub struct Prepared {
     link: Link,
-    /// File part of the configuration.
+    /// Part of the configuration that comes from the file.
     pub file: Config,
-    /// Objects of the other owners.
+    /// Configuration objects of the owners other than the file.
     pub others: BTreeMap<Owner, Fragment>,
-    /// Merged configuration.
+    /// Configuration merged from the objects of all owners.
     pub merged: Merged,
     /// Frame memory of the predecessor.
     pub memory: Arc<FrameMemory>,
-    /// Settings with which the frame memory was created.
+    /// Settings of `[memory]` with which the frame memory was created.
     pub made_by: model::Memory,
-    /// Configuration of the workers.
+    /// Configuration with which the workers will be started.
     pub workers: EngineConfig,
-    /// Filters, with the tables of those that workers apply, until they are taken over.
+    /// Prepared filters, with the tables of those that workers apply. Empty after the take-over.
     filters: Filters,
-    /// Routers, with all their routes, until they are taken over.
+    /// Prepared routers, with all their routes. `None` after the take-over.
     routers: Option<Routers>,
-    /// Whether the predecessor sends an order to start the workers.
+    /// Whether the predecessor sends `Order::Commit` before the workers may start.
     commits: bool,
 }
 
 impl Prepared {
-    /// Receives and prepares an offer over the socket that is standard input.
+    /// Receives an offer over the standard input, which is a socket, and prepares it.
     ///
     /// # Errors
-    /// If the offer cannot be taken. The predecessor receives the reason and continues.
+    /// Returns an error if the offer cannot be taken. The predecessor receives the reason and continues.
     pub fn from_stdin() -> Result<(Prepared, GivenSockets), HandoverError> {
         let own = |error: io::Error| HandoverError::Own(error.to_string());
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
@@ -102,17 +103,17 @@ impl Prepared {
         }
     }
 
-    /// Sends the predecessor the reason why the offer cannot be taken. The predecessor continues.
+    /// Sends the predecessor the reason why the offer cannot be taken. The predecessor then continues.
     pub fn refuse(&mut self, why: &str) {
         // If the message is not sent, the predecessor detects the end of this process.
         let _ = self.link.send(&Reply::Refused(why.to_owned()), &[]);
     }
 
-    /// Confirms readiness, takes everything over, and lets traffic flow. The returned time is that for which
-    /// the port counters have been counting.
+    /// Reports readiness to the predecessor, takes over the data plane, and starts the workers. The returned
+    /// duration is the time for which the port counters have been counting.
     ///
     /// # Errors
-    /// If the predecessor withdraws, or workers cannot be started.
+    /// Returns an error if the predecessor cancels the hand-over, or if workers cannot be started.
     pub fn take(&mut self) -> Result<(Engine, Site, Duration), HandoverError> {
         // The clock is calibrated before traffic stops, because the calibration takes time.
         let _ = sync::cpu::tsc_hz();
@@ -153,7 +154,8 @@ impl Prepared {
         parts.rebuild(&self.merged.config, &self.workers, &self.memory, routers, filters, self.commits)
     }
 
-    /// Waits for the order from which on this process owns everything.
+    /// Waits for the predecessor's order to start the workers. After this order, this process owns the data
+    /// plane.
     fn await_commit(&mut self) -> Result<(), HandoverError> {
         self.link.send(&Reply::Resumed, &[])?;
         step("resumed")?;
@@ -173,17 +175,18 @@ impl Prepared {
         }
     }
 
-    /// Tells the predecessor that traffic flows.
+    /// Reports to the predecessor that the workers run.
     ///
     /// # Errors
-    /// If the predecessor is gone. This process continues nevertheless.
+    /// Returns an error if the predecessor has ended. This process continues nevertheless.
     pub fn running(&mut self) -> Result<(), HandoverError> {
         self.link.send(&Reply::Ready, &[])
     }
 }
 
-/// Returns the settings with which the frame memory was created. If a predecessor does not send them, returns
-/// the file's settings with the size of its memory.
+/// Returns the settings of `[memory]` with which the predecessor's frame memory was created. If the
+/// predecessor does not send them, returns the settings in the configuration file, with the actual size of
+/// the memory.
 fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     let said = Some(&offer.made_by).filter(|text| !text.is_empty());
     let said = said.and_then(|text| model::load(text, "the predecessor's memory").ok());
@@ -191,7 +194,7 @@ fn made_by(offer: &Offer, file: &Config) -> model::Memory {
     said.map_or_else(|| model::Memory { frames, frame_size, ..file.memory.clone() }, |said| said.memory)
 }
 
-/// Passes a step of the hand-over. Tests inject failures here.
+/// Marks a step of the hand-over. Tests inject failures at these steps.
 fn step(name: &str) -> Result<(), HandoverError> {
     fault::step(name).map_err(HandoverError::Own)
 }

@@ -1,8 +1,8 @@
-//! Announcements of a router's addresses when their Ethernet address has changed, after the device was
-//! created again or got another address. Without an announcement, neighbours would send to the old Ethernet
+//! Announces a router's addresses when their Ethernet address has changed, because the device was created
+//! again or got another Ethernet address. Without an announcement, neighbours would send to the old Ethernet
 //! address until they resolve the address again. The announcements are gratuitous ARP (RFC 5227, section 3)
-//! and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends them only with
-//! `arp_notify` and `ndisc_notify`.
+//! and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel sends them only with the
+//! sysctls `arp_notify` and `ndisc_notify`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,31 +20,32 @@ use super::super::locked;
 use super::super::ports::Ports;
 use super::{Running, mirrors, object};
 
-/// Number of announcements of a change, one a second. The first one may precede the link at the other end.
+/// Number of announcements of one change, which are sent once a second. The first one may be sent before the
+/// link at the other end is up.
 const TIMES: u8 = 3;
-/// Announcements that are sent in one look. The rest is sent by the next looks.
+/// Maximum number of announcements that one call sends. The remaining ones are sent by the next calls.
 const AT_ONCE: usize = 64;
-/// Number of addresses above which the table of last seen Ethernet addresses is pruned.
+/// Number of addresses above which old entries are removed from the table of last seen Ethernet addresses.
 const KNOWN: usize = 4096;
-/// Ethernet address of all IPv6 nodes of a link.
+/// Ethernet multicast address of all IPv6 nodes on a link.
 const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
-/// Flag of a neighbour advertisement: the sender is a router.
+/// Flag in a neighbour advertisement which states that the sender is a router.
 const ROUTER: u8 = 0x80;
-/// Flag of a neighbour advertisement: the advertisement overrides existing neighbour entries.
+/// Flag in a neighbour advertisement which states that the advertisement overrides existing neighbour
+/// entries.
 const OVERRIDE: u8 = 0x20;
 
-/// Ethernet addresses of a router's own addresses, and the announcements that are due.
+/// Last seen Ethernet addresses of a router's own addresses, and the announcements that are due.
 #[derive(Default)]
 pub struct Announcer {
     known: BTreeMap<Place, MacAddr>,
     due: BTreeMap<Place, u8>,
 }
 
-/// An address and the name of its device. A link-local or anycast address may belong to several devices at
-/// once.
+/// An address and the name of its device. Several devices may have the same link-local or anycast address.
 type Place = (IpAddr, String);
 
-/// An address of a router, with the index and the Ethernet address of its device.
+/// An address of a router, with the interface index and the Ethernet address of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
     place: Place,
@@ -53,8 +54,8 @@ struct Own {
 }
 
 impl Announcer {
-    /// Takes in the current addresses at devices that are up, and returns the addresses to announce now.
-    /// Called once a second.
+    /// Processes the current addresses of devices that are up, and returns the addresses to announce now.
+    /// This is called once a second.
     fn look(&mut self, own: &[Own]) -> Vec<Own> {
         for it in own {
             if self.known.insert(it.place.clone(), it.mac).is_some_and(|before| before != it.mac) {
@@ -85,7 +86,7 @@ impl Announcer {
 }
 
 impl Running {
-    /// Announces addresses whose Ethernet address has changed.
+    /// Sends announcements of the addresses whose Ethernet address has changed.
     pub fn announce(&mut self, name: &RouterName, config: &Config, ports: &Ports) {
         let is_up = |port: &PortName| ports.get(port).is_some_and(|running| running.is_up());
         let devices =
@@ -121,8 +122,8 @@ impl Running {
     }
 }
 
-/// Sends announcements that are sorted by their devices, with one socket for each device: the kernel takes
-/// milliseconds to close one. Returns how many were sent.
+/// Sends announcements, which must be sorted by device. One socket is used for each device, because the
+/// kernel takes milliseconds to close a socket. Returns the number of announcements sent.
 fn send_all<S>(
     due: &[Own],
     routes: bool,
@@ -138,7 +139,7 @@ fn send_all<S>(
     sent
 }
 
-/// Returns the announcement of an address. `routes` is whether the host is a router.
+/// Returns the frame that announces an address. `routes` means that the host is a router.
 fn frame(address: IpAddr, mac: MacAddr, routes: bool) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => {

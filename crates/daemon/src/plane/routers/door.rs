@@ -1,4 +1,4 @@
-//! Punt TAP of a router, through which the kernel receives the packets that workers do not route.
+//! Punt TAP of a router. The kernel receives on it the packets that workers do not route.
 
 use control::{FailureKind, PlaneError};
 use model::{Namespace, RouterName};
@@ -10,20 +10,20 @@ use port::tap::{Tap, TapConfig, TapError};
 use super::super::device::inside;
 use super::object;
 
-/// Prefix of the TAPs' names. A number follows.
+/// Prefix of the names of punt TAPs. A number follows it.
 const TAP: &str = "trivium";
-/// Number of names that are tried.
+/// Number of names that are tried for a punt TAP.
 const TAPS: u32 = 256;
-/// MTU of the TAPs in bytes: larger than the largest packet that ports carry.
+/// MTU of punt TAPs in bytes. It is larger than the largest packet that ports carry.
 pub const TAP_MTU: u32 = 9_216;
 
 /// A router's punt TAP.
 pub struct Door {
     pub name: String,
     pub mac: MacAddr,
-    /// Number of the TAP as a port, once workers know it.
+    /// Number of the punt TAP as a port. `None` until workers know the TAP.
     pub port: Option<PortId>,
-    /// Queue of the TAP, until a worker owns it.
+    /// Queue of the punt TAP. `None` when a worker owns it.
     pub queue: Option<Box<dyn Queue>>,
 }
 
@@ -31,7 +31,7 @@ impl Door {
     /// Creates a punt TAP.
     ///
     /// # Errors
-    /// If the kernel refuses, or all names are in use.
+    /// Returns an error if the kernel refuses, or if all names are in use.
     pub fn make(router: &RouterName, namespace: Option<&Namespace>) -> Result<Door, PlaneError> {
         let failed = |error: &TapError| PlaneError::failed(object(router), error, "");
         let made = (0..TAPS).map(|number| {
@@ -58,7 +58,7 @@ impl Door {
         Ok(Door { name, mac, port: None, queue })
     }
 
-    /// Returns the name under which the TAP is numbered among the ports.
+    /// Returns the name under which the punt TAP has its port number.
     pub fn port_name(router: &RouterName) -> String {
         format!("kernel of {router}")
     }
@@ -73,8 +73,9 @@ fn full(router: &RouterName) -> PlaneError {
     }
 }
 
-/// Configures a punt TAP. The reverse-path filter must not be strict, because packets on the TAP were
-/// received on other devices. The kernel must not send on the TAP by itself, because it is not a link.
+/// Configures the kernel's settings of a punt TAP. The reverse-path filter must not be strict, because
+/// packets on the TAP were received on other devices. The kernel must not send packets of its own on the TAP,
+/// because the TAP is not a link.
 fn settings(tap: &str) {
     let path =
         |version: &str, device: &str, name: &str| format!("/proc/sys/net/{version}/conf/{device}/{name}");

@@ -1,4 +1,5 @@
-//! Routers that receive FRR's routes by FPM (`netlink::fpm`).
+//! FPM for routers: the daemon receives routes from FRR over the Forwarding Plane Manager protocol
+//! (`netlink::fpm`).
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use port::netns::Netns;
 use super::{Running, object};
 use crate::users::number_of;
 
-/// Returns the FPM source of a router, if it is configured. A `before` with the same address shares its
-/// socket. While the daemon is `starting`, the source waits for an address in use (by the predecessor in an
-/// upgrade).
+/// Returns the FPM source of a router, or `None` if FPM is not configured. If the source `before` has the
+/// same address, the new source shares its socket. While the daemon is `starting`, the function waits until
+/// an address in use becomes free, because a predecessor may use it during an upgrade.
 ///
 /// # Errors
-/// If the address cannot be listened on.
+/// Returns an error if no socket can listen on the address.
 pub fn source(
     name: &RouterName,
     wanted: &model::Router,
@@ -47,21 +48,22 @@ pub fn source(
     }))
 }
 
-/// FPM state of a router, without the mirror's number of routes.
+/// FPM state of a router, to which the mirror's number of routes must still be added.
 pub struct Standing {
     state: FpmState,
-    /// Number of routes that the session has named, if the mirror holds the kernel's copies.
+    /// Number of routes that the session has announced. `None` if the mirror's own number of routes is to be
+    /// used.
     named: Option<u64>,
 }
 
 impl Standing {
-    /// Returns the FPM state with the number of routes that sessions have announced.
+    /// Returns the complete FPM state, with the number of routes that sessions have announced.
     pub fn told(self, mirror: &Mirror) -> FpmState {
         FpmState { routes: self.named.unwrap_or_else(|| mirror.announced()), ..self.state }
     }
 }
 
-/// Returns the state of a router's FPM sessions, if FPM is configured.
+/// Returns the state of a router's FPM sessions. Returns `None` if FPM is not configured.
 pub fn state(follower: &Follower, wanted: &model::Router) -> Option<Standing> {
     let (status, listen) = (follower.fpm()?, wanted.settings.fpm?);
     let state = match (status.peer, status.replaying) {

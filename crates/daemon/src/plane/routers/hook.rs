@@ -1,9 +1,9 @@
-//! Offload of routes to the driver hook. A router's main table and neighbours are mirrored in memory that the
-//! programs of its ports read, with the router's interfaces.
+//! Offload of routes to the driver hook. A router's main table and its neighbours are mirrored in memory that
+//! the hook programs of the router's ports read. The memory also contains the router's interfaces.
 //!
-//! The offload is an acceleration. If it cannot be installed, the failure is logged and workers route. The
-//! follower's thread writes the tables and sets the address families for which they are complete
-//! ([`Switch`]). The hooks' update writes the rest.
+//! The offload only accelerates. If it cannot be installed, the failure is logged and workers route all
+//! packets. The follower's thread writes the tables, and sets in the [`Switch`] for which address families
+//! the tables are complete. The hooks' update writes everything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -26,13 +26,15 @@ use super::super::ports::Running as Port;
 use super::PATHS;
 use super::seen::Seat;
 
-/// Maximum number of next-hop groups in the hooks. Workers route packets of further groups.
+/// Maximum number of next-hop groups in the hooks. Packets whose route uses a further group are routed by
+/// workers.
 const GROUPS: u32 = 512;
-/// Minimum number of words of a trie, for space for changes.
+/// Minimum number of words of the IPv4 trie. It leaves space for routes that are added later.
 const WORDS4: u32 = 1 << 19;
 const WORDS6: u32 = 1 << 18;
 
-/// A switch that enables offloaded routing in programs from the next frame on. Clones share one state.
+/// A switch that enables or disables offloaded routing in hook programs from the next frame on. Clones share
+/// one state.
 #[derive(Clone)]
 pub struct Switch(Arc<Shared>);
 
@@ -43,19 +45,20 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Whether the programs' tables are complete for IPv4 and for IPv6.
+    /// Whether the hooks' tables are complete for IPv4 and for IPv6.
     known: (bool, bool),
-    /// Whether a capture or trace needs every packet at the workers.
+    /// Whether a capture or trace needs every packet to pass the workers.
     watched: bool,
 }
 
 impl Switch {
-    /// Sets whether the programs' tables contain all routes that the rules refer to, for IPv4 and for IPv6.
+    /// Sets whether the hooks' tables contain all routes to which the policy routing rules refer, for IPv4
+    /// and for IPv6.
     pub fn know(&self, four: bool, six: bool) {
         self.set(|state| state.known = (four, six));
     }
 
-    /// Sets whether captures or traces need every packet at the workers.
+    /// Sets whether captures or traces need every packet to pass the workers.
     pub fn watch(&self, watched: bool) {
         self.set(|state| state.watched = watched);
     }
@@ -68,43 +71,43 @@ impl Switch {
     }
 }
 
-/// Offload state of a router: its tables for hooks and its interfaces.
+/// Offload state of a router: the tables for its hooks, and its interfaces.
 pub struct Hook {
     switch: Switch,
-    /// Output interfaces by interface number.
+    /// Interfaces on which hooks may send, by interface number.
     outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
-    /// Counts of interfaces that were removed, so that a port's counters never decrease.
+    /// Counters of interfaces that were removed. They are kept so that a port's counters never decrease.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Ports whose offload program the kernel refused.
+    /// Ports for which the kernel refused the hook program with offloaded routing.
     refused: BTreeSet<PortName>,
 }
 
-/// An interface that a hook may send on.
+/// An interface on which a hook may send packets.
 pub struct Seen<'a> {
     pub number: u16,
     pub name: &'a PortName,
     pub port: &'a Port,
     pub seat: Seat,
-    /// VLAN of the interface on its port, if the interface is a VLAN.
+    /// VLAN ID of the interface, if the interface is a VLAN of its port.
     pub vlan: Option<u16>,
 }
 
-/// Constants by which a port's program is specialised.
+/// Constants for which the hook program of a port is specialised.
 pub struct Wanted<'a> {
     pub of: RoutePort,
     pub own: &'a Own,
-    /// Number of the port's interface.
+    /// Interface number of the port itself.
     pub interface: u16,
     pub sources: Sources,
     pub seed: u32,
-    /// VLANs of the port that are interfaces, with their interface numbers.
+    /// VLANs of the port that are router interfaces, each with its interface number.
     pub vlans: Vec<(u16, Option<u16>)>,
-    /// Whether some VLANs of the port have a service tag (802.1ad) before another tag.
+    /// Whether some VLANs of the port have a service tag (802.1ad) as their outer tag.
     pub service: bool,
 }
 
 impl Wanted<'_> {
-    /// Returns the stage without the offload of routes.
+    /// Returns the XDP program stage for a port whose routes are not offloaded.
     fn plain(&self) -> RouteStage {
         self.tagged(RouteStage::new(&self.of, self.own))
     }
@@ -120,11 +123,11 @@ fn memory(words: Words) -> Memory {
 }
 
 impl Hook {
-    /// Creates empty tables and returns them with the handles for their writer. The workers are readers in
-    /// `domain`.
+    /// Creates empty tables. Returns the offload state, and the handles for the writer of the tables. The
+    /// workers are readers of `domain`.
     ///
     /// # Errors
-    /// If the kernel has no memory for the tables, or the privilege is missing.
+    /// Returns an error if the kernel has no memory for the tables, or if the privilege is missing.
     pub fn new(
         router: &RouterName,
         settings: &RouterSettings,
@@ -162,7 +165,7 @@ impl Hook {
         Ok((hook, programs))
     }
 
-    /// Returns the switch of the offload.
+    /// Returns the switch that enables this router's offload.
     pub fn switch(&self) -> &Switch {
         &self.switch
     }
@@ -171,7 +174,7 @@ impl Hook {
         &self.switch.0.answers
     }
 
-    /// Returns the routing stage for a port's program.
+    /// Returns the routing stage for the XDP program of a port.
     pub fn stage(&self, name: &PortName, port: &Port, wanted: &Wanted<'_>) -> RouteStage {
         if self.refused.contains(name) {
             return wanted.plain();
@@ -194,13 +197,14 @@ impl Hook {
         })
     }
 
-    /// Records that the kernel refused a port's offload program. The port then has none.
+    /// Records that the kernel refused the hook program with offloaded routing for a port. The port's routes
+    /// are then not offloaded.
     pub fn refuse(&mut self, name: &PortName) {
         self.refused.insert(name.clone());
     }
 
-    /// Updates the programs' interfaces and the capabilities of their devices. All interfaces are in
-    /// `namespace`.
+    /// Updates the interfaces in the hooks' tables and the capabilities of the interfaces' devices. All
+    /// interfaces are in `namespace`.
     pub fn tell(&mut self, router: &RouterName, namespace: Option<&Namespace>, seen: &[Seen<'_>]) {
         let wanted = self.look(router, namespace, seen);
         let gone: Vec<u16> = self
@@ -247,7 +251,7 @@ impl Hook {
         }
     }
 
-    /// Returns the interfaces that programs may send on.
+    /// Returns the interfaces on which hooks may send packets.
     fn look(
         &self,
         router: &RouterName,
@@ -282,7 +286,7 @@ impl Hook {
         })
     }
 
-    /// Removes an interface from the offload.
+    /// Removes an interface from the hooks' tables.
     fn leave(&mut self, number: u16) {
         let Some((name, gone)) = self.outputs.remove(&number) else { return };
         self.answers().set_interface(number, None);
@@ -296,7 +300,7 @@ impl Hook {
         }
     }
 
-    /// Returns the counts of packets that hooks have routed, received or sent by a port.
+    /// Returns the counters of packets that hooks have routed and that a port has received or sent.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
         for (_, interface) in self.outputs.values().filter(|(own, it)| own == name && it.vlan == 0) {
@@ -305,13 +309,13 @@ impl Hook {
         sum
     }
 
-    /// Returns the ports for which there are counts of routed packets.
+    /// Returns the ports for which counters of routed packets exist.
     pub fn counted(&self) -> BTreeSet<PortName> {
         self.past.keys().chain(self.outputs.values().map(|(name, _)| name)).cloned().collect()
     }
 }
 
-/// Adds `more` to `sum`.
+/// Adds the counters in `more` to those in `sum`.
 pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
     sum.rx_packets += more.rx_packets;
     sum.rx_bytes += more.rx_bytes;
@@ -319,8 +323,8 @@ pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
     sum.tx_bytes += more.tx_bytes;
 }
 
-/// Creates the tables if the settings enable the offload. Logs a failure and returns `None` if they cannot be
-/// created.
+/// Creates the tables for the hooks. Returns `None` if the settings do not enable the offload. If the tables
+/// cannot be created, logs the failure and returns `None`.
 pub fn wanted(
     router: &RouterName,
     settings: &RouterSettings,
@@ -333,8 +337,8 @@ pub fn wanted(
     made.inspect_err(|error| tracing::warn!(%error, "its routes are not answered in the driver hook")).ok()
 }
 
-/// Installs a port's stage in its hook. If the kernel refuses the stage with the offload, installs one
-/// without it.
+/// Installs the routing stage of a port in its hook's program. If the kernel refuses the stage with the
+/// offload, installs the stage without it.
 pub fn put(
     hook: &mut Option<Hook>,
     name: &PortName,

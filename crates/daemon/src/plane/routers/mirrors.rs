@@ -1,13 +1,13 @@
-//! Mirrors of interfaces for which the kernel itself has no device: VLANs of ports (the kernel may lack VLAN
-//! devices, and the daemon consumes the port's frames), and ports that the kernel does not know. Each mirror
-//! is a TAP in the router's namespace, named `DEVICE.VLAN` or like the port.
+//! Mirrors of interfaces for which the kernel has no device of its own. Such interfaces are VLANs of ports
+//! (the kernel may lack VLAN devices, and the daemon consumes the port's frames), and ports that the kernel
+//! does not know. A mirror is a TAP in the router's namespace, named `DEVICE.VLAN` or like the port.
 //!
 //! Settings that an operator or a routing daemon makes on the TAP (addresses, MTU, Ethernet address, up or
-//! down) apply to the interface. Packets for the kernel are received on the TAP. Packets that the kernel
-//! sends on the TAP leave by the port, with the VLAN's tag.
+//! down) apply to the interface. Packets that workers punt for the interface are received on the TAP. Packets
+//! that the kernel sends on the TAP leave by the port, with the VLAN's tag.
 //!
-//! These TAPs stay when the daemon ends, with all their settings. A successor gets their queues, so that the
-//! TAPs never go down.
+//! When the daemon ends, the TAPs stay with all their settings. In a hand-over, the successor receives their
+//! queues. Therefore, the TAPs never go down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,29 +27,30 @@ use super::super::ports::{Ports, Returned};
 use super::door::TAP_MTU;
 use super::{Running, object};
 
-/// Mirror of an interface in the kernel.
+/// Device in the kernel that mirrors a router interface.
 pub struct MirrorDevice {
-    /// Name of the mirror's device.
+    /// Name of the TAP that mirrors the interface.
     pub device: String,
-    /// Number of the mirror among the ports.
+    /// Number of the mirror among the data path's ports.
     pub port: PortId,
     control: TapControl,
-    /// Carrier that was last set. `None` if a predecessor set it.
+    /// Carrier state that was last set on the device. `None` if a predecessor set it.
     carrier: Option<bool>,
 }
 
-/// Queues of mirrors from a predecessor, by their names as ports.
+/// Queues of mirrors that a predecessor has handed over, by the names that the mirrors have as ports.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
-/// An interface with a mirror: the port, and the tags if the interface is a VLAN of the port.
+/// A router interface that has a mirror: the port, and the VLAN tags if the interface is a VLAN of the port.
 pub type Key = (PortName, Option<VlanTags>);
 
-/// Returns the device that represents a port in its router's namespace.
+/// Returns the name of the device that represents a port in its router's namespace.
 pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
     config.ports.get(port).map(|own| RouterPort::device(port, &own.kind))
 }
 
-/// Returns the interfaces of a router that need a mirror according to `config`, with their device names.
+/// Returns the interfaces of a router that need a mirror according to `config`, with the names of the
+/// mirrors' devices.
 pub fn wanted<'c>(
     router: &'c model::Router,
     config: &'c Config,
@@ -65,26 +66,26 @@ pub fn wanted<'c>(
     })
 }
 
-/// Returns the name under which a mirror is numbered among the ports. The name contains a slash, which port
-/// names cannot.
+/// Returns the name under which a mirror has its port number. The name contains a slash, which is not allowed
+/// in the names of configured ports.
 fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")
 }
 
-/// Returns the alias that marks a device as created by the daemon (`port::tap`).
+/// Returns the interface alias that marks a device as created by the daemon (`port::tap`).
 fn alias(device: &str) -> String {
     format!("trivium:{device}")
 }
 
-/// Returns whether a port name is that of a mirror.
+/// Returns whether a port name belongs to a mirror.
 pub fn is_port(name: &str) -> bool {
     name.contains('/')
 }
 
-/// Checks that no foreign device has the name of a mirror.
+/// Checks that no foreign device already has the name of a mirror to be created.
 ///
 /// # Errors
-/// The first mirror whose name a foreign device has.
+/// Returns an error for the first mirror whose name a foreign device has.
 pub fn check(
     name: &RouterName,
     router: &model::Router,
@@ -120,8 +121,8 @@ pub fn check(
 }
 
 impl Running {
-    /// Creates mirrors that are configured and whose port exists, and removes mirrors that are not configured
-    /// any more. Returns the queues of the new mirrors.
+    /// Creates mirrors that are configured and whose port exists. Removes mirrors that are not configured any
+    /// more. Returns the queues of the new mirrors.
     pub fn follow_mirrors(
         &mut self,
         name: &RouterName,
@@ -199,14 +200,15 @@ impl Running {
         queues
     }
 
-    /// Takes over the mirrors of the router that this one replaces, if both are in the same namespace.
+    /// Moves the mirrors of the router `before`, which this router replaces, to this router. Nothing is done
+    /// if the two are in different namespaces.
     pub fn inherit_mirrors(&mut self, before: &mut Running) {
         if before.wanted.settings.namespace == self.wanted.settings.namespace {
             self.mirrors = std::mem::take(&mut before.mirrors);
         }
     }
 
-    /// Sets the carrier of mirrors from the state of their ports, and drops mirrors whose device was removed,
+    /// Sets the carrier of each mirror to the link state of its port. Drops mirrors whose device was removed,
     /// so that they are created again.
     pub fn watch_mirrors(&mut self, name: &RouterName, engine: &Engine, ports: &Ports) {
         let seen: BTreeSet<String> = locked(&self.state).seen.devices.keys().cloned().collect();
@@ -225,7 +227,7 @@ impl Running {
         self.tell_carriers(ports);
     }
 
-    /// Sets the carrier of mirrors from the state of their ports.
+    /// Sets the carrier of each mirror to the link state of its port.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         for ((port, _), own) in &mut self.mirrors {
             let up = ports.get(port).is_some_and(|port| port.is_up());
@@ -235,8 +237,8 @@ impl Running {
         }
     }
 
-    /// Returns the mirrors as ports of the data path. Packets that the kernel sends on a mirror leave by the
-    /// port, with the VLAN's tag.
+    /// Returns the mirrors as ports of the data path. A packet that the kernel sends on a mirror leaves by
+    /// the mirror's port, with the VLAN's tag.
     pub fn mirror_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
         self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);
@@ -249,12 +251,13 @@ impl Running {
         })
     }
 
-    /// Returns whether `name` is the port name of one of the router's mirrors.
+    /// Returns whether `name` is the name that one of the router's mirrors has as a port.
     pub fn has_mirror(&self, router: &RouterName, name: &str) -> bool {
         self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }
 
-    /// Closes the queues of all mirrors of the router. The devices disappear with their namespace.
+    /// Closes the queues of all mirrors of the router. The kernel removes the devices together with their
+    /// namespace.
     pub fn close_mirrors(&mut self, engine: &Engine) {
         std::mem::take(&mut self.mirrors).into_values().for_each(|own| own.close(Some(engine)));
     }

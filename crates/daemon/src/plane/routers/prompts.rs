@@ -1,17 +1,18 @@
-//! Order in which a router reports used or needed neighbours to the kernel: at most [`PROMPTS`] a turn,
-//! gateways first, round robin.
+//! Selection of the neighbours that a router reports to the kernel, because packets use or need them. One
+//! turn reports at most [`PROMPTS`] neighbours. Gateways come first, and the neighbours take turns in a round
+//! robin.
 
 use std::net::IpAddr;
 
 /// Maximum number of neighbours that one turn reports to the kernel.
 const PROMPTS: usize = 512;
-/// Part of [`PROMPTS`] that is reserved for neighbours that are not gateways.
+/// Number of neighbours in one turn that is reserved for neighbours that are not gateways.
 const OF_OTHERS: usize = PROMPTS / 4;
 
 /// A neighbour: the ifindex of its device, and its IP address.
 type Key = (u32, IpAddr);
 
-/// Positions of the round robin among gateways and among other neighbours.
+/// Positions of two round robins: one among gateways, and one among other neighbours.
 #[derive(Debug, Default)]
 pub struct Prompts {
     gateways: Turn,
@@ -19,7 +20,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Returns the neighbours whose turn it is.
+    /// Returns the neighbours to report in this turn, and advances the positions.
     pub fn next(&mut self, gateways: Vec<Key>, others: Vec<Key>) -> Vec<Key> {
         let reserved = others.len().min(OF_OTHERS);
         let mut chosen = self.gateways.next(gateways, PROMPTS - reserved);
@@ -29,13 +30,13 @@ impl Prompts {
     }
 }
 
-/// Last neighbour that had its turn.
+/// Position of a round robin: the last neighbour that was reported. `None` before the first turn.
 #[derive(Debug, Default)]
 struct Turn(Option<Key>);
 
 impl Turn {
-    /// Returns the next `most` neighbours of `all` in order, starting after the last that had its turn, and
-    /// wrapping around.
+    /// Returns the next `most` neighbours of `all`, in ascending order. The result starts behind the
+    /// neighbour that was reported last and wraps around.
     fn next(&mut self, mut all: Vec<Key>, most: usize) -> Vec<Key> {
         all.sort_unstable();
         let from = self.0.map_or(0, |last| all.partition_point(|key| *key <= last));
@@ -56,8 +57,8 @@ mod tests {
         (0..count).map(|at| (device, IpAddr::from((0x0a00_0000 + at).to_be_bytes()))).collect()
     }
 
-    /// If there are more neighbours than fit in one turn, all have their turn, and gateways have theirs
-    /// sooner.
+    /// If there are more neighbours than fit into one turn, each of them is reported in some turn, and
+    /// gateways are reported sooner.
     #[test]
     fn all_neighbours_have_their_turn() {
         let (gateways, others) = (keys(1, 600), keys(2, 1000));

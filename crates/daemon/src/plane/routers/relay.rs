@@ -1,11 +1,13 @@
-//! DHCP relay of a router's interfaces (`router::dhcp`, `router::dhcp6`): one thread that holds the sockets
-//! in the router's namespace.
+//! DHCP relay for a router's interfaces (`router::dhcp`, `router::dhcp6`). The relay is one thread with
+//! sockets in the router's namespace.
 //!
-//! Broadcasts and multicasts of clients are punted to the kernel on the interface's device or its mirror, so
-//! that ordinary sockets receive them. Each interface has two sockets in each family: one bound to its device
-//! for clients, and one bound to its address for servers, whose replies may arrive on any interface, and for
-//! other relays. The relay keeps no state between messages, and the sockets are shared, so that a successor
-//! process opens its own beside them.
+//! Broadcasts and multicasts of clients are punted to the kernel on the interface's device or its mirror.
+//! Therefore, ordinary sockets receive them. Each interface has two sockets for each address family. One
+//! socket is bound to the interface's device, for clients. The other one is bound to the interface's address.
+//! It serves other relays and servers, whose replies may arrive on any interface.
+//!
+//! The relay keeps no state between messages, and its sockets are shared. Therefore, a successor process can
+//! open its own sockets beside them.
 
 mod desk;
 
@@ -32,12 +34,12 @@ use super::told::ANSWER_LIMIT;
 use super::{mirrors, object};
 use desk::{Counts, Desk, Desks, Place};
 
-/// Maximum number of messages read from a socket before the next socket is read.
+/// Maximum number of messages that are read from one socket before the next socket is read.
 const TURN: usize = 64;
 /// Interval between two checks of devices and addresses.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A version of DHCP. Each address family has its own protocol.
+/// A version of DHCP. Each address family has its own version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
     V4,
@@ -59,10 +61,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// A device and the version of DHCP that is relayed there.
+/// A device, and the version of DHCP that is relayed on it.
 type Key = (String, Version);
 
-/// Relay settings of a device.
+/// Relay settings for one device and one DHCP version.
 #[derive(Clone, PartialEq, Eq, Default)]
 struct Service {
     servers: Vec<IpAddr>,
@@ -71,7 +73,7 @@ struct Service {
 
 type Wanted = BTreeMap<Key, Service>;
 
-/// DHCP relay of a router's interfaces, which stops when the value is dropped.
+/// DHCP relay of a router's interfaces. The relay stops when this value is dropped.
 pub struct Relay {
     wanted: Wanted,
     /// Name of the router's punt TAP.
@@ -80,7 +82,7 @@ pub struct Relay {
     stop: Arc<OwnedFd>,
 }
 
-/// Returns the devices whose ports have DHCP servers, with those of VLANs.
+/// Returns the devices of the ports and VLANs for which DHCP servers are configured.
 fn wanted(router: &model::Router, config: &Config) -> Wanted {
     let own = router.ports.keys().filter_map(|name| Some((name, mirrors::device(config, name)?.to_owned())));
     let vlans = mirrors::wanted(router, config).map(|(name, _, device)| (name, device));
@@ -97,8 +99,8 @@ fn wanted(router: &model::Router, config: &Config) -> Wanted {
 }
 
 impl Relay {
-    /// Starts, restarts or stops the relay according to the router's configuration. `follower` and `state`
-    /// are the follower of the router's namespace and its state. `door` is the name of the router's punt TAP.
+    /// Starts, restarts or stops the relay according to the router's configuration. `follower` follows the
+    /// router's namespace, and `state` is the follower's state. `door` is the name of the router's punt TAP.
     pub fn settle(
         relay: &mut Option<Relay>,
         name: &RouterName,
@@ -143,7 +145,7 @@ impl Relay {
         }
     }
 
-    /// Returns the relay's counters for a device, if the relay serves the device.
+    /// Returns the relay's counters for a device. Returns `None` if the relay does not serve the device.
     pub fn state(&self, device: &str, version: Version) -> Option<DhcpRelayState> {
         self.counts.get(&(device.to_owned(), version)).map(|counts| counts.state())
     }
@@ -165,7 +167,7 @@ struct Thread {
     state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
     desks: Desks,
-    /// Interfaces whose failure was logged.
+    /// Interfaces that cannot be served and whose failure was already logged.
     failed: BTreeSet<Key>,
 }
 
@@ -189,7 +191,7 @@ impl Thread {
         }
     }
 
-    /// Waits for messages, at most a second. Returns whether the thread must stop.
+    /// Waits for messages, for at most a second. Returns whether the thread must stop.
     fn wait(&self) -> bool {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut polled = vec![PollFd::from_borrowed_fd((*self.stop).as_fd(), PollFlags::IN)];
@@ -220,7 +222,8 @@ impl Thread {
         }
     }
 
-    /// Opens and closes sockets for devices and addresses that appear and disappear.
+    /// Opens sockets for devices and addresses that have appeared, and closes those of devices and addresses
+    /// that have disappeared.
     fn look(&mut self) {
         let keys: Vec<Key> = self.wanted.keys().cloned().collect();
         let door = self.door.clone();
@@ -287,8 +290,8 @@ impl Thread {
     }
 }
 
-/// Returns the current state of a device, with its lowest address of the family that is valid beyond the
-/// link, and its name.
+/// Returns the current state of a device and its name. The state contains the device's lowest address of the
+/// family whose scope is larger than link-local. Returns `None` if the device cannot be served.
 fn place(mirror: &Mirror, device: u32, version: Version) -> Option<(Place, String)> {
     let link = mirror.links.get(&device)?;
     let mac = MacAddr(link.address.as_slice().try_into().ok()?);

@@ -33,46 +33,46 @@ use super::{PATHS, object};
 /// TCP port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
 
-/// State of one running router.
+/// State of one running virtual router.
 pub struct Running {
     pub wanted: model::Router,
-    /// Device number and inode of the namespace's file when the router was opened. `None` is the daemon's own
-    /// namespace.
+    /// Device number and inode of the namespace's file at the time when the router was opened. `None` if the
+    /// router uses the daemon's own namespace.
     identity: Option<(u64, u64)>,
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
     pub gate: Arc<Gate>,
     pub seed: u32,
     pub door: Door,
-    /// Routes offloaded to hooks, if the router uses the offload.
+    /// Offload of the router's routes to hooks. `None` if the router does not use the offload.
     pub hook: Option<Hook>,
     /// Map of this host's own addresses, which the hooks of the router's ports read.
     pub own: Own,
-    /// Interfaces for which the kernel itself has no device: VLANs of ports, and ports that the kernel does
-    /// not know.
+    /// Mirror devices of interfaces for which the kernel has no device of its own: VLANs of ports, and ports
+    /// that the kernel does not know.
     pub mirrors: BTreeMap<(PortName, Option<VlanTags>), MirrorDevice>,
-    /// Interfaces whose mirror device could not be created and whose failure was logged.
+    /// Interfaces whose mirror device could not be created. Their failure was already logged.
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
-    /// DHCP relay, if an interface uses it.
+    /// DHCP relay of the router. `None` if no interface uses it.
     pub relay: Option<Relay>,
-    /// Last seen Ethernet addresses of the router's addresses, for announcements of changes.
+    /// Last seen Ethernet addresses of the router's addresses, from which changes are announced.
     pub announcer: Announcer,
-    /// Number of packets sent to each neighbour at the last poll.
+    /// Number of packets that had been sent to each neighbour at the last poll.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
-    /// Round-robin state of the neighbours that are reported to the kernel.
+    /// Round-robin positions for reporting neighbours to the kernel.
     pub prompts: Prompts,
-    /// Whether the failure to read the kernel's BGP sessions was logged.
+    /// Whether the failure to read the kernel's BGP sessions was already logged.
     pub lacks_sessions: bool,
 }
 
-/// Returns the number of trie words for `routes` routes: two words a route, as full tables need with space
-/// for changes, and at least the size of the root.
+/// Returns the number of 64-bit words of a trie for `routes` routes. Two words for each route are enough for
+/// a full routing table and later changes. The minimum is the size of the trie's root.
 fn words(routes: u32) -> usize {
     usize::try_from(routes).unwrap_or(usize::MAX).saturating_mul(2).max(1 << 21)
 }
 
 impl Running {
-    /// Reads the state of the router's namespace and starts following it.
+    /// Reads the state of the router's namespace and starts to follow its changes.
     pub fn start(
         name: &RouterName,
         wanted: &model::Router,
@@ -142,7 +142,7 @@ impl Running {
         })
     }
 
-    /// Numbers the router's interfaces. Existing interfaces keep their numbers.
+    /// Assigns numbers to the router's interfaces. Interfaces that already have a number keep it.
     pub fn number(&self, config: &Config, ports: &Ports, name: &RouterName) -> Result<(), PlaneError> {
         let device = |port: &PortName| mirrors::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
@@ -175,7 +175,7 @@ impl Running {
         super::told::ask(name.as_str(), &self.follower, move |mirror| locked(&writer).look_renumbered(mirror))
     }
 
-    /// Returns the router in the form for workers, and the interface number of each of its ports.
+    /// Returns the router in the form that workers use, and the interface number of each of its ports.
     pub fn compose(&self, config: &Config, ports: &Ports) -> (Router, BTreeMap<PortName, u16>) {
         let state = locked(&self.state);
         let mut numbers = BTreeMap::new();
@@ -246,13 +246,13 @@ impl Running {
         (router, numbers)
     }
 
-    /// Returns whether a port accepts the virtual Ethernet addresses of VRRP.
+    /// Returns whether a port accepts frames to the virtual Ethernet addresses of VRRP.
     fn has_vrrp(&self, port: &PortName) -> bool {
         self.wanted.ports.get(port).is_some_and(|port| port.vrrp)
     }
 
-    /// Configures routing in the hooks of the router's ports, and gives the hooks this host's addresses and
-    /// the router's interfaces.
+    /// Configures routing in the hooks of the router's ports. Also updates the host's own addresses and the
+    /// router's interfaces that the hooks read.
     pub fn tell_hooks(&mut self, router: &RouterName, config: &Config, ports: &mut Ports) {
         let (own, devices, numbers) = {
             let state = locked(&self.state);
@@ -308,7 +308,7 @@ impl Running {
         }
     }
 
-    /// Returns the VLANs of the router's ports that are interfaces and have a device.
+    /// Returns the VLANs of the router's ports that are router interfaces and have a device.
     fn vlans(&self, numbers: &BTreeMap<String, u16>, devices: &BTreeMap<String, Seat>) -> Vec<Vlan> {
         let vlan = |((port, vlan), own): (&mirrors::Key, &MirrorDevice)| {
             Some(Vlan {
@@ -321,8 +321,8 @@ impl Running {
         self.mirrors.iter().filter_map(vlan).collect()
     }
 
-    /// Reports used neighbours to the kernel, so that their entries stay reachable, and triggers the
-    /// resolution of unknown gateways.
+    /// Reports the neighbours that packets have used to the kernel, so that their entries stay reachable.
+    /// Also makes the kernel resolve gateways that it does not know.
     pub fn prompt(&mut self, name: &RouterName) {
         let (used, permanent) = {
             let state = locked(&self.state);
@@ -360,8 +360,9 @@ impl Running {
         }
     }
 
-    /// Gives the punt limits the known peers of the router's routing daemons: the kernel's BGP sessions, the
-    /// gateways of its routes, and the ends of the sessions at the interfaces where they are neighbours.
+    /// Updates the peers of the router's routing daemons, which the punt limits treat separately. The peers
+    /// are the remote ends of the kernel's BGP sessions, at the interfaces where they are neighbours, and the
+    /// gateways of the kernel's routes.
     pub fn learn_peers(&mut self, name: &RouterName) {
         let sessions = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
             port::tcp_sessions::tcp_sessions(BGP).map_err(|error| {
@@ -399,7 +400,7 @@ impl Running {
         self.gate.set_peers(peers);
     }
 
-    /// Returns whether the running router can take the settings of `wanted` without a restart.
+    /// Returns whether the running router can adopt the settings in `wanted` without a restart.
     pub fn fits(&self, wanted: &model::Router) -> bool {
         // The tables that hooks read are created with the router.
         if wanted.settings.hook && !self.wanted.settings.hook && self.hook.is_none() {
@@ -414,7 +415,7 @@ impl Running {
         built(&self.wanted) == built(wanted)
     }
 
-    /// Returns whether the router's namespace was removed or another namespace has its name now.
+    /// Returns whether the router's namespace was removed, or another namespace now has its name.
     pub fn is_gone(&self) -> bool {
         let namespace = self.wanted.settings.namespace.as_ref();
         namespace.is_some_and(|namespace| identity(namespace).ok() != self.identity)
@@ -443,13 +444,14 @@ struct Vlan {
 }
 
 impl Vlan {
-    /// Returns the number of a VLAN that hooks route. VLANs with two tags are routed by workers.
+    /// Returns the interface number of the VLAN if hooks route its packets. Returns `None` for a VLAN with
+    /// two tags, which workers route.
     fn answered(&self) -> Option<u16> {
         self.number.filter(|_| self.tags.inner.is_none())
     }
 }
 
-/// Returns the outer tags of a port's VLANs in the form for its hook.
+/// Returns the outer VLAN IDs of a port's VLANs, each with the interface number for the port's hook, if any.
 fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
     let mut all = BTreeMap::new();
     for vlan in vlans {

@@ -1,4 +1,4 @@
-//! State that a router's follower reads from the namespace and writes for workers and hooks.
+//! State that a router's follower reads from the kernel and writes for workers and hooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,43 +12,44 @@ use router::Lookup;
 
 use super::hook::Switch;
 
-/// State written by the follower's thread.
+/// State that the follower's thread of one router writes.
 pub struct State {
     pub router: RouterName,
     pub feed: Feed,
-    /// Numbers of the router's interfaces by device name.
+    /// Interface numbers of the router's interfaces, by device name.
     pub interfaces: BTreeMap<String, u16>,
-    /// Indices of devices whose ports are open, by configured name. The index identifies a device that was
-    /// renamed.
+    /// Interface indices of the devices whose ports are open, by configured device name. The index identifies
+    /// a device even if it was renamed.
     pub open: BTreeMap<String, u32>,
-    /// Interface numbers of the devices that exist, by device index.
+    /// Interface numbers of the devices that exist, by interface index.
     pub bound: BTreeMap<u32, u16>,
     pub seen: Seen,
     /// Neighbours whose entry in the kernel is permanent (`NUD_PERMANENT`).
     pub permanent: BTreeSet<(u32, IpAddr)>,
-    /// Switch of the hooks' offload.
+    /// Switch that enables the hooks' offload. `None` if the router does not use the offload.
     pub switch: Option<Switch>,
     pub wake: SyncSender<()>,
     pub refused: Option<Instant>,
-    /// Whether interfaces have other numbers than at the last look.
+    /// Whether interface numbers have changed since the state was last read.
     pub is_renumbered: bool,
 }
 
-/// State of a namespace besides routes and neighbours.
+/// State of a namespace, except for routes and neighbours.
 #[derive(Default)]
 pub struct Seen {
     pub devices: BTreeMap<String, Seat>,
     pub own: (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>),
-    /// Addresses of the interfaces' devices with prefix lengths, by device index.
+    /// Addresses and prefix lengths of the interfaces' devices, by interface index.
     pub addresses: BTreeMap<u32, Vec<(IpAddr, u8)>>,
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
-    /// How many rules of IPv4 and IPv6 there are where those are too many, and the kernel routes the family.
+    /// Number of policy routing rules of IPv4 and of IPv6, where there are more than the workers support. The
+    /// kernel then routes all packets of the address family. `None` if the workers support all rules.
     pub excess_rules: [Option<usize>; 2],
 }
 
-/// State of an interface's device.
+/// State of the device of a router interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
     pub index: u32,
@@ -58,7 +59,8 @@ pub struct Seat {
     pub up: bool,
 }
 
-/// Returns the message about a family with `count` rules.
+/// Returns the message about an address family that has `count` policy routing rules, more than the workers
+/// support.
 pub fn excess(count: usize) -> String {
     let limit = netlink::RULES;
     format!(
@@ -67,7 +69,7 @@ pub fn excess(count: usize) -> String {
 }
 
 impl State {
-    /// Applies the changes of the mirror, and returns their effect on routes.
+    /// Applies changes of the mirror to the tables. Returns how the tables of routes were affected.
     pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
         let errors = self.feed.apply(mirror, changes);
         if let Some(error) = errors.first() {
@@ -103,7 +105,8 @@ impl State {
         self.feed.take_outcome()
     }
 
-    /// Looks at everything but routes and neighbours where interfaces have other numbers than at the last look.
+    /// Reads the state again, except for routes and neighbours, if interface numbers have changed since it
+    /// was last read.
     pub fn look_renumbered(&mut self, mirror: &Mirror) {
         if self.is_renumbered {
             self.look(mirror);
@@ -111,7 +114,7 @@ impl State {
         }
     }
 
-    /// Reads the mirror's devices, addresses and rules, but no routes and neighbours.
+    /// Reads devices, addresses and rules from the mirror. Routes and neighbours are not read.
     pub fn look(&mut self, mirror: &Mirror) {
         self.is_renumbered = false;
         let mut devices = BTreeMap::new();

@@ -15,18 +15,20 @@ use super::super::routes;
 use super::relay::Version;
 use super::{Running, fpm};
 
-/// The time that a router's thread may take to answer; a tenant can keep it busy with changes.
+/// Time limit for a router's thread to answer. A tenant can keep the thread busy with changes.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// The time that a comparison with the kernel may take: all routes are read, several times where some differ.
+/// Time limit for a comparison with the kernel. The comparison reads all routes, and reads them several times
+/// if some differ.
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A closure that computes the state of a router.
 pub type StateOf = Box<dyn FnOnce() -> RouterState>;
 
-/// Returns the result of `look` on the mirror of a router.
+/// Calls `look` with the mirror of a router, on the router's thread, and returns the result.
 ///
 /// # Errors
-/// If the router's namespace is not followed any more.
+/// Returns an error if the router's namespace is no longer followed, or if the thread does not answer in
+/// time.
 pub fn ask<R: Send + 'static>(
     name: &str,
     follower: &Follower,
@@ -35,10 +37,10 @@ pub fn ask<R: Send + 'static>(
     follower.look_within(ANSWER_LIMIT, look).map_err(|error| ended(name, &error))
 }
 
-/// Compares the tables of a router with the kernel's and repairs differences.
+/// Compares the tables of a router with the kernel's tables, and repairs differences.
 ///
 /// # Errors
-/// As [`ask`], and if the kernel's tables cannot be read.
+/// Returns the errors of [`ask`], or an error if the kernel's tables cannot be read.
 pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
     let found = follower.check_within(CHECK_LIMIT).map_err(|error| ended(name, &error))?;
     Ok(routes::drift(&found, ask(name, follower, routes::objects)?))
@@ -54,7 +56,7 @@ fn ended(name: &str, error: &NetlinkError) -> PlaneError {
 }
 
 impl Running {
-    /// Returns a closure that computes the state of the router.
+    /// Returns a closure that computes the state of the router for the API.
     pub fn state(
         &self,
         wanted: &model::Router,

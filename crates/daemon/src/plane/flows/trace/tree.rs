@@ -1,9 +1,9 @@
-//! Trace report in Open vSwitch's format. Each line is placed under its cause, and only nodes with further
-//! children are indented more.
+//! Trace report in Open vSwitch's format. Each line is placed under the line that caused it. The indentation
+//! increases only below nodes that have further children.
 
 use switch::flow::{Line, NormalNote};
 
-/// Kind of a line, which determines its indentation.
+/// Kind of a line in the trace report, which determines the indentation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -20,15 +20,15 @@ struct Node {
     below: Vec<usize>,
 }
 
-/// A trace report under construction.
+/// A trace report to which lines are added.
 pub struct Tree {
-    /// Nodes of the tree. The first one is the bridge.
+    /// Nodes of the report's tree. The first one represents the bridge.
     nodes: Vec<Node>,
-    /// Path to the current node: nodes with the depth of their children.
+    /// Path from the root to the current node. Each element is a node and the depth of its children.
     path: Vec<(usize, u32)>,
 }
 
-/// Returns Open vSwitch's words for the text of a note, if there are some, and the severity of the note.
+/// Returns the text of a note as Open vSwitch words it, and the kind of the line.
 fn spoken(words: &str) -> (Kind, &str) {
     match words {
         "there is no such port" => (Kind::Warning, "Nonexistent output port"),
@@ -47,7 +47,7 @@ fn spoken(words: &str) -> (Kind, &str) {
 }
 
 impl Tree {
-    /// Returns the text of a trace report. `normal` contains the effects of each `NORMAL` action, and `words`
+    /// Returns the text of a trace report. `normal` contains the effects of each `NORMAL` action. `words`
     /// converts an effect into text.
     pub fn written(
         bridge: &str,
@@ -75,7 +75,7 @@ impl Tree {
         text
     }
 
-    /// Leaves the nodes deeper than `depth`.
+    /// Makes the node at `depth` the current node, by leaving all deeper nodes.
     fn leave(&mut self, depth: u32) {
         while self.path.last().is_some_and(|(_, own)| *own > depth) {
             self.path.pop();
@@ -144,7 +144,7 @@ impl Tree {
         }
     }
 
-    /// Prints the children of a node, like `oftrace_node_print_details` of Open vSwitch.
+    /// Prints the children of a node, like the function `oftrace_node_print_details` of Open vSwitch.
     fn print(&self, above: usize, level: usize, text: &mut String) {
         let Some(above) = self.nodes.get(above) else { return };
         for (place, at) in above.below.iter().enumerate() {
@@ -176,7 +176,7 @@ mod tests {
         Line::Did { depth, action: action.to_owned() }
     }
 
-    /// The indentation equals that of Open vSwitch 3.1 for equal rules.
+    /// For equal flow entries, the indentation equals that of Open vSwitch 3.1.
     #[test]
     fn only_what_others_follow_is_set_in_further() {
         let lines = [

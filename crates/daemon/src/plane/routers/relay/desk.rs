@@ -1,4 +1,4 @@
-//! Sockets of a DHCP relay interface, and the handling of each message.
+//! Sockets of a DHCP relay interface, and the processing of each received message.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -15,18 +15,18 @@ use router::dhcp6;
 
 use super::{Key, Version};
 
-/// Maximum number of messages a second that an interface's relay accepts in each direction.
+/// Maximum number of messages per second that an interface's relay accepts in each direction.
 const RATE: u32 = 1_000;
-/// Maximum number of messages a second that the relay accepts from one client. Clients with equal hashes
+/// Maximum number of messages per second that the relay accepts from one client. Clients with equal hashes
 /// share the limit.
 const CLIENT_RATE: u32 = 16;
 const CLIENTS: usize = 1_024;
-/// Index of the loopback device, on which the host's messages to itself arrive.
+/// Interface index of the loopback device, on which messages from this host to itself arrive.
 const LOOPBACK: u32 = 1;
 
 pub type Desks = BTreeMap<Key, Desk>;
 
-/// Returns the UDP port of servers and relays.
+/// Returns the UDP port on which servers and relays of this DHCP version receive messages.
 pub fn port(version: Version) -> u16 {
     match version {
         Version::V4 => dhcp::SERVER_PORT,
@@ -73,7 +73,7 @@ fn add(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Current state of a device where DHCP is relayed.
+/// Current state of a device on which DHCP is relayed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub ifindex: u32,
@@ -81,17 +81,19 @@ pub struct Place {
     pub own: IpAddr,
 }
 
-/// A DHCP relay interface in one address family.
+/// A DHCP relay interface for one address family.
 pub struct Desk {
     pub place: Place,
     pub clients: UdpSocket,
     pub servers: UdpSocket,
-    /// Frame socket for DHCPv4 replies, because the client may have no address yet and may not answer ARP.
+    /// Socket that sends DHCPv4 replies as Ethernet frames, because a client may have no address yet and may
+    /// not answer ARP.
     frames: FrameSender,
     allowed: Vec<IpAddr>,
-    /// Devices of the kernel's route to each server. The server's replies arrive on these devices.
+    /// Devices to which the kernel's routes to each server lead. The server's replies may arrive only on
+    /// these devices.
     ways: BTreeMap<IpAddr, Vec<u32>>,
-    /// Whether messages that other relays have forwarded are accepted from the clients' side.
+    /// Whether the relay accepts messages from the clients' side that another relay has already forwarded.
     takes_relayed: bool,
     counts: Arc<Counts>,
     up: Requests,
@@ -129,7 +131,7 @@ impl Desk {
         })
     }
 
-    /// Sends a DHCP message to the servers.
+    /// Sends a DHCP message to all configured servers.
     fn to_servers(&self, message: &[u8]) {
         let port = port(Version::of(self.place.own));
         let sent =
@@ -142,10 +144,11 @@ impl Desk {
     }
 }
 
-/// Allowances of the current second: for all clients together, and for each client.
+/// Numbers of messages that the relay still accepts in the current second: one for all clients together, and
+/// one for each client.
 struct Requests {
     all: Allowance,
-    /// Allowances indexed by the hash of a client. Several clients may share one.
+    /// Allowance of each client, indexed by the hash of the client. Several clients may share an allowance.
     each: Box<[Allowance]>,
     hasher: RandomState,
 }
@@ -156,7 +159,7 @@ impl Requests {
         Requests { all: Allowance::default(), each, hasher: RandomState::new() }
     }
 
-    /// Returns whether one more message of a client is within the client's limit and the common limit.
+    /// Accepts one message of a client. Returns false if the client's limit or the common limit is exceeded.
     fn take(&mut self, client: impl Hash, now: Instant) -> bool {
         let place = usize::try_from(self.hasher.hash_one(client) % CLIENTS as u64).unwrap_or(0);
         let is_within = self.each.get_mut(place).is_none_or(|own| own.take(now, CLIENT_RATE));
@@ -164,7 +167,7 @@ impl Requests {
     }
 }
 
-/// Allowance of messages in the current second.
+/// Number of messages that are still accepted in the current second.
 #[derive(Default)]
 struct Allowance {
     since: Option<Instant>,
@@ -181,7 +184,8 @@ impl Allowance {
     }
 }
 
-/// Handles a DHCPv4 message that arrived at an interface. `arrived_by` is the index of the device.
+/// Processes a DHCPv4 message that was received at an interface. `arrived_by` is the interface index of the
+/// receiving device.
 pub fn take4(
     desks: &mut Desks,
     key: &Key,
@@ -224,7 +228,8 @@ pub fn take4(
     }
 }
 
-/// Handles a DHCPv6 message that arrived at an interface. `arrived_by` is the index of the device.
+/// Processes a DHCPv6 message that was received at an interface. `arrived_by` is the interface index of the
+/// receiving device.
 pub fn take6(
     desks: &mut Desks,
     key: &Key,
@@ -268,8 +273,8 @@ pub fn take6(
 }
 
 impl Desk {
-    /// Reads the kernel's routes to the servers, in the calling thread's namespace. `extra` is a further
-    /// device on which replies may arrive.
+    /// Reads the kernel's routes to the servers, in the calling thread's namespace. Replies may also arrive
+    /// on the device `extra`.
     pub fn find_ways(&mut self, extra: Option<u32>) {
         let ways = |server: &IpAddr| {
             // Without a route to the server, no message is sent to it and no reply is accepted from it.
@@ -280,8 +285,9 @@ impl Desk {
         self.ways = self.allowed.iter().map(ways).collect();
     }
 
-    /// Returns whether a reply may be sent to a client: its source is one of the interface's servers, and it
-    /// arrived on a device of the route to this server. A refused reply is counted.
+    /// Returns whether a reply may be sent to a client. Its source must be one of the interface's servers,
+    /// and it must have arrived on a device to which the route to this server leads. A refused reply is
+    /// counted.
     fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
         let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
         let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
@@ -295,7 +301,8 @@ impl Desk {
         false
     }
 
-    /// Sends the message that a server encapsulated. Another relay may be off-link. A client is on the link.
+    /// Sends the message that a server has encapsulated in a reply. Its receiver is a client on the link, or
+    /// another relay, which may be off-link.
     fn deliver(&self, reply: &dhcp6::Reply<'_>) {
         let on_link = reply.peer.is_unicast_link_local();
         let port = if reply.to_relay { dhcp6::SERVER_PORT } else { dhcp6::CLIENT_PORT };
