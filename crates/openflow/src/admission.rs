@@ -1,6 +1,6 @@
-//! Admission of peers to a `ptcp:` listener on a loopback address: processes of root, of the daemon's own
-//! user, and of the users that the target names. There is no other authentication, and every local user can
-//! reach a loopback address.
+//! Admission of peers to a `ptcp:` listener on a loopback address. Every local user can connect to a loopback
+//! address, and there is no other authentication. Therefore, only processes of root, of the daemon's own
+//! user, and of the users that the target names are admitted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,17 +13,18 @@ use crate::target::{Address, Target};
 /// Maximum number of log lines per minute that peers can cause.
 const LINES: u32 = 10;
 
-/// Admission policy of a listener.
+/// Admission policy of one listener.
 pub(crate) struct Admission {
     allowed: Vec<u32>,
-    /// Lookup of the users of peers. `None` before the first peer, and while another thread uses it.
+    /// Lookup of the user to which a peer's process belongs. `None` before the first peer connects, and while
+    /// another thread uses the lookup.
     users: Option<TcpUsers>,
-    /// Start of the current minute, and the number of its log lines.
+    /// Start of the current minute, and the number of log lines that peers have caused in it.
     lines: (Instant, u32),
 }
 
 impl Admission {
-    /// Returns the admission policy of a target. `None` if the target admits every peer.
+    /// Returns the admission policy for a target. Returns `None` if the target admits every peer.
     pub fn of(target: &Target) -> Option<Admission> {
         let allowed = target.users.clone()?;
         let asks = matches!(target.address, Address::ListenTcp(_)) && !target.allow_remote;
@@ -33,7 +34,7 @@ impl Admission {
     /// Checks whether a peer may connect.
     ///
     /// # Errors
-    /// Returns the reason why the peer is refused.
+    /// Returns a text with the reason why the peer is refused.
     pub async fn admit(&mut self, peer: SocketAddr, local: SocketAddr) -> Result<(), String> {
         let users = self.users.take();
         let look = move || {
@@ -59,7 +60,7 @@ impl Admission {
         }
     }
 
-    /// Returns whether a peer may cause another log line.
+    /// Counts a log line that a peer causes. Returns false if the limit of the current minute is exceeded.
     pub fn may_log(&mut self) -> bool {
         let (since, lines) = &mut self.lines;
         if since.elapsed() >= Duration::from_secs(60) {

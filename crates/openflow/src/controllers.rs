@@ -1,4 +1,4 @@
-//! The controllers of a bridge. Sessions start and end as the list of targets changes.
+//! The controllers of a bridge. Sessions are started and ended when the list of targets changes.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,40 +27,41 @@ use crate::wire::Version;
 
 /// Maximum number of concurrent sessions of a listener.
 const SESSIONS: usize = 64;
-/// Maximum number of additional sessions of a listener that are ending.
+/// Maximum number of sessions of a listener that are ending, in addition to `SESSIONS`.
 const LEAVING: usize = 8;
 /// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Status of a target.
+/// Connection status of a target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Address of the target.
+    /// Address of the controller or listener.
     pub address: Address,
-    /// Whether a session has negotiated a version. For listeners: at least one session.
+    /// Whether a session of the target has negotiated a version. For a listener, at least one session has
+    /// done so.
     pub connected: bool,
-    /// Role of the controller.
+    /// Role of the connected controller.
     pub role: Role,
-    /// Negotiated OpenFlow version.
+    /// Negotiated OpenFlow version. `None` if no session is connected.
     pub version: Option<Version>,
-    /// Number of sessions. Listeners can have several.
+    /// Number of sessions of the target. Only a listener can have several.
     pub sessions: usize,
     /// Reason why the last session ended or could not be established.
     pub last_error: Option<String>,
-    /// Time of the last connection. `left` is the time of the last disconnection.
+    /// Time when the last session was connected. `None` if there has been none.
     pub came: Option<Instant>,
-    /// Time of the last disconnection.
+    /// Time when the last session was disconnected. `None` if there has been none.
     pub left: Option<Instant>,
-    /// Number of messages that were dropped, because the controller did not read them in time, or because of
-    /// its rate limit.
+    /// Number of messages to the target that were dropped. The controller did not read them in time, or they
+    /// exceeded its rate limit.
     pub lost: u64,
 }
 
-/// Status that tasks write and [`Controllers::status`] reads.
+/// Status of a target. The target's task writes it, and [`Controllers::status`] reads it.
 pub(crate) struct Board {
     status: Mutex<Status>,
     pub lost: AtomicU64,
-    /// Limit of concurrent dumps in the sessions of the target.
+    /// Semaphore that limits the concurrent dumps in all sessions of the target.
     pub dumps: Arc<Semaphore>,
 }
 
@@ -104,8 +105,8 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// The controllers of a bridge. See the [module](self). Requires a multi-threaded tokio runtime. Dropping
-/// this value ends all sessions.
+/// The controllers of a bridge. See the [module](self). This type requires a multi-threaded tokio runtime.
+/// Dropping a value ends all its sessions.
 pub struct Controllers {
     hub: Arc<Hub>,
     events: JoinHandle<()>,
@@ -114,7 +115,7 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Creates an empty set of controllers.
+    /// Creates an empty set of controllers for the bridge behind `datapath`.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -123,8 +124,8 @@ impl Controllers {
         Self::with_sockets(datapath, Arc::default())
     }
 
-    /// Creates an empty set of controllers with Unix sockets that can be taken over from a predecessor and
-    /// handed over to a successor.
+    /// Creates an empty set of controllers. Its Unix sockets can be taken over from a predecessor and handed
+    /// over to a successor.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -136,8 +137,8 @@ impl Controllers {
         Controllers { hub, events, running: HashMap::new(), sockets }
     }
 
-    /// Replaces the list of targets. Sessions of unchanged targets continue. Sessions of other targets end or
-    /// start. Among targets with equal addresses, the last one is used.
+    /// Replaces the list of targets. Sessions of unchanged targets continue. Sessions of removed targets end,
+    /// and sessions of new targets start. Among targets with equal addresses, the last one is used.
     pub async fn set(&mut self, targets: Vec<Target>) {
         let wanted: HashMap<Address, Target> =
             targets.into_iter().map(|target| (target.address.clone(), target)).collect();
@@ -193,7 +194,7 @@ impl Controllers {
         Running { target, board, stop, task }
     }
 
-    /// Returns the status of all targets by address.
+    /// Returns the status of all targets, ordered by address.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         let mut all: Vec<Status> = self
@@ -208,7 +209,7 @@ impl Controllers {
         all
     }
 
-    /// Ends all sessions and waits for their end.
+    /// Ends all sessions and waits until they have ended.
     pub async fn shutdown(mut self) {
         for (_, running) in std::mem::take(&mut self.running) {
             end(running, &self.sockets).await;
@@ -237,7 +238,7 @@ impl Drop for Controllers {
     }
 }
 
-/// State of a target's task.
+/// State that the task of one target owns.
 #[derive(Clone)]
 struct Own {
     hub: Arc<Hub>,
@@ -265,7 +266,8 @@ impl Own {
         }
     }
 
-    /// Connects repeatedly, with increasing pauses after short sessions.
+    /// Connects to the controller again and again. After short sessions, the pauses between attempts
+    /// increase.
     async fn connect(mut self) {
         let mut pause = Duration::from_secs(1);
         loop {
@@ -304,7 +306,8 @@ impl Own {
         }
     }
 
-    /// Runs a session with a peer that connected to a listener, until its end.
+    /// Runs the session with a peer that has connected to a listener. Returns when the session has ended,
+    /// with the reason.
     async fn serve(&self, stream: Box<dyn Stream>, activity: Arc<Activity>) -> Ended {
         let mut stopped = self.stopped.clone();
         let stream = match self.target.address {
@@ -323,7 +326,7 @@ impl Own {
         session::run(stream, &self.hub, &self.board, self.options(activity), stopped).await
     }
 
-    /// Returns whether a peer is admitted. A refused peer is reported in the log and in the status.
+    /// Returns whether a peer is admitted. A refused peer is logged and recorded in the status.
     async fn admits(&self, admission: &mut Option<Admission>, peer: SocketAddr, local: SocketAddr) -> bool {
         let Some(admission) = admission else { return true };
         let Err(why) = admission.admit(peer, local).await else { return true };
@@ -335,7 +338,7 @@ impl Own {
         false
     }
 
-    /// Accepts connections of peers.
+    /// Accepts connections of peers and runs their sessions.
     async fn listen(self) {
         let mut stopped = self.stopped.clone();
         if self.target.address.is_open() && !self.target.allow_remote {
@@ -470,13 +473,14 @@ async fn accept_tls(
     Ok(Box::new(secured.await.map_err(|_| Ended::Shy(CONNECT))?.map_err(Ended::Secret)?))
 }
 
-/// Reads files on a blocking thread.
+/// Runs `work`, which reads files, on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     Ok(tokio::task::spawn_blocking(work).await?)
 }
 
-/// Returns the host of an address, so that a host with several addresses counts once. All loopback addresses
-/// belong to this machine, and an IPv6 host may use all addresses of its /64 prefix.
+/// Returns a representative address of the host that has `address`, so that a host with several addresses
+/// counts once. All loopback addresses represent this machine. An IPv6 host may use all addresses of its /64
+/// prefix.
 fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         own if own.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -485,23 +489,23 @@ fn host(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A session of a listener.
+/// A running session of a listener.
 struct Slot {
-    /// Host of the peer, as returned by [`host`]. `None` for Unix sockets.
+    /// Host of the peer, as returned by [`host`]. `None` for a Unix socket.
     peer: Option<IpAddr>,
     activity: Arc<Activity>,
     stop: watch::Sender<bool>,
 }
 
 impl Slot {
-    /// Ends the session, which may have ended by itself.
+    /// Ends the session. Nothing is done if the session has already ended.
     fn end(&self) {
         let _ = self.stop.send(true);
     }
 }
 
-/// Returns the session to end when a listener has no free slot: among the peers with the most sessions, the
-/// one with the longest time since its last request.
+/// Returns the session to end when a listener has no free slot. Among the sessions of the hosts with the most
+/// sessions, this is the one with the longest time since its last request.
 fn longest_idle(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
     let staying = || slots.values().filter(|slot| !*slot.stop.borrow());
     let mut by_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();
@@ -537,7 +541,7 @@ impl Listener {
         }
     }
 
-    /// Accepts the next connection. Returns the addresses of both ends for TCP.
+    /// Accepts the next connection. For TCP, also returns the addresses of the peer and of the local end.
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<(SocketAddr, SocketAddr)>)> {
         Ok(match self {
             Listener::Tcp(listener) => {
@@ -551,7 +555,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket without a listener.
+/// Removes the file of a Unix socket on which no process listens.
 async fn clear(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {}
@@ -569,7 +573,7 @@ async fn clear(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Other loopback addresses, and other addresses of a /64 prefix, belong to one host.
+    /// All loopback addresses count as one host, and so do all addresses of a /64 prefix.
     #[test]
     fn a_host_is_one_peer_whatever_its_addresses() {
         let of = |text: &str| host(text.parse().unwrap());

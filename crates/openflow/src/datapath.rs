@@ -13,18 +13,19 @@ use switch::flow::{
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// A sequence of batches, for large sets of objects. Batches may be empty. The bridge computes a batch on
-/// request within some milliseconds, and holds no lock between two batches.
+/// An iterator over batches of objects, for large sets of objects. A batch may be empty. The bridge computes
+/// a batch on request within some milliseconds. It holds no lock between two batches.
 pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
-/// Result of a batch of changes. The error contains the index of the first refused change, and the reason.
+/// Result of applying a batch of changes. The error contains the index of the first refused change, and the
+/// reason for the refusal.
 pub type Outcome = Result<(), (usize, FlowError)>;
 
-/// Number of changes from which a call may take too long for other sessions, if no better estimate is
-/// available.
+/// Number of changes from which on a call counts as too slow to be made in a session's task. It is used if
+/// the bridge has no better estimate.
 const MANY: usize = 32;
 
-/// Future that completes when a barrier is reached.
+/// Future that completes when a barrier is reached (see `Datapath::barrier`).
 pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Features of a bridge (OFPT_FEATURES_REPLY).
@@ -34,43 +35,43 @@ pub struct Features {
     pub datapath_id: u64,
     /// Number of flow tables, at most 255. Tables are numbered from 0.
     pub tables: u8,
-    /// Maximum number of groups of each type.
+    /// Maximum number of groups of each group type.
     pub max_groups: u32,
     /// Maximum number of meters. Meters are numbered from 1.
     pub max_meters: u32,
-    /// Maximum number of bands of a meter.
+    /// Maximum number of bands that a meter may have.
     pub max_bands: u8,
     /// Whether ports have queues with counters.
     pub queues: bool,
 }
 
-/// Textual description of the bridge (OFPMP_DESC).
+/// Textual description of a bridge (OFPMP_DESC).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Description {
-    /// Manufacturer. The maximum length of this and the other fields is 255 octets, except for `serial`.
+    /// Name of the manufacturer. The maximum length of each field is 255 octets, except for `serial`.
     pub manufacturer: String,
-    /// Description of the hardware.
+    /// Description of the hardware on which the bridge runs.
     pub hardware: String,
-    /// Description of the software, with its version.
+    /// Name and version of the software.
     pub software: String,
-    /// Serial number, at most 31 octets.
+    /// Serial number of the bridge, at most 31 octets.
     pub serial: String,
-    /// Description of the bridge.
+    /// Description of the datapath, which distinguishes the bridge from others.
     pub datapath: String,
 }
 
 /// Modification of a port (OFPT_PORT_MOD).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortMod {
-    /// OpenFlow port number.
+    /// OpenFlow number of the port to modify.
     pub number: u32,
     /// Ethernet address of the port as known to the controller. A different address is refused with
     /// [`PortModError::Address`].
     pub mac: MacAddr,
-    /// New values of the bits of [`PortDesc::config`]: 1 port down, 4 no receive, 16 no flood, 32 no forward,
-    /// 64 no packet-in.
+    /// New values of the configuration bits in [`PortDesc::config`]: 1 port down, 4 no receive, 16 no flood,
+    /// 32 no forward, 64 no packet-in.
     pub config: u32,
-    /// Bits of `config` that are changed.
+    /// Bits of `config` that the modification changes.
     pub mask: u32,
 }
 
@@ -80,10 +81,10 @@ pub enum PortModError {
     /// OFPPMFC_BAD_PORT: the port does not exist.
     #[error("there is no such port")]
     NoPort,
-    /// OFPPMFC_BAD_HW_ADDR: the port has another address.
+    /// OFPPMFC_BAD_HW_ADDR: the port has another Ethernet address.
     #[error("the port has another address")]
     Address,
-    /// OFPPMFC_BAD_CONFIG: the configuration is not supported.
+    /// OFPPMFC_BAD_CONFIG: the requested configuration is not supported.
     #[error("the port cannot be configured so")]
     Config,
     /// OFPPMFC_EPERM: the modification is not permitted.
@@ -91,55 +92,55 @@ pub enum PortModError {
     Permission,
 }
 
-/// Counters of a queue.
+/// Counters of a port's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
-    /// Number of the port.
+    /// OpenFlow number of the port.
     pub port: u32,
-    /// Number of the queue.
+    /// Number of the queue on the port.
     pub queue: u32,
-    /// Number of transmitted packets.
+    /// Number of packets transmitted by the queue.
     pub tx_packets: u64,
-    /// Number of transmitted octets.
+    /// Number of octets transmitted by the queue.
     pub tx_bytes: u64,
-    /// Number of lost packets.
+    /// Number of packets dropped by the queue.
     pub tx_errors: u64,
-    /// Nanoseconds since the queue was added.
+    /// Time in nanoseconds since the queue was added.
     pub age_ns: u64,
 }
 
-/// Rates of a queue, in tenths of a percent of the rate of the port. `None`: not configured.
+/// Configured rates of a queue, in tenths of a percent of the port's rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueConfig {
-    /// Number of the port.
+    /// OpenFlow number of the port.
     pub port: u32,
-    /// Number of the queue.
+    /// Number of the queue on the port.
     pub queue: u32,
-    /// Minimum rate.
+    /// Minimum rate of the queue. `None` if not configured.
     pub min_rate: Option<u16>,
-    /// Maximum rate.
+    /// Maximum rate of the queue. `None` if not configured.
     pub max_rate: Option<u16>,
 }
 
 /// Configuration of a flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableConfig {
-    /// Number of the table.
+    /// Number of the flow table.
     pub table: u8,
-    /// Name of the table, at most 31 octets. Empty: none.
+    /// Name of the table, at most 31 octets. Empty if the table has no name.
     pub name: String,
-    /// Maximum number of flow entries.
+    /// Maximum number of flow entries in the table.
     pub max_entries: u32,
-    /// Handling of packets that match no flow entry.
+    /// Handling of packets that match no flow entry of the table.
     pub miss: Miss,
     /// Whether the table evicts flow entries when it is full.
     pub eviction: bool,
-    /// Vacancy event thresholds (down, up) in percent of free entries. `None`: no vacancy events.
+    /// Thresholds of vacancy events (down, up), in percent of free entries. `None` disables vacancy events.
     pub vacancy: Option<(u8, u8)>,
 }
 
 impl TableConfig {
-    /// Returns the configuration in a table state.
+    /// Returns the configuration that a table state contains.
     #[must_use]
     pub fn of(state: &TableState) -> TableConfig {
         TableConfig {
@@ -153,10 +154,10 @@ impl TableConfig {
     }
 }
 
-/// Modification of flow tables. `None`: unchanged.
+/// Modification of flow tables. A field that is `None` is not changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableMod {
-    /// Number of the table, or [`switch::flow::ALL_TABLES`].
+    /// Number of the table. [`switch::flow::ALL_TABLES`] stands for all tables.
     pub table: u8,
     /// New value of [`TableConfig::miss`].
     pub miss: Option<Miss>,
@@ -168,22 +169,22 @@ pub struct TableMod {
     pub name: Option<String>,
 }
 
-/// Sums over flow entries.
+/// Sums of counters over several flow entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Aggregate {
-    /// Number of packets.
+    /// Number of packets that the flow entries have matched.
     pub packets: u64,
-    /// Number of octets.
+    /// Number of octets of the packets that the flow entries have matched.
     pub bytes: u64,
-    /// Number of flow entries.
+    /// Number of flow entries over which the sums extend.
     pub flows: u32,
 }
 
-/// OpenFlow datapath of a bridge, as its controllers see it.
+/// OpenFlow datapath of a bridge: the interface through which controllers use the bridge.
 ///
 /// Sessions call these methods from their tasks, and each call may take some milliseconds. Calls that may
-/// take longer (dumps, large batches of changes) are made where they do not delay other sessions. No method
-/// may wait for a controller.
+/// take longer (dumps, large batches of changes) are made on threads where they do not delay other sessions.
+/// No method may wait for a controller.
 pub trait Datapath: Send + Sync + 'static {
     /// Returns the features of the bridge.
     fn features(&self) -> Features;
@@ -191,12 +192,13 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns the textual description of the bridge.
     fn description(&self) -> Description;
 
-    /// Returns the handling of IP fragments.
+    /// Returns the current setting for the handling of IP fragments.
     fn fragments(&self) -> Fragments {
         Fragments::Normal
     }
 
-    /// Sets the handling of IP fragments. Returns false if it is not supported.
+    /// Changes the setting for the handling of IP fragments. Returns false if the new setting is not
+    /// supported.
     fn set_fragments(&self, to: Fragments) -> bool {
         to == Fragments::Normal
     }
@@ -204,7 +206,8 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns all ports, including LOCAL, in ascending order of their numbers.
     fn ports(&self) -> Vec<PortDesc>;
 
-    /// Returns the counters of one port or of all ports. Empty if the port does not exist.
+    /// Returns the counters of one port, or of all ports if `port` is `None`. The list is empty if the port
+    /// does not exist.
     fn port_stats(&self, port: Option<u32>) -> Vec<PortStats>;
 
     /// Modifies a port.
@@ -213,25 +216,25 @@ pub trait Datapath: Send + Sync + 'static {
     /// Returns [`PortModError`] if the modification is refused. Nothing is changed then.
     fn port_mod(&self, change: &PortMod) -> Result<(), PortModError>;
 
-    /// Returns the counters of queues.
+    /// Returns the counters of queues. `None` stands for all ports or all queues.
     fn queue_stats(&self, _port: Option<u32>, _queue: Option<u32>) -> Vec<QueueStats> {
         Vec::new()
     }
 
-    /// Returns the queues of one port or of all ports.
+    /// Returns the queues of one port, or of all ports if the argument is `None`.
     fn queues(&self, _port: Option<u32>) -> Vec<QueueConfig> {
         Vec::new()
     }
 
-    /// Applies all changes, or none. Each packet meets the tables either before or after all changes. All
-    /// subscribers are notified of each change.
+    /// Applies all changes, or none. A packet is processed by the tables either as before all changes or as
+    /// after all changes. All subscribers are notified of each change.
     ///
     /// # Errors
     /// Returns the index of the first refused change, and the reason. Nothing is changed then.
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)>;
 
-    /// Like [`Datapath::modify`], for the request of a session, which is reported in the notifications
-    /// ([`Event::Caused`]).
+    /// Like [`Datapath::modify`], for changes that a session has requested. The notifications
+    /// ([`Event::Caused`]) name the session and its request.
     ///
     /// # Errors
     /// Returns the errors of [`Datapath::modify`].
@@ -239,27 +242,28 @@ pub trait Datapath: Send + Sync + 'static {
         self.modify(changes)
     }
 
-    /// Like [`Datapath::modify_for`], if the changes take no longer than a request may take, and require no
-    /// waiting for others.
+    /// Like [`Datapath::modify_for`], but only if the changes are fast enough for a session's task and need
+    /// not wait for other changes.
     ///
     /// # Errors
-    /// Otherwise returns the unapplied changes, which must be applied where they do not delay other sessions.
+    /// Returns the changes unapplied if they may be slow. The caller must then apply them on a thread where
+    /// they do not delay other sessions.
     fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
         if changes.len() < MANY { Ok(self.modify_for(changes, origin)) } else { Err(changes) }
     }
 
-    /// Like [`Datapath::modify_for`], for changes that include packets ([`Mod::PacketOut`]). The bridge keeps
-    /// `reservation` until all packets are sent.
+    /// Like [`Datapath::modify_for`], for changes that include packet-outs ([`Mod::PacketOut`]). The bridge
+    /// keeps `reservation` until all packets have been sent.
     ///
     /// # Errors
     /// Returns the errors of [`Datapath::modify`]. No packet is sent then.
     fn modify_and_send(&self, changes: Vec<Mod>, origin: Origin, reservation: Reservation) -> Outcome;
 
-    /// Returns flow entries with their counters, by table and descending priority. An entry that exists
-    /// during the whole dump is returned exactly once.
+    /// Returns the flow entries that match the filter, with their counters. They are ordered by table and
+    /// descending priority. An entry that exists during the whole dump is returned exactly once.
     fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats>;
 
-    /// Returns the sums of the counters of flow entries.
+    /// Returns the sums of the counters of all flow entries that match the filter.
     fn aggregate(&self, filter: &FlowFilter) -> Aggregate {
         let mut sums = Aggregate::default();
         for flow in self.flows(filter).flatten() {
@@ -270,10 +274,10 @@ pub trait Datapath: Send + Sync + 'static {
         sums
     }
 
-    /// Returns the statistics of all tables, by their numbers.
+    /// Returns the statistics of all tables, ordered by table number.
     fn tables(&self) -> Vec<TableStats>;
 
-    /// Returns the configuration of a table. `None` if the table does not exist.
+    /// Returns the configuration of a table. Returns `None` if the table does not exist.
     fn table_config(&self, table: u8) -> Option<TableConfig>;
 
     /// Modifies the configuration of tables.
@@ -283,46 +287,46 @@ pub trait Datapath: Send + Sync + 'static {
     /// refused.
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError>;
 
-    /// Like [`Datapath::table_mod`], if the modification takes no longer than a request may take, and
-    /// requires no waiting for others. Otherwise returns `None`. Nothing is changed then, and the
-    /// modification must be made where it does not delay other sessions.
+    /// Like [`Datapath::table_mod`], but only if the modification is fast enough for a session's task and
+    /// need not wait for other changes. Otherwise changes nothing and returns `None`. The caller must then
+    /// make the modification on a thread where it does not delay other sessions.
     fn table_mod_soon(&self, change: &TableMod) -> Option<Result<(), FlowError>> {
         Some(self.table_mod(change))
     }
 
-    /// Returns the mapping of tunnel options to fields.
+    /// Returns the mapping of tunnel options to match fields.
     fn tunnel_options(&self) -> TunnelOptions;
 
-    /// Modifies the mapping of tunnel options.
+    /// Modifies the mapping of tunnel options to match fields.
     ///
     /// # Errors
     /// Returns [`OptionsError`] if the modification is refused. Nothing is changed then.
     fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError>;
 
-    /// Returns one group or all groups, by their numbers.
+    /// Returns one group, or all groups if `group` is `None`. They are ordered by group ID.
     fn groups(&self, group: Option<u32>) -> Batches<Group>;
 
-    /// Returns the counters of one group or of all groups.
+    /// Returns the counters of one group, or of all groups if `group` is `None`.
     fn group_stats(&self, group: Option<u32>) -> Batches<GroupStats>;
 
-    /// Returns one meter or all meters, by their numbers.
+    /// Returns one meter, or all meters if `meter` is `None`. They are ordered by meter ID.
     fn meters(&self, meter: Option<u32>) -> Batches<Meter>;
 
-    /// Returns the counters of one meter or of all meters.
+    /// Returns the counters of one meter, or of all meters if `meter` is `None`.
     fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats>;
 
-    /// Sends a packet. The bridge keeps `reservation` until the slow path has processed the packet, which
-    /// limits the rate of the session.
+    /// Queues a packet-out at the slow path. The bridge keeps `reservation` until the slow path has processed
+    /// the packet. This limits the rate of the session.
     ///
     /// # Errors
-    /// Returns [`FlowError`] if the packet is refused. Nothing is sent then.
+    /// Returns [`FlowError`] if the packet-out is refused. No packet is sent then.
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError>;
 
-    /// Like [`Datapath::packet_out`], if no waiting is required.
+    /// Like [`Datapath::packet_out`], but only if the call need not wait.
     ///
     /// # Errors
-    /// Otherwise returns the unsent packet and its reservation, which must be passed to the bridge where they
-    /// do not delay other sessions.
+    /// Returns the unsent packet and its reservation if the call would have to wait. The caller must then
+    /// pass both to the bridge on a thread where they do not delay other sessions.
     fn packet_out_soon(
         &self,
         packet: PacketOut,
@@ -331,35 +335,36 @@ pub trait Datapath: Send + Sync + 'static {
         Ok(self.packet_out(packet, reservation))
     }
 
-    /// Drops the unprocessed packets of an ended session with their reservations, and returns their number.
+    /// Drops the unprocessed packet-outs of an ended session with their reservations. Returns the number of
+    /// dropped packet-outs.
     fn session_ended(&self, _session: u64) -> usize {
         0
     }
 
-    /// Returns a future that completes when all packets that arrive from then on meet the changes made before
-    /// the call, regardless of caches.
+    /// Returns a future that completes when all caches agree with the changes made before the call. Packets
+    /// that arrive after that are processed according to these changes.
     fn barrier(&self) -> Settled;
 
     /// Subscribes to events of the bridge. See [`events`].
     fn subscribe(&self) -> Subscription;
 
-    /// Notifies the bridge when the first controller is connected (true), and when the last one has
-    /// disconnected (false). The fail mode depends on this state. Clients that connect to listeners, such as
-    /// `ovs-ofctl`, do not count.
+    /// Notifies the bridge whether controllers are connected. The argument is true when the first controller
+    /// has connected, and false when the last one has disconnected. The bridge's fail mode depends on this.
+    /// Clients that connect to listeners, such as `ovs-ofctl`, do not count as controllers.
     fn controllers_connected(&self, connected: bool);
 
-    /// Notifies the bridge when the first session that receives table misses exists (true), and when the last
-    /// one has ended (false). A session receives table misses if it uses OpenFlow before 1.3 and receives
-    /// packets.
+    /// Notifies the bridge whether any session receives table misses. The argument is true when the first
+    /// such session exists, and false when the last one has ended. A session receives table misses if it uses
+    /// an OpenFlow version before 1.3 and receives packets.
     fn misses_heard(&self, _heard: bool) {}
 }
 
-/// Part of a session's budget for packet-outs that is reserved for one packet. Dropping this value releases
-/// the part, and the session continues to read if it waits for budget.
+/// Part of a session's packet-out budget that is reserved for one packet. Dropping this value releases the
+/// budget. A session that waits for budget then continues to read from its socket.
 #[derive(Debug)]
 pub struct Reservation {
     session: u64,
-    /// Permits of the session's budget, and of the shared budget of the bridge.
+    /// Permits of two budgets: the budget of the session, and the shared budget of the bridge.
     _permits: [OwnedSemaphorePermit; 2],
 }
 
@@ -375,30 +380,29 @@ impl Reservation {
     }
 }
 
-/// Maximum memory of the events of all bridges of the process until every session has processed them, in
-/// octets.
+/// Maximum memory in octets that queued events of all bridges in the process may use, until every session has
+/// processed them.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Maximum memory of one part of the events of a request, in octets.
+/// Maximum memory in octets of one part of the events of a request.
 const PART: usize = 256 << 10;
 
-/// Current memory of events that sessions have not processed yet, in octets.
+/// Memory in octets that events currently use which sessions have not processed yet.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// An event that sessions share until all of them have processed it.
 #[derive(Debug)]
 pub struct Told {
-    /// The event.
+    /// Event of the bridge.
     pub event: Event,
-    /// Whether the event is the next part of the events of one request, and the previous event was a part as
-    /// well.
+    /// Whether this event and the previous one are consecutive parts of the events of one request.
     pub continues: bool,
-    /// Memory of the event in octets, which is counted in [`HELD`].
+    /// Memory in octets that the event uses. It is counted in [`HELD`].
     octets: usize,
 }
 
 impl Told {
-    /// Creates a shared event if the process has memory for it. Packets leave half of the memory to other
-    /// events.
+    /// Creates a shared event if the process may use the memory for it, otherwise returns the event.
+    /// Packet-in events may use only half of the memory, so that the rest is left to other events.
     #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool) -> Result<Told, Event> {
         let octets = event.memory();
@@ -410,12 +414,13 @@ impl Told {
         }
     }
 
-    /// Creates an event that reports the loss of `count` events. The memory of this event is not counted.
+    /// Creates an event which reports that `count` events were dropped. The memory of this event is not
+    /// counted.
     fn lost(count: u64) -> Told {
         Told { event: Event::Lost(count), continues: false, octets: 0 }
     }
 
-    /// Returns the approximate memory of the event in octets.
+    /// Returns the approximate memory in octets that the event uses.
     pub(crate) fn octets(&self) -> usize {
         self.octets
     }
@@ -432,44 +437,44 @@ impl Drop for Told {
 pub struct EventSender {
     to: mpsc::Sender<Told>,
     lost: Arc<AtomicU64>,
-    /// Number of lost events about flow entries that have not been reported yet.
+    /// Number of dropped events about flow entries that have not been reported to the receiver yet.
     missed: Arc<AtomicU64>,
     monitored: Arc<AtomicUsize>,
 }
 
-/// Receiver of a bridge's events.
+/// Receiver of a bridge's events, for the connection manager.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Queue of the events, in the order of their occurrence.
+    /// Queue of events, in the order in which the events occurred.
     pub events: mpsc::Receiver<Told>,
-    /// Number of events that were lost because the queue was full, or because events used too much memory.
+    /// Number of events that were dropped because the queue was full, or because events used too much memory.
     pub lost: Arc<AtomicU64>,
-    /// Number of lost events about flow entries since the last reset. If nonzero, the next event follows a
-    /// gap.
+    /// Number of events about flow entries that were dropped since this counter was last reset. If it is not
+    /// 0, events are missing before the next event in the queue.
     pub missed: Arc<AtomicU64>,
-    /// Interest of the sessions in events.
+    /// Kinds of events in which sessions are interested.
     pub interest: Interest,
 }
 
-/// Numbers of sessions that are interested in kinds of events. The bridge sends only events that a session is
-/// interested in. Clones share the counts.
+/// Numbers of sessions that are interested in each kind of event. The bridge sends only events in which some
+/// session is interested. Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Interest {
-    /// Number of sessions that monitor flow entries. If 0, changes of flow entries that no session requested
-    /// are not sent.
+    /// Number of sessions that monitor flow entries. If it is 0, changes of flow entries that no session has
+    /// requested are not sent.
     pub rules: Arc<AtomicUsize>,
-    /// Number of sessions that receive group and meter requests of other sessions.
+    /// Number of sessions that receive copies of other sessions' group and meter requests.
     pub requests: Arc<AtomicUsize>,
 }
 
-/// Creates a queue for `capacity` events (at least 4). Packets leave the last quarter of the queue to other
-/// events.
+/// Creates a queue for `capacity` events (at least 4). Packet-in events may not use the last quarter of the
+/// queue, which is left to other events.
 #[must_use]
 pub fn events(capacity: usize) -> (EventSender, Subscription) {
     events_for(capacity, Interest::default())
 }
 
-/// Like [`events`], with an interest that is shared with other queues.
+/// Like [`events`], but shares `interest` with other queues.
 #[must_use]
 pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscription) {
     let (to, events) = mpsc::channel(capacity.max(4));
@@ -484,22 +489,22 @@ pub fn events_for(capacity: usize, interest: Interest) -> (EventSender, Subscrip
 }
 
 impl EventSender {
-    /// Returns whether a session is interested in flow entries that are added or changed, or removed without
-    /// `send_removed`.
+    /// Returns whether a session monitors flow entries. Such a session is also notified of entries that are
+    /// added or changed, or that are removed without the flag `send_removed`.
     #[must_use]
     pub fn is_monitored(&self) -> bool {
         self.monitored.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether the receiver was dropped.
+    /// Returns whether the receiver of the events was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
 
-    /// Sends an event without waiting. An event that does not fit into the queue is dropped and counted.
+    /// Queues an event without waiting. An event that does not fit into the queue is dropped and counted.
     /// Changes of flow entries are omitted while no session [monitors](EventSender::is_monitored) them. The
-    /// events of one request are sent in parts. Returns false if the receiver was dropped.
+    /// events of one request are queued in parts. Returns false if the receiver was dropped.
     pub fn send(&self, event: Event) -> bool {
         let event = if self.is_monitored() { Some(event) } else { wanted_unmonitored(event) };
         match event {
@@ -510,7 +515,8 @@ impl EventSender {
         !self.is_closed()
     }
 
-    /// Sends events like [`EventSender::send`]. Events about flow entries without a request are combined.
+    /// Queues several events like [`EventSender::send`]. Events about flow entries that no request has caused
+    /// are combined into one.
     pub fn send_all(&self, events: Vec<Event>) -> bool {
         let mut together = Vec::new();
         for event in events {
@@ -587,14 +593,14 @@ impl EventSender {
         }
     }
 
-    /// Returns the number of lost events.
+    /// Returns the number of events that were dropped.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 }
 
-/// Returns whether an event is about flow entries, or reports a gap in such events.
+/// Returns whether an event reports changes of flow entries, or reports that such events were dropped.
 pub(crate) fn is_about_rules(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {
@@ -604,7 +610,7 @@ pub(crate) fn is_about_rules(event: &Event) -> bool {
     }
 }
 
-/// Returns whether an event is also for sessions without monitors.
+/// Returns whether an event must also be sent to sessions that do not monitor flow entries.
 pub(crate) fn is_for_all(event: &Event) -> bool {
     match event {
         Event::Added(..) | Event::Modified(..) => false,
@@ -616,8 +622,9 @@ pub(crate) fn is_for_all(event: &Event) -> bool {
     }
 }
 
-/// Returns the part of an event that is sent while no session monitors flow entries: notifications of removed
-/// entries, and events that are not about flow entries.
+/// Returns the part of an event that must be sent while no session monitors flow entries. This part contains
+/// notifications of removed entries, and events that are not about flow entries. Returns `None` if nothing
+/// remains.
 fn wanted_unmonitored(event: Event) -> Option<Event> {
     match event {
         Event::Caused(origin, events) => {
@@ -710,8 +717,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
     }
 
-    /// The events of one request arrive in parts, completely and in order. Spontaneous events do as well, and
-    /// many of them use one slot of the queue.
+    /// The events of one request arrive in parts, completely and in order. Events without a request also
+    /// arrive completely and in order, and many of them use one slot of the queue.
     #[test]
     fn many_changes_go_in_parts() {
         const MANY: usize = 2000;
@@ -742,7 +749,7 @@ mod tests {
         assert_eq!(told, all);
     }
 
-    /// After an overflow of the queue, the receiver knows that an event about flow entries is missing.
+    /// After an overflow of the queue, the receiver can detect that events about flow entries are missing.
     #[test]
     fn a_gap_is_known() {
         let (to, mut from) = events(4);

@@ -1,5 +1,5 @@
-//! Shared code of the fuzz target and the property tests. All decoders of a session decode a message, and
-//! decoded values are encoded and decoded again.
+//! Code that the fuzz target and the property tests share. A message is decoded with all decoders of a
+//! session. Decoded values are encoded and decoded again.
 
 use switch::flow::{ALL_TABLES, FlowMod, GroupMod, Match, MeterMod};
 
@@ -8,7 +8,7 @@ use crate::wire::{
     HEADER, Header, Reader, Version, action, flow, group, matching, meter, packet, port, properties, table,
 };
 
-/// Returns a reader of the body of one message.
+/// Returns a reader for the body of one message.
 fn body(message: &[u8]) -> Reader<'_> {
     Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength)
 }
@@ -16,7 +16,7 @@ fn body(message: &[u8]) -> Reader<'_> {
 /// Decodes a message in the version that its header specifies, if that version is supported.
 ///
 /// # Panics
-/// Panics if a decoded value cannot be decoded after encoding, or differs then.
+/// Panics if a decoded value cannot be decoded again after it was encoded, or if the result differs.
 pub fn message(octets: &[u8]) {
     let Some(head) = Header::read(octets) else { return };
     let Some(version) = Version::from_wire(head.version) else { return };
@@ -66,8 +66,8 @@ pub fn message(octets: &[u8]) {
     }
 }
 
-/// Encodes and decodes a flow-mod. A change with several forms in a version keeps its form after the first
-/// encoding.
+/// Encodes a flow-mod and decodes it again. If a version can express a change in several forms, the first
+/// encoding selects one, and later encodings must keep it.
 fn flow_again(version: Version, change: &FlowMod) {
     let again = |change: &FlowMod| {
         let mut out = Vec::new();

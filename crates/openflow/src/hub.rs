@@ -1,5 +1,5 @@
-//! Connection manager of a bridge. The connection manager distributes events to all sessions, and manages the
-//! roles of controllers.
+//! Connection manager of a bridge. The connection manager distributes the bridge's events to all sessions,
+//! and manages the roles of controllers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,47 +14,47 @@ use crate::datapath::{
 };
 use crate::wire::{HEADER, Header};
 
-/// Maximum number of notices that wait for a session.
+/// Maximum number of notices that are queued for a session.
 const QUEUE: usize = 1024;
-/// Maximum memory of the events that wait for a session, in octets.
+/// Maximum memory in octets of the events that are queued for a session.
 const QUEUE_OCTETS: usize = 32 << 20;
-/// Maximum number of messages (of up to 64 KiB) that wait for the slowest snooping listener.
+/// Maximum number of messages (of up to 64 KiB) that are queued for the slowest snooping listener.
 const OVERHEARD: usize = 512;
 
 /// Role of a controller (OpenFlow 1.5.1 section 6.3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// Full access, beside other controllers.
+    /// `OFPCR_ROLE_EQUAL`: full access. Other controllers may have full access, too.
     #[default]
     Equal,
-    /// Full access, as the only master.
+    /// `OFPCR_ROLE_MASTER`: full access. At most one controller has this role.
     Master,
-    /// Read-only access.
+    /// `OFPCR_ROLE_SLAVE`: read-only access.
     Slave,
 }
 
-/// A notice for a session.
+/// A notice from the connection manager to a session.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// An event of the bridge.
+    /// An event of the bridge, to be processed by the session.
     Event(Pending),
-    /// Another controller has become the master.
+    /// Another controller has become the master. The session's controller is now a slave.
     Demoted,
-    /// Changes of flow entries that the session monitors were lost.
+    /// Changes of flow entries that the session monitors were dropped.
     Behind,
 }
 
-/// An event that waits for a session.
+/// An event that is queued for a session.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub told: Arc<Told>,
-    /// Memory of all waiting events of the session, in octets.
+    /// Memory in octets that all queued events of the session use.
     octets: Arc<AtomicUsize>,
 }
 
 impl Pending {
-    /// Queues an event for a session whose waiting events use this memory. Returns `None` if the limit is
-    /// exceeded. A single event is always accepted.
+    /// Creates a queued event for a session. `octets` is the memory that the session's queued events already
+    /// use. Returns `None` if the memory limit would be exceeded. A single event is always accepted.
     fn new(told: &Arc<Told>, octets: &Arc<AtomicUsize>) -> Option<Pending> {
         let fits = |held: usize| {
             let sum = held.checked_add(told.octets())?;
@@ -74,18 +74,18 @@ impl Drop for Pending {
 struct Member {
     to: mpsc::Sender<Notice>,
     lost: Arc<AtomicU64>,
-    /// Memory of the waiting events of the session, in octets.
+    /// Memory in octets that the queued events of the session use.
     octets: Arc<AtomicUsize>,
     role: Role,
     controller: bool,
     /// Whether the session monitors flow entries.
     monitoring: bool,
-    /// Whether its monitors have missed an event.
+    /// Whether the session's monitors have missed an event.
     behind: Arc<AtomicBool>,
 }
 
 impl Member {
-    /// Passes an event to the session if its queue has space.
+    /// Queues an event for the session. An event without space in the queue is dropped and counted.
     fn tell(&self, told: &Arc<Told>) {
         let is_packet = matches!(told.event, Event::PacketIn(_));
         let has_room = !is_packet || self.to.capacity() > QUEUE / 4;
@@ -99,8 +99,8 @@ impl Member {
         }
     }
 
-    /// Records that the session missed a change of flow entries. The monitors of the session would otherwise
-    /// stay inconsistent.
+    /// Records that the session missed a change of flow entries. Without this record, the session's monitors
+    /// would stay inconsistent.
     fn is_behind(&self) {
         if self.monitoring {
             self.behind.store(true, Ordering::Relaxed);
@@ -110,12 +110,12 @@ impl Member {
     }
 }
 
-/// State of all sessions together, as reported to the bridge.
+/// Combined state of all sessions, as reported to the bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Standing {
-    /// Whether a controller that the bridge connected to has a session.
+    /// Whether some controller to which the bridge connects has a session.
     controllers: bool,
-    /// Whether a session receives table misses.
+    /// Whether at least one session receives table misses.
     misses: bool,
 }
 
@@ -126,13 +126,14 @@ struct State {
     /// Number of sessions that receive table misses.
     hearing: usize,
     generation: Option<u64>,
-    /// State that was last reported to the bridge.
+    /// Combined state that was last reported to the bridge.
     told: Standing,
-    /// Number of changes of the members and of their interest in table misses.
+    /// Number of state changes so far. A change is a session that starts or ends, or a session that starts or
+    /// stops receiving table misses.
     changes: u64,
-    /// Number of the last change that was reported to the bridge.
+    /// Number of the last state change that was reported to the bridge.
     changes_told: u64,
-    /// Whether a thread is reporting to the bridge.
+    /// Whether a thread is currently reporting to the bridge.
     telling: bool,
 }
 
@@ -148,39 +149,40 @@ impl State {
 /// Connection manager of a bridge. See the [module](self).
 pub(crate) struct Hub {
     pub datapath: Arc<dyn Datapath>,
-    /// Interest of the sessions in events, which the bridge reads.
+    /// Kinds of events in which sessions are interested. The bridge reads this value.
     interest: Interest,
-    /// Messages between controllers and the bridge, for snooping listeners.
+    /// Channel of the messages between controllers and the bridge, for snooping listeners.
     said: broadcast::Sender<Arc<[u8]>>,
-    /// Budget of the packet-outs of all sessions, including ended sessions.
+    /// Budget for the packet-outs of all sessions. Ended sessions are included.
     pub packet_outs: Arc<Semaphore>,
-    /// Memory of the bundles of all sessions, in octets.
+    /// Memory in octets that the bundles of all sessions use.
     pub bundles: Arc<AtomicUsize>,
-    /// Permit for committing a large bundle. Only one large bundle is committed or waits at a time.
+    /// Permit for committing a large bundle. At most one large bundle of the bridge is committed at a time,
+    /// or waits for its commit.
     pub commits: Arc<Semaphore>,
-    /// Permit for slow changes, which are made one at a time.
+    /// Permit for a slow change. At most one slow change of the bridge is made at a time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
-    /// Notification after changes of sessions were reported to the bridge.
+    /// Notification that changes of the sessions have been reported to the bridge.
     told: Notify,
 }
 
-/// Registration of a session at the connection manager. Dropping this value removes the session.
+/// Registration of a session at the connection manager. Dropping this value ends the registration.
 pub(crate) struct Seat {
     hub: Arc<Hub>,
     id: u64,
     monitoring: bool,
     hearing: bool,
-    /// Number of the last change of this session that is reported to the bridge.
+    /// Number of this session's last state change that must be reported to the bridge.
     change: u64,
-    /// Whether the session receives group and meter requests of other sessions.
+    /// Whether the session receives copies of other sessions' group and meter requests.
     hears_requests: bool,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
     behind: Arc<AtomicBool>,
 }
 
-/// Error for a generation ID that is older than a previous one.
+/// Error which states that the generation ID in a role request is older than a previous one.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
@@ -199,12 +201,13 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to messages between controllers and the bridge. A slow receiver misses messages.
+    /// Returns a receiver of the messages between controllers and the bridge. A slow receiver misses
+    /// messages.
     pub fn listen(&self) -> broadcast::Receiver<Arc<[u8]>> {
         self.said.subscribe()
     }
 
-    /// Passes complete messages from or to a controller to snooping listeners. Never waits.
+    /// Passes complete messages from or to a controller to the snooping listeners. This function never waits.
     pub fn overhear(&self, mut messages: &[u8]) {
         if self.said.receiver_count() == 0 {
             return;
@@ -218,8 +221,8 @@ impl Hub {
         }
     }
 
-    /// Registers a session. `controller` is true if the bridge connected to the controller. The bridge knows
-    /// of the session after [`Seat::told`].
+    /// Registers a session. `controller` is true if the bridge has connected to the controller. After
+    /// [`Seat::told`], the bridge has been informed about the session.
     pub fn join(self: &Arc<Self>, controller: bool) -> Seat {
         let (to, notices) = mpsc::channel(QUEUE);
         let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -249,8 +252,8 @@ impl Hub {
         }
     }
 
-    /// Reports a change of sessions to the bridge, on a thread that may wait for the bridge's flow tables.
-    /// Returns the number of the last change.
+    /// Counts a state change and reports it to the bridge. The report is made on a thread that may wait for
+    /// the bridge's flow tables. Returns the number of the state change.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
         if state.standing() != state.told || state.telling {
             state.changes += 1;
@@ -269,7 +272,8 @@ impl Hub {
         change
     }
 
-    /// Reports the current state to the bridge if it has changed. Returns whether to check again.
+    /// Reports the combined state of the sessions to the bridge if it has changed. Returns true if it may
+    /// have changed again and the caller must repeat the call.
     fn tell(&self) -> bool {
         let (told, now, changes) = {
             let mut state = self.state();
@@ -294,23 +298,25 @@ impl Hub {
         true
     }
 
-    /// Returns whether a slow change is in progress. A call to the bridge would then block a thread.
+    /// Returns whether a slow change is in progress. During a slow change, a call to the bridge would block
+    /// its thread.
     pub fn is_changing(&self) -> bool {
         self.changes.available_permits() == 0
     }
 
-    /// Waits for the permit for a slow change. `None` is never returned, because the semaphore is never
+    /// Waits for the permit to make a slow change. `None` is never returned, because the semaphore is never
     /// closed.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.changes).acquire_owned().await.ok()
     }
 
-    /// Returns the permit for a slow change if it is available.
+    /// Returns the permit to make a slow change. Returns `None` if another session has it.
     pub fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.changes).try_acquire_owned().ok()
     }
 
-    /// Applies changes, either immediately or on a blocking thread that does not delay other sessions.
+    /// Applies changes. Fast changes are applied in the calling task, and slow ones on a blocking thread
+    /// where they do not delay other sessions.
     pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
         let changes = match self.datapath.modify_soon(changes, origin) {
             Ok(done) => return done,
@@ -329,8 +335,8 @@ impl Hub {
         }
     }
 
-    /// Modifies the configuration of one table or of all tables, either immediately or on a blocking thread
-    /// that does not delay other sessions.
+    /// Modifies the configuration of one table or of all tables. A fast modification is made in the calling
+    /// task, and a slow one on a blocking thread where it does not delay other sessions.
     pub async fn table_mod(&self, change: TableMod) -> Result<(), FlowError> {
         if let Some(done) = self.datapath.table_mod_soon(&change) {
             return done;
@@ -348,8 +354,8 @@ impl Hub {
         }
     }
 
-    /// Distributes an event to all interested sessions. Packets leave the last quarter of a session's queue
-    /// to other events.
+    /// Distributes an event to all interested sessions. Packet-in events may not use the last quarter of a
+    /// session's queue, which is left to other events.
     fn show(&self, told: Told) {
         let for_all = is_for_all(&told.event);
         let told = Arc::new(told);
@@ -363,7 +369,7 @@ impl Hub {
         }
     }
 
-    /// Distributes the events of the bridge until the bridge is dropped.
+    /// Distributes the events of the bridge. Returns when the bridge is dropped.
     pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
         while let Some(told) = subscription.events.recv().await {
             if subscription.missed.swap(0, Ordering::Relaxed) > 0 {
@@ -375,7 +381,7 @@ impl Hub {
 }
 
 impl Seat {
-    /// Waits until the bridge knows of the changes of this session.
+    /// Waits until the state changes of this session have been reported to the bridge.
     pub async fn told(&self) {
         loop {
             let told = self.hub.told.notified();
@@ -386,8 +392,8 @@ impl Seat {
         }
     }
 
-    /// Changes the role of this session. With `None`, only queries it. Returns the role and the current
-    /// generation ID.
+    /// Changes the role of this session. If `to` is `None`, the role is not changed. Returns the role and the
+    /// current generation ID.
     pub fn role(&self, to: Option<Role>, generation: Option<u64>) -> Result<(Role, u64), Stale> {
         let mut state = self.hub.state();
         if let (Some(new), Some(Role::Master | Role::Slave)) = (generation, to) {
@@ -418,7 +424,7 @@ impl Seat {
         self.id
     }
 
-    /// Sets whether this session monitors flow entries.
+    /// Enables or disables the monitoring of flow entries for this session.
     pub fn monitor(&mut self, on: bool) {
         if on != self.monitoring {
             self.monitoring = on;
@@ -450,7 +456,7 @@ impl Seat {
         self.change = self.hub.changed(state);
     }
 
-    /// Sets whether this session receives group and meter requests of other sessions.
+    /// Sets whether this session receives copies of other sessions' group and meter requests.
     pub fn hear_requests(&mut self, on: bool) {
         if on != self.hears_requests {
             self.hears_requests = on;

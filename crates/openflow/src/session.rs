@@ -1,8 +1,8 @@
 //! A session: one connection with a controller, or with a client such as `ovs-ofctl`.
 //!
-//! One task reads requests, answers them in order, and sends events of the bridge between them. The task
-//! waits only for its own peer. Data that the peer does not read in time is dropped (packets) or ends the
-//! session (answers), and other sessions continue.
+//! One task reads requests, answers them in order, and sends events of the bridge between the answers. The
+//! task waits only for its own peer. If the peer does not read in time, packet-in messages are dropped, and a
+//! delayed answer ends the session. Other sessions are not affected.
 
 mod bundle;
 pub(crate) mod multipart;
@@ -31,48 +31,49 @@ use crate::wire::flow::Monitor;
 use crate::wire::packet::Form;
 use crate::wire::{HEADER, Header, Put, Version, begin, finish};
 
-/// Number of octets per read.
+/// Maximum number of octets that one read returns.
 const READ: usize = 64 * 1024;
-/// Number of octets of answers that are collected before they are sent.
+/// Number of octets of collected answers at which the answers are sent.
 const GATHER: usize = 256 * 1024;
-/// Timeout of the version negotiation.
+/// Time limit for the version negotiation.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time that a session processes received messages before it yields to other tasks.
+/// Time for which a session processes received messages before it yields to other tasks.
 const TURN: Duration = Duration::from_millis(1);
-/// Notices and their meetings with monitors after which other sessions have their turn.
+/// Maximum work of one turn, after which other sessions have their turn. The work of a notice is 1 plus the
+/// number of the session's flow monitors.
 const TURN_WORK: usize = 4096;
-/// Number of notices that are processed before requests of the peer are checked.
+/// Number of notices that are processed before the session checks for requests of its peer.
 const NOTICES: usize = 256;
-/// Time that packet-outs may wait after the peer has closed the connection. Remaining packet-outs are then
-/// dropped.
+/// Time for which queued packet-outs are still processed after the peer has closed the connection.
+/// Packet-outs that remain then are dropped.
 const LINGER: Duration = Duration::from_secs(1);
-/// Minimum rate at which a peer must read an answer, in octets per second, in addition to the fixed time for
-/// each answer.
+/// Minimum rate in octets per second at which a peer must read an answer. The peer has a fixed time for each
+/// answer in addition.
 const LEAST_RATE: u32 = 256 * 1024;
 
-/// Options of a session.
+/// Options with which a session is run.
 pub(crate) struct Options {
-    /// Whether the bridge connected to the peer, which is then a controller. If not, the peer is a client
-    /// that connected to a listener.
+    /// Whether the bridge has connected to the peer, which is then a controller. Otherwise the peer is a
+    /// client that has connected to a listener.
     pub controller: bool,
     pub inactivity_probe: Option<Duration>,
     pub rate_limit: Option<(u32, u32)>,
     pub asynchronous: bool,
     pub versions: Vec<Version>,
-    /// Time that the peer may take to read an answer, in addition to the time that the answer takes at
-    /// [`LEAST_RATE`].
+    /// Time that the peer may take to read an answer. The time that the answer takes at [`LEAST_RATE`] is
+    /// added.
     pub patience: Duration,
-    /// Time without messages after which a bundle is removed.
+    /// Time after which a bundle without messages is removed.
     pub bundle_timeout: Duration,
-    /// Activity of the peer, which is updated by its requests.
+    /// Record of the peer's last request, which each request updates.
     pub activity: Arc<Activity>,
 }
 
-/// Time of the last request of a session's peer.
+/// Record of the time of the last request from a session's peer.
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
-    /// Time of the last request in milliseconds after `began`.
+    /// Time of the last request in milliseconds since `began`.
     last_ms: AtomicU64,
 }
 
@@ -88,7 +89,8 @@ impl Activity {
         self.last_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Returns the time since the last request of the peer, or since its connection.
+    /// Returns the time since the last request of the peer. Without a request, returns the time since the
+    /// peer connected.
     pub fn idle(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
@@ -131,7 +133,7 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Result of a request: success without further answer, or a refusal.
+/// Result of processing a request. `Ok` means that no further answer is needed.
 pub(crate) type Answer = Result<(), Refused>;
 
 /// Reason why a request was refused, or why the session must end.
@@ -153,7 +155,7 @@ impl From<Ended> for Refused {
     }
 }
 
-/// A turn of a session at the notices that it tells.
+/// Progress of a session's turn, in which the session processes notices.
 struct Turn {
     began: Instant,
     work: usize,
@@ -164,7 +166,8 @@ impl Turn {
         Turn { began: Instant::now(), work: 0 }
     }
 
-    /// Counts work. Returns whether the turn ends with it; then the next one begins.
+    /// Adds `work` to the work of the current turn. Returns true if the turn has ended. A new turn has then
+    /// begun.
     fn ends_after(&mut self, work: usize) -> bool {
         self.work += work;
         let ends = self.work >= TURN_WORK || self.began.elapsed() >= TURN;
@@ -175,16 +178,16 @@ impl Turn {
     }
 }
 
-/// Reading half of the connection, with received data.
+/// Reading half of the connection, with the data received so far.
 struct Incoming<S> {
     from: ReadHalf<S>,
     data: Vec<u8>,
-    /// Number of octets of `data` that have been processed.
+    /// Number of octets of `data` that have already been processed.
     used: usize,
 }
 
 impl<S: AsyncRead> Incoming<S> {
-    /// Returns the next complete message. `None` if it is incomplete.
+    /// Returns the next message. Returns `None` if it has not been received completely.
     fn message(&mut self) -> Result<Option<Vec<u8>>, Ended> {
         let rest = &self.data[self.used..];
         let Some(head) = Header::read(rest) else { return Ok(None) };
@@ -197,7 +200,7 @@ impl<S: AsyncRead> Incoming<S> {
         Ok(Some(message.to_vec()))
     }
 
-    /// Waits for further data. No data is lost if the future is dropped.
+    /// Waits until further data have been received. No data are lost if the future is dropped before.
     async fn more(&mut self) -> Result<(), Ended> {
         self.data.drain(..self.used);
         self.used = 0;
@@ -210,7 +213,7 @@ impl<S: AsyncRead> Incoming<S> {
     }
 }
 
-/// A session after version negotiation.
+/// A session whose version has been negotiated.
 pub(crate) struct Session<S> {
     hub: Arc<Hub>,
     board: Arc<Board>,
@@ -218,9 +221,9 @@ pub(crate) struct Session<S> {
     options: Options,
     version: Version,
     to: WriteHalf<S>,
-    /// Answers that have not been sent yet.
+    /// Encoded answers that have not been sent yet.
     out: Vec<u8>,
-    /// Remaining time that the peer may take to read the current answer.
+    /// Remaining time for the peer to read the current answer.
     credit: Duration,
     miss_send_len: u16,
     invalid_ttl: bool,
@@ -233,20 +236,21 @@ pub(crate) struct Session<S> {
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
-    /// Whether the last reported changes were caused by a request of this session.
+    /// Whether the changes that were last reported to the monitors were caused by a request of this session.
     own: Own,
-    /// Whether its monitors have missed changes of flow entries.
+    /// Whether the session's monitors have missed changes of flow entries.
     is_behind: bool,
-    /// Table features request of which more parts are expected, with its transaction ID.
+    /// Table features request that has been received only partly, with its transaction ID. `None` if there is
+    /// none.
     described: Option<(u32, Vec<TableMod>)>,
 }
 
-/// Waits until the session is requested to stop, or until the sender of this request was dropped.
+/// Waits until the session is requested to stop. Also returns if the sender of this request was dropped.
 pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Runs a session until its end.
+/// Runs a session until it has ended.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     hub: &Arc<Hub>,
@@ -312,7 +316,8 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     ended
 }
 
-/// Exchanges supported versions and selects the highest common version (OpenFlow 1.5.1 section 6.3.1).
+/// Exchanges the supported versions with the peer and selects the highest common version (OpenFlow 1.5.1
+/// section 6.3.1).
 async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     incoming: &mut Incoming<S>,
     to: &mut WriteHalf<S>,
@@ -363,7 +368,8 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     Ok(version)
 }
 
-/// Returns the version bitmap of a hello message, limited to versions below 32.
+/// Returns the version bitmap of a hello message. Only versions below 32 are included. Returns `None` if the
+/// message has no bitmap.
 fn bitmap(mut elements: &[u8]) -> Option<u32> {
     while let [kind0, kind1, len0, len1, rest @ ..] = elements {
         let length = usize::from(u16::from_be_bytes([*len0, *len1]));
@@ -451,7 +457,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends collected answers, within the time that remains for the current answer.
+    /// Sends the collected answers. The session ends with an error if the peer does not read them in the time
+    /// that remains for the current answer.
     async fn flush(&mut self) -> Result<(), Ended> {
         if self.out.is_empty() {
             return Ok(());
@@ -471,7 +478,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Passes messages to snooping listeners.
+    /// Passes messages of this session to the snooping listeners.
     fn overheard(&self, messages: &[u8]) {
         if self.options.controller {
             self.hub.overhear(messages);
@@ -509,7 +516,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 mod tests {
     use super::*;
 
-    /// A session with many monitors gives way between a few notices, however quick they are.
+    /// A session with many monitors yields to other sessions after a few notices, even if each notice is
+    /// processed quickly.
     #[test]
     fn notices_for_many_monitors_are_told_in_turns() {
         let mut turn = Turn::new();

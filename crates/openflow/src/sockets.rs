@@ -1,5 +1,5 @@
 //! Unix sockets of listeners, which can be handed over to a successor process. Clients that connect during
-//! the hand-over wait for the successor, and no connection is refused.
+//! the hand-over wait until the successor accepts them. No connection is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Permissions};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Interval at which the end of sessions is checked.
+/// Interval at which it is checked whether all sessions have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
 type ByPath = BTreeMap<PathBuf, UnixListener>;
@@ -24,7 +24,7 @@ type ByPath = BTreeMap<PathBuf, UnixListener>;
 pub struct Sockets {
     /// Duplicates of the sockets on which this process listens.
     open: Mutex<ByPath>,
-    /// Sockets of a predecessor that have not been taken yet.
+    /// Sockets received from a predecessor that no listener uses yet.
     given: Mutex<ByPath>,
     held: watch::Sender<bool>,
     /// Whether a successor has taken over all sockets.
@@ -36,8 +36,8 @@ fn locked(sockets: &Mutex<ByPath>) -> MutexGuard<'_, ByPath> {
     sockets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listens at `path`, replacing an existing socket. The socket is created in a directory that only its owner
-/// can enter, and moved to its path with mode 0600.
+/// Listens on a Unix socket at `path`. An existing socket is replaced. The socket is created in a directory
+/// that only its owner can enter, and then moved to `path` with mode 0600.
 ///
 /// # Errors
 /// Returns an error if the path is too long, or if its directory is not writable.
@@ -67,19 +67,20 @@ pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Sockets {
-    /// Creates a set with the sockets of a predecessor.
+    /// Creates a set that contains the sockets of a predecessor.
     #[must_use]
     pub fn given(sockets: impl IntoIterator<Item = (PathBuf, UnixListener)>) -> Sockets {
         Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
     }
 
-    /// Takes the predecessor's socket with this path. Each socket can be taken once.
+    /// Takes the predecessor's socket with this path out of the set. Returns `None` if there is none, or if
+    /// it was already taken.
     #[must_use]
     pub fn take(&self, path: &Path) -> Option<UnixListener> {
         locked(&self.given).remove(path)
     }
 
-    /// Closes the predecessor's sockets that were not taken, and removes their files.
+    /// Closes the predecessor's sockets that no listener has taken, and removes their files.
     pub fn forget_given(&self) {
         for (path, listener) in std::mem::take(&mut *locked(&self.given)) {
             drop(listener);
@@ -105,7 +106,7 @@ impl Sockets {
         }
     }
 
-    /// Returns paths and duplicates of all sockets, for a successor.
+    /// Returns the paths and duplicates of all open sockets, for a successor.
     ///
     /// # Errors
     /// Returns an error if no file descriptor is available.
@@ -114,8 +115,8 @@ impl Sockets {
         open.iter().map(|(path, socket)| Ok((path.clone(), socket.as_fd().try_clone_to_owned()?))).collect()
     }
 
-    /// Stops accepting connections. New clients wait, and existing sessions may end within `patience`. Blocks
-    /// until all sessions have ended, or until `patience` has passed.
+    /// Stops accepting connections. New clients then wait for the successor. Blocks until all existing
+    /// sessions have ended, or until `patience` has passed.
     pub fn hold(&self, patience: Duration) {
         self.held.send_replace(true);
         let start = Instant::now();
@@ -128,24 +129,23 @@ impl Sockets {
         }
     }
 
-    /// Accepts connections again, because there is no successor.
+    /// Starts accepting connections again, because the hand-over has failed.
     pub fn release(&self) {
         self.held.send_replace(false);
     }
 
-    /// Marks all sockets as taken over by a successor. The files of the sockets are kept when this process
-    /// ends.
+    /// Marks all sockets as taken over by a successor. Their files are then kept when this process ends.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
     }
 
-    /// Returns a receiver of whether accepting is stopped.
+    /// Returns a watch receiver. Its value is true while no connections are accepted.
     #[must_use]
     pub fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
     }
 
-    /// Counts a session as existing until the returned value is dropped.
+    /// Counts a session until the returned value is dropped.
     #[must_use]
     pub fn session(self: &Arc<Self>) -> Session {
         self.sessions.fetch_add(1, Ordering::AcqRel);
@@ -153,7 +153,7 @@ impl Sockets {
     }
 }
 
-/// A counted session. See [`Sockets::session`].
+/// Guard of a counted session. See [`Sockets::session`].
 #[derive(Debug)]
 pub struct Session(Arc<Sockets>);
 

@@ -1,5 +1,5 @@
-//! Connection methods of controllers and listeners, in the syntax of Open vSwitch (ovs-vswitchd.conf.db(5),
-//! table Controller).
+//! Addresses and settings of controllers and listeners, in the syntax of Open vSwitch
+//! (ovs-vswitchd.conf.db(5), table Controller).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub enum TargetError {
 }
 
 impl Address {
-    /// Returns whether the address is a listener.
+    /// Returns whether the bridge listens on the address, instead of connecting to it.
     #[must_use]
     pub fn is_passive(&self) -> bool {
         matches!(self, Address::ListenTcp(_) | Address::ListenTls(_) | Address::ListenUnix(_))
@@ -63,8 +63,8 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Parses an address. A `ptcp:` listener without an IP address listens on all addresses of the machine if
-    /// `allow_remote` is set, like in Open vSwitch, and on 127.0.0.1 otherwise.
+    /// Parses an address. A `ptcp:` listener without an IP address listens on 127.0.0.1. If `allow_remote` is
+    /// set, it listens on all addresses of the machine, like in Open vSwitch.
     ///
     /// # Errors
     /// Returns [`TargetError`] if the text is not an address.
@@ -90,7 +90,7 @@ impl Address {
     }
 }
 
-/// Parses `IP[:PORT]`. An IPv6 address before a port is in brackets.
+/// Parses `IP[:PORT]`. If an IPv6 address is followed by a port, the address must be in brackets.
 fn socket(text: &str) -> Option<SocketAddr> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Some(SocketAddr::new(ip, PORT));
@@ -98,7 +98,7 @@ fn socket(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-/// Parses `[PORT][:IP]`.
+/// Parses `[PORT][:IP]`. `unsaid` is the IP address if the text contains none.
 fn passive(text: &str, unsaid: Ipv4Addr) -> Option<SocketAddr> {
     let (port, ip) = text.split_once(':').unwrap_or((text, ""));
     let port = if port.is_empty() { PORT } else { port.parse().ok()? };
@@ -124,46 +124,46 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A controller to connect to, or an address to listen on for controllers.
+/// A controller to which the bridge connects, or an address on which it listens for controllers and clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Address of the controller or listener.
     pub address: Address,
-    /// Time of silence after which a peer is probed. After an equal further time, the session ends. Applies
-    /// to listeners as well. `None`: no probes.
+    /// Time without messages from the peer after which the peer is probed. If no message arrives for an equal
+    /// further time, the session ends. The time applies to peers of listeners, too. `None` disables probes.
     pub inactivity_probe: Option<Duration>,
-    /// Longest pause between two attempts to connect. The initial pause is one second.
+    /// Maximum pause between two attempts to connect. The initial pause is one second.
     pub max_backoff: Duration,
-    /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. `None`:
-    /// unlimited.
+    /// Maximum rate of packet-in messages in packets per second, and maximum burst in packets. `None` means
+    /// that the rate is not limited.
     pub rate_limit: Option<(u32, u32)>,
-    /// Whether the peer receives asynchronous messages by default.
+    /// Whether the peer receives asynchronous messages without requesting them.
     pub asynchronous: bool,
-    /// Versions that may be negotiated. The highest common version is selected.
+    /// OpenFlow versions that may be negotiated. The highest version that the peer also supports is selected.
     pub versions: Vec<Version>,
-    /// TLS files for `ssl:` and `pssl:`.
+    /// Paths of the TLS files for `ssl:` and `pssl:` addresses. `None` if TLS is not configured.
     pub tls: Option<Tls>,
-    /// Time that a peer may take to read an answer, in addition to one second for each 256 KiB.
+    /// Time that a peer may take to read an answer. One second for each 256 KiB of the answer is added.
     pub patience: Duration,
-    /// Time without messages after which a bundle is removed.
+    /// Time after which a bundle without messages is removed.
     pub bundle_timeout: Duration,
-    /// Whether a `ptcp:` listener may use an address that other machines can reach. There is no
-    /// authentication.
+    /// Whether a `ptcp:` listener may use an address that other machines can reach, although such a listener
+    /// has no authentication.
     pub allow_remote: bool,
-    /// IDs of local users whose processes may connect to a `ptcp:` listener, besides root and the daemon's
-    /// own user. `None`: all users. There is no other authentication. With `allow_remote`, every peer may
-    /// connect.
+    /// IDs of the local users whose processes may connect to a `ptcp:` listener, in addition to root and the
+    /// daemon's own user. `None` admits all users. There is no other authentication. With `allow_remote`,
+    /// every peer may connect.
     pub users: Option<Vec<u32>>,
     /// Whether the address is a snoop socket. Peers of a snoop socket receive copies of the messages between
-    /// the bridge and its controllers, and no answers.
+    /// the bridge and its controllers. Their own messages are not answered.
     pub snoops: bool,
 }
 
 impl Target {
-    /// Creates a target with the defaults of Open vSwitch: probes after 5 s of silence, a maximum back-off of
-    /// 8 s, no rate limit, all versions, and 10 s for bundles. Peers of listeners are probed as well. Answers
-    /// must be read within 30 s. Listeners without TLS use loopback addresses only, and admit root and the
-    /// daemon's own user.
+    /// Creates a target with the defaults of Open vSwitch: probes after 5 s without messages, a maximum pause
+    /// of 8 s between connection attempts, no rate limit, all versions, and a timeout of 10 s for bundles.
+    /// Peers of listeners are probed, too. Answers must be read within 30 s. Listeners without TLS use
+    /// loopback addresses only, and admit only root and the daemon's own user.
     #[must_use]
     pub fn new(address: Address) -> Target {
         Target {

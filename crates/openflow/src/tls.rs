@@ -1,10 +1,10 @@
 //! TLS between a bridge and its controllers or clients (OpenFlow 1.5.1 section 6.3.7), like in Open vSwitch.
-//! Each side presents a certificate, and the other side verifies it against its CA certificate. The subject
-//! of a certificate is ignored, because controllers are addressed by numeric addresses. The CA should
-//! therefore be used for this purpose only.
+//! Each side presents a certificate, and the other side verifies the certificate against its CA certificate.
+//! The subject of a certificate is ignored, because controllers are identified by numeric addresses.
+//! Therefore, the CA should be used for this purpose only.
 //!
-//! Replaced files apply to the next connection. A listener reads its files when they have changed
-//! (`Listening`). A bridge that connects reads them for each connection.
+//! Files that are replaced take effect with the next connection. A listener reads its files again when they
+//! have changed (`Listening`). For outgoing connections, the files are read for each connection.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -24,44 +24,45 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Paths of PEM files.
+/// Paths of the PEM files that TLS needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// Path of the private key.
+    /// Path of the bridge's private key.
     pub key: PathBuf,
-    /// Path of the certificate, with the intermediate certificates up to the CA certificate.
+    /// Path of the bridge's certificate. The file also contains the intermediate certificates up to the CA
+    /// certificate.
     pub certificate: PathBuf,
-    /// Path of the CA certificates that peers' certificates are verified against.
+    /// Path of the CA certificates against which certificates of peers are verified.
     pub ca: PathBuf,
 }
 
 /// Reason why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// TLS is not configured.
+    /// The TLS files are not configured.
     #[error(
         "there is no key for TLS; name `key`, `certificate` and `ca` in the bridge's `openflow.tls`, or run `ovs-vsctl set-ssl`"
     )]
     Missing,
-    /// A file cannot be read.
+    /// A TLS file cannot be read.
     #[error("{}: it cannot be read: {source}; put the {what} there as PEM", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the file that cannot be read.
         path: PathBuf,
-        /// Expected content of the file.
+        /// Content that the file should have.
         what: &'static str,
-        /// Error in the file.
+        /// Error that reading the file has returned.
         source: pem::Error,
     },
-    /// A file contains no certificate.
+    /// A TLS file contains no certificate.
     #[error("{}: there is no certificate in it; put the {what} there as PEM", path.display())]
     Empty {
-        /// Path of the file.
+        /// Path of the file without a certificate.
         path: PathBuf,
-        /// Expected content of the file.
+        /// Content that the file should have.
         what: &'static str,
     },
-    /// The certificate and the key do not belong together, or their type is not supported.
+    /// The certificate does not belong to the key, or the type of one of them is not supported.
     #[error(
         "key and certificates cannot be used: {0}; make sure that the key belongs to the certificate, which is of X.509's version 3"
     )]
@@ -69,31 +70,32 @@ pub enum TlsError {
     /// The CA certificate cannot be used.
     #[error("{}: it cannot be used: {source}; put the CA's certificate there", path.display())]
     Authority {
-        /// Path of the file.
+        /// Path of the CA certificate's file.
         path: PathBuf,
-        /// Error in the certificate.
+        /// Error that the CA certificate causes.
         source: VerifierBuilderError,
     },
 }
 
-/// Pause between two handshakes of a listener. A handshake computes a signature before the peer is
-/// authenticated, and up to 64 connections wait for their handshake.
+/// Minimum pause between the starts of two handshakes of a listener. A handshake computes a signature before
+/// the peer is authenticated, and up to 64 connections may wait for their handshake.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Identity and version of a file: device, inode, length, and time of the last change.
+/// Identity and version of a file: device number, inode, length, and time of the last change. `None` if the
+/// file cannot be examined.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// TLS state of a listener. One connection at a time checks the files, so that connections use at most one
-/// thread.
+/// TLS state of a listener. Only one connection at a time checks the files. Therefore, connections use at
+/// most one blocking thread.
 #[derive(Debug, Default)]
 pub(crate) struct Listening(Arc<tokio::sync::Mutex<Made>>);
 
-/// Acceptor that was created from the files.
+/// Acceptor that was created from the TLS files, with the versions of these files.
 #[derive(Default)]
 struct Made {
     stamps: [Stamp; 3],
     acceptor: Option<TlsAcceptor>,
-    /// Earliest start of the next handshake.
+    /// Earliest time at which the next handshake may start.
     next: Option<Instant>,
 }
 
@@ -104,7 +106,7 @@ impl std::fmt::Debug for Made {
 }
 
 impl Listening {
-    /// Waits until the next handshake may start, and returns its acceptor.
+    /// Waits until the next handshake may start, and returns the acceptor for it.
     pub async fn acceptor(&self, tls: &Tls) -> Result<TlsAcceptor, AcceptorError> {
         let mut made = Arc::clone(&self.0).lock_owned().await;
         let tls = tls.clone();
@@ -130,24 +132,25 @@ impl Listening {
     }
 }
 
-/// Reason why a listener cannot perform a handshake.
+/// Reason why a listener cannot start a handshake.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcceptorError {
-    /// The files cannot be used.
+    /// The TLS files cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No thread is available.
+    /// No thread is available to read the TLS files.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Returns whether a stream error is a TLS error: the peer responds, but one side refuses the other.
+/// Returns whether an error of a stream is a TLS error. With such an error, the peer has responded, and one
+/// side has refused the other.
 pub(crate) fn is_from_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 impl Tls {
-    /// Returns the identities and versions of the files.
+    /// Returns the identities and versions of the three TLS files.
     fn stamps(&self) -> [Stamp; 3] {
         [&self.key, &self.certificate, &self.ca].map(|path| {
             let file = std::fs::metadata(path).ok()?;
@@ -155,7 +158,7 @@ impl Tls {
         })
     }
 
-    /// Returns a connector for outgoing connections.
+    /// Returns a TLS connector for outgoing connections.
     pub(crate) fn connector(&self) -> Result<TlsConnector, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let chain = Chain { roots: self.roots()?, provider: Arc::clone(&provider) };
@@ -167,7 +170,7 @@ impl Tls {
         Ok(TlsConnector::from(Arc::new(config)))
     }
 
-    /// Returns an acceptor for incoming connections.
+    /// Returns a TLS acceptor for incoming connections.
     pub(crate) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let roots = Arc::new(self.roots()?);
@@ -206,7 +209,8 @@ fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'s
     if all.is_empty() { Err(TlsError::Empty { path: path.to_owned(), what }) } else { Ok(all) }
 }
 
-/// Verifier that requires a certificate of a controller to be issued by the CA, and ignores its subject.
+/// Verifier for certificates of controllers. It requires that the CA has issued the certificate, and ignores
+/// the certificate's subject.
 #[derive(Debug)]
 struct Chain {
     roots: RootCertStore,

@@ -1,8 +1,9 @@
-//! Wire format: encoding and decoding of OpenFlow 1.0 to 1.5 messages, with the extensions of Nicira and the
-//! ONF, from and to [`switch::flow`].
+//! Wire format: converts OpenFlow messages of the versions 1.0 to 1.5, with the extensions of Nicira and the
+//! ONF, from and to the types of [`switch::flow`].
 //!
-//! Lengths are not trusted. Readers are shrinking slices, truncated data is an error of its context, and
-//! allocations do not exceed the received data.
+//! Lengths in messages are not trusted. Readers are slices that shrink as octets are taken. Truncated data
+//! causes the error of the structure that is being decoded. Allocations do not exceed the size of the
+//! received data.
 
 pub mod action;
 pub mod error;
@@ -23,7 +24,7 @@ use self::error::Error;
 pub const NICIRA: u32 = 0x2320;
 /// Experimenter ID of the ONF.
 pub const ONF: u32 = 0x4f4e_4600;
-/// Buffer ID that stands for no buffer.
+/// Buffer ID that stands for no buffer (OFP_NO_BUFFER).
 pub const NO_BUFFER: u32 = u32::MAX;
 /// Length of a message header in octets.
 pub const HEADER: usize = 8;
@@ -47,17 +48,17 @@ pub enum Version {
 }
 
 impl Version {
-    /// All versions.
+    /// All supported versions, in ascending order.
     pub const ALL: [Version; 6] =
         [Version::V10, Version::V11, Version::V12, Version::V13, Version::V14, Version::V15];
 
-    /// Returns the version with this number in messages.
+    /// Returns the version that has this number in messages. Returns `None` if the version is not supported.
     #[must_use]
     pub fn from_wire(number: u8) -> Option<Version> {
         Version::ALL.into_iter().find(|version| version.number() == number)
     }
 
-    /// Returns the number of the version in messages.
+    /// Returns the number that identifies the version in messages.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -70,9 +71,9 @@ impl Version {
         }
     }
 
-    /// Returns whether packets that match no flow entry are sent to controllers of this version, unless the
-    /// table is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since OpenFlow 1.3, such
-    /// packets are dropped.
+    /// Returns whether controllers that use this version receive packets without a matching flow entry,
+    /// unless the table is configured otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). Since OpenFlow
+    /// 1.3, such packets are dropped.
     #[must_use]
     pub const fn sends_table_miss_to_controller(self) -> bool {
         self.number() < Version::V13.number()
@@ -85,21 +86,21 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Header of a message.
+/// Header of an OpenFlow message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Version number in the header.
+    /// OpenFlow version number in the header.
     pub version: u8,
     /// Message type (OFPT_*).
     pub kind: u8,
     /// Length of the message in octets, including the header.
     pub length: u16,
-    /// Transaction ID, which replies repeat.
+    /// Transaction ID. A reply has the transaction ID of its request.
     pub xid: u32,
 }
 
 impl Header {
-    /// Reads a header.
+    /// Decodes the header at the front of `data`. Returns `None` if there are too few octets.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<Header> {
         let head = data.get(..HEADER)?;
@@ -112,26 +113,26 @@ impl Header {
     }
 }
 
-/// Reader that takes octets from the front of a slice.
+/// Reader that takes octets from the front of a received message.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
-    /// Remaining octets.
+    /// Octets that have not been taken yet.
     pub data: &'a [u8],
-    /// Error that is returned if there are too few octets.
+    /// Error that is returned if more octets are requested than remain.
     pub short: Error,
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a reader of these octets. `short` is the error for too few octets.
+    /// Creates a reader for `data`. `short` is the error that is returned for too few octets.
     #[must_use]
     pub fn new(data: &'a [u8], short: Error) -> Reader<'a> {
         Reader { data, short }
     }
 
-    /// Returns the next octets.
+    /// Takes the given number of octets from the front and returns them.
     ///
     /// # Errors
-    /// Returns `short`, like all other methods.
+    /// Returns the error `short` if too few octets remain. All other methods do so, too.
     pub fn take(&mut self, octets: usize) -> Result<&'a [u8], Error> {
         let (head, rest) = self.data.split_at_checked(octets).ok_or(self.short)?;
         self.data = rest;
@@ -169,7 +170,7 @@ impl<'a> Reader<'a> {
         self.array().map(::packet::MacAddr)
     }
 
-    /// Skips octets.
+    /// Skips the given number of octets.
     ///
     /// # Errors
     /// Returns the errors of [`Reader::take`].
@@ -177,7 +178,7 @@ impl<'a> Reader<'a> {
         self.take(octets).map(|_| ())
     }
 
-    /// Returns a separate reader for the next octets.
+    /// Takes the given number of octets and returns a separate reader for them.
     ///
     /// # Errors
     /// Returns the errors of [`Reader::take`].
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends values in network byte order.
+/// Functions that append values to an encoded message in network byte order.
 pub trait Put {
     #[expect(missing_docs, reason = "by name")]
     fn u8(&mut self, value: u8);
@@ -202,15 +203,17 @@ pub trait Put {
     fn u32(&mut self, value: u32);
     #[expect(missing_docs, reason = "by name")]
     fn u64(&mut self, value: u64);
-    /// Appends zeros.
+    /// Appends `octets` zeros.
     fn zeros(&mut self, octets: usize);
-    /// Appends zeros up to the next multiple of eight octets, counted from `start`.
+    /// Appends zeros until the length since `start` is a multiple of eight octets.
     fn align(&mut self, start: usize);
-    /// Appends a text in a field of `octets` octets, terminated by at least one zero.
+    /// Appends a text in a field of `octets` octets. The field ends with at least one zero. A text that is
+    /// too long is cut.
     fn text(&mut self, text: &str, octets: usize);
-    /// Writes the number of octets since `start` into the length field at offset `at` from `start`.
+    /// Writes the length of the data since `start` into the length field, which is `at` octets behind
+    /// `start`.
     fn set_length(&mut self, start: usize, at: usize);
-    /// Overwrites a number.
+    /// Overwrites the 16-bit number at offset `at`.
     fn patch16(&mut self, at: usize, value: usize);
 }
 
@@ -258,21 +261,21 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Returns the value, limited to the maximum of 16 bits.
+/// Returns `value`, or the maximum 16-bit number if `value` is larger.
 #[must_use]
 pub(crate) fn low16(value: usize) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
-/// Returns the seconds and nanoseconds of a duration in nanoseconds, rounded down to milliseconds like in
-/// Open vSwitch.
+/// Converts a duration in nanoseconds into seconds and nanoseconds. The result is rounded down to
+/// milliseconds, like in Open vSwitch.
 #[must_use]
 pub(crate) fn seconds(ns: u64) -> (u32, u32) {
     let rest = u32::try_from(ns % 1_000_000_000 / 1_000_000 * 1_000_000).unwrap_or(0);
     (u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX), rest)
 }
 
-/// Begins a message, which [`finish`] completes.
+/// Begins a message and returns its start offset for [`finish`], which completes the message.
 pub fn begin(out: &mut Vec<u8>, version: Version, kind: u8, xid: u32) -> usize {
     let start = out.len();
     out.extend_from_slice(&[version.number(), kind, 0, 0]);
@@ -280,7 +283,7 @@ pub fn begin(out: &mut Vec<u8>, version: Version, kind: u8, xid: u32) -> usize {
     start
 }
 
-/// Begins an experimenter message.
+/// Begins an experimenter message and returns its start offset for `finish`.
 pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subtype: u32, xid: u32) -> usize {
     let start = begin(out, version, 4, xid);
     out.u32(vendor);
@@ -288,19 +291,19 @@ pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subt
     start
 }
 
-/// Completes a message by writing its length.
+/// Completes the message that begins at `start`, by writing its length.
 pub fn finish(out: &mut Vec<u8>, start: usize) {
     out.set_length(start, 2);
 }
 
-/// Returns the 32-bit port number for a port number of OpenFlow 1.0.
+/// Converts a 16-bit port number of OpenFlow 1.0 into a 32-bit port number.
 #[must_use]
 pub fn port_from_16(port: u16) -> u32 {
     if port >= 0xff00 { 0xffff_0000 | u32::from(port) } else { u32::from(port) }
 }
 
-/// Returns the port number of OpenFlow 1.0 for a 32-bit port number. Ports from 0xff00 to 0xfffffeff have no
-/// number in OpenFlow 1.0, and become OFPP_NONE.
+/// Converts a 32-bit port number into a port number of OpenFlow 1.0. The port numbers from 0xff00 to
+/// 0xfffffeff have no equivalent in OpenFlow 1.0, and are converted to OFPP_NONE.
 #[must_use]
 pub fn port_to_16(port: u32) -> u16 {
     match u16::try_from(port) {
@@ -310,13 +313,13 @@ pub fn port_to_16(port: u32) -> u16 {
     }
 }
 
-/// Reads a port number in the format of the version.
+/// Decodes a port number, which has 16 bits in OpenFlow 1.0 and 32 bits in later versions.
 pub(crate) fn get_port(from: &mut Reader<'_>, version: Version) -> Result<u32, Error> {
     if version == Version::V10 { from.u16().map(port_from_16) } else { from.u32() }
 }
 
-/// Reads a list of properties (type, length including the header, padding to eight octets), and calls `each`
-/// with the type and value of each.
+/// Decodes a list of properties and calls `each` with the type and the value of each property. A property
+/// consists of its type, its length including the header, its value, and padding to eight octets.
 pub(crate) fn properties<'a>(
     mut from: Reader<'a>,
     mut each: impl FnMut(u16, Reader<'a>) -> Result<(), Error>,

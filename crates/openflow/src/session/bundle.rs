@@ -1,5 +1,5 @@
-//! Bundles: changes that are collected and applied together, or not at all (OpenFlow 1.4 and later, and the
-//! ONF extension for 1.3).
+//! Bundles: changes that a controller collects and then applies together, or not at all (OpenFlow 1.4 and
+//! later, and the ONF extension for OpenFlow 1.3).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,48 +18,53 @@ use crate::datapath::{Datapath, Reservation};
 use crate::wire::error::Error;
 use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, packet};
 
-/// Maximum number of bundles of a session.
+/// Maximum number of bundles that a session may have.
 const BUNDLES: usize = 16;
-/// Maximum number of changes in all bundles of a session.
+/// Maximum number of changes in all bundles of a session together.
 const CHANGES: usize = 1 << 19;
-/// Maximum number of packets in a bundle, equal to the maximum number of queued packet-outs of a session.
+/// Maximum number of packet-outs in a bundle. It equals the maximum number of queued packet-outs of a
+/// session.
 const PACKETS: usize = MESSAGES as usize;
 /// Message type OFPT_PACKET_OUT.
 const PACKET_OUT: u8 = 13;
-/// Maximum memory of all bundles of a session, in octets.
+/// Maximum memory in octets that all bundles of a session may use.
 const SESSION_OCTETS: usize = 64 << 20;
-/// Maximum memory of the bundles of all sessions of the process, in octets. The bundles of one bridge may use
-/// at most as much memory as they leave free, so that bundles of another bridge always find space.
+/// Maximum memory in octets of the bundles of all sessions in the process. The bundles of one bridge may use
+/// at most as much memory as they leave free. Therefore, bundles of another bridge always find space.
 const PROCESS_OCTETS: usize = 256 << 20;
-/// Memory of a change in addition to its message, in octets: its entry in the list, and the overhead of the
-/// allocation.
+/// Memory in octets that a change uses in addition to its message: the change's entry in the list, and the
+/// overhead of the allocation.
 const CHANGE_OCTETS: usize = 48;
-/// Number of kept octets of the message that opened a bundle, for the error message after a timeout.
+/// Number of octets that are kept from the message that opened a bundle. They are needed for the error
+/// message when the bundle times out.
 const OPENED_OCTETS: usize = 64;
 
-/// Current memory of the bundles of all sessions, in octets.
+/// Memory in octets that the bundles of all sessions in the process currently use.
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// Limit of large bundles that are committed concurrently, because committing decodes their changes.
+/// Semaphore that limits how many large bundles are committed concurrently, because committing decodes all
+/// changes of a bundle.
 static COMMITS: Semaphore = Semaphore::const_new(2);
 
-/// An open or closed bundle. Changes are kept as messages, which use a tenth of the memory of decoded
+/// An open or closed bundle. Changes are kept as encoded messages, which use a tenth of the memory of decoded
 /// changes.
 struct Bundle {
     flags: u16,
     closed: bool,
-    /// Messages of the changes, each with whether it specifies its table by Nicira's extension.
+    /// Encoded messages of the changes. The flag is true if a message specifies its table by Nicira's
+    /// extension.
     changes: Vec<(bool, Box<[u8]>)>,
-    /// Number of packets among the changes. A packet meets the tables after the changes before it.
+    /// Number of packet-outs among the changes. A packet-out is processed by the tables as they are after the
+    /// changes that precede it.
     packets: usize,
-    /// Whether a message was refused, so that the bundle cannot be committed.
+    /// Whether a message of the bundle was refused. The bundle then cannot be committed.
     broken: bool,
     /// Transaction ID and first octets of the message that opened the bundle.
     opened: (u32, Box<[u8]>),
-    /// Time of the last message about the bundle.
+    /// Time when the last message about the bundle was received.
     used: Instant,
-    /// Memory of the bundle in octets, which is counted in [`HELD`] and in `of_bridge`.
+    /// Memory in octets that the bundle uses. It is counted in [`HELD`] and in `of_bridge`.
     octets: usize,
-    /// Current memory of the bundles of all sessions of the bridge, in octets.
+    /// Memory in octets that the bundles of all sessions of the bridge currently use.
     of_bridge: Arc<AtomicUsize>,
 }
 
@@ -72,8 +77,8 @@ impl Bundle {
         Bundle { flags, closed, changes, packets, broken, opened, used, octets, of_bridge }
     }
 
-    /// Adds to the memory of the bundle. Returns false if the limit of the bridge or of the process is
-    /// exceeded.
+    /// Adds `octets` to the memory of the bundle. Returns false if the limit of the bridge or of the process
+    /// would be exceeded.
     fn grow(&mut self, octets: usize) -> bool {
         let own = self.of_bridge.load(Ordering::Relaxed).saturating_add(octets);
         let fits = |held: usize| {
@@ -88,22 +93,21 @@ impl Bundle {
         grown
     }
 
-    /// Releases the memory of the bundle.
+    /// Subtracts the memory of the bundle from the counted memory.
     fn release(&mut self) {
         let octets = std::mem::take(&mut self.octets);
         HELD.fetch_sub(octets, Ordering::Relaxed);
         self.of_bridge.fetch_sub(octets, Ordering::Relaxed);
     }
 
-    /// Marks the bundle as failed until its end, and releases its changes. A failed bundle cannot be
-    /// committed.
+    /// Marks the bundle as failed and discards its changes. A failed bundle cannot be committed any more.
     fn breaks(&mut self) {
         self.broken = true;
         self.changes = Vec::new();
         self.release();
     }
 
-    /// Decodes the changes.
+    /// Decodes the changes of the bundle. The error contains the index of the first invalid change.
     fn mods(&self, version: Version) -> Result<Vec<Mod>, (usize, Error)> {
         let read = |(place, (table_ids, message)): (usize, &(bool, Box<[u8]>))| {
             let body = Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength);
@@ -114,8 +118,8 @@ impl Bundle {
         self.changes.iter().enumerate().map(read).collect()
     }
 
-    /// Applies the changes, all or none. The error contains the index of the first refused change, and the
-    /// reason.
+    /// Applies all changes of the bundle, or none. The error contains the index of the first refused change,
+    /// and the reason for the refusal.
     fn commit(
         &self,
         datapath: &dyn Datapath,
@@ -132,7 +136,8 @@ impl Bundle {
     }
 }
 
-/// Decodes a message that a bundle may contain: a change or a packet-out.
+/// Decodes a message of a kind that a bundle may contain: a change or a packet-out. Returns `None` for other
+/// kinds.
 fn get_change(kind: u8, body: Reader<'_>, version: Version, table_ids: bool) -> Result<Option<Mod>, Error> {
     if kind != PACKET_OUT {
         return get_mod(kind, body, version, table_ids);
@@ -150,18 +155,19 @@ impl Drop for Bundle {
     }
 }
 
-/// Bundles of a session.
+/// Bundles of a session, by bundle ID.
 #[derive(Default)]
 pub(crate) struct Bundles(HashMap<u32, Bundle>);
 
 impl Bundles {
-    /// Returns the time at which the first bundle will have been inactive for `patience`. `None` if there are
-    /// no bundles.
+    /// Returns the time at which the first bundle will have been inactive for `patience`. Returns `None` if
+    /// there is no bundle.
     pub fn first_timeout(&self, patience: Duration) -> Option<Instant> {
         self.0.values().map(|bundle| bundle.used + patience).min()
     }
 
-    /// Removes bundles that have been inactive for `patience`, and returns the messages that opened them.
+    /// Removes bundles that have been inactive for `patience`. Returns, for each of them, the transaction ID
+    /// and the first octets of the message that opened it.
     pub fn expire(&mut self, patience: Duration) -> Vec<(u32, Box<[u8]>)> {
         if self.0.is_empty() {
             return Vec::new();
@@ -176,7 +182,8 @@ const OPEN: u16 = 0;
 const CLOSE: u16 = 2;
 const COMMIT: u16 = 4;
 const DISCARD: u16 = 6;
-/// Supported flags: atomic and ordered. All bundles have both properties.
+/// Supported bundle flags: atomic and ordered. Every bundle has both properties, even if its flags do not
+/// request them.
 const FLAGS: u16 = 3;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {

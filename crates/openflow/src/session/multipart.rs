@@ -1,4 +1,5 @@
-//! Statistics and description requests (OFPST, OFPMP), whose replies are sent in parts of at most 64 KiB.
+//! Requests for statistics and descriptions (OFPST, OFPMP). Their replies are sent in parts of at most 64
+//! KiB.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -17,35 +18,35 @@ use crate::wire::{
     port as wire_port, table,
 };
 
-/// Multipart type of experimenters.
+/// Multipart type of experimenter requests.
 const EXPERIMENTER: u16 = 0xffff;
-/// Maximum length of a message in octets.
+/// Maximum length in octets of an OpenFlow message.
 pub(super) const MOST: usize = 0xffff;
 /// Multipart type of table features.
 const TABLE_FEATURES: u16 = 12;
 /// Maximum number of tables in one table features request.
 const DESCRIBED: usize = 256;
-/// Limit of concurrent dumps in the process. A dump uses 8 octets of memory for each flow entry, and less
-/// than 1 MiB in addition.
+/// Semaphore that limits the concurrent dumps in the process. A dump uses 8 octets of memory for each flow
+/// entry, and less than 1 MiB in addition.
 static DUMPS: Semaphore = Semaphore::const_new(16);
-/// Maximum number of concurrent dumps of one listener or controller.
+/// Maximum number of concurrent dumps of one listener or one controller.
 pub(crate) const OWN_DUMPS: usize = 4;
 
-/// Permits of a dump.
+/// Permits for making a dump: from the target's limit, and from the limit of the process.
 type Turn = (OwnedSemaphorePermit, SemaphorePermit<'static>);
 
-/// Maximum number of monitors of a session.
+/// Maximum number of flow monitors of a session.
 const MONITORS: usize = 1024;
 
 /// Type of a multipart reply.
 #[derive(Clone, Copy)]
 struct Kind {
     number: u16,
-    /// Experimenter and subtype.
+    /// Experimenter ID and subtype, if the reply is an experimenter's.
     who: Option<(u32, u32)>,
 }
 
-/// A reply in several parts.
+/// A multipart reply whose parts are being written.
 struct Parts {
     version: Version,
     xid: u32,
@@ -72,7 +73,7 @@ impl Parts {
         Parts { version, xid, kind, start }
     }
 
-    /// Appends an entry, which is not split across parts.
+    /// Appends an entry to the reply. An entry is never split across two parts.
     fn add(&mut self, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
         let at = out.len();
         put(out);
@@ -98,7 +99,7 @@ impl Parts {
     }
 }
 
-/// Begins an update for monitors.
+/// Begins a message that reports updates to flow monitors.
 pub(super) fn begin_monitor(out: &mut Vec<u8>, version: Version, xid: u32) -> usize {
     Parts::begin(out, version, xid, monitor_kind(version)).start
 }
@@ -111,8 +112,8 @@ fn monitor_kind(version: Version) -> Kind {
     }
 }
 
-/// Returns whether a filter matches a flow entry, by its current instructions or by the instructions `before`
-/// a change.
+/// Ports and groups that the actions of a flow entry name, both in its current instructions and in the
+/// instructions `before` a change.
 pub(super) struct Named {
     ports: HashSet<u32>,
     groups: HashSet<u32>,
@@ -144,8 +145,8 @@ impl Named {
     }
 }
 
-/// Whether a filter is about this rule. The cheap questions come first, and the actions are listed once for
-/// all filters.
+/// Returns whether a filter matches a flow entry. The conditions that are cheap to check come first. The
+/// named ports and groups are computed at most once for all filters.
 pub(super) fn within<F: FnOnce() -> Named>(
     filter: &FlowFilter,
     flow: &FlowStats,
@@ -158,7 +159,7 @@ pub(super) fn within<F: FnOnce() -> Named>(
         && flow.matching.is_within(&filter.matching)
 }
 
-/// Makes a slow call on a blocking thread that does not delay other sessions.
+/// Runs a slow call on a blocking thread, where it does not delay other sessions.
 pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(call).await {
         Ok(done) => done,
@@ -166,7 +167,8 @@ pub(super) async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + '
     }
 }
 
-/// Returns the next batch, and the iterator for the following batches.
+/// Computes the next batch on a blocking thread. Returns the batch, and the iterator for the following
+/// batches.
 async fn next<T: Send + 'static>(mut batches: Batches<T>) -> (Option<Vec<T>>, Batches<T>) {
     apart(move || (batches.next(), batches)).await
 }
@@ -260,7 +262,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Waits for the permits of a dump, which the process and each listener or controller limit.
+    /// Waits for the permits to make a dump. The process limits the number of dumps, and so does each
+    /// listener or controller.
     async fn turn(&mut self) -> Result<Option<Turn>, Ended> {
         let own = Arc::clone(&self.board.dumps);
         if own.available_permits() == 0 || DUMPS.available_permits() == 0 {
@@ -271,7 +274,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(DUMPS.acquire().await.ok().map(|of_all| (own, of_all)))
     }
 
-    /// Writes a large number of entries. Parts are sent while further entries are computed.
+    /// Writes a large number of entries into a reply. Complete parts are sent while further entries are
+    /// computed.
     async fn many<T: Send + 'static>(
         &mut self,
         xid: u32,
@@ -286,7 +290,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Writes entries into a reply, and sends its complete parts.
+    /// Writes entries into a reply, and sends the parts that are complete.
     async fn some<T: Send + 'static>(
         &mut self,
         parts: &mut Parts,
@@ -368,7 +372,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Reads the port and queue of a request. `None` stands for all.
+    /// Reads the port and the queue from a request. `None` stands for all ports or all queues.
     fn queue(&mut self, body: &mut Reader<'_>) -> Result<(Option<u32>, Option<u32>), Error> {
         let wanted = wire_port::wanted(get_port(body, self.version)?);
         if self.version == Version::V10 {
@@ -615,7 +619,8 @@ mod tests {
         }
     }
 
-    /// Filters by port and group agree with the actions, inside of clones and for earlier actions, too.
+    /// Filters by port and group match the actions of a flow entry. Actions inside clones and the actions
+    /// before a change are included.
     #[test]
     fn filters_by_port_and_group_agree_with_the_actions() {
         let out = |port| Action::Output { port, max_len: 0 };
@@ -641,7 +646,7 @@ mod tests {
         }
     }
 
-    /// A monitor of another table or cookie does not have the actions looked at.
+    /// If a monitor's filter has another table or cookie, the actions of the flow entry are not examined.
     #[test]
     fn a_filter_of_another_table_looks_at_no_actions() {
         let flow = stats(3, 4, Instructions::default());

@@ -1,5 +1,5 @@
-//! Asynchronous messages of a session: packets, removed or changed flow entries and ports, according to the
-//! role and the configuration of the session.
+//! Asynchronous messages of a session: packet-ins, removed or changed flow entries, and changed ports. The
+//! role and the configuration of the session determine which messages are sent.
 
 use std::cell::LazyCell;
 use std::sync::atomic::Ordering;
@@ -22,19 +22,20 @@ const PACKETS: usize = 0;
 const PORTS: usize = 1;
 const REMOVED: usize = 2;
 const ROLES: usize = 3;
-/// Kinds of asynchronous messages: packet-in, port status, flow removed, role status, table status, request
-/// forward.
+/// Number of kinds of asynchronous messages: packet-in, port status, flow removed, role status, table status,
+/// and request forward.
 const KINDS: usize = 6;
 const TABLES: usize = 4;
 const REQUESTS: usize = 5;
 
-/// Asynchronous configuration: for each kind, a bit mask of reasons for master (or equal), and one for slave.
+/// Configuration of asynchronous messages. For each kind of message, the first bit mask contains the reasons
+/// that are reported to a master (or equal), and the second one those reported to a slave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Async([[u32; 2]; KINDS]);
 
 impl Async {
-    /// Returns the default configuration of a version (OpenFlow 1.5.1 section 6.1.1). In earlier versions,
-    /// the reason "action" includes the reasons of OpenFlow 1.4.
+    /// Returns the default configuration of an OpenFlow version (OpenFlow 1.5.1 section 6.1.1). In versions
+    /// before 1.4, the reason "action" includes the reasons that OpenFlow 1.4 added.
     pub fn standard(version: Version) -> Async {
         let mut wanted = [[0; 2]; KINDS];
         wanted[PACKETS] = [0b11_1011, 0];
@@ -53,7 +54,7 @@ impl Async {
         Async(wanted)
     }
 
-    /// Reads NXT_SET_ASYNC_CONFIG, and OFPT_SET_ASYNC of OpenFlow 1.3.
+    /// Decodes NXT_SET_ASYNC_CONFIG, and OFPT_SET_ASYNC of OpenFlow 1.3.
     pub fn get_legacy(mut body: Reader<'_>) -> Result<Async, Error> {
         let mut wanted = [[0; 2]; KINDS];
         for kind in [PACKETS, PORTS, REMOVED] {
@@ -72,18 +73,19 @@ impl Async {
     }
 }
 
-/// Whether a change was caused by a request of this session.
+/// Whether a reported change was caused by a request of this session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
     /// The change was caused by another session, or by no session.
     No,
-    /// The change was caused by the request of this session with this transaction ID.
+    /// The change was caused by this session's request with this transaction ID.
     Yes(u32),
-    /// The change was caused by this session, and its monitors have received the abbreviated update.
+    /// The change was caused by this session, and the session's monitors have already received the
+    /// abbreviated update.
     Told,
 }
 
-/// A token bucket for packet-in messages.
+/// A token bucket that limits the rate of packet-in messages.
 pub(crate) struct Limit {
     rate: f64,
     burst: f64,
@@ -92,7 +94,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Creates a bucket with a rate in packets per second, and a burst in packets.
+    /// Creates a token bucket. `rate` is in packets per second, and `burst` is in packets.
     pub fn new((rate, burst): (u32, u32)) -> Limit {
         let burst = f64::from(burst.max(1));
         Limit { rate: f64::from(rate), burst, tokens: burst, filled: Instant::now() }
@@ -128,8 +130,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.wanted().wants(kind, self.slave(), reason)
     }
 
-    /// Updates whether this session receives table misses: it uses OpenFlow before 1.3, and receives such
-    /// packets in some role.
+    /// Updates the registration for table misses. A session receives table misses if it uses an OpenFlow
+    /// version before 1.3 and its configuration includes such packets for some role.
     pub(super) fn follow_misses(&mut self) {
         let asked = |masks: [u32; 2]| (masks[0] | masks[1]) & 1 != 0;
         let hears = self.version.sends_table_miss_to_controller()
@@ -139,7 +141,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.seat.hear_misses(hears);
     }
 
-    /// Updates whether this session receives group and meter requests of other sessions in some role.
+    /// Updates the registration for other sessions' group and meter requests. A session receives them if its
+    /// configuration includes them for some role.
     pub(super) fn follow_requests(&mut self) {
         let masks = self.wanted().0[REQUESTS];
         let hears = (self.options.controller || self.miss_send_len != 0) && masks != [0; 2];
@@ -223,7 +226,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         own
     }
 
-    /// Forwards a request of another session, if this session receives such requests.
+    /// Sends a copy of another session's request to the peer, if this session receives such copies.
     fn forward(&mut self, origin: Origin, request: &ForwardedRequest) {
         if origin.session != self.seat.number() && self.wants(REQUESTS, forward::reason(request)) {
             forward::put(&mut self.out, self.version, origin.xid, request);
@@ -266,8 +269,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
     }
 
-    /// Reports a change of a flow entry to monitors. Changes by a request of this session are abbreviated to
-    /// its transaction ID, once, unless a monitor requests full updates.
+    /// Reports a change of a flow entry to the session's monitors. A change that this session has requested
+    /// is reported once by its transaction ID only, unless a monitor requests full updates.
     fn monitored(
         &mut self,
         update: Update,

@@ -1,4 +1,5 @@
-//! Requests: dispatch of messages by type and version, and handling of short messages.
+//! Processing of requests: dispatches messages by type and version, and handles messages that need little
+//! code.
 
 use std::sync::Arc;
 
@@ -17,19 +18,19 @@ use crate::wire::{
     options, packet, port as wire_port, port_to_16, properties, table,
 };
 
-/// Number of changes from which a call may take too long for other sessions.
+/// Number of changes from which on a call counts as too slow to be made in a session's task.
 pub(super) const MANY: usize = 32;
 
-/// Length in octets from which the encoding of a change may exceed the maximum message length in another
-/// version. The shortest encoding of a version is at most eight times as long in another version.
+/// Length in octets of an encoded change, above which the change may exceed the maximum message length in
+/// another version. The shortest encoding in one version is at most eight times as long in another version.
 const LONG: usize = 8 * 1024;
 
-/// Checks that the body has ended.
+/// Checks that no octets remain in the body of a message.
 fn none(body: Reader<'_>) -> Result<(), Error> {
     if body.is_empty() { Ok(()) } else { Err(Error::BadLength) }
 }
 
-/// Decodes a change of flow entries, groups or meters from the body of a message of this type.
+/// Decodes a change of flow entries, groups or meters. `kind` is the message type of the body.
 pub(super) fn get_mod(
     kind: u8,
     body: Reader<'_>,
@@ -258,8 +259,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.send_packet(packet).await
     }
 
-    /// Queues a packet at the slow path. If the budget of the session is used up, pending answers are sent,
-    /// and the session waits for budget before it reads its next message.
+    /// Queues a packet-out at the slow path. If the session's budget is used up, sends the pending answers
+    /// and waits for budget before the session reads its next message.
     async fn send_packet(&mut self, packet: PacketOut) -> Answer {
         let reservation = match self.packet_outs.try_reserve(&packet) {
             Some(reservation) => Some(reservation),
@@ -283,7 +284,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Handles NXT_CT_FLUSH_ZONE and NXT_CT_FLUSH. Connections are not tracked, so there is nothing to flush.
+    /// Processes NXT_CT_FLUSH_ZONE and NXT_CT_FLUSH. The bridge does not track connections. Therefore, the
+    /// request succeeds without an effect.
     fn flush_connections(&mut self, subtype: u32, mut body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         if subtype == 29 {
@@ -310,7 +312,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Makes a slow change, without delaying other sessions. The bridge makes one slow change at a time.
+    /// Makes a slow change on a blocking thread, where it does not delay other sessions. The bridge makes one
+    /// slow change at a time.
     async fn in_turn<T: Send + 'static>(
         &mut self,
         change: impl FnOnce(&dyn Datapath) -> T + Send + 'static,

@@ -1,8 +1,8 @@
-//! Snooping: a listener that connects to a bridge's snoop socket receives copies of the messages between
-//! controllers and the bridge.
+//! Snooping: a listener that connects to a bridge's snoop socket receives copies of the messages between the
+//! bridge and its controllers.
 //!
-//! Messages are complete, each in the version of its session. A slow listener misses messages, and no session
-//! waits for a listener.
+//! Only complete messages are copied. Each is in the OpenFlow version of its session. A slow listener misses
+//! messages. No session waits for a listener.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::controllers::Board;
 use crate::hub::Hub;
 use crate::wire::Version;
 
-/// Runs the connection of a listener until its end.
+/// Serves a snooping listener until its connection ends.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     hub: &Arc<Hub>,

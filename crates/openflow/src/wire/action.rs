@@ -1,8 +1,8 @@
-//! Encoding and decoding of actions and instructions: OpenFlow's by version, Nicira's (NXAST_*,
-//! ovs-actions(7)) and the ONF's copy-field.
+//! Encoding and decoding of actions and instructions. The module supports the actions of each OpenFlow
+//! version, Nicira's actions (NXAST_*, ovs-actions(7)), and the ONF's copy-field action.
 //!
-//! Actions that a version does not have are written as Nicira's actions. Actions that cannot be written in
-//! either form are omitted.
+//! An action that an OpenFlow version lacks is encoded as an action of Nicira. An action that cannot be
+//! encoded in either form is omitted.
 
 mod get;
 mod nicira;
@@ -14,7 +14,7 @@ pub use put::{put_actions, put_instructions, put_plain};
 /// Maximum nesting depth of clone actions.
 const DEPTH: usize = 64;
 
-/// Subtypes of Nicira's actions (NXAST_*).
+/// Subtype numbers of Nicira's actions (NXAST_*).
 mod nx {
     pub const RESUBMIT: u16 = 1;
     pub const SET_TUNNEL: u16 = 2;
@@ -52,6 +52,6 @@ mod nx {
     pub const CLONE: u16 = 42;
     pub const LEARN2: u16 = 45;
     pub const CHECK_PKT_LARGER: u16 = 49;
-    /// Copy-field of the ONF, for OpenFlow 1.3 and 1.4.
+    /// Subtype number of the ONF's copy-field action, for OpenFlow 1.3 and 1.4.
     pub const ONF_COPY_FIELD: u16 = 3200;
 }

@@ -1,19 +1,20 @@
-//! Errors of refused messages: OpenFlow error types and codes by version, with those of Nicira and the ONF
-//! where a version has none.
+//! Errors with which messages are refused. Each error has an OpenFlow error type and code for each version.
+//! Where a version has none, the error has a type and code of Nicira or the ONF.
 
 use switch::flow::{FlowError, MatchError, OptionsError};
 
 use super::{NICIRA, ONF, Put, Version, begin, finish};
 use crate::datapath::PortModError;
 
-/// Encoding of an error in a version.
+/// Encoding of an error in one OpenFlow version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// Standard type and code.
+    /// A standard error with its type and code.
     Standard(u16, u16),
-    /// Type and code of Nicira in a vendor error, for versions before experimenter errors.
+    /// An error of Nicira with its type and code, sent as a vendor error. It is used in versions that have no
+    /// experimenter errors.
     Vendor(u16, u16),
-    /// Experimenter ID and code.
+    /// An experimenter error with the experimenter ID and the code.
     Experimenter(u32, u16),
 }
 
@@ -29,23 +30,23 @@ const fn n(code: u16) -> Code {
 const fn o(code: u16) -> Code {
     Code::Experimenter(ONF, code)
 }
-/// The version has no code for the error (NXBRC_UNENCODABLE_ERROR).
+/// Code for errors for which a version has no code (NXBRC_UNENCODABLE_ERROR).
 const X10: Code = v(1, 521);
 const X: Code = n(10);
 
 macro_rules! errors {
     ($($name:ident $text:literal: $v10:expr, $v11:expr, $v12:expr, $v13:expr, $v14:expr, $v15:expr;)+) => {
-        /// An OpenFlow error, named as in the specification.
+        /// A reason for refusing a message, named as in the specification.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
         pub enum Error {
             $(#[doc = $text] #[error($text)] $name,)+
         }
 
         impl Error {
-            /// All errors.
+            /// All error reasons.
             pub const ALL: &[Error] = &[$(Error::$name,)+];
 
-            /// Returns the encoding of the error in a version.
+            /// Returns the encoding of the error in messages of this version.
             #[must_use]
             pub const fn code(self, version: Version) -> Code {
                 let codes: [Code; 6] =
@@ -188,9 +189,9 @@ errors! {
 }
 
 impl Error {
-    /// Writes the error message that answers `request`. The message contains the complete request, up to the
-    /// maximum message length of 65,535 octets, like in Open vSwitch. The specification requires at least 64
-    /// octets.
+    /// Appends the error message that answers `request`. The message contains the complete request, as long
+    /// as it does not exceed the maximum message length of 65,535 octets. Open vSwitch does so, too. The
+    /// specification requires at least 64 octets of the request.
     pub fn write(self, out: &mut Vec<u8>, version: Version, xid: u32, request: &[u8]) {
         let start = begin(out, version, 1, xid);
         match self.code(version) {

@@ -1,4 +1,4 @@
-//! Flow entries: flow-mods, statistics, removal messages, and flow monitor updates.
+//! Messages about flow entries: flow-mods, statistics, removal messages, and flow monitor updates.
 
 use switch::flow::{
     ALL_TABLES, ANY_GROUP, FlowCommand, FlowFilter, FlowFlags, FlowMod, FlowStats, Removed, port,
@@ -9,7 +9,7 @@ use super::error::Error;
 use super::matching::{get_10, get_nxm, get_oxm, is_exact_10, put_10, put_nxm, put_oxm};
 use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
 
-/// Common part of flow-mods in OpenFlow 1.0 and in Nicira's extension.
+/// Fields that a flow-mod of OpenFlow 1.0 and Nicira's flow-mod have in common.
 struct Old {
     command: u16,
     idle: u16,
@@ -45,7 +45,7 @@ fn command(number: u16, or_add: bool) -> Result<FlowCommand, Error> {
     })
 }
 
-/// Returns the valid flags of flow-mods in a version.
+/// Returns the flags that are valid in a flow-mod of this version.
 fn known_flags(version: Version) -> u16 {
     match version {
         Version::V10 | Version::V11 => 3,
@@ -73,7 +73,7 @@ fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
     })
 }
 
-/// Returns the flags of a flow entry as OFPFF_* bits.
+/// Returns the flags of a flow entry as bits (OFPFF_*).
 fn put_flags(flags: FlowFlags) -> u16 {
     u16::from(flags.send_removed)
         | u16::from(flags.check_overlap) << 1
@@ -82,7 +82,7 @@ fn put_flags(flags: FlowFlags) -> u16 {
         | u16::from(flags.no_byte_counts) << 4
 }
 
-/// Decodes the body of OFPT_FLOW_MOD. `table_ids` is whether NXT_FLOW_MOD_TABLE_ID is enabled.
+/// Decodes the body of OFPT_FLOW_MOD. `table_ids` means that NXT_FLOW_MOD_TABLE_ID is enabled.
 ///
 /// # Errors
 /// Returns OFPFMFC_*, OFPBMC_*, OFPBAC_* and OFPBIC_* errors.
@@ -137,7 +137,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
     })
 }
 
-/// Decodes the body of NXT_FLOW_MOD, with actions of the version.
+/// Decodes the body of NXT_FLOW_MOD. Its actions are encoded as in this version.
 ///
 /// # Errors
 /// Returns the errors of [`get_mod`].
@@ -191,7 +191,8 @@ fn finish_old(
     })
 }
 
-/// Encodes a flow-mod: OFPT_FLOW_MOD, or in OpenFlow 1.0 NXT_FLOW_MOD with the table in the command.
+/// Encodes a flow-mod as OFPT_FLOW_MOD. In OpenFlow 1.0, it is encoded as NXT_FLOW_MOD with the table in the
+/// command.
 pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) {
     let number: u8 = match change.command {
         FlowCommand::Add => 0,
@@ -237,7 +238,7 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
     finish(out, start);
 }
 
-/// Decodes the body of a flow statistics or aggregate statistics request.
+/// Decodes the body of a request for flow statistics or aggregate statistics.
 ///
 /// # Errors
 /// Returns OFPBMC_* errors.
@@ -265,7 +266,7 @@ pub fn get_filter(mut from: Reader<'_>, version: Version) -> Result<FlowFilter, 
     })
 }
 
-/// Decodes the body of NXST_FLOW and NXST_AGGREGATE.
+/// Decodes the body of NXST_FLOW and NXST_AGGREGATE requests.
 ///
 /// # Errors
 /// Returns OFPBMC_* errors.
@@ -279,14 +280,14 @@ pub fn get_filter_nx(mut from: Reader<'_>) -> Result<FlowFilter, Error> {
     Ok(FlowFilter { table, matching: fields.matching, cookie, cookie_mask, out_port, out_group: None })
 }
 
-/// Encoding of the statistics of a flow entry.
+/// Encoding for the statistics of a flow entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// OFPST_FLOW or OFPMP_FLOW of the version.
+    /// The standard encoding of the version (OFPST_FLOW, OFPMP_FLOW).
     Standard,
-    /// NXST_FLOW.
+    /// Nicira's encoding (NXST_FLOW).
     Nicira,
-    /// Only counters of OpenFlow 1.5 (OFPMP_FLOW_STATS).
+    /// The encoding of OpenFlow 1.5 that contains only counters (OFPMP_FLOW_STATS).
     Brief,
 }
 
@@ -295,7 +296,7 @@ fn put_counters(out: &mut Vec<u8>, flow: &FlowStats) {
     out.u64(flow.bytes);
 }
 
-/// Encodes durations and counters as OXS fields, with padding.
+/// Encodes the durations and counters of a flow entry as OXS fields, with padding.
 fn put_oxs(out: &mut Vec<u8>, flow: &FlowStats) {
     let start = out.len();
     out.u32(0);
@@ -332,12 +333,13 @@ pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
     out.align(start);
 }
 
-/// Octets of a message that are reserved for the match and the fixed part of a flow entry, in addition to its
-/// instructions.
+/// Number of octets of a message that are reserved for the match and the fixed part of a flow entry. The
+/// instructions of the entry may use the rest.
 const BESIDE_ACTIONS: usize = 4096;
 
-/// Returns whether the instructions of a change fit into a message of every version, so that the flow entry
-/// can be reported to controllers of all versions. One action may require several actions in another version.
+/// Returns whether the instructions of a change fit into a message of every version. Only then can the flow
+/// entry be reported to controllers of all versions. One action may require several actions in another
+/// version.
 pub(crate) fn fits_all_versions(change: &FlowMod) -> bool {
     let fits = |put: &dyn Fn(&mut Vec<u8>, Version), version| {
         let mut out = Vec::new();
@@ -350,7 +352,7 @@ pub(crate) fn fits_all_versions(change: &FlowMod) -> bool {
     })
 }
 
-/// Encodes one flow entry of a reply.
+/// Encodes one flow entry of a statistics reply.
 pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowStats) {
     let start = out.len();
     let (sec, nsec) = seconds(flow.age_ns);
@@ -434,7 +436,8 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
     out.set_length(start, 0);
 }
 
-/// Encodes the removal message of a flow entry. With `nicira`, encodes NXT_FLOW_REMOVED.
+/// Encodes the message that reports the removal of a flow entry. If `nicira` is true, the message is
+/// NXT_FLOW_REMOVED.
 pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &FlowStats, why: Removed) {
     let reason = match (why, version) {
         (Removed::IdleTimeout, _) => 0,
@@ -503,33 +506,33 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
     finish(out, start);
 }
 
-/// A flow monitor (flags of OpenFlow 1.4's OFPFMF_*).
+/// A flow monitor. The flags are those of OpenFlow 1.4 (OFPFMF_*).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Monitor {
-    /// ID of the monitor.
+    /// ID of the monitor, which the controller has chosen.
     pub id: u32,
-    /// Flags: 1 initial, 2 added, 4 removed, 8 modified, 16 instructions, 32 ([`OWN`]) full updates for the
-    /// session's own changes.
+    /// Flags of the monitor: 1 initial entries, 2 added entries, 4 removed entries, 8 modified entries, 16
+    /// with instructions, 32 ([`OWN`]) full updates for the session's own changes.
     pub flags: u16,
-    /// Filter of the monitored flow entries.
+    /// Filter for the flow entries that are monitored.
     pub filter: FlowFilter,
 }
 
 /// A flow monitor request.
 #[derive(Clone, PartialEq, Debug)]
 pub enum MonitorRequest {
-    /// Adds a monitor.
+    /// Adds a flow monitor.
     Add(Monitor),
-    /// Modifies a monitor.
+    /// Modifies a flow monitor.
     Modify(Monitor),
-    /// Deletes a monitor.
+    /// Deletes the monitor with this ID.
     Delete(u32),
 }
 
-/// Flag of monitors that request full updates for the session's own changes (NXFMF_OWN, OFPFMF_NO_ABBREV).
+/// Flag of a monitor that requests full updates for the session's own changes (NXFMF_OWN, OFPFMF_NO_ABBREV).
 pub const OWN: u16 = 32;
 
-/// Returns the flags of a request as bits of OpenFlow 1.4.
+/// Converts the flags of a monitor request into the bits of OpenFlow 1.4.
 fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
     let known = if version >= Version::V14 { 0x7f } else { 0x3f };
     if raw & 0x0e == 0 || raw & !known != 0 {
@@ -540,8 +543,8 @@ fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
     Ok(raw & 0x1f | own)
 }
 
-/// Decodes the next flow monitor request: NXST_FLOW_MONITOR in OpenFlow 1.0 to 1.2, the ONF extension in 1.3,
-/// and the standard request in later versions.
+/// Decodes the next flow monitor request. The format is NXST_FLOW_MONITOR in OpenFlow 1.0 to 1.2, the ONF
+/// extension in 1.3, and the standard request in later versions.
 ///
 /// # Errors
 /// Returns OFPMOFC_* and OFPBMC_* errors.
@@ -589,10 +592,10 @@ pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorReq
     Ok(MonitorRequest::Add(Monitor { id, flags: monitor_flags(raw, version)?, filter }))
 }
 
-/// Event of a flow monitor update.
+/// Event that a flow monitor update reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
-    /// The flow entry existed when the monitor was added.
+    /// Initial update: the flow entry existed when the monitor was added.
     Initial,
     /// The flow entry was added.
     Added,
@@ -602,7 +605,8 @@ pub enum Update {
     Modified,
 }
 
-/// Encodes an abbreviated update for changes by the session's own request with this transaction ID.
+/// Encodes an abbreviated update. It reports that the session's own request with this transaction ID has
+/// changed flow entries.
 pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
     out.u16(8);
     // OFPFME_ABBREV and NXFME_ABBREV.
@@ -610,7 +614,8 @@ pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
     out.u32(xid);
 }
 
-/// Encodes one full update, with the instructions of the flow entry if `instructions` is set.
+/// Encodes one full update. If `instructions` is true, the update contains the instructions of the flow
+/// entry.
 pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &FlowStats, instructions: bool) {
     let start = out.len();
     let reason = match update {

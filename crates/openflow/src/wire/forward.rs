@@ -1,11 +1,11 @@
-//! Forwarded group and meter requests of other controllers: OFPT_REQUESTFORWARD (OpenFlow 1.4 and later), the
-//! ONF extension for 1.3, and NXT_REQUESTFORWARD of Open vSwitch for earlier versions.
+//! Copies of other controllers' group and meter requests. The format is OFPT_REQUESTFORWARD (OpenFlow 1.4 and
+//! later), the ONF extension for 1.3, and NXT_REQUESTFORWARD of Open vSwitch for earlier versions.
 
 use switch::flow::ForwardedRequest;
 
 use super::{NICIRA, ONF, Version, begin, begin_experimenter, finish, group, meter};
 
-/// Returns the reason of a forwarded request (OFPRFR_*).
+/// Returns the reason code of a forwarded request (OFPRFR_*).
 #[must_use]
 pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
     match request {
@@ -14,8 +14,8 @@ pub(crate) fn reason(request: &ForwardedRequest) -> u8 {
     }
 }
 
-/// Encodes a forwarded request with its original transaction ID. A request is omitted if the version has no
-/// message for it, or if it does not fit into a message.
+/// Encodes a forwarded request with its original transaction ID. Nothing is encoded if the version has no
+/// message for the request, or if the request does not fit into a message.
 pub(crate) fn put(out: &mut Vec<u8>, version: Version, xid: u32, request: &ForwardedRequest) {
     let start = match version {
         Version::V10 | Version::V11 | Version::V12 => begin_experimenter(out, version, NICIRA, 132, 0),

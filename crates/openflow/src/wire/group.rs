@@ -1,5 +1,6 @@
-//! Groups: the format of OpenFlow 1.1 to 1.4, the format of OpenFlow 1.5 and NXT_GROUP_MOD with bucket IDs,
-//! and the property for the selection method of select groups.
+//! Encoding and decoding of groups. There are two formats: one of OpenFlow 1.1 to 1.4, and one of OpenFlow
+//! 1.5 and NXT_GROUP_MOD, in which buckets have IDs. The module also handles the property for the selection
+//! method of select groups.
 
 use switch::flow::{
     ALL_GROUPS, Bucket, BucketPlace, Field, Group, GroupKind, GroupMod, GroupStats, Match, SelectMethod, port,
@@ -12,7 +13,7 @@ use super::{Put, Reader, Version, properties, seconds};
 
 const ANY: u32 = u32::MAX;
 const MAX_ID: u32 = 0xffff_ff00;
-/// Experimenter IDs of Netronome: the current one, and the former one.
+/// The two experimenter IDs of Netronome: the current one and the former one.
 const NETRONOME: [u32; 2] = [0x154d, 0x1540];
 const ADD: u16 = 0;
 const MODIFY: u16 = 1;
@@ -20,8 +21,8 @@ const DELETE: u16 = 2;
 const INSERT: u16 = 3;
 const REMOVE: u16 = 5;
 const ADD_OR_MODIFY: u16 = 0x8000;
-/// Octets of a message that describes a group or forwards a change of a group, in addition to the group: the
-/// headers of both messages.
+/// Number of octets that a message which describes a group or forwards its change needs in addition to the
+/// group, for the headers.
 const BESIDE_GROUP: usize = 64;
 
 fn kind(number: u8) -> Result<GroupKind, Error> {
@@ -177,7 +178,7 @@ fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
     Ok(method)
 }
 
-/// Decodes fields with their masks. A zero mask stands for all bits.
+/// Decodes match fields with their masks. A mask of zero stands for all bits of the field.
 fn get_field_array(mut from: Reader<'_>) -> Result<Vec<(Field, u128)>, Error> {
     let mut out = Vec::new();
     while !from.is_empty() {
@@ -267,7 +268,7 @@ fn put_whole(out: &mut Vec<u8>, version: Version, command: u16, group: &Group) {
     }
 }
 
-/// Returns whether the buckets of a version have IDs.
+/// Returns whether buckets have IDs in this version.
 fn is_numbered(version: Version) -> bool {
     matches!(version, Version::V10 | Version::V15)
 }
@@ -301,9 +302,9 @@ fn put_command(
     }
 }
 
-/// Encodes a completed change as a request of this version with an equal result. `existed` is whether the
-/// group existed before. `after` is the resulting group if the change contains only a part of it. Returns
-/// false, and writes nothing, if the version has no such request.
+/// Encodes a completed change as a request of this version that has an equal result. `existed` means that the
+/// group existed before the change. `after` is the resulting group if the change contains only a part of the
+/// group. Returns false and encodes nothing if the version has no such request.
 pub(crate) fn put_request(
     out: &mut Vec<u8>,
     version: Version,
@@ -336,9 +337,9 @@ pub(crate) fn put_request(
     true
 }
 
-/// Returns whether a group with its buckets fits into a message of every version, so that it can be reported
-/// to controllers of all versions in dumps, forwarded requests and the hand-over state. The counters of the
-/// group fit as well then.
+/// Returns whether a group with its buckets fits into a message of every version. Only then can the group be
+/// reported to controllers of all versions, and be contained in forwarded requests and in the hand-over
+/// state. The counters of the group then fit, too.
 #[must_use]
 pub fn fits_all_versions(group: &Group) -> bool {
     Version::ALL.into_iter().all(|version| {
@@ -391,7 +392,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
     out.set_length(start, 0);
 }
 
-/// Encodes the group features.
+/// Encodes the reply to a group features request.
 pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     out.u32(0xf);
     // Capabilities: weights, liveness, chaining, and checks of chaining.
@@ -401,7 +402,7 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     (0..4).for_each(|_| out.u32(actions));
 }
 
-/// Returns the group of a request. `None` stands for all groups.
+/// Converts the group ID in a request. `None` stands for all groups.
 #[must_use]
 pub fn wanted(id: u32) -> Option<u32> {
     (id != ALL_GROUPS && id != ANY).then_some(id)

@@ -1,5 +1,5 @@
-//! Matches: the fixed matches of OpenFlow 1.0 (40 octets) and 1.1 (88 octets) with wildcards, and lists of
-//! NXM and OXM fields.
+//! Encoding and decoding of matches. The formats are the fixed matches of OpenFlow 1.0 (40 octets) and 1.1
+//! (88 octets) with wildcard bits, and lists of NXM or OXM fields.
 
 use packet::MacAddr;
 use switch::flow::{Field, Match, Prerequisite, port};
@@ -14,8 +14,8 @@ pub const MATCH_10: usize = 40;
 pub const MATCH_11: u16 = 88;
 const PRESENT: u128 = 0x1000;
 const NO_VLAN: u16 = 0xffff;
-/// OXM_OF_PACKET_TYPE of Ethernet (OpenFlow 1.5.1 section 7.2.3.11). The field is ignored, because every
-/// packet is an Ethernet packet.
+/// Field OXM_OF_PACKET_TYPE with the value for Ethernet (OpenFlow 1.5.1 section 7.2.3.11). The field is
+/// ignored, because every packet is an Ethernet packet.
 const ETHERNET: [u8; 8] = [0x80, 0, 44 << 1, 4, 0, 0, 0, 0];
 
 const IN_PORT: u32 = 1;
@@ -31,19 +31,19 @@ const NW_DST_SHIFT: u32 = 14;
 const DL_VLAN_PCP: u32 = 1 << 20;
 const NW_TOS: u32 = 1 << 21;
 
-/// Decoded list of fields.
+/// Result of decoding a list of match fields.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Fields {
-    /// Match of the list.
+    /// Match that the list describes.
     pub matching: Match,
-    /// Cookie and cookie mask (Nicira's extension).
+    /// Cookie and cookie mask, which Nicira's extension contains in the list.
     pub cookie: (u64, u64),
 }
 
-/// Decodes a list of fields up to the end.
+/// Decodes a list of match fields. The list must extend to the end of the reader.
 ///
 /// # Errors
-/// Returns the OFPBMC_* error of a field.
+/// Returns the OFPBMC_* error of the first invalid field.
 pub fn fields(mut from: Reader<'_>) -> Result<Fields, Error> {
     let mut out = Fields::default();
     while !from.is_empty() {
@@ -67,7 +67,7 @@ pub fn fields(mut from: Reader<'_>) -> Result<Fields, Error> {
     Ok(out)
 }
 
-/// Decodes an NXM match of `octets` octets and its padding.
+/// Decodes an NXM match with a length of `octets` octets, and its padding.
 ///
 /// # Errors
 /// Returns the errors of [`fields`].
@@ -77,8 +77,8 @@ pub fn get_nxm(from: &mut Reader<'_>, octets: usize) -> Result<Fields, Error> {
     fields(Reader::new(body, Error::MatchLength))
 }
 
-/// Decodes a match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD (OpenFlow 1.1) or
-/// OFPMT_OXM. Like in Open vSwitch, both are accepted in all versions.
+/// Decodes a match in a format of OpenFlow 1.1 or later, with its header and padding: OFPMT_STANDARD
+/// (OpenFlow 1.1) or OFPMT_OXM. Like in Open vSwitch, both formats are accepted in all versions.
 ///
 /// # Errors
 /// Returns the errors of [`fields`].
@@ -102,7 +102,7 @@ pub fn get_oxm(from: &mut Reader<'_>) -> Result<Fields, Error> {
     fields(Reader::new(&body_octets[..body], Error::MatchLength))
 }
 
-/// Encodes all fields of a match.
+/// Encodes all fields of a match as a list.
 pub fn put_fields(out: &mut Vec<u8>, matching: &Match, version: Version) {
     let meets = |field: Field| matching.meets(field.prerequisite());
     for field in Field::ALL {
@@ -160,7 +160,7 @@ fn put_vlan(out: &mut Vec<u8>, matching: &Match, version: Version) {
     }
 }
 
-/// Encodes an NXM match with its padding. Returns the length without the padding in octets.
+/// Encodes an NXM match with its padding. Returns the length in octets without the padding.
 pub fn put_nxm(out: &mut Vec<u8>, matching: &Match, cookie: Option<(u64, u64)>) -> u16 {
     let start = out.len();
     put_fields(out, matching, Version::V10);
@@ -180,8 +180,8 @@ pub fn put_nxm(out: &mut Vec<u8>, matching: &Match, cookie: Option<(u64, u64)>) 
     octets
 }
 
-/// Encodes a match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD in OpenFlow 1.1,
-/// otherwise OFPMT_OXM.
+/// Encodes a match with its header and padding. The format is OFPMT_STANDARD in OpenFlow 1.1, and OFPMT_OXM
+/// in later versions.
 pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
     if version == Version::V11 {
         put_11(out, matching);
@@ -195,19 +195,19 @@ pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
     out.align(start);
 }
 
-/// Returns the address mask for a number of wildcarded low bits.
+/// Returns the IPv4 address mask in which `wild` low bits are wildcarded.
 fn prefix(wild: u32) -> u128 {
     if wild >= 32 { 0 } else { u128::from(u32::MAX << wild) }
 }
 
-/// Returns whether the OpenFlow 1.0 match at the front of a reader has no wildcard.
+/// Returns whether the OpenFlow 1.0 match at the front of a reader has no wildcard bit.
 #[must_use]
 pub fn is_exact_10(from: &Reader<'_>) -> bool {
     let all = u32::from_be_bytes([0, 0x3f, 0xff, 0xff]);
     from.data.first_chunk().is_some_and(|wild| u32::from_be_bytes(*wild) & all == 0)
 }
 
-/// Decodes an OpenFlow 1.0 match. Fields that the packet cannot have are ignored, as the specification
+/// Decodes an OpenFlow 1.0 match. Fields that a matching packet cannot have are ignored, as the specification
 /// requires.
 ///
 /// # Errors
@@ -292,8 +292,8 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     Ok(out)
 }
 
-/// Returns the field for an ICMP type (or code) of OpenFlow 1.0: `field` for numbers of eight bits, otherwise
-/// the 16-bit field that contains it.
+/// Returns the field for an ICMP type or code of OpenFlow 1.0, which has 16 bits. For numbers below 256, this
+/// is `field`. For larger numbers, it is the 16-bit field that contains `field`.
 fn icmp_field(number: u16, field: Field) -> Field {
     match field {
         _ if number <= 0xff => field,
@@ -306,7 +306,7 @@ fn mac_bits(mac: MacAddr) -> u128 {
     mac.0.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
 }
 
-/// Encodes an OpenFlow 1.0 match. Fields that the version cannot express are wildcarded.
+/// Encodes an OpenFlow 1.0 match. Fields that OpenFlow 1.0 cannot express are wildcarded.
 pub fn put_10(out: &mut Vec<u8>, matching: &Match) {
     let mut wild = 0x003f_ffff & !(63 << NW_SRC_SHIFT) & !(63 << NW_DST_SHIFT);
     let tci = (matching.value.get(Field::VlanTci), matching.mask.get(Field::VlanTci));
@@ -383,7 +383,7 @@ const MPLS_TC: u32 = 1 << 9;
 const ANY_VLAN: u16 = 0xfffe;
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
 
-/// Wildcard bits of OpenFlow 1.1 (OFPFW_*), which differ from those of OpenFlow 1.0.
+/// Wildcard bits of the OpenFlow 1.1 match (OFPFW_*), which differ from those of OpenFlow 1.0.
 mod wild11 {
     pub const IN_PORT: u32 = 1;
     pub const DL_VLAN: u32 = 1 << 1;
@@ -395,8 +395,8 @@ mod wild11 {
     pub const TP_DST: u32 = 1 << 7;
 }
 
-/// OpenFlow 1.1 match in wire format, without its header (OpenFlow 1.1 section A.2.3). A set bit of a mask is
-/// a wildcard.
+/// Wire format of an OpenFlow 1.1 match, without its header (OpenFlow 1.1 section A.2.3). A bit that is set
+/// in a mask is wildcarded.
 struct Raw11 {
     in_port: u32,
     wild: u32,
@@ -475,8 +475,8 @@ impl Raw11 {
     }
 }
 
-/// Decodes an OpenFlow 1.1 match without its header. Fields that the packet cannot have are ignored, as the
-/// specification requires.
+/// Decodes an OpenFlow 1.1 match without its header. Fields that a matching packet cannot have are ignored,
+/// as the specification requires.
 ///
 /// # Errors
 /// Returns the errors of the reader, and [`Error::MatchValue`] if a value is out of range.
@@ -566,7 +566,7 @@ fn get_11(from: &mut Reader<'_>) -> Result<Match, Error> {
     Ok(out)
 }
 
-/// Encodes an OpenFlow 1.1 match with its header. Fields that the version cannot express are wildcarded.
+/// Encodes an OpenFlow 1.1 match with its header. Fields that OpenFlow 1.1 cannot express are wildcarded.
 fn put_11(out: &mut Vec<u8>, matching: &Match) {
     let mut wild = 0x3ff;
     let mut whole = |field: Field, bit: u32| -> u128 {

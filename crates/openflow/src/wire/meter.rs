@@ -57,7 +57,7 @@ fn get_band(from: &mut Reader<'_>) -> Result<Band, Error> {
     Ok(Band { kind, rate, burst })
 }
 
-/// Encodes flags, ID and bands of a meter.
+/// Encodes the flags, the ID and the bands of a meter.
 fn put_body(out: &mut Vec<u8>, meter: &Meter) {
     out.u16(
         if meter.packets { PKTPS } else { KBPS }
@@ -85,7 +85,7 @@ pub fn put_mod(out: &mut Vec<u8>, meter: &Meter) {
     put_body(out, meter);
 }
 
-/// Encodes a completed change as the body of a request.
+/// Encodes a completed change of a meter as the body of a request.
 pub(crate) fn put_request(out: &mut Vec<u8>, change: &MeterMod) {
     match change {
         MeterMod::Add(meter) => put_mod(out, meter),

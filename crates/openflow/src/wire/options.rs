@@ -1,5 +1,5 @@
-//! Mapping of tunnel options to fields: NXT_TLV_TABLE_MOD, NXT_TLV_TABLE_REQUEST and NXT_TLV_TABLE_REPLY
-//! (Open vSwitch's `nicira-ext.h`).
+//! Encoding and decoding of the mapping of tunnel options to match fields: NXT_TLV_TABLE_MOD,
+//! NXT_TLV_TABLE_REQUEST and NXT_TLV_TABLE_REPLY (Open vSwitch's `nicira-ext.h`).
 
 use switch::flow::{OPTION_SPACE, OptionsMod, TUN_METADATA, TunnelOption, TunnelOptions};
 
@@ -10,7 +10,7 @@ const ADD: u16 = 0;
 const DELETE: u16 = 1;
 const CLEAR: u16 = 2;
 
-/// Decodes a modification, without the experimenter header.
+/// Decodes a modification of the mapping. The reader starts behind the experimenter header.
 ///
 /// # Errors
 /// Returns NXTTMFC_BAD_COMMAND, and the errors of the reader.
@@ -39,7 +39,7 @@ fn put(out: &mut Vec<u8>, option: &TunnelOption) {
     out.zeros(2);
 }
 
-/// Encodes the reply with the mapping and its maximum size.
+/// Encodes the reply that contains the mapping and its maximum size.
 pub fn put_reply(out: &mut Vec<u8>, version: Version, xid: u32, options: &TunnelOptions) {
     let start = begin_experimenter(out, version, NICIRA, 26, xid);
     out.u32(OPTION_SPACE);

@@ -1,9 +1,9 @@
-//! Headers of match fields: NXM and OXM, with the ONF experimenter class (OpenFlow 1.5.1 section 7.2.3,
-//! ovs-fields(7)).
+//! Headers of match fields in the formats NXM and OXM, including the ONF experimenter class (OpenFlow 1.5.1
+//! section 7.2.3, ovs-fields(7)).
 //!
-//! A header consists of class (16 bits), field (7 bits), has-mask (1 bit) and the length of the value in
-//! octets (8 bits). In class 0xffff, the experimenter ID follows. [`Wire`] describes the encoding of a
-//! [`Field`] in one version. Decoding accepts all encodings.
+//! A header consists of the class (16 bits), the field number (7 bits), the has-mask flag (1 bit) and the
+//! length of the value in octets (8 bits). In class 0xffff, the experimenter ID follows. [`Wire`] describes
+//! the encoding of a [`Field`] in one version. Decoding accepts the encodings of all versions.
 
 use std::sync::LazyLock;
 
@@ -13,24 +13,24 @@ use super::error::Error;
 use super::{ONF, Put, Reader, Version, port_from_16, port_to_16};
 
 const EXPERIMENTER: u16 = 0xffff;
-/// Header of the cookie field in Nicira's flow-mods and requests. The length of the cookie is 8 octets. With
-/// a length of one octet, the field is MPLS TTL.
+/// Class, number and length of the header of the cookie field in Nicira's flow-mods and requests. The length
+/// of the cookie is 8 octets. If the length is one octet, the header is that of the MPLS TTL field.
 const NXM_COOKIE: (u16, u8, usize) = (1, 30, 8);
 
-/// Encoding of a field.
+/// Encoding of a match field in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wire {
-    /// The encoded field.
+    /// Field that this encoding represents.
     pub field: Field,
     class: u16,
     number: u8,
-    /// Length of the value in octets.
+    /// Length of the encoded value in octets.
     len: u8,
-    /// Number of bits by which the encoded value is shifted left, compared with [`Field`].
+    /// Number of bits by which the encoded value is shifted left, relative to the value of the [`Field`].
     shift: u8,
-    /// Width in bits on the wire, including leading zeros.
+    /// Width of the encoded value in bits, including leading zeros.
     bits: u16,
-    /// Whether the value is a 16-bit port number.
+    /// Whether the encoded value is a 16-bit port number of OpenFlow 1.0.
     port16: bool,
 }
 
@@ -54,8 +54,8 @@ fn plain(field: Field, (class, number, len): (u16, u8, u8)) -> Wire {
 const IN_PORT_16: Wire =
     Wire { field: Field::InPort, class: 0, number: 0, len: 2, shift: 0, bits: 16, port16: true };
 
-/// Known encodings by class and number: Nicira's two classes, the basic class, extended registers, and the
-/// ONF's class.
+/// Known encodings, indexed by class and field number. The classes are Nicira's two classes, OpenFlow's basic
+/// class, the class of extended registers, and the ONF's class.
 static KNOWN: LazyLock<[Vec<Option<Wire>>; 5]> = LazyLock::new(|| {
     let mut known: [Vec<Option<Wire>>; 5] = std::array::from_fn(|_| vec![None; 128]);
     for field in Field::ALL {
@@ -86,8 +86,8 @@ fn class_index(class: u16) -> Option<usize> {
     }
 }
 
-/// Encoding of each field in messages of a version: NXM up to OpenFlow 1.1, OXM since 1.2 if the field has an
-/// OXM number.
+/// Encoding of each field in each version. NXM is used up to OpenFlow 1.1. OXM is used since OpenFlow 1.2, if
+/// the field has an OXM number.
 static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::new(|| {
     Field::ALL.map(|field| {
         let nxm = match field {
@@ -107,7 +107,8 @@ static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::n
 });
 
 impl Wire {
-    /// Returns the encoding of a field in messages of a version. `None` if there is none.
+    /// Returns the encoding of a field in messages of a version. Returns `None` if the version cannot encode
+    /// the field.
     #[must_use]
     pub fn of(field: Field, version: Version) -> Option<Wire> {
         let column = match version {
@@ -129,20 +130,22 @@ impl Wire {
         (usize::from(wire.len) == len).then_some(wire)
     }
 
-    /// Returns the encoded length including the header in octets.
+    /// Returns the length in octets of the encoded field, including its header. `masked` means that a mask is
+    /// included.
     #[must_use]
     pub fn octets(&self, masked: bool) -> usize {
         4 + if self.class == EXPERIMENTER { 4 } else { 0 }
             + usize::from(self.len) * if masked { 2 } else { 1 }
     }
 
-    /// Returns the length of the header in octets.
+    /// Returns the length of the encoded header in octets.
     #[must_use]
     pub fn octets_of_header(&self) -> usize {
         if self.class == EXPERIMENTER { 8 } else { 4 }
     }
 
-    /// Encodes the header alone, with the length of the value.
+    /// Encodes the header of the field without a value. The header contains the length that the value would
+    /// have.
     pub fn put_header(&self, out: &mut Vec<u8>, masked: bool) {
         let experimenter = if self.class == EXPERIMENTER { 4 } else { 0 };
         let len = (self.len << u8::from(masked)) + experimenter;
@@ -159,7 +162,7 @@ impl Wire {
         out.extend_from_slice(&bytes[16 - usize::from(self.len)..]);
     }
 
-    /// Encodes a field with its value, and with a mask unless all bits are set in it.
+    /// Encodes a field with its value. The mask is included unless all its bits are set.
     pub fn put(&self, out: &mut Vec<u8>, value: u128, mask: u128) {
         let all = self.field.all_ones();
         if self.port16 {
@@ -175,7 +178,7 @@ impl Wire {
         }
     }
 
-    /// Decodes a value or a mask.
+    /// Decodes the value of a field or, if `mask` is true, its mask.
     fn value(&self, bytes: &[u8], mask: bool) -> Result<u128, Error> {
         let (above, bytes) = bytes.split_at(bytes.len().saturating_sub(16));
         let mut value = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
@@ -200,20 +203,20 @@ impl Wire {
     }
 }
 
-/// A decoded header.
+/// A decoded header of a match field.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldHeader {
-    /// Encoding of the field. `None` if it is unknown.
+    /// Encoding of the field. `None` if the field is unknown.
     pub wire: Option<Wire>,
-    /// Whether the field is Nicira's cookie.
+    /// Whether the field is Nicira's cookie field.
     pub cookie: bool,
-    /// Whether a mask follows the value.
+    /// Whether the value is followed by a mask.
     pub masked: bool,
-    /// Length of the data behind the header and the experimenter ID, in octets.
+    /// Length in octets of the data that follow the header and the experimenter ID.
     pub len: usize,
 }
 
-/// Decodes a header, with the experimenter ID behind it.
+/// Decodes a header of a match field, and the experimenter ID if there is one.
 ///
 /// # Errors
 /// Returns the errors of the reader.
@@ -233,21 +236,21 @@ pub fn header(from: &mut Reader<'_>) -> Result<FieldHeader, Error> {
     Ok(FieldHeader { wire, cookie: (class, number, own) == NXM_COOKIE && whole, masked, len })
 }
 
-/// Result of [`entry`].
+/// A match field that [`entry`] has decoded.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
-    /// A field with value and mask.
+    /// A known field, with its value and mask.
     Field(Wire, u128, u128),
-    /// The cookie with value and mask.
+    /// The cookie field, with its value and mask.
     Cookie(u64, u64),
-    /// An unknown field.
+    /// A field that is not known.
     Unknown,
 }
 
-/// Decodes a field with value and mask. Value bits outside of the mask are not checked.
+/// Decodes a match field with its value and mask. Value bits outside of the mask are not checked.
 ///
 /// # Errors
-/// Returns the errors of the reader, and [`Error::MatchValue`].
+/// Returns the errors of the reader, or [`Error::MatchValue`] if the value is out of range.
 pub fn entry(from: &mut Reader<'_>) -> Result<Entry, Error> {
     let head = header(from)?;
     let own = if head.masked { head.len / 2 } else { head.len };
@@ -262,7 +265,8 @@ pub fn entry(from: &mut Reader<'_>) -> Result<Entry, Error> {
     Ok(Entry::Field(wire, value, mask))
 }
 
-/// Returns the subfield that Nicira's actions specify by its bits on the wire.
+/// Returns the subfield that an action of Nicira specifies. `first` and `bits` count bits of the encoded
+/// value.
 ///
 /// # Errors
 /// Returns `bad` if the field is unknown, or if the bits are not within it.
@@ -280,7 +284,8 @@ pub fn subfield(wire: Option<Wire>, first: u16, bits: u16, bad: Error) -> Result
     Ok(SubField { field: wire.field, first, bits })
 }
 
-/// Returns the encoding of a subfield in Nicira's actions: header, first bit and width on the wire.
+/// Returns the encoding of a subfield in Nicira's actions: the field's encoding, the first bit, and the width
+/// in bits of the encoded value. Returns `None` if the subfield cannot be encoded.
 #[must_use]
 pub fn nx_subfield(part: &SubField, version: Version) -> Option<(Wire, u16, u16)> {
     // A port number is encoded in 16 bits if possible, like in Open vSwitch.
@@ -296,20 +301,20 @@ pub fn nx_subfield(part: &SubField, version: Version) -> Option<(Wire, u16, u16)
 }
 
 impl Wire {
-    /// Returns the number of the field among OpenFlow's basic fields (OFPXMT_OFB_*). `None` if it is none of
-    /// them.
+    /// Returns the number of the field among OpenFlow's basic fields (OFPXMT_OFB_*). Returns `None` if it is
+    /// not a basic field.
     #[must_use]
     pub fn basic_number(&self) -> Option<u8> {
         (self.class == 0x8000).then_some(self.number)
     }
 
-    /// Returns whether the field is the 16-bit port number.
+    /// Returns whether the encoded value is a 16-bit port number of OpenFlow 1.0.
     #[must_use]
     pub fn is_port16(&self) -> bool {
         self.port16
     }
 
-    /// Returns the width of the field on the wire in bits.
+    /// Returns the width of the encoded value in bits.
     #[must_use]
     pub fn wire_bits(&self) -> u16 {
         self.bits

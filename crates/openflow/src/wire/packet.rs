@@ -1,4 +1,4 @@
-//! Packet-in, packet-out and resume messages.
+//! Encoding and decoding of packet-in, packet-out and resume messages.
 
 use switch::flow::{
     Action, Continuation, Field, FlowMod, Instructions, Match, PacketIn, PacketOut, Reason, Rest, STAGES,
@@ -13,27 +13,27 @@ use super::{
     port_to_16,
 };
 
-/// Type of the property that contains a continuation, in its first format. Open vSwitch does not use this
-/// type.
+/// Type of the property that contains a continuation in the first format of this program. Open vSwitch does
+/// not use this type.
 const CONTINUATION: u16 = 0x7401;
 
-/// Cookie that stands for no cookie.
+/// Cookie value that stands for no cookie.
 const NO_COOKIE: u64 = u64::MAX;
 
-/// Format of packet-in messages (NXT_SET_PACKET_IN_FORMAT).
+/// Format of packet-in messages, which NXT_SET_PACKET_IN_FORMAT selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
-    /// OFPT_PACKET_IN.
+    /// The standard message OFPT_PACKET_IN.
     #[default]
     Standard,
-    /// NXT_PACKET_IN.
+    /// Nicira's message NXT_PACKET_IN.
     Nicira,
-    /// NXT_PACKET_IN2.
+    /// Nicira's message NXT_PACKET_IN2.
     Nicira2,
 }
 
-/// Returns the metadata fields of a packet-in: the input port, and nonzero tunnel fields, metadata, packet
-/// mark and registers.
+/// Returns the metadata fields of a packet-in as a match. They are the input port, and those of the tunnel
+/// fields, the metadata, the packet mark and the registers that are not zero.
 #[must_use]
 pub fn metadata(packet: &PacketIn) -> Match {
     let mut out = Match::ANY;
@@ -64,7 +64,7 @@ fn reason(reason: Reason, version: Version) -> u8 {
     }
 }
 
-/// Encodes a packet-in with at most `octets` octets of the packet.
+/// Encodes a packet-in. At most `octets` octets of the packet are included.
 pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn, octets: usize) {
     let data = &packet.frame[..octets.min(packet.frame.len())];
     let total = low16(packet.frame.len());
@@ -155,7 +155,8 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
     }
 }
 
-/// Decodes the body of OFPT_PACKET_OUT. Returns the buffer ID if one is specified.
+/// Decodes the body of OFPT_PACKET_OUT. The second value is the buffer ID, or `None` if the message specifies
+/// no buffer.
 ///
 /// # Errors
 /// Returns OFPBAC_* errors and OFPBRC_BAD_PORT.
@@ -195,8 +196,9 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// Encodes a continuation (NXPINT_CONTINUATION, behind the four octets of the property header), in a private
-/// format: the stack, the queue, the action set, and the remaining instructions as flow-mods of OpenFlow 1.5.
+/// Encodes a continuation (the value of property NXPINT_CONTINUATION, behind the four octets of its header).
+/// The format is private to this program. It contains the stack, the queue, the action set, and the remaining
+/// instructions as flow-mods of OpenFlow 1.5.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     let Continuation { rest, action_set, stack, queue } = left;
     // The header of a nested property has four more octets. Open vSwitch's clients iterate over the nested
@@ -223,7 +225,7 @@ pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
     out.patch16(start + 2, out.len() - start);
 }
 
-/// Decodes a continuation.
+/// Decodes a continuation that `put_continuation` has encoded.
 ///
 /// # Errors
 /// Returns OFPBPC_BAD_VALUE if the continuation has another format, and the errors of flow-mods.
@@ -264,7 +266,7 @@ fn get_continuation(mut from: Reader<'_>) -> Result<Continuation, Error> {
     Ok(left)
 }
 
-/// Decodes the body of NXT_RESUME: the packet and its metadata, possibly changed by the controller.
+/// Decodes the body of NXT_RESUME: the packet and its metadata, which the controller may have changed.
 ///
 /// # Errors
 /// Returns OFPBPC_* errors, OFPBRC_BAD_PORT, and the errors of fields and of the continuation.

@@ -6,12 +6,13 @@ use super::error::Error;
 use super::{Put, Reader, Version, begin, finish, get_port, port_to_16, properties, seconds};
 use crate::datapath::{PortMod, QueueConfig, QueueStats};
 
-/// Returns the valid configuration bits of ports (OFPPC_*) in a version. Only OpenFlow 1.0 has no-flood.
+/// Returns the configuration bits of ports (OFPPC_*) that are valid in a version. Only OpenFlow 1.0 has the
+/// bit for no flooding.
 fn config_bits(version: Version) -> u32 {
     if version == Version::V10 { 0x7f } else { 0x65 }
 }
 
-/// Returns the feature bit of a link speed in kilobits per second.
+/// Returns the port feature bit (OFPPF_*) for a link speed in kilobits per second.
 fn speed_bit(speed: u32) -> u32 {
     match speed {
         10_000 => 1 << 1,
@@ -22,7 +23,7 @@ fn speed_bit(speed: u32) -> u32 {
     }
 }
 
-/// Like `speed_bit`, including the speeds that OpenFlow 1.1 added.
+/// Like `speed_bit`, but also returns the bits for the speeds that OpenFlow 1.1 added.
 fn speed_bit_11(speed: u32) -> u32 {
     match speed {
         0 => 0,
@@ -74,7 +75,7 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
     }
 }
 
-/// Encodes a port status message. `reason`: 0 added, 1 deleted, 2 modified.
+/// Encodes a port status message. `reason` is 0 for an added, 1 for a deleted, and 2 for a modified port.
 pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDesc) {
     let start = begin(out, version, 12, 0);
     out.u8(reason);
@@ -83,7 +84,7 @@ pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDe
     finish(out, start);
 }
 
-/// Encodes the counters of a port. Counters that are not supported are all ones.
+/// Encodes the counters of a port. In counters that are not supported, all bits are set.
 pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
     let start = out.len();
     let (sec, nsec) = seconds(port.age_ns);
@@ -157,8 +158,8 @@ pub fn put_queue_stats(out: &mut Vec<u8>, version: Version, queue: &QueueStats) 
     }
 }
 
-/// Encodes the rates of a queue: for the queue-get-config reply in OpenFlow 1.0 to 1.3, and for
-/// OFPMP_QUEUE_DESC in later versions.
+/// Encodes the rates of a queue. The format is that of the queue-get-config reply in OpenFlow 1.0 to 1.3, and
+/// that of OFPMP_QUEUE_DESC in later versions.
 pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
     let start = out.len();
     let length_at = match version {
@@ -225,7 +226,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<PortMod, Error>
     Ok(PortMod { number, mac, config: config & bits, mask: mask & bits })
 }
 
-/// Returns the port of a request. `None` stands for all ports.
+/// Converts the port number in a request. `None` stands for all ports.
 #[must_use]
 pub fn wanted(number: u32) -> Option<u32> {
     (number != port::ANY && number != port::ALL).then_some(number)

@@ -1,4 +1,4 @@
-//! Encoding and decoding of flow tables: counters, features, configuration.
+//! Encoding and decoding of messages about flow tables: counters, features, and configuration.
 
 use switch::flow::{Field, TableState, TableStats};
 
@@ -9,13 +9,13 @@ use crate::datapath::{Miss, TableConfig, TableMod};
 
 const EVICTION: u32 = 1 << 2;
 const VACANCY: u32 = 1 << 3;
-/// Fields that OpenFlow 1.0 can match: all wildcard bits.
+/// Wildcard bits of the fields that OpenFlow 1.0 can match: all bits.
 const WILDCARDS_10: u32 = 0x003f_ffff;
 
-/// Fields that OpenFlow 1.1 can match (OFPFMF_*): all bits except the match type.
+/// Bits of the fields that OpenFlow 1.1 can match (OFPFMF_*): all bits except the one for the match type.
 const FIELDS_11: u32 = 0xfbff;
 
-/// Returns the supported actions of groups and tables, one bit for each OFPAT_* value.
+/// Returns the actions that groups and tables support in this version. Each OFPAT_* value has one bit.
 pub(super) fn actions(version: Version) -> u32 {
     match version {
         // All actions: output, VLAN, addresses, TOS, ports, queues.
@@ -28,7 +28,7 @@ pub(super) fn actions(version: Version) -> u32 {
     }
 }
 
-/// Returns a bit for each basic field (OFPXMT_OFB_*).
+/// Returns a mask with one bit for each basic field (OFPXMT_OFB_*) for which `wanted` returns true.
 fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     let basic = Field::ALL.into_iter().filter(|field| wanted(*field)).filter_map(|field| {
         let wire = Wire::of(field, Version::V12)?;
@@ -37,8 +37,8 @@ fn field_bits(wanted: fn(Field) -> bool) -> u64 {
     basic.fold(0, |bits, number| bits | 1 << number)
 }
 
-/// Encodes the counters of a table, and its features in versions whose statistics contain them. `miss` is the
-/// handling of packets that match no flow entry, for OpenFlow 1.1 and 1.2.
+/// Encodes the counters of a table. In versions whose statistics contain the features of a table, these are
+/// encoded, too. `miss` is the handling of packets that match no flow entry, for OpenFlow 1.1 and 1.2.
 pub fn put_stats(
     out: &mut Vec<u8>,
     version: Version,
@@ -93,7 +93,7 @@ pub fn put_stats(
     out.u64(table.matched);
 }
 
-/// Encodes a property with a list of types, each as a header without a body.
+/// Encodes a property whose value is a list of types. Each type is encoded as a header without a body.
 fn put_list(out: &mut Vec<u8>, property: u16, kinds: impl Iterator<Item = u16>) {
     let start = out.len();
     out.u16(property);
@@ -119,8 +119,8 @@ fn put_fields(out: &mut Vec<u8>, version: Version, property: u16, masks: bool, w
     out.align(start);
 }
 
-/// Encodes the features of a table: every instruction, action and field, both for table-miss and other flow
-/// entries.
+/// Encodes the features of a table. Every instruction, action and field is listed, both for table-miss flow
+/// entries and for other flow entries.
 pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, tables: u8) {
     let start = out.len();
     out.u16(0);
@@ -153,7 +153,7 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, t
     out.set_length(start, 0);
 }
 
-/// Decodes a table features request. Only the names of the tables are used.
+/// Decodes a table features request. Only the names of the tables are taken from it.
 ///
 /// # Errors
 /// Returns OFPTFFC_* errors and OFPBRC_BAD_LEN.
@@ -195,8 +195,8 @@ pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
     out.set_length(start, 0);
 }
 
-/// Encodes OFPT_TABLE_STATUS (OpenFlow 1.4 and later). `reason`: 3 vacancy has fallen below the threshold, 4
-/// vacancy has risen above it.
+/// Encodes OFPT_TABLE_STATUS (OpenFlow 1.4 and later). `reason` is 3 if the vacancy has fallen below the
+/// lower threshold, and 4 if it has risen above the upper threshold.
 pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, state: &TableState) {
     let start = begin(out, version, 31, 0);
     out.u8(reason);

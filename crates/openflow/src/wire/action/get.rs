@@ -7,17 +7,17 @@ use crate::wire::error::Error;
 use crate::wire::oxm::{Entry, Wire, entry, header, subfield};
 use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
 
-/// Decoder of a list of actions.
+/// State of decoding a list of actions.
 pub(super) struct Reading<'m> {
     pub version: Version,
-    /// Match of the flow entry, which determines the field of OpenFlow 1.0's transport port.
+    /// Match of the flow entry. It determines which field the OpenFlow 1.0 actions for transport ports set.
     pub matching: &'m Match,
     pub depth: usize,
-    /// Value and mask of NXAST_WRITE_METADATA, which is an instruction and not an action.
+    /// Value and mask from NXAST_WRITE_METADATA, which stands for an instruction and not for an action.
     pub metadata: Option<(u64, u64)>,
 }
 
-/// Decodes a list of actions up to the end.
+/// Decodes a list of actions. The list must extend to the end of the reader.
 ///
 /// # Errors
 /// Returns OFPBAC_* errors.
@@ -27,7 +27,8 @@ pub fn get_actions(from: Reader<'_>, version: Version, matching: &Match) -> Resu
     if reading.metadata.is_some() { Err(Error::InstructionUnsupported) } else { Ok(actions) }
 }
 
-/// Decodes actions of a flow entry without instructions, as in OpenFlow 1.0 and in Nicira's messages.
+/// Decodes the actions of a flow entry whose format has no instructions. This is the format of OpenFlow 1.0
+/// and of Nicira's messages.
 ///
 /// # Errors
 /// Returns OFPBAC_* errors.
@@ -37,7 +38,7 @@ pub fn get_plain(from: Reader<'_>, version: Version, matching: &Match) -> Result
     Ok(Instructions { apply, metadata: reading.metadata, ..Instructions::default() })
 }
 
-/// Decodes instructions up to the end.
+/// Decodes a list of instructions. The list must extend to the end of the reader.
 ///
 /// # Errors
 /// Returns OFPBIC_* and OFPBAC_* errors.
@@ -196,8 +197,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns the action that sets the source or destination port of the protocol in the match. The default
-    /// is TCP.
+    /// Returns the action that sets the source or destination port of the transport protocol in the match.
+    /// Without such a protocol, the TCP port is set.
     fn set_transport_port(&self, destination: bool, port: u16) -> Action {
         let [tcp, udp, sctp] = transport(destination);
         let field = match self.matching.exact(Field::IpProto) {
@@ -209,7 +210,7 @@ impl Reading<'_> {
     }
 
     /// Decodes an OpenFlow 1.1 action that sets a field. Later versions replace these actions by set-field.
-    /// Like in Open vSwitch, they are accepted in all versions.
+    /// Like in Open vSwitch, the actions are accepted in all versions.
     fn set_11(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let (field, value, most) = match kind {
             // Unlike in OpenFlow 1.0, a packet without a tag stays untagged.
@@ -236,7 +237,7 @@ impl Reading<'_> {
         Ok(Action::Set { field, value, mask: field.all_ones(), load: false })
     }
 
-    /// Decodes an action of OpenFlow 1.1 and later.
+    /// Decodes a standard action of OpenFlow 1.1 or later.
     fn standard(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let exact = match kind {
             0 | 3 | 4 => Some(16),
@@ -287,8 +288,8 @@ impl Reading<'_> {
     }
 }
 
-/// Returns the fields that OpenFlow 1.0's transport port stands for: the source port of TCP, UDP and SCTP, or
-/// the destination port (`to`).
+/// Returns the fields for which the transport port of OpenFlow 1.0 stands: the source ports of TCP, UDP and
+/// SCTP or, if `to` is true, their destination ports.
 pub(super) fn transport(to: bool) -> [Field; 3] {
     if to {
         [Field::TcpDst, Field::UdpDst, Field::SctpDst]
@@ -297,7 +298,8 @@ pub(super) fn transport(to: bool) -> [Field; 3] {
     }
 }
 
-/// Decodes a field with its value, and since OpenFlow 1.5 with a mask, padded with zeros.
+/// Decodes a set-field action: a field with its value and padding, and since OpenFlow 1.5 optionally with a
+/// mask.
 fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Error> {
     body.short = Error::ActionSetLength;
     let masked = body.data.get(2).is_some_and(|number| number & 1 != 0);

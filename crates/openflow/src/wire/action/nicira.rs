@@ -1,4 +1,4 @@
-//! Decoding of Nicira's actions, and helpers shared with their encoding.
+//! Decoding of Nicira's actions, and functions that their encoding uses, too.
 
 use switch::flow::{
     Action, BundleMode, Conjunction, Field, HashFields, Learn, LearnPart, LearnSource, SubField, port,
@@ -25,10 +25,10 @@ pub(super) const BUNDLE: [BundleMode; 2] = [BundleMode::ActiveBackup, BundleMode
 pub(super) const LEARN_IMMEDIATE: u16 = 1 << 13;
 pub(super) const LEARN_LOAD: u16 = 1 << 11;
 pub(super) const LEARN_OUTPUT: u16 = 2 << 11;
-/// Flag NX_LEARN_F_WRITE_RESULT.
+/// Flag NX_LEARN_F_WRITE_RESULT of the learn action.
 pub(super) const LEARN_RESULT: u16 = 4;
 
-/// Returns the first bit and the width from their packed form.
+/// Returns the first bit and the width of a subfield from their packed form.
 fn bits(packed: u16) -> (u16, u16) {
     (packed >> 6, (packed & 0x3f) + 1)
 }

@@ -19,8 +19,8 @@ pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
     }
 }
 
-/// Returns whether a list begins with the three actions that `get_plain` decodes from OFPAT_SET_TP_SRC or
-/// OFPAT_SET_TP_DST without a protocol in the match.
+/// Returns whether a list of actions begins with the three actions into which `get_plain` decodes
+/// OFPAT_SET_TP_SRC or OFPAT_SET_TP_DST when the match has no transport protocol.
 fn sets_any_transport(actions: &[Action]) -> bool {
     let Some(first) = actions.first_chunk::<3>() else { return false };
     let Action::Set { field, value, .. } = first[0] else { return false };
@@ -31,8 +31,9 @@ fn sets_any_transport(actions: &[Action]) -> bool {
     })
 }
 
-/// Encodes the actions of a flow entry without instructions, as in OpenFlow 1.0 and in Nicira's messages.
-/// Other instructions (write-actions, goto-table) are encoded as Nicira's actions, or omitted.
+/// Encodes the instructions of a flow entry for a format that has only actions. This is the format of
+/// OpenFlow 1.0 and of Nicira's messages. Write-actions, goto-table and other instructions are encoded as
+/// actions of Nicira, or omitted.
 pub fn put_plain(out: &mut Vec<u8>, version: Version, instructions: &Instructions) {
     put_actions(out, version, &instructions.apply);
     if let Some((value, mask)) = instructions.metadata {
@@ -47,7 +48,7 @@ pub fn put_plain(out: &mut Vec<u8>, version: Version, instructions: &Instruction
     }
 }
 
-/// Encodes instructions.
+/// Encodes instructions in the format of OpenFlow 1.1 and later.
 pub fn put_instructions(out: &mut Vec<u8>, version: Version, instructions: &Instructions) {
     let mut apply = instructions.apply.as_slice();
     let mut meter = instructions.meter;
@@ -100,7 +101,7 @@ fn list(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     out.set_length(start, 2);
 }
 
-/// Encodes an action with this type and body, with padding.
+/// Encodes a standard action of type `kind`, with the given body and padding.
 fn standard(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.u16(kind);
@@ -110,7 +111,7 @@ fn standard(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     out.set_length(start, 2);
 }
 
-/// Encodes an action of Nicira, with padding.
+/// Encodes an action of Nicira with this subtype, with the given body and padding.
 fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     standard(out, 0xffff, |out| {
         out.u32(NICIRA);
@@ -121,7 +122,8 @@ fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     debug_assert!(out.len().is_multiple_of(2));
 }
 
-/// Encodes an action that is standard since OpenFlow 1.1, and Nicira's before.
+/// Encodes an action that is standard since OpenFlow 1.1. In OpenFlow 1.0, it is encoded as an action of
+/// Nicira.
 fn either(out: &mut Vec<u8>, version: Version, kind: u16, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     if version == Version::V10 { nicira(out, subtype, body) } else { standard(out, kind, body) }
 }
@@ -134,8 +136,8 @@ fn packed(first: u16, bits: u16) -> u16 {
     first << 6 | bits.saturating_sub(1) & 0x3f
 }
 
-/// Encodes the packed first bit and width of a subfield in the form of Nicira's actions, followed by its
-/// header.
+/// Encodes a subfield as Nicira's actions do: the packed first bit and width, the output of `between`, and
+/// the header of the field.
 fn put_packed(out: &mut Vec<u8>, part: &SubField, between: impl FnOnce(&mut Vec<u8>)) {
     if let Some((wire, first, bits)) = nx_subfield(part, Version::V10) {
         out.u16(packed(first, bits));
@@ -352,7 +354,8 @@ fn set_field(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mas
     }
 }
 
-/// Encodes NXAST_REG_LOAD for up to 64 bits, and NXAST_REG_LOAD2 otherwise.
+/// Encodes a load of a value into a field. NXAST_REG_LOAD is used for up to 64 bits, and NXAST_REG_LOAD2 for
+/// more.
 fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
     let first = mask.trailing_zeros();
     let width = mask.count_ones();
@@ -380,7 +383,8 @@ fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
     }
 }
 
-/// Encodes an action of OpenFlow 1.0 or 1.1, or of Nicira. Returns false if there is none.
+/// Encodes an action that sets a field as an action of OpenFlow 1.0 or 1.1, or as an action of Nicira.
+/// Returns false if there is no such action for the field.
 fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) -> bool {
     let bytes = value.to_be_bytes();
     let last = |octets: usize| &bytes[16 - octets..];
