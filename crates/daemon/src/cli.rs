@@ -59,8 +59,8 @@ impl Cli {
         }
     }
 
-    /// Reads a command line. An option that the command would ignore is an error on the command line, but not
-    /// in the environment.
+    /// Parses a command line. The option `--socket` on the command line is an error for a command that does
+    /// not contact the daemon. A socket path from the environment is ignored by such commands.
     pub fn read_from<T: Into<OsString> + Clone>(
         words: impl IntoIterator<Item = T>,
     ) -> Result<Cli, clap::Error> {
@@ -346,7 +346,7 @@ pub struct Demo {
     pub reap: Option<String>,
 }
 
-/// Parses a number of seconds, "60" or "60s", at least 1.
+/// Parses a number of seconds that is written as `60` or `60s`. The smallest accepted number is 1.
 fn seconds(text: &str) -> Result<u64, String> {
     match text.strip_suffix('s').unwrap_or(text).parse() {
         Ok(seconds) if seconds > 0 => Ok(seconds),

@@ -1,5 +1,5 @@
-//! Client of the daemon's API for the command line: HTTP over the unix socket, one connection for each
-//! request.
+//! Client of the daemon's API for the command line. The client speaks HTTP over the unix socket, with one
+//! connection for each request.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,19 +14,19 @@ use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
 
-/// Maximum length in bytes of an answer that is read completely. Streams have no limit.
+/// Maximum length in bytes of an answer that is read as a whole. Streams have no limit.
 const ANSWER_LIMIT: usize = 256 << 20;
 
-/// Default time without a sign of life from the daemon after which a request fails.
+/// Default time after which a request fails if the daemon has answered neither the request nor `/healthz`.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time to wait for an answer before the client checks `/healthz`.
+/// Time to wait for the answer to a request before the client requests `/healthz`.
 const CHECK: Duration = Duration::from_secs(3);
 
-/// Client of the daemon behind one socket.
+/// Client of the daemon that listens on one unix socket.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
-    /// Time without a sign of life from the daemon after which a request fails.
+    /// Time after which a request fails if the daemon has answered neither the request nor `/healthz`.
     patience: Duration,
 }
 
@@ -40,12 +40,13 @@ pub struct Answer {
 }
 
 impl Client {
-    /// Returns a client of the daemon behind this socket.
+    /// Returns a client that connects to the daemon at this unix socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Client { socket: socket.into(), patience: PATIENCE }
     }
 
-    /// Sets the time without a sign of life from the daemon after which a request fails.
+    /// Sets the time after which a request fails if the daemon has answered neither the request nor
+    /// `/healthz`.
     pub fn patient(self, patience: Duration) -> Self {
         Client { patience, ..self }
     }
@@ -91,7 +92,7 @@ impl Client {
         })
     }
 
-    /// Sends a request with a body and reads the complete answer, whatever its status.
+    /// Sends a request with a body and reads the whole answer, also if its status reports an error.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -126,8 +127,8 @@ impl Client {
         Err(Answer { status, body }.failure())
     }
 
-    /// Sends a request and waits for the head of the answer. A request has no time limit while the daemon
-    /// answers `/healthz`.
+    /// Sends a request and waits for the head of the answer. There is no time limit while the daemon answers
+    /// `/healthz`, which the client requests repeatedly meanwhile.
     async fn exchange(
         &self,
         method: Method,
@@ -180,7 +181,8 @@ impl Client {
         sender.send_request(request).await.map_err(|error| self.broken(&error))
     }
 
-    /// Connects to the daemon. A full queue of the socket (`EAGAIN`) is retried until the caller gives up.
+    /// Connects to the daemon. While the listen queue of the socket is full (`EAGAIN`), the client tries
+    /// again without a time limit. A caller that limits the time drops the future.
     async fn connect(&self) -> Result<UnixStream, Failure> {
         loop {
             match UnixStream::connect(&self.socket).await {
@@ -192,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Returns the failure for a daemon that exists but does not answer.
+    /// Returns the failure for a daemon that accepts connections but does not answer in time.
     fn silent(&self) -> Failure {
         let object = format!("daemon at {}", self.socket.display());
         let cause = format!("it gives no answer, and no sign of life for {} s", self.patience.as_secs());
@@ -226,15 +228,16 @@ impl Client {
 }
 
 impl Answer {
-    /// Returns the answer if its status reports success.
+    /// Returns the answer if its HTTP status reports success.
     ///
     /// # Errors
-    /// The refusal as the daemon reported it.
+    /// The failure that the daemon's error answer describes.
     pub fn success(self) -> Result<Answer, Failure> {
         if self.status.is_success() { Ok(self) } else { Err(self.failure()) }
     }
 
-    /// Converts a refusal into a failure. Problems of a configuration are printed here, one a line.
+    /// Converts an error answer of the daemon into a failure of the command. If the answer lists problems of
+    /// a configuration, the function prints them on standard error, one a line.
     pub fn failure(&self) -> Failure {
         match serde_json::from_slice::<ErrorBody>(&self.body) {
             Ok(body) if !body.problems.is_empty() => {
@@ -252,7 +255,7 @@ impl Answer {
     }
 }
 
-/// A response body that arrives in parts.
+/// An HTTP response body that is read in parts as it arrives.
 #[derive(Debug)]
 pub struct Stream {
     body: Incoming,
@@ -260,7 +263,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Returns the next bytes, or `None` at the end. A daemon that stops ends its streams.
+    /// Returns the next bytes of the body, or `None` at its end. A daemon that stops ends its streams.
     pub async fn chunk(&mut self) -> Option<Bytes> {
         loop {
             let frame = self.body.frame().await?.ok()?;
@@ -270,7 +273,7 @@ impl Stream {
         }
     }
 
-    /// Returns the next line without its line end, or `None` at the end.
+    /// Returns the next line of the body without its line end, or `None` at the end of the body.
     pub async fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

@@ -1,5 +1,5 @@
-//! OpenFlow controller sessions: one set for each bridge with rules, updated as bridges are added, changed
-//! and removed.
+//! OpenFlow controller sessions of all bridges with OpenFlow rules. The sessions are updated when bridges are
+//! added, changed or removed.
 //!
 //! Each bridge listens at `BRIDGE.mgmt` beside the API socket, as `ovs-ofctl` expects, and connects to the
 //! controllers of its configuration. Clients of `BRIDGE.snoop` receive a copy of the sessions' messages
@@ -21,17 +21,18 @@ use crate::database::{Database, allows_remote};
 use crate::plane::{DataPlane, Leader};
 use crate::users::number_of;
 
-/// Interval between polls of the controllers' status.
+/// Interval at which the status of the controllers is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of polls between updates of the elapsed seconds in the database.
+/// Number of status checks after which the elapsed seconds in the database are updated.
 const CLOCK: u32 = 5;
-/// Maximum time to wait at the start until bridges listen.
+/// Maximum time for which the start waits until the sockets of the bridges accept connections.
 const OPEN: Duration = Duration::from_secs(1);
-/// Default time of silence before a controller is probed, in milliseconds.
+/// Default time in milliseconds without a message from a controller after which a probe is sent.
 const USUAL_PROBE_MS: u32 = 5_000;
-/// Time of silence before a client of a bridge's own socket is probed, as in Open vSwitch.
+/// Time without a message from a client of a bridge's own socket after which a probe is sent, as in Open
+/// vSwitch.
 const OWN_PROBE: Duration = Duration::from_secs(60);
-/// Lower limit of the maximum pause between connection attempts.
+/// Smallest accepted value of the setting "maximum backoff", the longest pause between connection attempts.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// OpenFlow sessions by bridge name.
@@ -39,26 +40,27 @@ type Led = BTreeMap<BridgeName, Sessions>;
 
 struct Sessions {
     leader: Arc<Leader>,
-    /// Datapath id that the controllers were given.
+    /// Datapath id that the controllers of the bridge have received.
     datapath_id: u64,
     controllers: Controllers,
-    /// Time for which all active controllers may be away before the bridge becomes standalone.
+    /// Time without any connected active controller after which the bridge becomes standalone.
     patience: Duration,
-    /// Time since which all active controllers have been away.
+    /// Time since which no active controller has been connected. `None` while one is connected.
     away: Option<Instant>,
-    /// Whether the bridge is standalone, as last logged.
+    /// Whether the bridge is standalone, according to the last log message.
     alone: bool,
-    /// Blocking task that switches the bridge between standalone and its rules. The task waits for the rules'
-    /// lock.
+    /// Task that switches the bridge between standalone operation and forwarding by its rules. The task
+    /// blocks until it has the lock of the rules.
     change: Option<JoinHandle<()>>,
 }
 
-/// Maintains the OpenFlow sessions of the plane's bridges until the plane ends.
+/// Maintains the OpenFlow sessions of the data plane's bridges until the data plane ends.
 ///
 /// - `api`: path of the API socket. Sockets of bridges are created in its directory.
 /// - `sockets`: listening sockets, which a successor takes over.
-/// - `database`: receives the status of its controllers.
-/// - `reconnects`: name of the bridge whose sessions end and start again, or `None` for all bridges.
+/// - `database`: database whose controller rows receive the status of the sessions.
+/// - `reconnects`: channel with the name of each bridge whose sessions end and start again, or `None` for all
+///   bridges.
 /// - `ready`: signalled once the first bridges accept connections, or after [`OPEN`].
 pub async fn run(
     plane: Arc<DataPlane>,
@@ -117,14 +119,14 @@ fn socket(name: &BridgeName, directory: &Path) -> PathBuf {
     directory.join(format!("{name}.mgmt"))
 }
 
-/// Waits until the socket accepts connections. A stale socket file of an earlier daemon refuses them.
+/// Waits until the socket accepts connections. A socket file that an earlier daemon left refuses connections.
 async fn until_open(path: &Path) {
     while tokio::net::UnixStream::connect(path).await.is_err() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Starts, updates and ends sessions so that they match the bridges.
+/// Starts, updates and ends sessions according to the bridges that currently use OpenFlow.
 async fn follow(
     plane: &Arc<DataPlane>,
     leaders: &mut watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
@@ -157,15 +159,16 @@ async fn follow(
     }
 }
 
-/// Returns the standalone timeout: three times the longest inactivity probe, as in Open vSwitch.
+/// Returns the time without a controller after which a bridge becomes standalone. The time is three times the
+/// longest inactivity probe, as in Open vSwitch.
 fn patience(settings: &OpenFlow) -> Duration {
     let probe = |controller: &Controller| controller.inactivity_probe_ms.filter(|probe| *probe > 0);
     let longest = settings.controllers.iter().map(|own| probe(own).unwrap_or(USUAL_PROBE_MS)).max();
     Duration::from_millis(u64::from(longest.unwrap_or_default()) * 3)
 }
 
-/// Makes a bridge standalone when all of its active controllers have been away for the timeout. Passive
-/// controllers do not count. Does not block.
+/// Makes a bridge standalone if none of its active controllers has been connected for the timeout. Passive
+/// controllers do not count. The function does not block.
 fn watch_over(name: &BridgeName, led: &mut Sessions) {
     let status = led.controllers.status();
     let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();
@@ -201,8 +204,8 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
     led.alone = alone;
 }
 
-/// Writes the status of controllers into the database's rows. Elapsed seconds are updated only if `clock` is
-/// set.
+/// Writes the status of all controllers into their rows of the database. The elapsed seconds in the status
+/// are updated only if `clock` is set or the connection state changed.
 fn tell(database: &Database, sessions: &Led, clock: bool) {
     let desired = Arc::clone(&database.layout.borrow().desired);
     let before = database.controllers.borrow().clone();
@@ -237,10 +240,10 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
     });
 }
 
-/// Keys of the status that change with time alone.
+/// Keys of the column `status` whose values change with time alone.
 const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
 
-/// Returns the column `status` (ovs-vswitchd.conf.db(5), table Controller).
+/// Returns the content of the column `status` (ovs-vswitchd.conf.db(5), table Controller) for a session.
 fn says(status: &Status) -> BTreeMap<String, String> {
     let mut says = BTreeMap::new();
     let state = match (status.connected, status.address.is_passive()) {
@@ -293,7 +296,8 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
         .collect()
 }
 
-/// Returns the session target of a controller. Absent settings take their defaults.
+/// Returns the session settings for a controller. Settings that the configuration does not contain have their
+/// defaults.
 fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Target {
     let usual = Target::new(address);
     let time = |ms: u32| Duration::from_millis(ms.into());
@@ -316,7 +320,7 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
     }
 }
 
-/// Returns the ids of the users whose processes may connect. `None` means all users.
+/// Returns the user ids whose processes may connect to passive listeners. `None` means all users.
 fn users(named: &[String]) -> Option<Vec<u32>> {
     let all = named.iter().any(|user| user == Controller::ALL_USERS);
     (!all).then(|| named.iter().filter_map(|user| number_of(user)).collect())

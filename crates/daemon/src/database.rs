@@ -1,5 +1,5 @@
-//! Configuration from an OVSDB server, as one owner of the configuration. The tables are followed and applied
-//! as a whole, and the result is written back.
+//! Configuration from an OVSDB server. The database is one owner of configuration objects. The daemon follows
+//! the tables of the database, applies each state of the tables as a whole, and writes the result back.
 //!
 //! ```text
 //!   ovsdb-server ──> ovsdb::Client ──Desired──> wanted (ports, bridges, what cannot be had) ──> Store::apply as Owner::Ovsdb
@@ -7,10 +7,10 @@
 //!        └────────────── Told: numbers, errors, states, statistics, cur_cfg <── told <── ports ──┘
 //! ```
 //!
-//! Interfaces that cannot be configured are left out, with the reason in the column `error`, and the rest is
+//! Interfaces that cannot be configured are left out, and the column `error` contains the reason. The rest is
 //! applied. If the data plane refuses a plan, the port that the refusal names is left out of the next
-//! attempt. `cur_cfg` is updated once a state of the tables runs. While the server is away, the last desired
-//! configuration keeps running.
+//! attempt. `cur_cfg` is updated after a state of the tables has been applied. While the server is away, the
+//! daemon keeps the last configuration from the tables.
 
 mod numbers;
 mod openflow;
@@ -35,40 +35,41 @@ use crate::plane::DataPlane;
 pub use self::openflow::allows_remote;
 pub use wanted::UNTAGGED;
 
-/// Interval at which link states are compared and missing devices are searched.
+/// Interval at which link states are compared and missing devices are looked for.
 const TICK: Duration = Duration::from_secs(1);
-/// Default and smallest interval between statistics. `other_config:stats-update-interval` can lengthen it.
+/// Default and shortest interval at which statistics are written. `other_config:stats-update-interval` can
+/// make it longer.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// Delay before an object that the data plane refused is tried again.
+/// Delay after which an object that the data plane refused is applied again.
 const RETRY: Duration = Duration::from_secs(10);
-/// Maximum time for which the start waits for the tables.
+/// Maximum time for which the start of the daemon waits for the tables of the database.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// The applied state of the tables, for other consumers of the database (OpenFlow, `ovs-appctl`).
+/// The last applied state of the tables, for the OpenFlow sessions and `ovs-appctl`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
-    /// Desired configuration of the tables, including controllers, fail modes and flow tables.
+    /// Configuration that the tables request, including controllers, fail modes and flow tables.
     pub desired: Arc<Desired>,
     /// OpenFlow port numbers of the running ports, by bridge and port name.
     pub numbers: BTreeMap<String, BTreeMap<String, u16>>,
 }
 
 impl Layout {
-    /// Returns the OpenFlow number of a port.
+    /// Returns the OpenFlow port number of a port of a bridge, or `None` if no such port runs.
     pub fn number(&self, bridge: &str, port: &str) -> Option<u16> {
         self.numbers.get(bridge)?.get(port).copied()
     }
 }
 
-/// Static MAC table entries that are added beside the tables, by bridge, with their ports.
+/// Static MAC table entries that are not in the database: the port's name for each bridge and entry.
 pub type Stations = BTreeMap<String, BTreeMap<StaticKey, String>>;
 
-/// Handle of the OVSDB follower for the rest of the daemon.
+/// Interface of the rest of the daemon to the task that follows the OVSDB server.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// Applied layout. Changes after each state of the tables that was applied.
+    /// Last applied state of the tables. The value changes after each state of the tables that was applied.
     pub layout: watch::Receiver<Layout>,
-    /// Status of controllers by row, which the OpenFlow sessions write.
+    /// Status of each OpenFlow controller by database row. The OpenFlow sessions write the status.
     pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerTold>>>,
     /// Static MAC table entries that last until the process ends. `ovs-appctl fdb/add` sets them.
     pub stations: Arc<watch::Sender<Stations>>,
@@ -76,7 +77,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Starts to follow the server that the settings name. Returns `None` if the settings name no server.
+    /// Starts the task that follows the OVSDB server of the settings. Returns `None` if the settings name no
+    /// server.
     pub fn follow(store: &Arc<Store>, plane: &Arc<DataPlane>, settings: &model::Ovsdb) -> Option<Database> {
         let target = settings.database.clone()?;
         let (client, work) = ovsdb::client::run(Options::new(target));
@@ -107,8 +109,8 @@ impl Database {
         Some(Database { layout: laid_out, controllers, stations, first: first_done })
     }
 
-    /// Waits until the tables have been applied once, at most [`FIRST`], and returns whether they were. A
-    /// server may be away for days.
+    /// Waits until the tables have been applied once, at most [`FIRST`]. Returns whether they were applied.
+    /// The wait is limited because a server may be away for days.
     pub async fn settled(&mut self) -> bool {
         let settled = timeout(FIRST, self.first.wait_for(|first| *first)).await.is_ok();
         if !settled {
@@ -134,15 +136,15 @@ struct Follower {
     stations: watch::Receiver<Stations>,
     first: watch::Sender<bool>,
     numbers: Numbers,
-    /// Configuration derived from the last state of the tables.
+    /// Configuration derived from the last applied state of the tables.
     wanted: Wanted,
-    /// Applied state of the tables. `None` before the first one.
+    /// Last applied state of the tables. `None` until a state has been applied.
     applied: Option<Arc<Desired>>,
     told: Told,
     told_statistics: Option<Instant>,
-    /// Last state of the tables that was tried.
+    /// Last state of the tables that the follower tried to apply. `None` forces another attempt.
     tried: Option<Arc<Desired>>,
-    /// Time at which the refused parts of [`Self::tried`] are tried again.
+    /// Time at which [`Self::tried`] is applied again because parts of it were refused.
     retry_at: Option<Instant>,
 }
 
@@ -167,8 +169,8 @@ impl Follower {
         }
     }
 
-    /// Returns whether the tables must be applied: they changed, a retry is due, or a missing device may have
-    /// appeared.
+    /// Returns whether the tables must be applied, which is the case if they changed, a retry is due, or a
+    /// missing device may have appeared.
     async fn is_due(&mut self, desired: &Arc<Desired>) -> bool {
         if self.tried.as_ref().is_none_or(|tried| !same(tried, desired)) {
             return true;
@@ -183,7 +185,7 @@ impl Follower {
         blocking(move || missing.iter().any(|device| port::link::find(device).is_ok())).await.unwrap_or(false)
     }
 
-    /// Applies the tables as far as possible.
+    /// Applies the tables, and leaves out the interfaces and bridges that the data plane refuses.
     async fn apply(&mut self, desired: &Arc<Desired>) {
         let mut left_out = LeftOut::default();
         self.tried = Some(Arc::clone(desired));
@@ -221,8 +223,8 @@ impl Follower {
         }
     }
 
-    /// Returns the last interface that does not run yet, as the one to leave out. Errors that name no object
-    /// (too few frames) are attributed to this interface.
+    /// Returns the last interface that does not run yet, which is then left out of the configuration. An
+    /// error that names no object (for example too few frames) is attributed to this interface.
     fn newest(&self, wanted: &Wanted, error: &ChangeError) -> LeftOut {
         let running = &self.store.merged().config.ports;
         let newest = wanted.rows.iter().rev().find(|(port, _)| !running.contains_key(*port));
@@ -255,7 +257,7 @@ impl Follower {
         });
     }
 
-    /// Writes the state of all rows, including statistics when their interval has passed.
+    /// Writes the status of all rows into the database. Statistics are included if their interval has passed.
     async fn tell(&mut self, desired: &Arc<Desired>) {
         let plane = Arc::clone(&self.plane);
         let Some(states) = blocking(move || plane.ports()).await else { return };
@@ -280,8 +282,8 @@ impl Follower {
     }
 }
 
-/// Logs the bridges and interfaces that were added and removed, in Open vSwitch's wording, because scripts
-/// search for it.
+/// Logs the bridges and interfaces that were added and removed. The messages have Open vSwitch's wording,
+/// because scripts search for it.
 fn log_changes(before: &Layout, after: &Layout, wanted: &Wanted) {
     for (name, bridge) in &after.desired.bridges {
         let is_new = !before.desired.bridges.contains_key(name);
@@ -302,7 +304,7 @@ fn log_changes(before: &Layout, after: &Layout, wanted: &Wanted) {
     differ(after, before, "added");
 }
 
-/// Adds the static entries whose bridges and ports exist.
+/// Adds the static entries to the configuration. Entries whose bridge or port does not exist are skipped.
 fn add_stations(config: &mut Config, stations: &Stations) {
     for (name, bridge) in &mut config.bridges {
         for (key, port) in stations.get(name.as_str()).into_iter().flatten() {
@@ -313,8 +315,8 @@ fn add_stations(config: &mut Config, stations: &Stations) {
     }
 }
 
-/// Returns whether two states of the tables are equal. The OpenFlow numbers that this daemon wrote are
-/// ignored.
+/// Returns whether two states of the tables are equal apart from OpenFlow port numbers, which this daemon
+/// writes itself.
 fn same(one: &Desired, other: &Desired) -> bool {
     let numberless = |desired: &Desired| {
         let mut desired = desired.clone();
@@ -325,7 +327,7 @@ fn same(one: &Desired, other: &Desired) -> bool {
     numberless(one) == numberless(other)
 }
 
-/// Returns whether the error is temporary, so that the change is retried soon.
+/// Returns whether the error is temporary. The change is then tried again soon.
 fn is_passing(error: &ChangeError) -> bool {
     match error {
         ChangeError::Pending { .. } | ChangeError::Interrupted => true,
@@ -334,7 +336,7 @@ fn is_passing(error: &ChangeError) -> bool {
     }
 }
 
-/// Returns the objects that an error names, each with the error text.
+/// Returns the path of each object that an error names, together with the text of the error.
 fn named(error: &ChangeError) -> Vec<(String, String)> {
     match error {
         ChangeError::Problems(problems) => problems
@@ -354,7 +356,8 @@ fn named(error: &ChangeError) -> Vec<(String, String)> {
     }
 }
 
-/// Runs blocking work on a separate thread. Returns `None` if the thread is lost.
+/// Runs blocking work on a separate thread and returns its result. Returns `None` if the work panicked or was
+/// cancelled.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }

@@ -1,4 +1,4 @@
-//! Failure of a command: the object, the cause, the next step, and the exit code.
+//! Failure of a command, with its object, its cause, the next step for the user, and the exit code.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -19,13 +19,13 @@ pub struct Failure {
 /// Kinds of failures, each with the exit code that the manual lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// 1: the command failed.
+    /// The command failed (exit code 1).
     Failed,
-    /// 3: the configuration is refused and nothing was applied.
+    /// The configuration is refused and nothing was applied (exit code 3).
     Refused,
-    /// 4: the daemon does not answer.
+    /// The daemon does not answer (exit code 4).
     Unreachable,
-    /// 1: the command failed and has already printed the reason.
+    /// The command failed and has already printed the reason (exit code 1).
     Silent,
 }
 
@@ -35,12 +35,12 @@ impl Failure {
         Failure { object: object.into(), cause: cause.to_string(), fix: fix.into(), kind: Kind::Failed }
     }
 
-    /// Returns the failure with another kind.
+    /// Returns this failure with its kind replaced.
     pub fn of_kind(self, kind: Kind) -> Self {
         Failure { kind, ..self }
     }
 
-    /// Returns a failure whose explanation the command has already printed.
+    /// Returns a failure whose reason the command has already printed.
     pub fn told(kind: Kind) -> Self {
         let kind = if kind == Kind::Failed { Kind::Silent } else { kind };
         Failure { object: String::new(), cause: String::new(), fix: String::new(), kind }

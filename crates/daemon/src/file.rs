@@ -1,8 +1,8 @@
-//! Opening of files that the configuration names. Other users of the machine cannot redirect the daemon to
-//! other files.
+//! Secure opening of files that the configuration names. Other users of the machine cannot redirect the
+//! daemon to other files.
 //!
-//! A path is walked name by name from the root:
-//! - A symbolic link on the way is followed only if root or the daemon's own user owns it.
+//! A path is resolved name by name from the root, by these rules:
+//! - A symbolic link within the path is followed only if root or the daemon's own user owns it.
 //! - The last name is never followed as a link.
 //! - Only regular files of a limited length are read. A FIFO or a device would block or have no end.
 //! - A written file is either new, or a regular file of the daemon's own user with one hard link.
@@ -19,15 +19,15 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Maximum number of symbolic links that are followed on a path.
+/// Maximum number of symbolic links that are followed while one path is resolved.
 const LINKS: usize = 16;
-/// Mode of created files.
+/// Access mode of files that the daemon creates.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Opens a regular file of at most `limit` bytes for reading.
 ///
 /// # Errors
-/// The error of the system, or the reason why the file is refused.
+/// Returns the error of the operating system, or an error with the reason why the file is refused.
 pub fn read_from(path: &Path, limit: u64) -> io::Result<File> {
     let (directory, name) = walk(path)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -44,7 +44,7 @@ pub fn read_from(path: &Path, limit: u64) -> io::Result<File> {
 /// Reads a text file of at most `limit` bytes.
 ///
 /// # Errors
-/// Like [`read_from`]. A file that is not UTF-8 is an error, too.
+/// Returns the errors of [`read_from`]. A file that is not UTF-8 is also an error.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let mut text = String::new();
     // The file may grow while it is read.
@@ -58,7 +58,7 @@ pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
 /// Opens a file for writing and truncates it. Creates the file if it does not exist.
 ///
 /// # Errors
-/// The error of the system, or the reason why the file is refused.
+/// Returns the error of the operating system, or an error with the reason why the file is refused.
 pub fn write_to(path: &Path) -> io::Result<File> {
     let (directory, name) = walk(path)?;
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -83,7 +83,7 @@ pub fn write_to(path: &Path) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Returns the directory of a file and the file's name in it.
+/// Resolves a path. Returns the directory that contains the file, and the name of the file in this directory.
 fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let mut names: VecDeque<OsString> = VecDeque::new();
     for part in path.components() {
@@ -126,8 +126,9 @@ fn walk(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((at, last))
 }
 
-/// Returns the target of a symbolic link that root or the daemon's own user owns. Returns `error`, from
-/// opening the name as a directory, if the name is no link.
+/// Returns the target of a symbolic link that root or the daemon's own user owns. `error` is the error with
+/// which the name could not be opened as a directory. The function returns it if the name is no symbolic
+/// link.
 fn followed(at: impl AsFd, name: &OsStr, error: Errno) -> io::Result<std::path::PathBuf> {
     let metadata = statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(metadata.st_mode) != FileType::Symlink {
@@ -151,7 +152,8 @@ fn regular(metadata: &Stat) -> io::Result<()> {
     }
 }
 
-/// Converts `ELOOP`, which `O_NOFOLLOW` gives for a link as the last name.
+/// Converts the errno of an open call into an error. `ELOOP`, which `O_NOFOLLOW` causes for a symbolic link
+/// as the last name, becomes a refusal.
 fn link_or(error: Errno) -> io::Error {
     if error == Errno::LOOP { refused("it is a link".to_owned()) } else { error.into() }
 }

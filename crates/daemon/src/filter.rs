@@ -1,5 +1,5 @@
-//! Packet filters of the API, and one-line descriptions of packets. Both use the flow key as the data path
-//! extracts it.
+//! Packet filters of the API, and one-line descriptions of packets. Both are based on the flow key that the
+//! data path extracts from a packet.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,7 +8,8 @@ use model::PacketFilter;
 use packet::filter::Filter;
 use packet::{FlowKey, L3Kind, PortId, ip_proto};
 
-/// Returns a one-line description of a packet from its flow key.
+/// Returns a one-line description of a packet from its flow key. `length` is the length of the packet in
+/// bytes.
 pub fn describe(key: &FlowKey, length: u32) -> String {
     let mut text = String::new();
     for vid in [key.outer_vid(), key.inner_vid()].into_iter().flatten() {
@@ -61,8 +62,8 @@ fn protocol(number: u8) -> String {
     }
 }
 
-/// Compiles an API filter into flow-key filters. A packet matches if any of them matches. Each field that
-/// means "source or destination" doubles the number of filters.
+/// Compiles a packet filter of the API into filters over flow keys. A packet matches if at least one of the
+/// returned filters matches. A field with the meaning "source or destination" doubles the number of filters.
 pub fn compile(wanted: &PacketFilter, port: Option<PortId>) -> Vec<Filter> {
     let mut texts = vec![Vec::new()];
     let mut both = |one: Vec<String>, other: Vec<String>| {

@@ -1,4 +1,5 @@
-//! Live views of rates from two sets of counters, as widgets or as text, for `top` and `demo`.
+//! Live views of rates for `trivium top` and the demo. The rates are computed from two sets of counters and
+//! are drawn as widgets or printed as text.
 
 use model::{Counters, PortCounters, WorkerState};
 use ratatui::Frame;
@@ -9,7 +10,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table as Grid};
 
 use crate::table::{Table, by_number, folded, short};
 
-/// The current counters and the previous ones, from which rates are calculated.
+/// The last two sets of counters, from which rates are computed.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     before: Counters,
@@ -27,12 +28,12 @@ pub struct PortRate {
     pub tx_packets: f64,
     /// Bits sent per second.
     pub tx_bits: f64,
-    /// Packets dropped or missed per second.
+    /// Packets per second that were dropped, or that were lost before the daemon received them.
     pub drops: f64,
 }
 
 impl Rates {
-    /// Stores the next counters. The current ones become the previous ones.
+    /// Adds a new set of counters. The set that was current becomes the previous one.
     pub fn update(&mut self, counters: Counters) {
         self.before = std::mem::replace(&mut self.now, counters);
     }
@@ -42,8 +43,8 @@ impl Rates {
         number(self.now.at_ns.saturating_sub(before)) / 1e9
     }
 
-    /// Returns the rates of each port, sorted by name with numbers in numerical order. All rates are 0 before
-    /// the second set of counters.
+    /// Returns the rates of each port, sorted by name with numbers in numerical order. All rates are 0 until
+    /// the second set of counters has been added.
     pub fn ports(&self) -> Vec<(String, PortRate)> {
         let seconds = self.seconds();
         let rate = |now: u64, before: u64| {
@@ -70,7 +71,7 @@ impl Rates {
         &self.now.workers
     }
 
-    /// Returns the packets dropped since the start by reason, largest count first.
+    /// Returns the number of packets dropped since the start for each reason, with the largest number first.
     pub fn drops(&self) -> Vec<(String, u64)> {
         let mut drops: Vec<(String, u64)> =
             self.now.drops.iter().map(|(reason, count)| (reason.clone(), *count)).collect();
@@ -100,7 +101,7 @@ fn cells(name: &str, rate: &PortRate) -> [String; 6] {
     ]
 }
 
-/// Returns the view as text: a table of ports, a line of workers, and a line of drops.
+/// Returns the live view as text: a table of ports, a line of workers, and a line of drops.
 pub fn text(rates: &Rates) -> String {
     let mut table = Table::new(&["PORT", ">RX p/s", ">RX bit/s", ">TX p/s", ">TX bit/s", ">DROPS/s"]);
     for (name, rate) in rates.ports() {
@@ -117,7 +118,7 @@ pub fn text(rates: &Rates) -> String {
     format!("{}{}; drops: {drops}\n\n", table.render(), workers.join(", "))
 }
 
-/// Draws the view as widgets, with notes below.
+/// Draws the live view as widgets, with the lines of `notes` below.
 pub fn draw(frame: &mut Frame<'_>, rates: &Rates, notes: &[&str]) {
     let ports = rates.ports();
     let height = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3);

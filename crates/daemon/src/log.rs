@@ -1,5 +1,5 @@
-//! Log of the daemon: standard error, and a file in Open vSwitch's format. Both have a level for each module,
-//! which `ovs-appctl vlog/set` changes.
+//! Log of the daemon. The destinations are standard error and a file in Open vSwitch's format. Each
+//! destination has a level for each module. `ovs-appctl vlog/set` changes the levels.
 //!
 //! ```text
 //!   tracing events ──┬── filter of CONSOLE ── standard error, in tracing's own format
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Filters are built from [`Levels`]. Each module of Open vSwitch stands for the tracing targets with
-//! messages of its kind. `RUST_LOG` is the console's filter until the console's levels change. Nothing is
-//! written to syslog. Under systemd the journal receives standard error.
+//! messages of its kind. Until the console's levels are changed, `RUST_LOG` is the console's filter. The
+//! daemon writes nothing to syslog. Under systemd, the journal receives standard error.
 
 mod file;
 mod levels;
@@ -27,20 +27,22 @@ use tracing_subscriber::{EnvFilter, Layer};
 use file::{FileLines, LogFile, PlainFields};
 use levels::Levels;
 
-/// Function that replaces the filter of a destination by the given directives.
+/// Function that replaces the log filter of a destination. The argument contains directives in the syntax of
+/// `RUST_LOG`.
 type SetFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 struct Log {
     levels: Mutex<Levels>,
     console: SetFilter,
-    /// Function that replaces the filter of the file.
+    /// Function that replaces the log filter of the log file.
     filter: SetFilter,
     file: Arc<LogFile>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log on standard error. The level is `level`, or `RUST_LOG` if absent, or else `info`.
+/// Starts the log on standard error. The level is `level` if given. Otherwise, it is `RUST_LOG`, or `info` if
+/// that variable is not set.
 ///
 /// # Errors
 /// `level` is not a valid filter, or a log has already been set up.
@@ -99,7 +101,7 @@ pub fn configure(specifications: &[String], file: Option<&Path>) -> Result<(), S
     }
 }
 
-/// Changes levels or a pattern by a specification of `vlog/set`.
+/// Changes log levels or a pattern. `text` is an argument of `vlog/set`.
 ///
 /// # Errors
 /// The specification is invalid. The message has Open vSwitch's wording.
@@ -117,7 +119,7 @@ pub fn list_patterns() -> Result<String, String> {
     Ok(log()?.file.patterns())
 }
 
-/// Opens the log file again, after it was moved away.
+/// Opens the log file again under its path, after the file was moved away.
 ///
 /// # Errors
 /// No file is configured, or the file cannot be opened.
@@ -127,7 +129,7 @@ pub fn reopen() -> Result<(), String> {
     log.open(&path).map_err(|error| error.to_string())
 }
 
-/// Closes the log file until it is opened again.
+/// Closes the log file until it is opened again. Messages are not written to the file meanwhile.
 ///
 /// # Errors
 /// The log has not been started.
@@ -170,7 +172,7 @@ impl Log {
         }
     }
 
-    /// Updates the filter of a destination from the levels.
+    /// Builds the filter of a destination from its levels and installs it.
     fn apply(&self, destination: VlogDestination) -> Result<(), String> {
         let directives = self.levels().directives(destination);
         match destination {

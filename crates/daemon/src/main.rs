@@ -1,5 +1,5 @@
-//! The `trivium` binary: the daemon and the command line. All crates are connected here and in no crate
-//! below.
+//! The `trivium` binary, which contains the daemon and the command line. Only this crate connects the other
+//! crates with each other.
 //!
 //! ```text
 //!   trivium run ──> cmd/run ──> plane/ (engine + port + xdp + switch)  <── control (API, diff, apply)
@@ -34,7 +34,8 @@ mod users;
 
 use std::process::ExitCode;
 
-/// Counting allocator. `trivium bench` uses the counts to show that the data path allocates nothing.
+/// Allocator that counts allocations. `trivium bench` uses the counts to show that the data path allocates
+/// nothing.
 #[global_allocator]
 static HEAP: sync::heap::CountingHeap = sync::heap::CountingHeap;
 

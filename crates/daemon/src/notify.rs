@@ -1,5 +1,5 @@
-//! Status notifications for systemd (sd_notify(3)): one datagram of `KEY=value` lines to the socket in
-//! `NOTIFY_SOCKET`. Nothing is sent without that variable.
+//! Status notifications for systemd (sd_notify(3)). A notification is one datagram of `KEY=value` lines to
+//! the socket that the variable `NOTIFY_SOCKET` names. Nothing is sent if the variable is not set.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,15 +13,15 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
 
-/// Environment variable that holds the process id of the process to which the watchdog applies. A successor
-/// is spawned without the variable. The successor continues the predecessor's watchdog, and systemd could not
-/// know its process id.
+/// Name of the environment variable that holds the id of the process to which systemd's watchdog applies. The
+/// daemon starts a successor without this variable, because systemd could not know the successor's process
+/// id. The successor continues the watchdog of its predecessor.
 pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// Maximum time to wait for a service manager that does not read.
+/// Maximum time to wait until the service manager has read the notifications.
 const BARRIER: Duration = Duration::from_secs(2);
 
-/// Connection to the service manager, if there is one.
+/// Connection to the service manager. Without a service manager, notifications have no effect.
 #[derive(Debug)]
 pub struct Notifier {
     target: Option<(UnixDatagram, SocketAddr)>,
@@ -35,25 +35,25 @@ impl Notifier {
         Notifier { target, watchdog: watchdog(|key| std::env::var(key).ok(), std::process::id()) }
     }
 
-    /// Returns the interval at which to call [`Notifier::alive`], half of systemd's timeout. `None` means
-    /// that no watchdog is set.
+    /// Returns the interval at which to call [`Notifier::alive`], which is half of systemd's watchdog
+    /// timeout. Returns `None` if no watchdog is set.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// Reports that the daemon forwards traffic.
+    /// Reports that the daemon is ready and forwards traffic, with a status text.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// Reports that the configuration is read again. [`Notifier::ready`] ends this state.
+    /// Reports that the daemon reads its configuration again. [`Notifier::ready`] ends this state.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
-    /// Reports that the daemon is alive (watchdog).
+    /// Reports to the watchdog that the daemon is alive.
     pub fn alive(&self) {
         self.send("WATCHDOG=1");
     }
@@ -65,13 +65,13 @@ impl Notifier {
 
     /// Reports `pid` as the service's main process. A predecessor reports its successor before the
     /// predecessor ends, because systemd stops the whole service when the main process ends. The successor
-    /// repeats the report.
+    /// also reports itself.
     pub fn main_pid(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}"));
     }
 
-    /// Waits until the manager has read all earlier messages (`BARRIER=1` of sd_notify(3)), at most
-    /// [`BARRIER`].
+    /// Waits until the service manager has read all earlier notifications (`BARRIER=1` of sd_notify(3)), for
+    /// at most [`BARRIER`].
     pub fn settle(&self) {
         if let Some((socket, address)) = &self.target {
             // A manager that is gone or does not support barriers must not delay the daemon.
@@ -87,8 +87,8 @@ impl Notifier {
     }
 }
 
-/// Sends a barrier and waits for it. The manager closes its end of the pipe when it reads the message, which
-/// hangs up the other end.
+/// Sends a barrier to the service manager and waits until the manager has read it. The manager then closes
+/// its end of a pipe, which the daemon observes as a hang-up of the other end.
 fn barrier(socket: &UnixDatagram, address: &SocketAddr) -> io::Result<()> {
     let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let descriptors = [theirs.as_fd()];

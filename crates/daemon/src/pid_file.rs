@@ -1,8 +1,10 @@
-//! PID file of the daemon, locked while the daemon runs, as Open vSwitch's programs do (fcntl(2), F_SETLK).
+//! PID file of the daemon. The file is locked while the daemon runs, as Open vSwitch's programs do (fcntl(2),
+//! F_SETLK).
 //!
-//! Scripts read the file. `ovs-appctl` accepts it if the process that the file names holds the lock, and
-//! connects to the socket `NAME.PID.ctl` beside the file. The process takes the file's name as its command
-//! name, by which `ovs-ctl` recognizes the daemon if the process id was reused.
+//! Scripts read the process id from the file. `ovs-appctl` accepts the file if the process that it names
+//! holds the lock, and connects to the socket `NAME.PID.ctl` beside the file. The process takes the file's
+//! name as its command name. `ovs-ctl` uses the command name to detect that another process has the process
+//! id.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,25 +13,28 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 
-/// A locked PID file of this process. The file is opened once, because the lock ends when any descriptor of
-/// the file is closed.
+/// A locked PID file of this process. The file is opened only once, because closing any descriptor of the
+/// file releases the lock.
 pub struct PidFile {
     path: PathBuf,
-    /// Symbolic link to the socket under the name that `ovs-appctl` expects, if the socket has another name.
+    /// Symbolic link to the socket of `ovs-appctl` under the name that `ovs-appctl` expects. `None` if the
+    /// socket itself has this name.
     link: Option<PathBuf>,
     _locked: File,
 }
 
 impl PidFile {
-    /// Takes the file for this process. `socket` is the socket of `ovs-appctl`.
+    /// Locks the file and writes the id of this process to it. `socket` is the path of the socket for
+    /// `ovs-appctl`.
     ///
     /// # Errors
-    /// Another process holds the file ([`io::ErrorKind::WouldBlock`]), or the file cannot be written.
+    /// Another process holds the lock ([`io::ErrorKind::WouldBlock`]), or the file cannot be written.
     pub fn take(path: &Path, socket: Option<&Path>) -> io::Result<PidFile> {
         PidFile::lock(path, socket, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Takes the file after its current owner, a predecessor that is about to end, has ended.
+    /// Waits until the predecessor, which is about to end, has released the lock. Then locks the file and
+    /// writes the id of this process to it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -69,7 +74,7 @@ impl PidFile {
         Ok(file)
     }
 
-    /// Leaves the file to a successor.
+    /// Keeps the file for a successor and removes only the symbolic link of this process.
     pub fn leave(mut self) {
         self.unlink();
         self.path = PathBuf::new();
@@ -91,7 +96,8 @@ impl Drop for PidFile {
     }
 }
 
-/// Creates the symbolic link `NAME.PID.ctl` to the socket, unless the socket itself has this name.
+/// Creates the symbolic link `NAME.PID.ctl` to the socket and returns its path. Returns `None` if the socket
+/// itself has this name.
 fn link(path: &Path, socket: &Path) -> Option<io::Result<PathBuf>> {
     let name = format!("{}.{}.ctl", path.file_stem()?.to_str()?, std::process::id());
     let link = path.with_file_name(name);

@@ -1,4 +1,4 @@
-//! Aligned text tables for people. Programs use `--json`.
+//! Aligned text tables for human readers. Programs use `--json`.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ pub enum Align {
     Right,
 }
 
-/// A table under construction. The last column is not padded.
+/// A text table to which rows are added. The last column is not padded.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -59,12 +59,12 @@ impl Table {
     }
 }
 
-/// Returns a count with its noun, which takes an `s` unless the count is 1: `1 port`, `2 ports`.
+/// Returns a count with its noun, such as `1 port` or `2 ports`. The noun takes an `s` unless the count is 1.
 pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Compares names with their numbers in numerical order, so that `v2` comes before `v10`.
+/// Compares two names in an order in which numbers in names have numerical order. `v2` comes before `v10`.
 pub fn by_number(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one, other);
     loop {
@@ -88,15 +88,15 @@ pub fn by_number(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Returns the digits at the beginning of a text.
+/// Returns the decimal digits at the beginning of a text, which may be none.
 fn digits(text: &str) -> &str {
     &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
 }
 
-/// Returns a list of a worker's queues, such as `a/0 a/1`. A long list is shortened to its ports and the
-/// number of queues, such as `v1..v200: 200 queues`.
+/// Returns the names of a worker's queues on one line, such as `a/0 a/1`. A long list is shortened to its
+/// first and last port and the number of queues, such as `v1..v200: 200 queues`.
 pub fn folded(queues: &[String]) -> String {
-    /// Maximum number of queues that are listed individually.
+    /// Maximum number of queues that are named individually.
     const NAMED: usize = 8;
     if queues.len() <= NAMED {
         return queues.join(" ");
@@ -112,7 +112,7 @@ pub fn folded(queues: &[String]) -> String {
     format!("{ports}: {} queues", queues.len())
 }
 
-/// Returns a count with a unit prefix and at most four digits: `950`, `12.3k`, `1.25M`.
+/// Returns a count with a metric prefix and at most four digits, such as `950`, `12.3k` or `1.25M`.
 #[allow(clippy::cast_precision_loss, reason = "a rounded figure for people")]
 pub fn short(count: u64) -> String {
     let mut value = count as f64;

@@ -1,9 +1,9 @@
-//! Server for `ovs-appctl`: JSON-RPC over a unix socket, one method for each command, with strings as
-//! arguments and as result.
+//! Server for `ovs-appctl`. The protocol is JSON-RPC over a unix socket. Each command is one method, with
+//! strings as arguments and as result.
 //!
-//! The registry ([`Commands`]) holds all commands. Each part of the daemon adds its own, and the general ones
-//! are in `unixctl/commands.rs`. The requests of a client are served one after the other, on threads that may
-//! block.
+//! The registry ([`Commands`]) holds all commands. Each part of the daemon adds its own commands. The general
+//! commands are in `unixctl/commands.rs`. The requests of one client are served one after the other, on
+//! threads that may block.
 
 mod absent;
 mod bridge;
@@ -35,10 +35,10 @@ use tokio::sync::Semaphore;
 
 /// Maximum length of a request in bytes.
 const REQUEST_LIMIT: usize = 1 << 20;
-/// Maximum number of clients that are served at a time. Further clients wait.
+/// Maximum number of clients that are served at the same time. Further clients wait.
 const CLIENT_LIMIT: usize = 32;
 
-/// Result of a command: its output or an error message.
+/// Result of a command: the output, or an error message.
 pub type Answer = Result<String, String>;
 
 type Run = Box<dyn Fn(&[String]) -> Answer + Send + Sync>;
@@ -49,14 +49,15 @@ struct Command {
     run: Run,
 }
 
-/// Registry of commands by name.
+/// Registry of the `ovs-appctl` commands, by command name.
 #[derive(Default)]
 pub struct Commands {
     commands: BTreeMap<&'static str, Command>,
 }
 
 impl Commands {
-    /// Adds a command with the range of its number of arguments. `run` may block.
+    /// Adds a command. `arguments` is the allowed range of the number of arguments. `run` executes the
+    /// command and may block.
     pub fn add(
         &mut self,
         name: &'static str,
@@ -103,13 +104,13 @@ impl Commands {
     }
 }
 
-/// Returns an error with the text `unknown` if no running bridge has this name.
+/// Returns an error with the text `unknown` unless a running bridge has this name.
 fn known_bridge(plane: &dyn Plane, bridge: &str, unknown: &str) -> Result<(), String> {
     let runs = plane.bridges().iter().any(|state| state.name == bridge);
     if runs { Ok(()) } else { Err(unknown.to_owned()) }
 }
 
-/// A socket that is bound and not yet served.
+/// A unix socket that is bound but not served yet.
 pub struct Server {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
@@ -117,8 +118,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`. Takes the socket that a predecessor handed over, or replaces a stale socket file.
-    /// Only root may connect.
+    /// Listens at `path`. Uses the socket that a predecessor handed over for this path. Without one, creates
+    /// a socket and replaces a stale socket file. Only root may connect.
     ///
     /// # Errors
     /// The socket cannot be bound, or the file at `path` is no socket.
@@ -132,7 +133,7 @@ impl Server {
         Ok(Server { listener, path: path.to_owned(), sockets: Arc::clone(sockets) })
     }
 
-    /// Serves clients until the task is dropped.
+    /// Starts a task that serves clients. Aborting the returned task ends the service.
     ///
     /// # Errors
     /// The event loop does not accept the socket.
@@ -172,7 +173,7 @@ impl Server {
     }
 }
 
-/// Binds a socket at `path`. Replaces a stale socket file, and no other file.
+/// Creates a unix socket at `path`. A stale socket file is replaced. Any other file at `path` is an error.
 fn bind(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),

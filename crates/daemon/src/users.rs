@@ -1,7 +1,7 @@
-//! Lookup of users of this machine.
+//! Lookup of users in the user database of this machine.
 
-/// Returns the id of a user from `/etc/passwd`, or `None` if there is no such user. A name that is a number
-/// is returned as the id.
+/// Returns the numeric id of a user from `/etc/passwd`, or `None` if there is no such user. If the name is a
+/// number, that number is returned.
 pub fn number_of(user: &str) -> Option<u32> {
     if let Ok(number) = user.parse() {
         return Some(number);

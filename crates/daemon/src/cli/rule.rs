@@ -142,7 +142,7 @@ pub struct RuleFields {
 }
 
 impl RuleFields {
-    /// Returns the fields that were given, in the API's form of a rule.
+    /// Returns the fields that the command line sets, in the JSON form in which the API accepts a rule.
     pub fn given(&self) -> Value {
         let mut fields = serde_json::to_value(self).unwrap_or_default();
         if let Value::Object(fields) = &mut fields {
@@ -157,7 +157,7 @@ impl RuleFields {
     }
 }
 
-/// Parses a number, and takes any other text as a string.
+/// Converts a text that is a number into a JSON number. Any other text becomes a JSON string.
 fn value(text: &str) -> Result<Value, String> {
     Ok(text.parse::<i64>().map_or_else(|_| Value::from(text), Value::from))
 }

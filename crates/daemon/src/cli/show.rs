@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use packet::MacAddr;
 
-/// Maximum of `--limit`: largest number of routes, neighbours, next-hop objects, rules or cached flows in one
-/// answer.
+/// Largest accepted value of the option `--limit`, which bounds the number of routes, neighbours, next-hop
+/// objects, rules or cached flows in one answer.
 const MOST: u64 = 100_000;
 
 /// Arguments of `trivium show`.

@@ -1,4 +1,5 @@
-//! The grammar, and that everything that we tell people to type is understood: help texts, README, hints of the demo.
+//! Tests of the command line's grammar. The tests also check that the grammar accepts each command that the
+//! help texts, the README and the hints of the demo show.
 
 use clap::CommandFactory;
 use packet::{filter::Filter, spec};
@@ -115,7 +116,7 @@ fn flags_may_come_behind_filters_and_packets() {
     assert_eq!((explain.packet, explain.json), (vec!["arp".into()], true));
 }
 
-/// The rule that a command line adds, as the daemon reads it.
+/// Returns the filter with the rule that a command line adds, as the daemon parses it.
 fn added(line: &str) -> Result<model::Filter, Vec<model::Problem>> {
     let line: Vec<&str> =
         ["xdp", "filter", "add", "edge"].into_iter().chain(line.split_whitespace()).collect();
@@ -240,7 +241,7 @@ fn a_rule_ends_so_many_seconds_from_now() {
     assert!((now + 60..now + 120).contains(&until.0), "{until}");
 }
 
-/// What stands between backquotes in the help of one argument.
+/// Returns the texts between backquotes in the help of one argument.
 fn examples(command: &str, argument: &str) -> Vec<String> {
     let cli = Cli::command();
     let command = cli.find_subcommand(command).unwrap();
@@ -251,7 +252,7 @@ fn examples(command: &str, argument: &str) -> Vec<String> {
     found
 }
 
-/// The packet is one, or would be read from a file.
+/// Checks that the text describes a packet, or that it names a file from which the packet would be read.
 fn assert_packet(text: &str) {
     assert!(text.starts_with('@') || spec::parse(text).is_ok(), "{text}: {:?}", spec::parse(text));
 }
@@ -266,7 +267,8 @@ fn every_example_in_the_help_is_understood() {
     packets.iter().for_each(|text| assert_packet(text));
 }
 
-/// A command line as a person types it, with its own filter or packet read too.
+/// Checks that the grammar accepts a command line as a user types it, including its packet filter and its
+/// packet.
 fn assert_typed(line: &str) {
     let line = line.split([';', '#']).next().unwrap_or(line).trim().trim_end_matches('&');
     // What stands in quotes is one word.
@@ -295,7 +297,7 @@ fn assert_typed(line: &str) {
     }
 }
 
-/// What blocks of a document tell people to type.
+/// Returns the command lines in the code blocks of a document.
 fn typed(document: &str) -> impl Iterator<Item = &str> {
     let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.flat_map(str::lines).filter(|line| line.starts_with("trivium "))

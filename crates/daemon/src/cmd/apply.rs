@@ -11,7 +11,8 @@ use crate::cmd::check;
 use crate::failure::{Failure, Kind};
 use crate::table::counted;
 
-/// Applies a file and prints the difference with its notices.
+/// Applies a configuration file and prints the differences to the previous configuration, with the daemon's
+/// notices.
 ///
 /// # Errors
 /// The file is refused. Nothing has changed in that case.
@@ -44,7 +45,7 @@ pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the result of a change or of a dry run.
+/// Prints the result of a configuration change or of a dry run.
 pub fn tell(outcome: &Outcome) {
     for warning in &outcome.warnings {
         eprintln!("{warning}");
@@ -71,7 +72,7 @@ fn print(outcome: &Outcome, dry_run: bool) {
     }
 }
 
-/// Confirms the change that is on trial.
+/// Confirms the change that is on trial, so the daemon keeps it.
 ///
 /// # Errors
 /// No change is on trial.
@@ -99,7 +100,7 @@ pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Percent-encodes a text for a query.
+/// Percent-encodes a text for use in a URL.
 pub fn quoted(text: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/' | b':');

@@ -15,7 +15,7 @@ use sync::heap;
 /// Runs a scenario and prints the result.
 ///
 /// # Errors
-/// The scenario does not exist, or no packet came through.
+/// The scenario does not exist, or no packet passed through the engine.
 pub fn run(args: &Bench) -> Result<(), Failure> {
     let of_tables = Decision::ALL.into_iter().map(Decision::name);
     let names: Vec<&str> =
@@ -59,7 +59,7 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Scenarios that measure tables and not packets per second.
+/// Names of the two scenarios that measure tables and not packets per second.
 const LOAD: &str = "fib-load";
 const CHURN: &str = "route-churn";
 
@@ -112,8 +112,8 @@ fn churn(churn: &Churn) -> (String, Value) {
     (text, value)
 }
 
-/// Formats figures by name, as text and JSON. Several rows are listed in `rows`, and a single row without a
-/// name is the object itself.
+/// Formats the results of a scenario as text and as JSON. The JSON object lists the rows under `rows`. If
+/// there is only one row and it has no name, the row itself is the JSON object.
 fn figures(figures: &Figures) -> (String, Value) {
     let mut text = format!("{}:\n", figures.scenario);
     let mut rows = Vec::new();
@@ -139,7 +139,7 @@ fn figures(figures: &Figures) -> (String, Value) {
     (text, value)
 }
 
-/// Reads a file of prefixes, one a line, plain or gzip.
+/// Reads routes from a file of prefixes. The file has one prefix a line, as plain text or compressed by gzip.
 fn table(file: &Path) -> Result<Vec<Route>, Failure> {
     let object = || format!("table {}", file.display());
     let unreadable = |error: std::io::Error| {

@@ -1,8 +1,9 @@
 //! `trivium capture PORT`: captures packets or dropped packets, to a pcapng file or as lines.
 //!
 //! The daemon filters the packets and sends pcapng. An event loop passes the stream to a reader on another
-//! thread, which counts the packets and prints or rewrites them. In a file, each port is an interface, and
-//! packets have directions, drop reasons and numbers of lost packets.
+//! thread, which counts the packets and prints or rewrites them. In a pcapng file, each port of Trivium is an
+//! interface. Each packet has its direction, its drop reason and the number of packets that were lost before
+//! it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,7 +25,7 @@ use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 use crate::filter::describe;
 
-/// Maximum number of chunks that are queued for the reader.
+/// Maximum number of chunks of the stream that are queued for the reader thread.
 const QUEUE: usize = 256;
 
 /// Captures until a limit is reached, or SIGINT or SIGTERM arrives.
@@ -74,10 +75,10 @@ pub async fn receive(
     }
 }
 
-/// Reason why reading of a stream ended.
+/// Reason why no more data of the stream is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
-    /// A limit was reached or a signal arrived.
+    /// A limit of the command line was reached, or a signal arrived.
     AsAsked,
     /// The daemon closed the stream.
     ByDaemon,
@@ -124,7 +125,7 @@ async fn feed(
     }
 }
 
-/// A queue of chunks as one input.
+/// Input of the pcapng reader: the chunks from a queue, joined to one byte stream.
 struct Chunks {
     from: Receiver<Bytes>,
     rest: Bytes,
@@ -147,7 +148,8 @@ impl Read for Chunks {
 /// Destination of captured packets.
 enum Sink {
     Lines,
-    /// A file, and its interfaces by their number in the stream.
+    /// A pcapng file, and the interfaces described in it. The key is the interface's number in the daemon's
+    /// stream.
     File(Box<Writer<Box<dyn Write + Send>>>, BTreeMap<u32, Interface>),
 }
 
@@ -223,7 +225,7 @@ impl Sink {
     }
 }
 
-/// Formats a number of nanoseconds since 1970 as time of day (UTC).
+/// Formats a number of nanoseconds since 1970-01-01 as time of day in UTC.
 pub fn clock(at_ns: u64) -> String {
     let time = at_ns % 86_400_000_000_000;
     let (seconds, micros) = (time / 1_000_000_000, time / 1_000 % 1_000_000);

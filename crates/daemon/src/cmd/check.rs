@@ -1,5 +1,5 @@
 //! `trivium check FILE`: reports all mistakes of a configuration as `file:line:column: object: cause; fix`.
-//! Needs neither a daemon nor privileges.
+//! The command needs neither a daemon nor privileges.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ pub fn run(args: &Check) -> Result<(), Failure> {
     if refused { Err(Failure::told(Kind::Refused)) } else { Ok(()) }
 }
 
-/// Prints problems on standard error, one a line.
+/// Prints the problems of a configuration on standard error, one a line.
 pub fn print(problems: &[Problem]) {
     for problem in problems {
         eprintln!("{problem}");

@@ -1,4 +1,4 @@
-//! `trivium completions`: generated from the command line's grammar.
+//! `trivium completions`: shell completions that are generated from the command line's grammar.
 
 use clap::CommandFactory;
 

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 
-/// Removes the addresses and prints their number.
+/// Removes the learned addresses that match the arguments, and prints the number of removed addresses.
 ///
 /// # Errors
 /// The bridge or the port does not exist.

@@ -31,8 +31,8 @@ use crate::unixctl::{self, commands};
 
 /// Number of threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
-/// Number of threads for the daemon's own blocking work (rules of controllers, databases, `ovs-appctl`,
-/// changes), in addition to the threads for clients of the API.
+/// Number of threads for blocking work of the daemon itself, in addition to the threads for clients of the
+/// API. The daemon's blocking work is for OpenFlow rules, databases, `ovs-appctl` and configuration changes.
 const OWN_BLOCKING_WORK: usize = 16;
 
 /// Runs the daemon until it is stopped.
@@ -77,14 +77,14 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
     served.map(drop)
 }
 
-/// PID file of this process, once it is locked.
+/// PID file of this process. `None` until this process has locked the file.
 type Pid = Arc<Mutex<Option<PidFile>>>;
 
 fn held(pid: &Pid) -> MutexGuard<'_, Option<PidFile>> {
     pid.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leaves the PID file to a successor.
+/// Stops using the PID file, so that a successor can take it.
 fn leave(pid: &Pid) {
     if let Some(own) = held(pid).take() {
         own.leave();
@@ -94,13 +94,13 @@ fn leave(pid: &Pid) {
 /// Reason why the daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// A signal or a stop request.
+    /// The daemon received a signal or a stop request.
     Told,
     /// A successor has taken over.
     HandedOver,
 }
 
-/// A data plane with all parts that serve it.
+/// All parts of a running daemon: the data plane, and the sockets and files through which others use it.
 struct Service {
     file: PathBuf,
     /// Path of the API socket if the command line sets it.
@@ -111,7 +111,7 @@ struct Service {
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
-    /// Other unix sockets, which are handed over to a successor.
+    /// Unix sockets other than the API socket, which are handed over to a successor.
     sockets: Arc<Sockets>,
     pid_file: Pid,
 }
@@ -170,7 +170,7 @@ impl Service {
         Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file })
     }
 
-    /// Serves the API and waits for the end.
+    /// Serves the API until the daemon must end, and returns the reason for the end.
     async fn serve(self) -> Result<End, Failure> {
         let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _ } = self;
         let notifier = Arc::new(Notifier::from_environment());
@@ -246,8 +246,9 @@ impl Service {
     }
 }
 
-/// Turns a failure after a take-over into a finding of `doctor`, because no predecessor can continue and
-/// traffic flows.
+/// Returns the value of a successful start step. After a take-over, a failed step returns the default value
+/// and becomes a finding of `trivium doctor`, because the predecessor cannot continue and traffic already
+/// flows.
 async fn go_on<T: Default>(
     outcome: Result<T, Failure>,
     taken_over: bool,
@@ -264,7 +265,8 @@ async fn go_on<T: Default>(
     }
 }
 
-/// Takes over the sockets of a predecessor, and collects what is handed over to the next successor.
+/// Takes over the sockets of a predecessor. The result also contains the resources that this process hands
+/// over to its own successor.
 fn adopt(
     file: &Path,
     socket: Option<PathBuf>,
@@ -279,12 +281,12 @@ fn adopt(
     Ok((listeners, sockets, around))
 }
 
-/// Returns the absolute path, because a successor may have another working directory.
+/// Returns the socket's absolute path. A successor needs it because it may have another working directory.
 fn absolute(socket: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(socket).map_err(|error| failure_at("--socket", &error, socket))
 }
 
-/// Applies log levels and log file of the configuration.
+/// Applies the log levels and the log file that the configuration sets.
 fn configure_log(config: &Config) -> Result<(), Failure> {
     let daemon = &config.daemon;
     log::configure(&daemon.log_levels, daemon.log_file.as_deref()).map_err(|cause| {
@@ -292,7 +294,7 @@ fn configure_log(config: &Config) -> Result<(), Failure> {
     })
 }
 
-/// Locks the PID file, if the configuration names one.
+/// Locks the PID file and returns it, or returns `None` if the configuration names no PID file.
 fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     let Some(path) = &config.daemon.pidfile else { return Ok(None) };
     let taken = PidFile::take(path, config.daemon.unixctl.as_deref());
@@ -305,7 +307,8 @@ fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
     })
 }
 
-/// Like [`pid_file`], but waits in a thread until the predecessor, which holds the lock, has ended.
+/// Takes the PID file like [`pid_file`], but in a thread that waits until the predecessor, which holds the
+/// lock, has ended.
 fn inherit(config: &Config) -> Pid {
     let pid = Pid::default();
     let Some(path) = config.daemon.pidfile.clone() else { return pid };
@@ -323,12 +326,12 @@ fn inherit(config: &Config) -> Pid {
     pid
 }
 
-/// Returns the directory in which rules of bridges are stored.
+/// Returns the directory in which the OpenFlow rules of bridges are stored.
 fn rules_of(config: &Config) -> PathBuf {
     config.daemon.state_dir.join("rules")
 }
 
-/// Serves `ovs-appctl` at a socket.
+/// Serves `ovs-appctl` at the unix socket `path`.
 fn answer(
     path: &Path,
     sockets: &Arc<Sockets>,
@@ -369,7 +372,8 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::new("control", error, "raise the limit of tasks (TasksMax=)"))
 }
 
-/// Reads and checks the configuration file, and prints all mistakes.
+/// Reads and checks the configuration file. If the file has mistakes, prints all of them and returns a
+/// failure.
 pub fn load(path: &Path) -> Result<Config, Failure> {
     let text = check::read(path)?;
     match model::load_on(&text, &path.display().to_string(), Format::Toml, Some(&machine())) {
@@ -389,7 +393,7 @@ fn status(plane: &DataPlane) -> String {
     format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
-/// Waits for signals and for a successor until the daemon has to end.
+/// Handles signals and reload requests until the daemon must end, and returns the reason for the end.
 async fn watch_signals(
     file: &Path,
     store: &Arc<Store>,
@@ -436,11 +440,11 @@ async fn watch_signals(
     Ok(End::Told)
 }
 
-/// Task that applies the configuration file on request. A change may have to wait, and must not delay signals
-/// and the watchdog.
+/// Task that applies the configuration file when a reload is requested. The work runs in a task of its own
+/// because a change may have to wait, which must not delay signals and the watchdog.
 struct Reloads {
     orders: tokio::sync::mpsc::Sender<()>,
-    /// Number of requests that are not completed yet.
+    /// Number of requested reloads that are not completed yet.
     left: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -479,7 +483,7 @@ impl Drop for Reloads {
     }
 }
 
-/// Applies the configuration file. A refused file changes nothing.
+/// Reads the configuration file again and applies it. If the file is refused, nothing changes.
 async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Notifier) {
     notifier.reloading();
     match load(file) {
@@ -503,7 +507,7 @@ async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifie
     }
 }
 
-/// Converts an error with its sources into a failure of the process.
+/// Converts an error and its source errors into a failure of the process.
 pub fn failure(error: &dyn std::error::Error, object: &str) -> Failure {
     plane_failure(PlaneError::failed(object, error, ""))
 }

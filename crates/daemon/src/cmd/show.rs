@@ -19,7 +19,7 @@ use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 use crate::table::{Table, by_number, folded, short};
 
-/// Prints the requested state.
+/// Prints the state that the command line requests.
 ///
 /// # Errors
 /// The daemon does not answer, or the object does not exist.
@@ -122,7 +122,7 @@ async fn show_fdb(client: &Client, args: &Fdb, json: bool) -> Result<(), Failure
     Ok(())
 }
 
-/// Returns an error if no object of the kind at `path` has this name.
+/// Returns an error if the API resource at `path` lists no object with this name.
 async fn exists<T: DeserializeOwned>(
     client: &Client,
     path: &str,
@@ -137,7 +137,7 @@ fn absent(name: &str) -> Failure {
     Failure::new(name, "there is no such object", "leave the name out to see all")
 }
 
-/// Prints all objects of a kind, or the object with this name.
+/// Prints all objects that the API resource at `path` lists, or only the object with this name.
 async fn named<T: DeserializeOwned + Serialize>(
     client: &Client,
     path: &str,
@@ -165,16 +165,16 @@ fn print<T: Serialize>(json: bool, all: &[T], table: impl Fn(&[T]) -> String) {
     }
 }
 
-/// Returns the beginning of a reason, up to the details from the kernel.
+/// Returns the first words of a reason, without the details from the kernel that follow.
 fn beginning(reason: &str) -> &str {
-    /// Maximum number of characters.
+    /// Maximum length of the result in characters.
     const LENGTH: usize = 40;
     let reason = reason.split([':', '(', ',', ';']).next().unwrap_or_default().trim_end();
     reason.char_indices().nth(LENGTH).map_or(reason, |(end, _)| reason[..end].trim_end())
 }
 
-/// Returns the trouble of a port and the reasons for its mode. Reasons are shortened unless `whole` is set,
-/// which is the case for a single port.
+/// Returns the trouble of a port and the reasons for its mode. The reasons are shortened unless `whole` is
+/// set, as it is when only one port is shown.
 fn note(port: &PortState, whole: bool) -> String {
     let mut notes: Vec<String> = port.trouble.iter().cloned().collect();
     for reason in &port.reasons {
@@ -296,7 +296,7 @@ fn filters(filters: &[FilterState]) -> String {
     text
 }
 
-/// Formats the SYN cookie counters of a filter's rules.
+/// Formats the SYN cookie counters of all rules of a filter.
 fn services(filter: &FilterState) -> String {
     let mut table =
         Table::new(&["  SYN COOKIES", ">ANSWERED", ">VALID", ">INVALID", ">REFUSED", ">THROUGH", "NOW"]);

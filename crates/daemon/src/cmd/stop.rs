@@ -1,5 +1,5 @@
-//! `trivium stop`: stops the daemon behind the socket, which after an upgrade is a successor. The daemon ends
-//! as at SIGTERM.
+//! `trivium stop`: stops the daemon that listens on the socket. After an upgrade, this daemon is the
+//! successor. The daemon ends in the way in which it ends at SIGTERM.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::cli::Json;
 use crate::client::Client;
 use crate::failure::Failure;
 
-/// Maximum time for the daemon to end. Workers finish their packets first.
+/// Maximum time to wait for the end of the daemon. Workers finish their packets first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns a descriptor of the process that the answer names, if that process is alive and in this PID
-/// namespace.
+/// Returns a descriptor (pidfd) of the process whose ID the daemon's answer contains. Returns `None` if that
+/// process has ended or is in another PID namespace.
 fn process(answer: &[u8]) -> Option<OwnedFd> {
     let text = std::str::from_utf8(answer).ok()?;
     let number: i32 = text.split_whitespace().next_back()?.parse().ok()?;

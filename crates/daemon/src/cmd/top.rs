@@ -1,5 +1,5 @@
-//! `trivium top`: live view of ports, workers and drops, from the daemon's stream of counters. On a terminal
-//! it fills the screen until `q` is pressed. Otherwise it prints one table a second.
+//! `trivium top`: live view of ports, workers and drops, from the daemon's stream of counters. On a terminal,
+//! the view fills the screen until `q` is pressed. Elsewhere, the command prints one table a second.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub async fn top(client: &Client, args: &Top) -> Result<(), Failure> {
     }
 }
 
-/// Returns the next counters of the stream, or `None` when the daemon has ended the stream.
+/// Returns the next set of counters of the stream, or `None` when the daemon has ended the stream.
 pub async fn next(stream: &mut Stream) -> Option<Counters> {
     // Events with other names are skipped.
     let mut counters = false;

@@ -13,7 +13,8 @@ use crate::failure::Failure;
 /// Hint with an example of a filter expression.
 pub const FILTER_EXAMPLE: &str = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
 
-/// Prints packets until the requested number is reached or none matches for the given time.
+/// Prints the trace of each matching packet until the requested number is reached or no packet matches for
+/// the given time.
 ///
 /// # Errors
 /// The filter expression is invalid, or no packet matched in time.
@@ -49,8 +50,8 @@ fn print(event: &TraceEvent) {
     println!("  => {}", event.verdict);
 }
 
-/// Returns filter and port as parts of a query. The expression is also parsed here, so that errors are
-/// reported without a daemon.
+/// Returns the filter and the port as query parameters of a URL. The filter expression is also parsed here,
+/// so that an invalid expression is reported without a daemon.
 fn query(filter: &str, port: Option<&str>) -> Result<String, Failure> {
     Filter::parse(filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let port = port.map(|port| format!("&port={}", quoted(port)));

@@ -1,34 +1,36 @@
-//! OpenFlow port numbers. A bridge's own interface has 65534. Other interfaces have their requested number,
-//! or else their previous number, or else the lowest free number.
+//! Assignment of OpenFlow port numbers. A bridge's own interface has the number 65534. Each other interface
+//! has the number that its row requests. If that number is absent or taken, the interface keeps its previous
+//! number. If it has none, it gets the lowest free number.
 //!
-//! An interface keeps its number while it is in the tables, also after a restart, because the number is
+//! An interface keeps its number as long as it is in the tables. The number survives a restart because it is
 //! stored in the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ovsdb::{Desired, Interface, Uuid};
 
-/// `OFPP_LOCAL`: number of the bridge's own interface.
+/// OpenFlow port number of a bridge's own interface (`OFPP_LOCAL`).
 pub const LOCAL: u16 = 65_534;
-/// Highest number of a port, `OFPP_MAX` of OpenFlow 1.0 less one.
+/// Highest OpenFlow port number that is assigned, `OFPP_MAX` of OpenFlow 1.0 less one.
 const HIGHEST: u16 = 65_279;
 
 /// Assignment of OpenFlow port numbers to interfaces.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     held: BTreeMap<Uuid, u16>,
-    /// Interfaces that cannot be configured, whose numbers stay reserved.
+    /// Interfaces that cannot be configured, but whose OpenFlow port numbers stay reserved.
     idle: BTreeSet<Uuid>,
 }
 
 impl Numbers {
-    /// Returns the number of a running interface.
+    /// Returns the OpenFlow port number of an interface. Returns `None` if the interface has no number or
+    /// cannot be configured.
     pub fn of(&self, interface: Uuid) -> Option<u16> {
         self.held.get(&interface).copied().filter(|_| !self.idle.contains(&interface))
     }
 
-    /// Assigns a number to every interface that is not refused. Interfaces that are no longer in the tables
-    /// lose their number.
+    /// Assigns an OpenFlow port number to every interface of the tables that is not in `refused`. Interfaces
+    /// that are no longer in the tables lose their number.
     pub fn assign(&mut self, desired: &Desired, refused: &BTreeMap<Uuid, String>) {
         let mut all = BTreeMap::new();
         self.idle.clear();

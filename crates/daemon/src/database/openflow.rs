@@ -1,5 +1,5 @@
-//! Conversion of a bridge's OpenFlow columns in the tables (controllers, fail mode, flow tables) into
-//! settings.
+//! Conversion of a bridge's OpenFlow columns in the database (controllers, fail mode, flow tables) into
+//! settings of the bridge.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use model::{Controller, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, Pr
 use ovsdb::{Bridge, Desired, FailMode};
 use switch::flow::text::sub_field;
 
-/// Returns the OpenFlow settings of a bridge. Returns `None` for a learning bridge, which hooks can serve
+/// Returns the OpenFlow settings of a bridge. Returns `None` for a MAC-learning bridge, which hooks can serve
 /// without the daemon.
 ///
-/// A bridge forwards by rules, like every bridge of Open vSwitch, unless `other_config:openflow=false` is
-/// set, the fail mode is not `secure`, and no controller is configured.
+/// Like every bridge of Open vSwitch, a bridge forwards by OpenFlow rules. The exception is a bridge with
+/// `other_config:openflow=false`, a fail mode other than `secure`, and no controller.
 pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) -> Option<model::OpenFlow> {
     let plain = bridge.other_config.get("openflow").is_some_and(|text| text == "false");
     let secure = bridge.fail_mode == FailMode::Secure;
@@ -54,9 +54,9 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
     })
 }
 
-/// Returns the maximum number of VLAN tags that rules see (`other_config:vlan-limit` of Open_vSwitch), or
-/// `None` for all tags that the flow key holds. The default is one tag, as in Open vSwitch. 0 and values
-/// above 1 mean all tags.
+/// Returns the maximum number of VLAN tags that OpenFlow rules can match (`other_config:vlan-limit` of the
+/// table Open_vSwitch). Returns `None` for all tags that the flow key holds. The default is one tag, as in
+/// Open vSwitch. 0 and values above 1 mean all tags.
 fn vlan_limit(desired: &Desired) -> Option<u8> {
     let limit = desired.other_config.get("vlan-limit").map(|text| text.trim().parse::<i64>());
     // An invalid number counts as absent.
@@ -64,14 +64,15 @@ fn vlan_limit(desired: &Desired) -> Option<u8> {
     (limit == 1).then_some(1)
 }
 
-/// Returns the fields of the column `prefixes`. An empty column (`None`) means the default, and the value
-/// `none` no fields.
+/// Returns the fields that the column `prefixes` of a flow table names. Returns `None` for an empty column,
+/// which means the default fields. The value `none` gives an empty set.
 fn prefixes(column: &BTreeSet<String>) -> Option<BTreeSet<PrefixField>> {
     (!column.is_empty()).then(|| column.iter().filter_map(|name| tracked(name)).collect())
 }
 
-/// Returns the tracked address that a field name of the column `prefixes` stands for. IPv4, IPv6 and ARP
-/// fields share it.
+/// Returns the address of the flow key (source or destination) that a field name of the column `prefixes`
+/// stands for. IPv4, IPv6 and ARP fields share one address of the flow key. Returns `None` for other field
+/// names.
 fn tracked(name: &str) -> Option<PrefixField> {
     match name {
         "ip_src" | "nw_src" | "ipv6_src" => Some(PrefixField::Source),
@@ -86,7 +87,7 @@ pub fn allows_remote(bridge: &Bridge) -> bool {
     bridge.other_config.get("allow-remote").is_some_and(|text| text == "true")
 }
 
-/// Returns the users whose processes may connect to the bridge's `ptcp:` listeners
+/// Returns the names of the users whose processes may connect to the bridge's `ptcp:` listeners
 /// (`other_config:passive-users=USER,...`).
 fn passive_users(bridge: &Bridge) -> Vec<String> {
     let named = bridge.other_config.get("passive-users").map(String::as_str).unwrap_or_default();
@@ -106,7 +107,7 @@ fn controller(row: &ovsdb::Controller, allow_remote: bool, passive_users: &[Stri
     }
 }
 
-/// Returns remarks on the bridge's OpenFlow columns that have no effect.
+/// Returns a remark for each OpenFlow column of the bridge that has no effect.
 pub fn remarks(desired: &Desired, bridge: &Bridge) -> Vec<String> {
     let mut remarks = Vec::new();
     let strange: Vec<&str> = bridge

@@ -1,4 +1,4 @@
-//! Status that is written to the tables for running ports and for refused interfaces.
+//! Status that the daemon writes to the database for running ports and for refused interfaces.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use ovsdb::{BridgeTold, Desired, InterfaceTold, Told};
 use super::numbers::Numbers;
 use super::wanted::{TYPES, Wanted};
 
-/// Returns the status of all rows. If `before` is given, statistics are copied from it.
+/// Returns the status of all rows of the database. If `before` is given, the statistics are copied from it.
 pub fn told(
     desired: &Desired,
     wanted: &Wanted,

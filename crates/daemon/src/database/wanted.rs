@@ -1,5 +1,5 @@
-//! Conversion of the tables into objects of the configuration, with a reason for each part that cannot be
-//! configured.
+//! Conversion of the database's tables into configuration objects. Each part of the tables that cannot be
+//! configured gets a reason.
 //!
 //! Untagged frames belong to VLAN 0 in Open vSwitch. Trivium has no VLAN 0, so VLAN 4094 ([`UNTAGGED`])
 //! replaces it, and the tables may not name VLAN 4094. Frames that arrive with the tag 4094 are dropped, also
@@ -18,17 +18,17 @@ use packet::{MacAddr, VlanId};
 use super::numbers::{LOCAL, Numbers};
 use super::openflow;
 
-/// VLAN of untagged frames.
+/// VLAN that stands for the untagged frames of Open vSwitch.
 pub const UNTAGGED: VlanId = VlanId::MAX;
-/// Supported types of interfaces.
+/// Names of the interface types that are supported.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 
-/// Interfaces and bridges to leave out of the configuration, with the reason of each.
+/// Interfaces and bridges that are left out of the configuration, each with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeftOut {
-    /// Left-out interfaces, by row.
+    /// Reason for each interface that is left out, by database row.
     pub interfaces: BTreeMap<Uuid, String>,
-    /// Left-out bridges with all of their ports, by row.
+    /// Reason for each bridge that is left out with all of its ports, by database row.
     pub bridges: BTreeMap<Uuid, String>,
 }
 
@@ -45,31 +45,32 @@ impl LeftOut {
     }
 }
 
-/// Configuration that was derived from the tables.
+/// Configuration that was derived from the tables, with the problems that were found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Ports, bridges and filters of the configuration.
+    /// Ports, bridges and filters that the tables request.
     pub config: Config,
-    /// Interfaces that cannot be configured, with the reason.
+    /// Reason for each interface that cannot be configured, by database row.
     pub refused: BTreeMap<Uuid, String>,
-    /// Interfaces that run without some of their requested settings, with a description of these.
+    /// Description of the missing settings for each interface that runs without some of its requested
+    /// settings, by database row.
     pub lacks: BTreeMap<Uuid, String>,
-    /// Settings of bridges that have no effect, by name.
+    /// Remarks on settings of bridges that have no effect, by bridge name.
     remarks: BTreeMap<String, String>,
-    /// Interface row of each port.
+    /// Database row of the interface of each port.
     pub rows: BTreeMap<PortName, Uuid>,
-    /// Row of each bridge of the configuration.
+    /// Database row of each bridge in the configuration.
     bridge_rows: BTreeMap<BridgeName, Uuid>,
-    /// Names of the interfaces, by row.
+    /// Names of the interfaces, by database row.
     names: BTreeMap<Uuid, String>,
-    /// Datapath id of each bridge, sixteen hexadecimal digits.
+    /// Datapath id of each bridge by database row, written as sixteen hexadecimal digits.
     pub ids: BTreeMap<Uuid, String>,
-    /// Names of the devices that the tables want and that do not exist.
+    /// Names of the devices that the tables name and that do not exist on the machine.
     pub missing: BTreeSet<String>,
 }
 
 impl Wanted {
-    /// Returns the names of all objects that differ from the tables, with the reason.
+    /// Returns the name and the reason of each interface and bridge that does not run as the tables request.
     pub fn problems(&self) -> impl Iterator<Item = (&str, &str)> {
         let interfaces = self.refused.iter().chain(&self.lacks);
         let interfaces =
@@ -77,8 +78,8 @@ impl Wanted {
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
     }
 
-    /// Returns the interfaces and bridges from which the given objects of the configuration were made, with
-    /// their problems.
+    /// Returns the interfaces and bridges that caused the given problems. Each problem is the path of a
+    /// configuration object and a text. Objects that do not come from the tables are ignored.
     pub fn blame(&self, problems: &[(String, String)]) -> LeftOut {
         let mut blamed = LeftOut::default();
         for (object, why) in problems {
@@ -115,8 +116,8 @@ impl Wanted {
     }
 }
 
-/// Converts the tables into configuration. AF_XDP rings have `ring_size` entries. Looks for devices and may
-/// block.
+/// Converts the tables into configuration objects. `ring_size` is the number of entries of AF_XDP rings. The
+/// function looks for devices and may block.
 pub fn read(desired: &Desired, ring_size: u32, left_out: &LeftOut) -> Wanted {
     let is_there = |device: &str| port::link::find(device).is_ok();
     read_with(desired, ring_size, left_out, &is_there)
@@ -194,7 +195,7 @@ fn read_with(
 }
 
 impl Wanted {
-    /// Sets the OpenFlow numbers of the ports of bridges with rules.
+    /// Sets the OpenFlow port numbers of the ports that belong to bridges with OpenFlow rules.
     pub fn number(&mut self, numbers: &Numbers) {
         for bridge in self.config.bridges.values_mut().filter(|bridge| bridge.settings.openflow.is_some()) {
             for (port, member) in &mut bridge.ports {
@@ -220,7 +221,7 @@ impl From<String> for Refused {
     }
 }
 
-/// Objects of the configuration for one interface.
+/// Configuration objects that are derived from one interface.
 struct One {
     name: PortName,
     port: Port,
@@ -327,7 +328,8 @@ fn kind(
     }
 }
 
-/// Returns the XDP options from `options:xdp-mode` and `options:n_rxq`, as for Open vSwitch's type `afxdp`.
+/// Returns the XDP options of an interface from `options:xdp-mode` and `options:n_rxq`, which have the
+/// meaning of Open vSwitch's type `afxdp`.
 fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, String> {
     let mut xdp = XdpOptions { ring_size, ..XdpOptions::default() };
     (xdp.mode, xdp.zero_copy) = match interface.options.get("xdp-mode").map(String::as_str) {
@@ -349,7 +351,7 @@ fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, Stri
     Ok(xdp)
 }
 
-/// Converts the VLANs of a port.
+/// Converts the VLAN settings of a port row.
 fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
     let vlan = |number: u16| match VlanId::new(number) {
         _ if number == 0 => Ok(UNTAGGED),
@@ -390,8 +392,8 @@ fn policing_name(interface: &str) -> String {
     format!("policing.{interface}")
 }
 
-/// Converts ingress policing into rules of a filter in the interface's hook. Absent bursts have the defaults
-/// of `ovs-vswitchd`.
+/// Converts the ingress policing settings of an interface into rules of a filter in the interface's hook.
+/// Absent burst sizes have the defaults of `ovs-vswitchd`.
 fn policing(wanted: Policing) -> Result<Filter, String> {
     const MOST: u64 = 1_000_000_000_000;
     let limit = |name: &str, unit, rate: Option<u64>, burst: Option<u64>| {
@@ -446,14 +448,14 @@ fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSe
     }
 }
 
-/// Returns a locally administered MAC address for the bridge's interface, derived from the row so that it is
-/// stable.
+/// Returns a locally administered MAC address for the bridge's own interface. The address is derived from the
+/// row's UUID and is therefore stable.
 fn own_mac(row: Uuid) -> MacAddr {
     let bytes = row.0.to_be_bytes();
     MacAddr([0x02, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
 }
 
-/// Returns `other_config:datapath-id` if it is valid, or else the MAC address with leading zeros.
+/// Returns `other_config:datapath-id` if it is valid. Otherwise, returns the MAC address with leading zeros.
 fn datapath_id(bridge: &ovsdb::Bridge, mac: MacAddr) -> String {
     let digits = |text: &String| {
         let digits = text.strip_prefix("0x").unwrap_or(text);

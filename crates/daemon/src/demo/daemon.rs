@@ -1,4 +1,5 @@
-//! Daemon of the demo: this binary as a child process in the hub's namespace, with its log in a file.
+//! Daemon of the demo. This binary runs as a child process in the hub's network namespace, with its log in a
+//! file.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -11,7 +12,7 @@ use rustix::process::{Pid, Signal};
 use crate::demo::lab::Lab;
 use crate::failure::Failure;
 
-/// Maximum time for the daemon to start and to end.
+/// Maximum time to wait for the start or the end of the daemon.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The running daemon process.

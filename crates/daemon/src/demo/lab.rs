@@ -1,4 +1,5 @@
-//! Network namespaces of the demo. Devices are removed with them, because the daemon creates the veth pairs.
+//! Network namespaces of the demo. The daemon creates the veth pairs in them, so all devices are removed
+//! together with the namespaces.
 
 use std::fs;
 use std::io::Read;
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal};
 use crate::demo::reaper::Reaper;
 use crate::failure::Failure;
 
-/// Number of the host whose flood its port's filter drops.
+/// Number of the host that sends the flood. The filter of its port drops the flood.
 pub const FLOODER: u8 = 3;
 /// Number of the host that is the target of the flood.
 pub const FLOODED: u8 = 4;
@@ -31,12 +32,12 @@ const PREFIX: &str = "trivium-demo-";
 const COMMANDS: [(&str, &str); 4] =
     [("ip", "iproute2"), ("nsenter", "util-linux"), ("ping", "iputils-ping"), ("iperf3", "iperf3")];
 
-/// The namespaces of one demo, which are removed on drop.
+/// The network namespaces of one demo, which are removed when this value is dropped.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
     directory: PathBuf,
-    /// Whether there is a router beside the bridge.
+    /// Whether the lab has a router in addition to the bridges.
     routed: bool,
     // The field is dropped after the namespaces are removed.
     _reaper: Reaper,
@@ -63,7 +64,7 @@ pub fn check() -> Result<(), Failure> {
     }
 }
 
-/// Removes the remains of killed demos.
+/// Removes the namespaces and files that killed demos have left.
 pub fn sweep() {
     for place in ["/run/netns", "/run"] {
         let Ok(entries) = fs::read_dir(place) else { continue };
@@ -78,7 +79,7 @@ pub fn sweep() {
     }
 }
 
-/// Returns whether the text is the prefix of a demo's lab.
+/// Returns whether the text has the form of a lab's name prefix.
 pub fn is_prefix(text: &str) -> bool {
     text.strip_prefix(PREFIX)
         .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
@@ -117,10 +118,10 @@ fn processes(namespace: &str) -> Vec<Pid> {
         .collect()
 }
 
-/// Runs `ip`.
+/// Runs the command `ip` with these arguments.
 ///
 /// # Errors
-/// The error output of `ip`.
+/// `ip` cannot be started or fails. The failure contains the error output of `ip`.
 pub fn ip(arguments: &[&str]) -> Result<(), Failure> {
     let line = format!("ip {}", arguments.join(" "));
     let output = Command::new("ip")
@@ -160,22 +161,22 @@ impl Lab {
         format!("{}-hub", self.prefix)
     }
 
-    /// Returns the namespace with this short name.
+    /// Returns the full name of the network namespace with this short name.
     pub fn named(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
 
-    /// Returns the namespace of a host, numbered from 1.
+    /// Returns the name of a host's network namespace. Hosts are numbered from 1.
     pub fn namespace(&self, host: u8) -> String {
         format!("{}-h{host}", self.prefix)
     }
 
-    /// Returns the IPv4 address of a host.
+    /// Returns the IPv4 address of a host in text form.
     pub fn address(host: u8) -> String {
         format!("10.99.0.{host}")
     }
 
-    /// Returns the VLAN of a host.
+    /// Returns the VLAN id of a host's port.
     pub fn vlan(host: u8) -> u16 {
         match host {
             ..=2 => 10,
@@ -184,27 +185,27 @@ impl Lab {
         }
     }
 
-    /// Returns the bridge of a host.
+    /// Returns the name of the bridge to which a host is connected.
     fn bridge(host: u8) -> &'static str {
         if host < RULED { "br0" } else { RULES }
     }
 
-    /// Returns the name of the OpenFlow bridge for `ovs-ofctl`.
+    /// Returns the address by which `ovs-ofctl` reaches the OpenFlow bridge.
     pub fn rules(&self) -> String {
         format!("unix:{}/{RULES}.mgmt", self.directory.display())
     }
 
-    /// Returns whether there is a router beside the bridge.
+    /// Returns whether the lab has a router in addition to the bridges.
     pub fn is_routed(&self) -> bool {
         self.routed
     }
 
-    /// Returns the directory of socket, configuration and log.
+    /// Returns the directory that contains the daemon's socket, configuration and log.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Returns a command that runs in a namespace and is not yet started.
+    /// Returns a command that will run a program in a network namespace. The command is not started.
     pub fn command(namespace: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{namespace}")).arg("--").arg(program);
@@ -212,12 +213,13 @@ impl Lab {
         command
     }
 
-    /// Returns the client's namespace, the server's namespace and the server's address of the TCP traffic.
+    /// Returns the two ends of the TCP traffic: the client's namespace, the server's namespace, and the
+    /// server's address.
     pub fn tcp_ends(&self) -> (String, String, String) {
         (self.namespace(1), self.namespace(2), Self::address(2))
     }
 
-    /// Returns the daemon's configuration.
+    /// Returns the text of the daemon's configuration file.
     pub fn configuration(&self) -> String {
         let directory = self.directory.display();
         let mut text = format!(
@@ -259,7 +261,7 @@ impl Lab {
         text
     }
 
-    /// Returns a drawing of the lab.
+    /// Returns a drawing of the lab in text form.
     pub fn picture(&self) -> String {
         let bridge = "\n  h1 10.99.0.1 --veth--+                          +--veth-- h3 10.99.0.3\n\
                       \x20                      |  br0: VLAN 10 | VLAN 20  |\n\

@@ -9,9 +9,9 @@
 //!   h5 10.99.0.5 ──veth── h5 ─ of0: OpenFlow's rules ─ h6 ──veth── h6 10.99.0.6  driven live with ovs-ofctl
 //! ```
 //!
-//! The router with FRR is described in [`routing`]. Nothing of the lab remains after the end, whatever ends
-//! the demo (time, Ctrl-C, an error, a kill). This process cleans up, or else the [`reaper`], or else the
-//! next demo.
+//! The router with FRR is described in [`routing`]. All namespaces and files of the lab are removed at the
+//! end, whether the demo ends by its time limit, Ctrl-C, an error or a kill. The demo process itself removes
+//! them. If it is killed, the [`reaper`] removes them. If both are killed, the next demo removes them.
 
 mod daemon;
 pub mod lab;
@@ -36,10 +36,10 @@ use lab::Lab;
 use routing::{Frr, Routed};
 use traffic::{Echoes, Flood, Pings, Tcp};
 
-/// Duration of one TCP run in seconds if the demo has no time limit.
+/// Duration of one iperf3 run in seconds if the demo has no time limit.
 const SLICE: u64 = 10;
 
-/// Minimum time for TCP if the demo has a time limit.
+/// Minimum duration of the TCP traffic if the demo has a time limit.
 const LEAST: Duration = Duration::from_secs(4);
 
 /// Commands that the demo suggests to the user.
@@ -52,18 +52,18 @@ pub const HINTS: [&str; 6] = [
     "capture all -n 10 # --drops: what is dropped, and why",
 ];
 
-/// Results of the demo.
+/// Measured results of the demo.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Findings {
     pings: Pings,
     flood: Flood,
-    /// Results of the router. `None` if FRR is not installed.
+    /// Results of the routing part. `None` if FRR is not installed.
     routed: Option<Routed>,
     tcp_gbps: f64,
 }
 
 impl Findings {
-    /// Returns whether traffic crossed the lab, and only where it may.
+    /// Returns whether traffic crossed the lab everywhere where it may, and nowhere else.
     fn ok(&self) -> bool {
         let crossed = self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0;
         crossed && self.flood.ok() && self.routed.is_none_or(|routed| routed.ok()) && self.tcp_gbps > 0.01
@@ -124,7 +124,7 @@ fn attempt(args: &Demo) -> Result<Findings, Failure> {
     outcome
 }
 
-/// Signals that end the demo: SIGINT (Ctrl-C) and SIGTERM.
+/// Handlers of the signals that end the demo: SIGINT (Ctrl-C) and SIGTERM.
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
@@ -233,7 +233,7 @@ fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
     lines
 }
 
-/// Shows counters until the time is over, the traffic has ended, or the user quits.
+/// Shows live counters until the time is over, the traffic has ended, or the user quits.
 async fn watch(
     stream: &mut Stream,
     traffic: (&Tcp, &Echoes),

@@ -1,12 +1,12 @@
-//! Clean-up after a killed demo: a process that waits for the end of its standard input, which the demo keeps
-//! open while it runs.
+//! Clean-up after a killed demo. The clean-up process waits for the end of its standard input, which is a
+//! pipe that the demo keeps open while it runs.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::failure::Failure;
 
-/// The clean-up process, and the pipe whose end signals the end of the demo.
+/// The clean-up process, and the pipe to it. The kernel closes the pipe when the demo ends.
 #[derive(Debug)]
 pub struct Reaper {
     child: Child,

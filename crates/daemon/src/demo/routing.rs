@@ -21,18 +21,18 @@ use crate::failure::Failure;
 
 /// Directory of FRR's daemons in the Debian package.
 const FRR: &str = "/usr/lib/frr";
-/// Maximum time to wait for the routing sessions. OSPF waits for several of its timers.
+/// Maximum time to wait for the routing sessions. OSPF needs several of its timer intervals.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Number of echo requests from behind west to behind east.
+/// Number of echo requests from the network behind west to the network behind east.
 const PINGS: u64 = 50;
-/// Address behind west, announced by BGP.
+/// IPv4 address in the network behind west, announced by BGP.
 const FROM: &str = "10.50.7.1";
-/// Address behind east, announced by OSPF.
+/// IPv4 address in the network behind east, announced by OSPF.
 pub const TO: &str = "10.60.0.1";
 /// Number of prefixes that west announces.
 const ANNOUNCED: usize = 100;
 
-/// Daemons of FRR: namespace, program, and configuration.
+/// Daemons of FRR: the namespace, the program, and the configuration of each.
 const DAEMONS: [(&str, &str, &str); 7] = [
     ("hub", "zebra", ""),
     (lab::WEST, "zebra", ""),
@@ -43,23 +43,24 @@ const DAEMONS: [(&str, &str, &str); 7] = [
     (lab::EAST, "ospfd", include_str!("../../../../examples/frr/east-ospfd.conf")),
 ];
 
-/// Result of the router.
+/// Measured results of the routing part of the demo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Routed {
-    /// Number of routes from BGP.
+    /// Number of routes that the router learned by BGP.
     pub bgp: usize,
-    /// Number of routes from OSPF.
+    /// Number of routes that the router learned by OSPF.
     pub ospf: usize,
-    /// Number of echo requests through the router.
+    /// Number of echo requests that were sent through the router.
     pub sent: u64,
     /// Number of echo requests that were answered.
     pub received: u64,
-    /// Number of packets that the kernel forwarded.
+    /// Number of packets that the kernel forwarded in place of Trivium.
     pub by_kernel: u64,
 }
 
 impl Routed {
-    /// Returns whether both protocols delivered their routes, and Trivium forwarded the traffic.
+    /// Returns whether both protocols delivered their routes, all requests were answered, and Trivium
+    /// forwarded the traffic.
     pub fn ok(&self) -> bool {
         self.bgp >= ANNOUNCED && self.ospf > 0 && self.received == self.sent && self.by_kernel < self.sent
     }
@@ -70,13 +71,13 @@ pub fn is_available() -> bool {
     DAEMONS.iter().all(|(_, daemon, _)| Path::new(FRR).join(daemon).is_file())
 }
 
-/// The running daemons of FRR.
+/// The running daemons of FRR in all namespaces of the lab.
 pub struct Frr {
     daemons: Vec<(&'static str, Child)>,
 }
 
 impl Frr {
-    /// Sets the addresses of the router and behind its neighbours, and starts all daemons.
+    /// Sets the addresses of the router and the addresses behind its neighbours, and starts all daemons.
     ///
     /// # Errors
     /// A daemon cannot be started.
@@ -104,7 +105,8 @@ impl Frr {
         Ok(frr)
     }
 
-    /// Waits until the router has the routes of its neighbours, and pings through it.
+    /// Waits until the router has the routes of its neighbours, then pings through the router and returns the
+    /// results.
     ///
     /// # Errors
     /// The program ping or the daemon does not answer.
@@ -141,7 +143,7 @@ impl Drop for Frr {
     }
 }
 
-/// Returns the directory of a namespace's daemons.
+/// Returns the directory of the FRR daemons of one namespace.
 pub fn directory(lab: &Lab, name: &str) -> PathBuf {
     lab.directory().join(format!("frr-{name}"))
 }

@@ -1,4 +1,5 @@
-//! Traffic of the demo: ping between all pairs of hosts, a flood, and TCP from the first host to the second.
+//! Traffic of the demo: pings between all pairs of hosts, a flood, and TCP traffic from the first host to the
+//! second.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -23,23 +24,23 @@ const FLOOD_PINGS: u64 = 10;
 /// Result of the pings between all pairs of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pings {
-    /// Number of requests between hosts of one VLAN.
+    /// Number of echo requests between hosts of one VLAN.
     pub sent: u64,
-    /// Number of echo requests that were answered.
+    /// Number of echo requests between hosts of one VLAN that were answered.
     pub received: u64,
-    /// Number of answered requests between VLANs, which must be 0.
+    /// Number of answered echo requests between hosts of different VLANs, which must be 0.
     pub leaked: u64,
 }
 
 impl Pings {
-    /// Returns the share of the requests between hosts of one VLAN that was not answered, 0..=1.
+    /// Returns the share of the echo requests within a VLAN that was not answered, 0..=1.
     #[allow(clippy::cast_precision_loss, reason = "a handful of packets")]
     pub fn loss(&self) -> f64 {
         if self.sent == 0 { 1.0 } else { 1.0 - self.received as f64 / self.sent as f64 }
     }
 }
 
-/// Pings from each host to each other host, all at once.
+/// Pings from each host to each other host. All pings run at the same time.
 ///
 /// # Errors
 /// The program ping cannot be started.
@@ -79,9 +80,9 @@ pub fn answered(text: &str) -> u64 {
 /// during the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flood {
-    /// Number of frames sent.
+    /// Number of flood frames sent.
     pub sent: u64,
-    /// Number of frames that the filter dropped.
+    /// Number of flood frames that the filter dropped.
     pub dropped: u64,
     /// Number of echo requests sent during the flood.
     pub pings: u64,
@@ -96,7 +97,8 @@ impl Flood {
     }
 }
 
-/// Floods the fourth host with UDP from the third host, and pings it from there.
+/// Floods the fourth host with UDP packets from the third host. During the flood, the third host also pings
+/// the fourth host.
 ///
 /// # Errors
 /// The kernel generates no frames, or the daemon does not report its filter.
@@ -117,7 +119,8 @@ pub async fn flood(lab: &Lab, client: &Client) -> Result<Flood, Failure> {
     Ok(Flood { sent, dropped: dropped(client).await? - before, pings: FLOOD_PINGS, answered })
 }
 
-/// Sends kernel-generated frames from the host's device and returns their number.
+/// Sends kernel-generated UDP frames from the device of one host to another host, and returns the number of
+/// frames.
 fn send(from: &str, to: &str) -> Result<u64, String> {
     let device = port::link::find("eth0").map_err(|error| error.to_string())?;
     let address = |text: &str| text.parse().map_err(|error| format!("{text}: {error}"));
@@ -134,7 +137,7 @@ fn send(from: &str, to: &str) -> Result<u64, String> {
     generator.send(FLOOD_RATE * 3 / 2).map(|offered| offered.packets).map_err(|error| error.to_string())
 }
 
-/// Returns the number of frames that the filter has dropped so far.
+/// Returns the number of frames that the filter has dropped since its start.
 async fn dropped(client: &Client) -> Result<u64, Failure> {
     let filters: Vec<FilterState> = client.get("/v1/filters").await?;
     Ok(filters.iter().flat_map(|filter| &filter.rules).map(|rule| rule.acted_packets).sum())
@@ -145,7 +148,7 @@ async fn dropped(client: &Client) -> Result<u64, Failure> {
 pub struct Echoes {
     child: Child,
     answers: Arc<AtomicU64>,
-    /// Number of answers at the time of the last output.
+    /// Number of echo replies at the time of the last output.
     told: AtomicU64,
 }
 
@@ -189,21 +192,23 @@ impl Drop for Echoes {
     }
 }
 
-/// TCP traffic for the duration of the demo.
+/// TCP traffic (iperf3) that runs as long as the demo.
 #[derive(Debug, Default)]
 pub struct Tcp {
     stop: AtomicBool,
     over: AtomicBool,
-    /// Rate in kbit/s: of the last interval during a run, and of the whole run at its end.
+    /// Rate in kbit/s. During a run of iperf3, this is the rate of the last interval. After the run, this is
+    /// the rate of the whole run.
     rate: AtomicU64,
     client: Mutex<Option<Child>>,
 }
 
 impl Tcp {
-    /// Runs iperf3 until `deadline`, or in slices of `slice` seconds until [`Tcp::stop`] is called.
+    /// Runs iperf3 until `deadline`. Without a deadline, repeats runs of `slice` seconds until [`Tcp::stop`]
+    /// is called.
     ///
     /// # Errors
-    /// The program iperf3 cannot be started, or no data came through.
+    /// The program iperf3 cannot be started, or no data was received.
     pub fn run(
         &self,
         ends: &(String, String, String),
@@ -256,7 +261,7 @@ impl Tcp {
         finished
     }
 
-    /// Reads the rates from the client's output while it runs.
+    /// Reads the rates from the output of the iperf3 client while it runs.
     fn follow(&self, mut child: Child) -> Result<(), Failure> {
         let output = child.stdout.take();
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
@@ -277,7 +282,7 @@ impl Tcp {
         Err(Failure::new("iperf3", said, "look at `trivium show drops` and the daemon's log"))
     }
 
-    /// Returns the last known rate in Gbit/s.
+    /// Returns the last measured rate in Gbit/s.
     #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     pub fn gbps(&self) -> f64 {
         self.rate.load(Ordering::Relaxed) as f64 / 1e6
@@ -288,7 +293,7 @@ impl Tcp {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Stops the traffic.
+    /// Stops the traffic before its deadline.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(child) = self.client.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
@@ -306,7 +311,8 @@ fn not_listening() -> Failure {
     Failure::new("iperf3", "its server does not listen", "run `make setup`")
 }
 
-/// Waits until the server listens according to /proc/net/tcp of its namespace (state 0A, port 5201).
+/// Waits until the iperf3 server listens on port 5201, and returns whether it does. The function reads
+/// /proc/net/tcp of the server's namespace (state 0A).
 fn wait_listening(namespace: &str) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
@@ -326,7 +332,8 @@ fn wait_listening(namespace: &str) -> bool {
 }
 
 /// Returns the rate in kbit/s from a line of iperf3, such as `[  5]   0.00-1.00   sec   300 MBytes  2516582
-/// Kbits/sec    0   1.2 MBytes`. Ignores the sender's summary, because only received data counts.
+/// Kbits/sec    0   1.2 MBytes`. Returns `None` for the sender's summary, because only received data counts,
+/// and for lines without a rate.
 fn rate(line: &str) -> Option<u64> {
     if line.contains("sender") {
         return None;

@@ -20,15 +20,15 @@ use tracing_subscriber::registry::LookupSpan;
 use super::levels;
 use super::pattern::{self, Parts};
 
-/// Default patterns of Open vSwitch for syslog, console and file.
+/// Open vSwitch's default patterns of log lines for syslog, console and file.
 const SYSLOG: &str = "ovs|%05N|%c%T|%p|%m";
 const CONSOLE: &str = "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m";
 const FILE: &str = "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m";
 
-/// Threads that appear as Open vSwitch's main thread, which has no thread name in log lines.
+/// Names of the threads that log lines show as Open vSwitch's main thread, which means without a thread name.
 const MAIN: [&str; 3] = ["main", "control", "ovs-vswitchd"];
 
-/// Log file, which can be replaced while messages are written.
+/// The log file, whose path and file can be replaced while other threads write messages.
 pub struct LogFile {
     state: Mutex<State>,
     messages: AtomicU64,
@@ -38,8 +38,8 @@ pub struct LogFile {
 struct State {
     path: Option<PathBuf>,
     file: Option<File>,
-    /// Pattern of each destination, in the order of [`VlogDestination`]. Only lines of the file use their
-    /// pattern.
+    /// Pattern of each destination's log lines, in the order of [`VlogDestination`]. Only lines of the log
+    /// file are formatted by their pattern.
     patterns: [String; 3],
 }
 
@@ -54,7 +54,8 @@ impl Default for LogFile {
     }
 }
 
-/// Opens a file for appending. Refuses symbolic links, and anything but regular files and character devices.
+/// Opens a file for appending. Refuses symbolic links, and files that are neither regular files nor character
+/// devices.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
@@ -72,7 +73,8 @@ impl LogFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes further lines to the file at `path`. Returns whether it is another file than before.
+    /// Makes the file at `path` the log file for all further lines. Returns whether it is another file than
+    /// before.
     pub fn open(&self, path: &Path) -> io::Result<bool> {
         let file = open(path)?;
         let mut state = self.state();
@@ -84,12 +86,13 @@ impl LogFile {
         Ok(!same)
     }
 
-    /// Closes the file. The path remains, for [`LogFile::path`].
+    /// Closes the log file. [`LogFile::path`] still returns its path.
     pub fn close(&self) {
         self.state().file = None;
     }
 
-    /// Returns the path of the file, also after it was closed.
+    /// Returns the path of the log file, also after the file was closed. Returns `None` if none was ever
+    /// opened.
     pub fn path(&self) -> Option<PathBuf> {
         self.state().path.clone()
     }
@@ -99,7 +102,7 @@ impl LogFile {
         self.state().file.is_some()
     }
 
-    /// Returns whether the open file is still the file at `path`.
+    /// Returns whether the open log file is still the file that `path` names.
     pub fn is_same(&self, path: &Path) -> bool {
         let named = std::fs::symlink_metadata(path).ok();
         let open = self.state().file.as_ref().and_then(|file| file.metadata().ok());
@@ -134,7 +137,7 @@ fn is_one(one: &File, other: &File) -> bool {
     place(one).is_some() && place(one) == place(other)
 }
 
-/// Output of the tracing layer into the log file.
+/// Output through which the tracing layer writes into the log file.
 pub struct Output(pub Arc<LogFile>);
 
 impl<'a> MakeWriter<'a> for Output {
@@ -145,7 +148,7 @@ impl<'a> MakeWriter<'a> for Output {
     }
 }
 
-/// Writer of complete lines into the log file. Lines are discarded while the file is closed.
+/// Writer that appends complete lines to the log file. Lines are discarded while the file is closed.
 pub struct Lines<'a>(&'a LogFile);
 
 impl Write for Lines<'_> {
@@ -161,8 +164,8 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Formatter of fields without colours. The type is separate because spans store formatted fields by
-/// formatter type.
+/// Formatter of the fields of messages and spans, without colours. The log file has a separate type for this
+/// because spans store their formatted fields by formatter type.
 #[derive(Default)]
 pub struct PlainFields(DefaultFields);
 
@@ -172,11 +175,11 @@ impl<'writer> FormatFields<'writer> for PlainFields {
     }
 }
 
-/// Formatter of log lines in the file's pattern.
+/// Formatter of log lines by the pattern of the log file.
 pub struct FileLines(Arc<LogFile>);
 
 impl FileLines {
-    /// Creates a formatter for this file.
+    /// Creates a formatter that uses the pattern of this log file.
     pub fn new(file: &Arc<LogFile>) -> FileLines {
         FileLines(Arc::clone(file))
     }

@@ -1,15 +1,15 @@
-//! Log levels by module and destination, and their conversion into tracing filters.
+//! Log levels of modules by destination, and their conversion into tracing filters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use model::{VLOG_MODULES, VlogDestination, VlogLevel};
 
-/// Default log level.
+/// Log level of all modules at the start.
 const DEFAULT: VlogLevel = VlogLevel::Info;
 
-/// Module for each tracing target. The longest prefix wins. A target that is itself a module name belongs to
-/// that module.
+/// Open vSwitch's module name for each prefix of tracing targets. The longest matching prefix determines the
+/// module. A target that is itself a module name belongs to that module.
 const TARGETS: [(&str, &str); 18] = [
     ("control", "unixctl"),
     ("netlink", "route_table"),
@@ -31,7 +31,7 @@ const TARGETS: [(&str, &str); 18] = [
     ("xdp", "netdev_afxdp"),
 ];
 
-/// Returns the module of a message with this tracing target.
+/// Returns the module to which messages with this tracing target belong.
 pub fn module(target: &str) -> &'static str {
     if let Ok(at) = VLOG_MODULES.binary_search(&target) {
         return VLOG_MODULES.get(at).copied().unwrap_or("vswitchd");
@@ -40,7 +40,8 @@ pub fn module(target: &str) -> &'static str {
     of.max_by_key(|(prefix, _)| prefix.len()).map_or("vswitchd", |(_, module)| module)
 }
 
-/// Log levels for each destination: a level for all modules, and exceptions for single modules.
+/// Log levels of each destination. A destination has a level for all modules, and exceptions for single
+/// modules.
 #[derive(Clone, Debug)]
 pub struct Levels([Of; 3]);
 
@@ -65,7 +66,7 @@ fn index(destination: VlogDestination) -> usize {
 }
 
 impl Levels {
-    /// Sets the level of a module (`None` for all) at a destination (`None` for all).
+    /// Sets the log level of a module at a destination. `None` means all modules or all destinations.
     pub fn set(
         &mut self,
         module: Option<&'static str>,
@@ -102,7 +103,7 @@ impl Levels {
         of.modules.get(module).copied().unwrap_or(of.all)
     }
 
-    /// Returns the filter of a destination in the syntax of `RUST_LOG`.
+    /// Returns the log filter of a destination in the syntax of `RUST_LOG`.
     pub fn directives(&self, destination: VlogDestination) -> String {
         let word = |level| match level {
             VlogLevel::Off => "off",
@@ -125,7 +126,7 @@ impl Levels {
         text
     }
 
-    /// Returns the levels in the format of `vlog/list`.
+    /// Returns the log levels in the format of `vlog/list`.
     pub fn list(&self) -> String {
         let mut text = String::from(
             "                 console    syslog    file\n                 -------    ------    ------\n",

@@ -1,4 +1,4 @@
-//! Patterns of log lines (ovs-appctl(8), `vlog/set PATTERN:`), and dates in log lines.
+//! Formatting of log lines by patterns (ovs-appctl(8), `vlog/set PATTERN:`), and of dates in log lines.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -80,8 +80,8 @@ fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim_end().to_owned()
 }
 
-/// Formats a date in UTC by a strftime(3) format. Each `#` stands for one digit of the fraction of the
-/// second.
+/// Formats a time in UTC by a strftime(3) format. Each `#` in the format stands for one digit of the fraction
+/// of the second.
 fn date(format: &str, time: SystemTime) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

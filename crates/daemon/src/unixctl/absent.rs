@@ -1,5 +1,5 @@
 //! Commands of `ovs-appctl` for objects that Trivium does not have: bonds, LACP, BFD, CFM, spanning trees,
-//! QoS, auto-attach and tunnels. Each gives the answer of `ovs-vswitchd` without such objects.
+//! QoS, auto-attach and tunnels. Each command answers as `ovs-vswitchd` does if no such object exists.
 
 use std::sync::Arc;
 
@@ -7,14 +7,18 @@ use control::{Plane, Store};
 
 use super::{Answer, Commands};
 
-/// Commands for one kind of objects. Lists are empty, and no object name exists.
+/// Commands for one kind of absent object. The lists that the commands print are empty, and every object name
+/// is unknown.
 struct Kind {
-    /// Commands that show all objects, or the object that an argument names.
+    /// Commands that show all objects, or the object that an argument names. Each entry has the name and the
+    /// usage of a command.
     shows: &'static [(&'static str, &'static str)],
-    /// Commands that change an object: name, usage, least and most arguments, the number of arguments from
-    /// which on one names an object, and the answer if none does.
+    /// Commands that change an object. Each entry has the name, the usage, the minimum and maximum number of
+    /// arguments, the number of arguments from which on an argument names an object, and the answer if no
+    /// argument names an object.
     changes: &'static [(&'static str, &'static str, usize, usize, usize, &'static str)],
-    /// Error for an unknown name when it is shown, and when it is changed.
+    /// Error message for an unknown object name: for commands that show objects, and for commands that change
+    /// an object.
     unknown: [&'static str; 2],
 }
 
@@ -66,7 +70,8 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-/// Commands with a constant answer: name, usage, most arguments, and answer.
+/// Commands with a constant answer. Each entry has the name, the usage, the maximum number of arguments, and
+/// the answer.
 const FIXED: [(&str, &str, usize, &str); 6] = [
     ("bond/list", "", 0, "bond\ttype\trecircID\tmembers\n"),
     ("ofproto/list-tunnels", "", 0, ""),
@@ -79,7 +84,7 @@ const FIXED: [(&str, &str, usize, &str); 6] = [
 const NEIGHBOURS: &str = "IP                                            MAC                 Bridge\n\
      ==========================================================================\n";
 
-/// Adds the commands.
+/// Adds all commands of this module to the registry.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     for Kind { shows, changes, unknown: [shown, changed] } in KINDS {
         for (name, usage) in shows {

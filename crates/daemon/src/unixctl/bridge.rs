@@ -1,4 +1,5 @@
-//! `ofproto/list` and `bridge/*` of `ovs-appctl`: rules and controllers of bridges.
+//! `ofproto/list` and `bridge/*` of `ovs-appctl`, which concern the OpenFlow rules and controllers of
+//! bridges.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,13 +10,13 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Answer, Commands, known_bridge};
 
-/// Maximum number of rules that are printed.
+/// Maximum number of rules that one command prints.
 const RULES: usize = 1_000_000;
-/// Default priority (OFP_DEFAULT_PRIORITY), which is not printed.
+/// Default priority of OpenFlow rules (OFP_DEFAULT_PRIORITY), which is not printed.
 const USUAL: u16 = 0x8000;
 
-/// Adds the `ofproto/list` and `bridge/*` commands. `reconnect` receives the name of the bridge whose
-/// controllers are to be reconnected, or `None` for all bridges.
+/// Adds the `ofproto/list` and `bridge/*` commands to the registry. The channel `reconnect` receives the name
+/// of the bridge whose controllers are to be reconnected, or `None` for all bridges.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSender<Option<String>>) {
     let plane = Arc::clone(store.plane());
     commands.add("ofproto/list", "", 0..=0, move |_| {
@@ -37,8 +38,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSend
     });
 }
 
-/// Returns all rules of a bridge. Open vSwitch prints four more, from an internal table that `ovs-ofctl` does
-/// not see.
+/// Returns all OpenFlow rules of a bridge as text. Open vSwitch prints four more rules, from an internal
+/// table that `ovs-ofctl` does not see.
 fn dump_flows(plane: &dyn Plane, bridge: &str, offload: bool) -> Answer {
     let query = FlowQuery { bridge: Some(bridge.to_owned()), limit: RULES, ..FlowQuery::default() };
     // A learning bridge has no rules.

@@ -10,9 +10,9 @@ use crate::database::Database;
 
 /// Returns the registry of all commands.
 ///
-/// - `database`: supplies OpenFlow port numbers if an OVSDB server is followed.
-/// - `reconnect`: receives the name of the bridge whose controllers are to be reconnected, or `None` for all
-///   bridges.
+/// - `database`: source of OpenFlow port numbers, present if an OVSDB server is followed.
+/// - `reconnect`: channel that receives the name of the bridge whose controllers are to be reconnected, or
+///   `None` for all bridges.
 pub fn general(
     store: &Arc<Store>,
     database: Option<&Database>,

@@ -9,16 +9,16 @@ use control::{Plane, Store};
 
 use super::{Answer, Commands};
 
-/// Interval between samples of the counters.
+/// Interval at which the event counters are sampled.
 const SAMPLE: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Counters by event.
+/// Counter values by event name.
 type Events = BTreeMap<String, u64>;
 
-/// Samples of the counters: one every five seconds for the last minute, and one every minute for the last
-/// hour.
+/// Earlier samples of the event counters. There is one sample for each five seconds of the last minute, and
+/// one for each minute of the last hour.
 struct History {
     began: Instant,
     recent: VecDeque<(Instant, Events)>,
@@ -42,7 +42,8 @@ impl History {
         }
     }
 
-    /// Returns events per second over the last `time`, or since the start if that is shorter.
+    /// Returns the number of events per second over the last `time`. If the process is younger than that, the
+    /// rate is over its lifetime. `count` is the current counter value.
     fn rate(&self, event: &str, count: u64, now: Instant, time: Duration) -> f64 {
         let all = if time > MINUTE { &self.minutes } else { &self.recent };
         // The newest sample that is at least `time` old.
@@ -55,7 +56,8 @@ impl History {
     }
 }
 
-/// Adds the `coverage/*` and `memory/show` commands, and starts the thread that samples the counters.
+/// Adds the `coverage/*` and `memory/show` commands to the registry, and starts the thread that samples the
+/// counters.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let history = History { began: Instant::now(), recent: VecDeque::new(), minutes: VecDeque::new() };
     let history = Arc::new(Mutex::new(history));
@@ -90,8 +92,8 @@ fn read(events: &Events, arguments: &[String]) -> Answer {
     events.get(name).map(|count| format!("{count}\n")).ok_or_else(|| "No such counter".to_owned())
 }
 
-/// Returns counters since the start: packets of ports by direction, drops by reason, and cache lookups by
-/// tier.
+/// Returns the event counters since the start: packets of ports by direction, drops by reason, and cache
+/// lookups by cache tier.
 fn events(plane: &dyn Plane) -> Events {
     let mut events = Events::new();
     let mut count = |name: &str, count: u64| *events.entry(name.to_owned()).or_default() += count;
@@ -121,7 +123,7 @@ fn events(plane: &dyn Plane) -> Events {
     events
 }
 
-/// Returns the counters with their rates in the format of `ovs-vswitchd`.
+/// Returns the event counters and their rates in the format of `ovs-vswitchd`.
 fn show(events: &Events, history: &History, now: Instant) -> String {
     let hit: Vec<(&String, u64)> =
         events.iter().filter(|(_, count)| **count > 0).map(|(event, count)| (event, *count)).collect();
@@ -149,7 +151,8 @@ fn show(events: &Events, history: &History, now: Instant) -> String {
     text
 }
 
-/// Returns numbers of objects and memory usage on one line, in the format of `ovs-vswitchd`.
+/// Returns the number of objects of each kind and the memory usage on one line, in the format of
+/// `ovs-vswitchd`.
 fn memory(plane: &dyn Plane) -> String {
     let bridges = plane.bridges();
     let caches = plane.caches();

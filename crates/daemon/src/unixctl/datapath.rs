@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use super::{Answer, Commands, known_bridge};
 use crate::database::Layout;
 
-/// Name of the datapath. There is only one.
+/// Name of Trivium's only datapath in `ovs-appctl`.
 pub const DATAPATH: &str = "netdev@trivium";
-/// Maximum number of cached flows that are printed.
+/// Maximum number of cached flows that one command prints.
 const FLOWS: usize = 100_000;
 
 /// OpenFlow number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
@@ -50,7 +50,7 @@ const FEATURES: [(&str, &str); 26] = [
     ("IPv6 ND Extension", "No"),
 ];
 
-/// Commands of `dpctl/` with their usage, as `dpctl/list-commands` prints them.
+/// Names of the `dpctl/` commands with their usage, as `dpctl/list-commands` prints them.
 const DPCTL: [(&str, &str); 6] = [
     ("dpctl/dump-dps", ""),
     ("dpctl/show", "[-s] [dp...]"),
@@ -60,7 +60,7 @@ const DPCTL: [(&str, &str); 6] = [
     ("dpctl/list-commands", ""),
 ];
 
-/// Adds the `dpctl/*` and `dpif/*` commands.
+/// Adds the `dpctl/*` and `dpif/*` commands to the registry.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Receiver<Layout>>) {
     let plane = || Arc::clone(store.plane());
     for (name, usage) in DPCTL {
@@ -102,8 +102,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Re
     });
 }
 
-/// Formats an error for a user of `ovs-appctl`: cause and fix. The cause names the object if it is not the
-/// argument.
+/// Formats an error of the data plane for a user of `ovs-appctl`. The text contains cause and fix. The cause
+/// names the object if the command's argument does not name it.
 pub fn refused(error: PlaneError) -> String {
     format!("{}; {}", error.cause, error.fix)
 }
@@ -123,7 +123,8 @@ fn known_datapath(name: &str) -> Result<(), String> {
     Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
 }
 
-/// Returns the numbers of packets that the workers' caches answered and did not answer.
+/// Returns two packet counts: packets that the workers' flow caches answered, and packets that they did not
+/// answer.
 fn lookups(caches: &[CacheState]) -> (u64, u64) {
     let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
     (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))
@@ -176,7 +177,8 @@ fn show(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Ok(text)
 }
 
-/// Returns the bridges with their ports: name, OpenFlow number, datapath number and kind.
+/// Returns a text that lists the bridges with their ports. For each port, the text has the name, the OpenFlow
+/// port number, the datapath port number and the kind.
 fn show_bridges(plane: &dyn Plane, layout: &Layout) -> String {
     let (hits, misses) = lookups(&plane.caches().workers);
     let ports = plane.ports();
@@ -202,7 +204,8 @@ fn is_more(option: &str) -> bool {
     matches!(option, "-m" | "--more")
 }
 
-/// Returns whether ports are printed by name. The default is names with `--more`, and numbers without.
+/// Returns whether ports are printed by name and not by number. Without an option for it, ports are printed
+/// by name if `--more` is given.
 fn wants_names(options: &[String]) -> bool {
     let asked = options.iter().rev().find_map(|option| match option.as_str() {
         "--names" => Some(true),
@@ -212,7 +215,8 @@ fn wants_names(options: &[String]) -> bool {
     asked.unwrap_or_else(|| options.iter().any(|option| is_more(option)))
 }
 
-/// Returns the identifier of a cached flow, which is stable over time.
+/// Returns the unique flow identifier (UFID) of a cached flow. The UFID is a hash of the bridge, the worker
+/// and the flow, and therefore does not change over time.
 fn ufid(flow: &MegaflowState) -> String {
     let word = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -277,8 +281,8 @@ fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Ok(text)
 }
 
-/// Returns the cached flow with this identifier. A dump with `-m` prints identifiers, which depend on whether
-/// ports are named.
+/// Returns the text of the cached flow with the UFID that the last argument contains. The UFID of a flow
+/// depends on whether ports are printed by name, so the function looks for the UFID in both forms.
 fn get_flow(plane: &dyn Plane, arguments: &[String]) -> Answer {
     let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let (id, datapath) =
@@ -299,7 +303,7 @@ fn get_flow(plane: &dyn Plane, arguments: &[String]) -> Answer {
     Err("ovs-vswitchd: getting flow (No such file or directory)".to_owned())
 }
 
-/// Removes all cached flows. A file argument is not supported.
+/// Removes all cached flows. A file of flows as an argument is not supported.
 fn del_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
     for name in arguments {
         known_datapath(name)?;

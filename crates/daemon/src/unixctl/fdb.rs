@@ -1,4 +1,5 @@
-//! `fdb/*` and `mdb/*` of `ovs-appctl`: the MAC table, and the multicast groups that snooping has learned.
+//! `fdb/*` and `mdb/*` of `ovs-appctl`, which concern the MAC table and the multicast groups that snooping
+//! has learned.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,29 +14,30 @@ use tokio::sync::watch;
 use super::{Answer, Commands, known_bridge};
 use crate::database::{Layout, Stations, UNTAGGED};
 
-/// Maximum number of addresses that are printed.
+/// Maximum number of MAC table entries that one command prints.
 const LIMIT: usize = 1_000_000;
-/// Maximum time to wait until a static entry is in the MAC table.
+/// Maximum time to wait until a static entry is in the MAC table or has been removed from it.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 
 const NO_BRIDGE: &str = "no such bridge";
 const FLUSHED: &str = "table successfully flushed";
 
-/// Database handles: port numbers to read, and static entries to write. `None` if no OVSDB server is
-/// followed.
+/// Channels to and from the database: the OpenFlow port numbers to read, and the static entries to write.
+/// `None` if no OVSDB server is followed.
 pub type Sides = Option<(watch::Receiver<Layout>, Arc<watch::Sender<Stations>>)>;
 
 struct Fdb {
     plane: Arc<dyn Plane>,
     sides: Sides,
-    /// Counters at the last `fdb/stats-clear`, by bridge. The printed counters are the difference to these.
+    /// Counters of each bridge at the last `fdb/stats-clear`. The printed counters are the differences to
+    /// these values.
     cleared: Mutex<BTreeMap<String, BridgeCounts>>,
 }
 
 type Run = fn(&Fdb, &[String]) -> Answer;
 
-/// Adds the `fdb/*` and `mdb/*` commands.
+/// Adds the `fdb/*` and `mdb/*` commands to the registry.
 pub fn add(commands: &mut Commands, store: &Arc<Store>, sides: Sides) {
     let fdb = Arc::new(Fdb { plane: Arc::clone(store.plane()), sides, cleared: Mutex::default() });
     let all: [(&str, &str, usize, usize, Run); 8] = [
@@ -58,7 +60,8 @@ fn word(arguments: &[String], at: usize) -> &str {
     arguments.get(at).map_or("", String::as_str)
 }
 
-/// Parses the VLAN of `fdb/add`. 0 and invalid numbers mean untagged.
+/// Parses the VLAN argument of `fdb/add`. 0 and texts that are no 16-bit number mean untagged. Returns an
+/// error for other numbers that are no VLAN id.
 fn vlan(text: &str) -> Result<VlanId, String> {
     match text.parse::<u16>() {
         Err(_) | Ok(0) => Ok(UNTAGGED),
@@ -81,7 +84,8 @@ impl Fdb {
             .ok_or_else(|| NO_BRIDGE.to_owned())
     }
 
-    /// Returns a function that gives the printed number of a bridge's port: `LOCAL`, or its number.
+    /// Returns a function that converts the names of a bridge and its port into the printed port number. The
+    /// bridge's own interface is printed as `LOCAL`.
     fn number(&self) -> impl Fn(&str, &str) -> String {
         let layout = self.layout();
         let ids: BTreeMap<String, u16> =
@@ -95,14 +99,15 @@ impl Fdb {
         }
     }
 
-    /// Returns a function that gives the printed VLAN id: 0 for the VLAN that stands for untagged frames.
+    /// Returns a function that converts a VLAN into the printed VLAN id. The VLAN that stands for untagged
+    /// frames is printed as 0.
     fn shown_vlan(&self, bridge: &str) -> impl Fn(VlanId) -> u16 {
         let ours = self.layout().desired.bridges.contains_key(bridge);
         move |vlan| if ours && vlan == UNTAGGED { 0 } else { vlan.get() }
     }
 
-    /// Returns the MAC table of a bridge: `LOCAL` or the port number, VLAN (0 for none), address, and age in
-    /// seconds.
+    /// Returns the MAC table of a bridge as text. Each line has `LOCAL` or the port number, the VLAN (0 for
+    /// none), the address, and the age in seconds.
     fn show(&self, bridge: &str) -> Answer {
         known_bridge(&*self.plane, bridge, NO_BRIDGE)?;
         let filter =
@@ -118,8 +123,8 @@ impl Fdb {
         Ok(text)
     }
 
-    /// Returns the key of a static entry, and the channel for static entries, if the bridge comes from the
-    /// database.
+    /// Parses the arguments that identify a static entry, and returns the entry's key with the channel for
+    /// static entries. Returns an error if the bridge does not come from the database.
     fn entry(
         &self,
         bridge: &str,
@@ -137,7 +142,8 @@ impl Fdb {
         }
     }
 
-    /// Waits until the MAC table has the static entry at `port`, or has no such entry if `port` is `None`.
+    /// Waits until the MAC table contains the static entry with the port `port`. If `port` is `None`, waits
+    /// until the MAC table does not contain the static entry.
     fn until(&self, bridge: &str, key: StaticKey, port: Option<&str>) -> Answer {
         let filter = FdbFilter {
             bridge: Some(bridge.to_owned()),

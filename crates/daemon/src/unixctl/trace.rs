@@ -1,5 +1,5 @@
-//! `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`: trace of a packet through the tables. All
-//! argument forms of `ovs-vswitchd` are accepted.
+//! `ofproto/trace` and `ofproto/trace-packet-out` of `ovs-appctl`, which trace a packet through the flow
+//! tables. All argument forms of `ovs-vswitchd` are accepted.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use model::{TracePacket, TraceRequest};
 
 use super::{Commands, known_bridge};
 
-/// Maximum number of octets after the headers of a generated packet.
+/// Maximum length of the payload of a generated packet in bytes.
 const PAYLOAD: u32 = 64_000;
 
-/// Connection tracking flags (ovs-fields(7), `ct_state`).
+/// Names of the connection tracking flags (ovs-fields(7), `ct_state`), from the lowest bit.
 const CT_STATES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
 
-/// Adds the `ofproto/trace*` commands.
+/// Adds the `ofproto/trace*` commands to the registry.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let plane = Arc::clone(store.plane());
     let usage = "{[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet]";
@@ -34,7 +34,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     });
 }
 
-/// Parses the arguments: options at any position, and one to three other words.
+/// Parses the arguments of a trace command. Options may stand at any position. One to three other words must
+/// be present.
 fn read(plane: &dyn Plane, arguments: &[String]) -> Result<TraceRequest, String> {
     let mut request = TraceRequest::default();
     let mut words: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! `upcall/*` and `revalidator/*` of `ovs-appctl`: upcalls and cached flows.
+//! `upcall/*` and `revalidator/*` of `ovs-appctl`, which concern upcalls and cached flows.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use model::{CachesState, FlowTuning};
 use super::datapath::{DATAPATH, refused};
 use super::{Answer, Commands};
 
-/// Adds the `upcall/*` and `revalidator/*` commands.
+/// Adds the `upcall/*` and `revalidator/*` commands to the registry.
 pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let plane = || Arc::clone(store.plane());
     // The setting has no effect, because flows are always dumped with their match. The stored value is only
@@ -46,8 +46,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     commands.add("revalidator/purge", "", 0..=0, move |_| settle(&*asked, true));
 }
 
-/// Changes a setting of the flow caches. A change of the megaflow setting removes all cached flows, as in
-/// Open vSwitch.
+/// Changes a setting of the flow caches, and returns the text `done`. A change of the megaflow setting
+/// removes all cached flows, as in Open vSwitch.
 fn tune(plane: &dyn Plane, tuning: FlowTuning, done: &str) -> Answer {
     plane.tune_flows(tuning).map_err(refused)?;
     if let FlowTuning::Megaflows(_) = tuning {

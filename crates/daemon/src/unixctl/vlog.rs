@@ -5,10 +5,10 @@ use model::vlog_module;
 use super::{Answer, Commands};
 use crate::log;
 
-/// Maximum number of arguments.
+/// Maximum number of arguments of one command.
 const MOST: usize = 64;
 
-/// Adds the `vlog/*` commands.
+/// Adds the `vlog/*` commands to the registry.
 pub fn add(commands: &mut Commands) {
     commands.add("vlog/set", "{spec | PATTERN:destination:pattern}", 0..=MOST, |arguments| {
         if arguments.is_empty() {
@@ -25,8 +25,8 @@ pub fn add(commands: &mut Commands) {
     commands.add("vlog/disable-rate-limit", "[module]...", 0..=MOST, rate_limit);
 }
 
-/// Checks the module names and has no other effect. Messages that peers can cause are limited at their
-/// source, and not by module.
+/// Implements `vlog/enable-rate-limit` and `vlog/disable-rate-limit`. The function checks the module names
+/// and has no other effect, because messages that peers can cause are rate-limited where they are logged.
 fn rate_limit(modules: &[String]) -> Answer {
     let known = |name: &String| name.eq_ignore_ascii_case("ANY") || vlog_module(name).is_some();
     if modules.iter().all(known) { Ok(String::new()) } else { Err("unknown module".to_owned()) }

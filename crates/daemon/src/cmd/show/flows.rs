@@ -53,7 +53,7 @@ pub async fn show_caches(client: &Client, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Formats milliseconds as seconds, minutes or hours.
+/// Formats a number of milliseconds as seconds, minutes or hours.
 fn time(ms: u64) -> String {
     match ms / 1000 {
         0..=9 => format!("{}.{} s", ms / 1000, ms / 100 % 10),
@@ -207,7 +207,7 @@ fn caches(state: &CachesState) -> String {
     text + &table.render()
 }
 
-/// Formats a number of bytes in binary units.
+/// Formats a number of bytes with a binary unit prefix.
 fn octets(bytes: u64) -> String {
     match bytes {
         0..=9_999 => format!("{bytes} B"),

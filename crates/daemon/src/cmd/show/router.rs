@@ -76,7 +76,7 @@ pub async fn show_punts(client: &Client, router: Option<&str>, json: bool) -> Re
     Ok(())
 }
 
-/// A part of a router's state, with the router's name.
+/// One entry of a router's state (for example an interface), with the router's name.
 #[derive(Serialize)]
 struct Part<'a, T> {
     router: &'a str,
@@ -94,7 +94,7 @@ fn parts<'a, T: 'a>(
     routers.iter().flat_map(of_one)
 }
 
-/// Reads the state of all routers, or of the named one.
+/// Requests the state of all routers from the daemon, or only of the named router.
 async fn some_routers(client: &Client, router: Option<&str>) -> Result<Vec<RouterState>, Failure> {
     match router {
         None => client.get("/v1/routers").await,
@@ -102,7 +102,8 @@ async fn some_routers(client: &Client, router: Option<&str>) -> Result<Vec<Route
     }
 }
 
-/// Returns the API path of a resource of the named router, or of the only router.
+/// Returns the API path of the resource `asked` of the named router. If no router is named, the path is for
+/// the only router. Several routers without a name are an error.
 async fn path(client: &Client, args: &OfRouter, asked: &str) -> Result<String, Failure> {
     if let Some(name) = &args.router {
         return Ok(format!("/v1/routers/{}/{asked}", quoted(name)));
@@ -316,7 +317,7 @@ fn interfaces(interfaces: &[Part<'_, InterfaceState>]) -> String {
     table.render() + &relays.collect::<String>()
 }
 
-/// Formats the DHCP relay of an interface as one line.
+/// Formats the DHCP relay settings and counters of an interface as one line.
 fn dhcp_relay(what: &str, family: &str, device: &str, relay: &DhcpRelayState) -> String {
     let missing = format!(" (without a device or an {family} address now)");
     let listens = if relay.listens { "" } else { &missing };

@@ -33,7 +33,7 @@ pub fn run(args: &XdpBench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A plane and its rate in each round, in frames per second.
+/// A measured variant (a program or the kernel), with its rate in frames per second in each round.
 struct Measured {
     plane: Plane,
     rates: Vec<f64>,
@@ -57,7 +57,8 @@ impl Measured {
     }
 }
 
-/// Measures the scenario. Runs in a new network namespace that ends with this thread.
+/// Measures all variants of the scenario. The thread must be in a new network namespace, which ends with the
+/// thread.
 fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     let lab = Lab::new(args.scenario)?;
     let planes = Plane::of(args.scenario);
@@ -78,7 +79,8 @@ fn measure(args: &XdpBench) -> Result<Vec<Measured>, Failure> {
     Ok(measured)
 }
 
-/// Returns a figure of the bare plane, with which the others are compared.
+/// Returns a figure (for example the median) of the minimal program, with which the other variants are
+/// compared.
 fn bare(measured: &[Measured], of: fn(&Measured) -> f64) -> f64 {
     measured.iter().find(|one| one.plane.is_bare()).map_or(0.0, of)
 }

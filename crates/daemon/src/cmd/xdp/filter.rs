@@ -45,7 +45,7 @@ pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Fail
     }
 }
 
-/// Adds a rule and prints the changes.
+/// Adds a rule to a filter and prints the resulting changes of the configuration.
 async fn add(client: &Client, args: &RuleAdd) -> Result<(), Failure> {
     let beside =
         |key: &str, rule: &Option<RuleName>| Some(format!("{key}={}", quoted(rule.as_ref()?.as_str())));
@@ -62,7 +62,7 @@ async fn add(client: &Client, args: &RuleAdd) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes a rule and prints the changes.
+/// Removes a rule from a filter and prints the resulting changes of the configuration.
 async fn remove(client: &Client, args: &RuleRemove) -> Result<(), Failure> {
     let path = format!("/v1/filters/{}/rules/{}", quoted(&args.filter), quoted(args.rule.as_str()));
     let answer = client.request(Method::DELETE, &path, "", Vec::new().into()).await?.success()?;
@@ -70,7 +70,7 @@ async fn remove(client: &Client, args: &RuleRemove) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Receives the samples of a filter until a limit is reached or Ctrl-C is pressed.
+/// Receives the sampled frames of a filter until a limit is reached or Ctrl-C is pressed.
 async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
     let packets = args.filter.join(",");
     // The expression is also parsed here, so that errors are reported without a daemon.
@@ -90,7 +90,8 @@ async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
     capture::receive(client, &path, &output, "raise `one_in` of the rule to lose none").await
 }
 
-/// Returns the filter with this name, or the filter of the port with this name and that port.
+/// Returns the filter with this name. If `name` is the name of a port, returns the filter of that port, and
+/// the port as the second value.
 fn followed<'f>(filters: &'f [FilterState], name: &'f str) -> Result<(&'f str, Option<&'f str>), Failure> {
     if let Some(filter) = filters.iter().find(|filter| filter.name == name) {
         return Ok((&filter.name, None));

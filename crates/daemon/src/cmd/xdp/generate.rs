@@ -1,5 +1,6 @@
-//! `trivium xdp gen`: sends frames from a device at a given rate or as fast as possible. The kernel generates
-//! the frames, or they are built beforehand ([`mixture`]) or read from a capture file. No daemon is needed.
+//! `trivium xdp gen`: sends frames from a device at a given rate or as fast as possible. The frames come from
+//! the kernel's generator, are built beforehand ([`mixture`]), or are read from a capture file. No daemon is
+//! needed.
 
 mod mixture;
 
@@ -20,7 +21,7 @@ use self::mixture::{Ends, FRAMES_MAX, Mixture};
 use crate::cli::{FrameOrder, FrameProtocol, Varied, XdpGen};
 use crate::failure::Failure;
 
-/// Interface index of the loopback device, which is the receiving device of kernel-generated frames.
+/// Maximum number of frames (of a capture file, or of several lengths) that are stored and sent repeatedly.
 const LOOPBACK: u32 = 1;
 
 /// Sends the requested frames and prints a report.
@@ -41,13 +42,13 @@ pub fn run(args: &XdpGen) -> Result<(), Failure> {
     netns::within_optional(place.as_ref(), work).map_err(|error| Failure::new(&args.device, error, ""))?
 }
 
-/// Usable frames of a capture file, and the number of frames that were left out.
+/// The frames of a capture file that can be sent, and the number of frames that cannot be sent.
 struct Recorded {
     frames: Vec<Vec<u8>>,
     left_out: usize,
 }
 
-/// Sends the frames. Runs in the network namespace of the device.
+/// Sends the frames and prints the report. The thread must be in the network namespace of the device.
 fn send(args: &XdpGen) -> Result<(), Failure> {
     let failed = |error: xdp::Error| Failure::new(&args.device, error, "");
     let index =
@@ -86,7 +87,7 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends the given number of frames, or for the given duration or until Ctrl-C is pressed.
+/// Sends frames until the given number or duration is reached, or until Ctrl-C is pressed.
 fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error> {
     if let Some(packets) = args.packets {
         return generator.send(packets);
@@ -109,7 +110,7 @@ fn offer(args: &XdpGen, generator: &mut Generator) -> Result<Offered, xdp::Error
     offered
 }
 
-/// Returns the number of generated frames in this namespace that devices did not accept.
+/// Returns the number of generated frames that the devices of this network namespace did not accept.
 fn lost(losses: &Losses) -> Result<u64, xdp::Error> {
     use std::os::linux::fs::MetadataExt;
     let inode = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
@@ -127,7 +128,7 @@ fn order(args: &XdpGen) -> Order {
     }
 }
 
-/// Returns the traffic of the arguments without length and addresses.
+/// Returns the description of the traffic that the arguments request, without frame lengths and addresses.
 fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     let varies = |what: Varied| args.vary.contains(&what);
     // Several flows differ in their ports by default.
@@ -156,7 +157,7 @@ fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     }
 }
 
-/// Reads the frames of a capture file that can be sent unchanged.
+/// Reads a capture file and returns the frames that can be sent unchanged.
 fn recorded(path: &Path) -> Result<Recorded, Failure> {
     let object = path.display().to_string();
     let fix = "name a pcap or pcapng file of Ethernet frames";

@@ -16,26 +16,27 @@ use crate::failure::Failure;
 use crate::table::{Table, short};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Interval at which the ring of losses is read.
+/// Interval at which the ring buffer of losses is read.
 const PERIOD: Duration = Duration::from_millis(50);
-/// Size of the ring of losses in bytes. The ring holds a burst of 6,000 losses during one [`PERIOD`].
+/// Size of the ring buffer of losses in bytes. The ring buffer holds 6,000 losses, which may occur as a burst
+/// within one [`PERIOD`].
 const RING_BYTES: u32 = 256 << 10;
 
-/// Frames of all hooks within one interval.
+/// Frames of the hooks of all ports within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Interval {
     elapsed_ns: u64,
     ports: BTreeMap<String, Flow>,
 }
 
-/// Frames of one port's hook within one interval.
+/// Frames of the hook of one port within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 struct Flow {
     /// Number of frames that the program received.
     seen: u64,
-    /// Number of frames by verdict.
+    /// Number of frames for each XDP verdict.
     ways: BTreeMap<String, u64>,
-    /// Frames that the kernel lost after the verdict.
+    /// Frames that the kernel lost after the XDP verdict.
     lost: Vec<Lost>,
 }
 
@@ -46,7 +47,7 @@ struct Lost {
     frames: u64,
 }
 
-/// One loss, as it happened.
+/// One loss event, with the time at which it happened.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Each {
     at_ns: u64,
@@ -55,14 +56,15 @@ struct Each {
     lost: Lost,
 }
 
-/// Counters of the hooks and losses at one moment.
+/// Snapshot of the hooks' counters and of the kernel's loss counters.
 struct Moment {
     at: Instant,
     hooks: Vec<HookState>,
     losses: Vec<Loss>,
 }
 
-/// Prints the frames once a second, for the given number of seconds or until Ctrl-C is pressed.
+/// Prints the frames of each interval once a second. Ends after the given number of seconds or when Ctrl-C is
+/// pressed.
 ///
 /// # Errors
 /// The daemon does not answer, or the port has no hook.
@@ -92,7 +94,7 @@ pub async fn monitor(client: &Client, args: &XdpMonitor) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Prints each loss, for the given number of seconds or until Ctrl-C is pressed.
+/// Prints each loss event. Ends after the given number of seconds or when Ctrl-C is pressed.
 async fn each(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     let failed = |error| Failure::new("monitor", error, "it needs root, and a kernel with BTF");
     let Some(losses) = watched(Losses::watch_each(RING_BYTES)) else {
@@ -129,7 +131,8 @@ async fn each(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a loss with the ports whose hook may have caused it, or `None` if there is no such port.
+/// Returns a loss with the names of the ports whose hook may have caused it, or `None` if there is no such
+/// port.
 fn told(loss: &LossAt, hooks: &[HookState]) -> Option<Each> {
     let LossAt { at_ns, loss } = *loss;
     let ports: Vec<String> =
@@ -144,7 +147,8 @@ fn line(each: &Each) -> String {
     format!("{clock} {ports} lost {what}: {} ({})", each.lost.reason, each.lost.tracepoint)
 }
 
-/// Returns the kernel's loss counters if they are available. Prints the unavailable tracepoints once.
+/// Returns the kernel's loss counters, or `None` with a message if they are not available. If only some
+/// tracepoints are unavailable, the function prints these once.
 fn watched(watched: Result<Losses, xdp::Error>) -> Option<Losses> {
     match &watched {
         Ok(losses) => {
@@ -192,8 +196,8 @@ fn between(before: &Moment, now: &Moment) -> Interval {
     Interval { elapsed_ns, ports: ports.collect() }
 }
 
-/// Returns whether a loss may belong to a hook. For frames to CPUs the kernel reports only the map, which all
-/// ports of one steering share.
+/// Returns whether a loss may have been caused by a hook. For frames that were redirected to a CPU, the
+/// kernel reports only the CPU map, which all ports of one steering share.
 fn is_of(loss: &Loss, hook: &HookState) -> bool {
     if loss.event == LossEvent::Cpu {
         return hook.maps.iter().any(|map| map.id == loss.ifindex);
@@ -201,7 +205,7 @@ fn is_of(loss: &Loss, hook: &HookState) -> bool {
     u64::from(loss.netns) == hook.netns && loss.ifindex == hook.ifindex
 }
 
-/// Formats an interval with one line for each verdict and each loss, in frames per second.
+/// Formats an interval with one line for each verdict and each loss. Each line states frames per second.
 fn text(interval: &Interval) -> String {
     let rate = |frames: u64| {
         let rate = u128::from(frames) * 1_000_000_000 / u128::from(interval.elapsed_ns.max(1));

@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(object)
 }
 
-/// Formats the result of a change.
+/// Formats the result of loading or unloading a custom program.
 fn told(change: &ProgramChange) -> String {
     let before = |word: &str| change.before.as_ref().map_or_else(String::new, |name| format!("{word}{name}"));
     let Some(now) = &change.now else {

@@ -11,7 +11,7 @@ use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 use crate::table::{Table, short};
 
-/// Prints the hooks of all ports, or of one port.
+/// Prints the state of all ports' hooks, or of one port's hook.
 ///
 /// # Errors
 /// The daemon does not answer, or the port has no hook.
@@ -30,7 +30,7 @@ pub async fn status(client: &Client, args: &XdpStatus) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Formats one hook with a table of its maps.
+/// Formats the state of one hook, with a table of its maps.
 fn text(hook: &HookState) -> String {
     let place = hook.namespace.as_ref().map_or_else(String::new, |namespace| format!("@{namespace}"));
     let driver = hook.driver.as_deref().unwrap_or("driver unknown");
@@ -74,7 +74,7 @@ fn text(hook: &HookState) -> String {
     text
 }
 
-/// Formats the custom program in front of the hook, and the location of its maps.
+/// Formats the custom program in front of the port's program, and the path at which its maps are pinned.
 fn in_front(user: &UserProgram, link: u32) -> String {
     let mut text = of_program("in front", &user.program, Some(link));
     let goes_on = match user.goes_on {
@@ -99,7 +99,7 @@ fn of_program(what: &str, program: &HookProgram, link: Option<u32>) -> String {
     )
 }
 
-/// Formats runs per second, time of one run, and load in percent of one core.
+/// Formats the program's runs per second, the time of one run, and the load in percent of one core.
 #[allow(clippy::cast_precision_loss, reason = "a share for people to read")]
 fn runs(measured: &HookRuns) -> String {
     let Some(each) = measured.ns_per_run() else { return "0/s".to_owned() };

@@ -1,4 +1,4 @@
-//! `trivium xdp steer`: exact flows and bucket tables of flow steering.
+//! `trivium xdp steer`: single flows with a target of their own, and bucket tables of flow steering.
 
 use hyper::Method;
 use model::{SteerDone, SteerEntry, SteerKey, SteerRequest, SteerState, SteerTable, SteerTarget};
@@ -103,8 +103,9 @@ async fn table(client: &Client, steer: &str, targets: &[SteerTarget]) -> Result<
     Ok(())
 }
 
-/// Formats the buckets of a table: one line for each position of a repeated pattern, or one for each range
-/// with one target.
+/// Formats the buckets of a steering table in few lines. If the targets repeat periodically, there is one
+/// line for each position of the period. Otherwise, there is one line for each range of buckets with one
+/// target.
 fn folded(buckets: &[SteerTarget]) -> Vec<String> {
     let count = buckets.len();
     let repeats = |period: &usize| {

@@ -20,30 +20,31 @@ use super::plane::{LISTED, Plane, traffic};
 use crate::cli::XdpScenario;
 use crate::failure::Failure;
 
-/// Time for which traffic flows before the measurement.
+/// Time for which traffic flows before each measurement begins.
 const WARM: Duration = Duration::from_millis(200);
 /// Maximum time to wait until the kernel starts the NAPI thread.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Port numbers and VLAN of the bridge.
+/// Port numbers and VLAN id in the bridge stage of the XDP program.
 const DEVICE_PORT: u16 = 1;
 const OUTPUT_PORT: u16 = 2;
 const VLAN: u16 = 10;
-/// Capacity of the bridge's MAC table.
+/// Capacity of the bridge stage's MAC table in entries.
 const STATIONS: usize = 4096;
-/// Length in bytes of the longest frame that the output accepts.
+/// Length in bytes of the longest frame that the output device accepts.
 const LONGEST_FRAME: u32 = 1514;
-/// Addresses of the device and of the output in the routed scenario. The generator's are 10.0.1.2 and
-/// 10.0.2.2.
+/// IPv4 addresses of the receiving device and of the output device in the routed scenario. The generated
+/// packets go from 10.0.1.2 to 10.0.2.2.
 const OWN: [[u8; 4]; 2] = [[10, 0, 1, 1], [10, 0, 3, 1]];
 
-/// Returns the cores of the generator and of the device. The two are equal if only one core is allowed.
+/// Returns the CPU cores of the generator and of the receiving device. The two are equal if only one core is
+/// allowed.
 pub fn cores() -> (usize, usize) {
     let allowed = sync::cpu::allowed_cores().unwrap_or_default();
     let first = allowed.first().copied().unwrap_or(0);
     (first, allowed.last().copied().unwrap_or(first))
 }
 
-/// Three veth pairs:
+/// Three veth pairs on which the programs are measured:
 ///
 /// - from generator (g) to device (d), which receives the frames.
 /// - from output (o) to sink (s), which carries redirected frames.
@@ -60,7 +61,8 @@ pub struct Lab {
     listed: Option<Blocklist>,
 }
 
-/// Device names. The names are unique, because the kernel names a NAPI thread after its device.
+/// Names of the devices. The names are unique on the machine, because the kernel names a NAPI thread after
+/// its device.
 struct Names {
     device: String,
     sink: String,
@@ -104,7 +106,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Configures the kernel to route the device's frames by one route to a permanent neighbour.
+    /// Configures the kernel to forward all generated packets by one route to a permanent neighbour.
     fn route(&self) -> Result<(), Failure> {
         let (device, sink) = (self.names.device.as_str(), self.names.sink.as_str());
         let [own, other] = OWN.map(|address| format!("{}/24", Ipv4Addr::from(address)));
@@ -133,7 +135,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Measures the frames per second that a plane processes.
+    /// Measures the frames per second that a program (or the kernel) processes.
     ///
     /// # Errors
     /// The kernel refuses a program or its counters.
@@ -201,7 +203,8 @@ impl Lab {
         })
     }
 
-    /// Attaches the port's program with one drop rule and without a socket.
+    /// Loads the port's program with one drop rule and without an AF_XDP socket, and attaches it to the
+    /// receiving device.
     fn filtered(&self, matches: Match, listed: Option<&Blocklist>) -> Result<Running, xdp::Error> {
         let rule = Rule {
             name: "drop".to_owned(),
@@ -217,7 +220,8 @@ impl Lab {
         Ok(Running::Port(Box::new(loaded.attach(self.device, AttachMode::Native, None)?)))
     }
 
-    /// Attaches the port's program with the stage that forwards by the kernel's routes to the output.
+    /// Loads the port's program with the XDP stage that forwards by the kernel's routes to the output, and
+    /// attaches it to the receiving device.
     fn routing(&self) -> Result<Attached, xdp::Error> {
         let locals = LocalAddresses { v4: OWN.map(Ipv4Addr::from).into(), ..LocalAddresses::default() };
         let config = ProgramConfig { owner: Owner::Routed, when_down: WhenDown::Pass, queues: 1, locals };
@@ -230,8 +234,8 @@ impl Lab {
         Ok(port)
     }
 
-    /// Creates a bridge stage whose MAC table has the generator's source address on the device and its
-    /// destination address on the output.
+    /// Creates the XDP bridge stage. The MAC table of the stage has the generated frames' source address on
+    /// the receiving device, and their destination address on the output device.
     fn bridge(&self, port: &Attached) -> Result<BridgeStage, xdp::Error> {
         let traffic = Traffic::to(self.generator);
         let (table, devices) = (StationTable::new(STATIONS, 1)?, BridgeDevices::new()?);
@@ -260,7 +264,8 @@ impl Lab {
         BridgeStage::new(&member, port, &table, &devices)
     }
 
-    /// Moves reception of a device into a kernel thread on the device's core.
+    /// Makes the kernel receive a device's frames in a thread (threaded NAPI), and pins the thread to the
+    /// receiving device's core.
     fn pin(&self, device: &str) -> Result<(), Failure> {
         let file = format!("/sys/class/net/{device}/threaded");
         // /sys shows the network namespace in which it was mounted, so a new mount is needed.
@@ -283,7 +288,8 @@ impl Lab {
     }
 }
 
-/// Returns the kernel thread that receives for a device.
+/// Returns the process id of the kernel's NAPI thread that receives for a device, or `None` if there is no
+/// thread yet.
 fn napi_thread(device: &str) -> Option<Pid> {
     let wanted = format!("napi/{device}-");
     std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
@@ -293,7 +299,7 @@ fn napi_thread(device: &str) -> Option<Pid> {
     })
 }
 
-/// Attached programs of a plane, and the place where frames are counted.
+/// The attached programs of one measured variant, and the program whose counters give the number of frames.
 enum Running {
     Sink(Sink),
     Port(Box<Attached>),
@@ -330,7 +336,8 @@ fn port() -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: WhenDown::Drop, queues: 1, locals }
 }
 
-/// Returns the block list with the first half of the sources of [`XdpScenario::Block`].
+/// Returns a block list with the first half of the source addresses that occur in the traffic of
+/// [`XdpScenario::Block`].
 fn million() -> Result<Blocklist, xdp::Error> {
     let prefixes: Result<Vec<Prefix>, _> =
         (0..LISTED).map(|number| Prefix::new(scattered(number).into(), 32)).collect();

@@ -1,45 +1,46 @@
-//! Programs and configurations that `trivium xdp bench` measures and compares.
+//! Variants of frame processing that `trivium xdp bench` measures and compares.
 
 use xdp::live::{Order, Traffic, Vary};
 
 use crate::cli::XdpScenario;
 
-/// Number of prefixes in the block list. Traffic has twice as many sources in random order.
+/// Number of prefixes in the block list. The traffic has twice as many source addresses, in random order.
 pub const LISTED: u32 = 1 << 20;
-/// Number of flows in scenarios without varying sources.
+/// Number of generated flows in scenarios whose sources do not vary.
 const FLOWS: u32 = 64;
 
-/// A program, or the kernel itself, that processes the frames.
+/// A variant of frame processing: an XDP program with its configuration, or the kernel alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plane {
-    /// Program that drops without reading the frame.
+    /// Minimal program that drops without reading the frame.
     BareDrop,
-    /// Program that reads the frame and drops.
+    /// Minimal program that reads the frame and then drops it.
     ReadingDrop,
-    /// Port's program without a socket.
+    /// Trivium's program of a port, without an AF_XDP socket.
     PortDrop,
-    /// Port's program with a filter of one rule.
+    /// Trivium's program of a port, with a filter that has one rule.
     FilterDrop,
-    /// Port's program with a filter whose rule matches the block list.
+    /// Trivium's program of a port, with a filter whose rule matches sources in the block list.
     BlockDrop,
-    /// Program that swaps the MAC addresses and transmits.
+    /// Minimal program that swaps the MAC addresses and transmits the frame.
     BareTransmit,
-    /// Like [`Plane::BareTransmit`], as a custom program in front of the port's program.
+    /// The program of [`Plane::BareTransmit`] as a custom program in front of the port's program.
     UserTransmit,
-    /// Program that redirects by a device map.
+    /// Minimal program that redirects frames by a device map.
     BareRedirect,
-    /// Port's program with the bridge stage, whose MAC table has both addresses.
+    /// Trivium's program of a port with the bridge stage, whose MAC table has the source and the destination
+    /// address of the frames.
     BridgeRedirect,
     /// Minimal program that forwards by the kernel's routes.
     LeastRoute,
-    /// Port's program with the stage that forwards by the kernel's routes.
+    /// Trivium's program of a port with the stage that forwards by the kernel's routes.
     PortRoute,
-    /// Kernel forwarding without a program.
+    /// Forwarding by the kernel, without an XDP program.
     KernelRoute,
 }
 
 impl Plane {
-    /// Returns the planes of a scenario in the order of the report.
+    /// Returns the variants of a scenario in the order in which the report lists them.
     pub const fn of(scenario: XdpScenario) -> &'static [Plane] {
         match scenario {
             XdpScenario::Drop => &[Plane::BareDrop, Plane::ReadingDrop, Plane::PortDrop, Plane::FilterDrop],
@@ -50,7 +51,7 @@ impl Plane {
         }
     }
 
-    /// Returns the description of the plane.
+    /// Returns the description of the variant for the report.
     pub const fn name(self) -> &'static str {
         match self {
             Plane::BareDrop => "bare drop",
@@ -68,13 +69,14 @@ impl Plane {
         }
     }
 
-    /// Returns whether the other planes of the scenario are compared with this one.
+    /// Returns whether this is the minimal program of its scenario, with which the other variants are
+    /// compared.
     pub const fn is_bare(self) -> bool {
         matches!(self, Plane::BareDrop | Plane::BareTransmit | Plane::BareRedirect | Plane::LeastRoute)
     }
 }
 
-/// Returns the traffic of a scenario, sent from a device.
+/// Returns the traffic that a scenario generates. The device with index `ifindex` sends it.
 pub fn traffic(scenario: XdpScenario, ifindex: u32) -> Traffic {
     let of = Traffic::to(ifindex);
     match scenario {

@@ -23,7 +23,7 @@ const SHORTEST: u16 = 60;
 const LONGEST: u16 = 1514;
 
 impl Lengths {
-    /// Returns the length of IPv4 frames if there is only one.
+    /// Returns the frame length if only one is requested and frames are IPv4, or `None` for several lengths.
     pub fn one(&self) -> Option<u16> {
         match self {
             Lengths::Shortest => Some(SHORTEST),
@@ -46,8 +46,8 @@ pub enum Ends {
 }
 
 impl Ends {
-    /// Returns the given addresses. An absent address takes the default of the other one's family, which is
-    /// IPv4 if both are absent.
+    /// Returns the given addresses as a pair. An absent address takes the default address of the other one's
+    /// family. If both are absent, the family is IPv4.
     ///
     /// # Errors
     /// The addresses belong to different families.
@@ -74,16 +74,16 @@ impl Ends {
 /// Description of the frames to build.
 #[derive(Debug)]
 pub struct Mixture<'a> {
-    /// Settings of the traffic. Length and addresses in it are ignored here.
+    /// Settings of the traffic. The frame length and the addresses in these settings are ignored here.
     pub traffic: &'a Traffic,
-    /// Lengths in the order in which they are given.
+    /// Frame lengths in the order in which the command line gives them.
     pub lengths: &'a Lengths,
     /// Addresses of the first flow.
     pub ends: Ends,
 }
 
 impl Mixture<'_> {
-    /// Builds the frames in the order in which they are sent.
+    /// Builds all frames of the sequence in the order in which they are sent.
     ///
     /// # Errors
     /// [`Error::Generator`] if a value is out of range.
@@ -107,7 +107,7 @@ impl Mixture<'_> {
         Ok((0..count).zip(lengths).map(|(number, length)| self.frame(*length, flow(number))).collect())
     }
 
-    /// Returns the length of all headers in bytes.
+    /// Returns the total length of a frame's headers in bytes.
     fn headers(&self) -> u16 {
         let tag = if self.traffic.vlan.is_some() { 4 } else { 0 };
         let network = if matches!(self.ends, Ends::V4(..)) { 20 } else { 40 };
@@ -115,7 +115,8 @@ impl Mixture<'_> {
         14 + tag + network + transport
     }
 
-    /// Returns the lengths with their weights in lowest terms. All lengths are checked.
+    /// Returns the frame lengths with their weights, which are reduced to lowest terms. Returns an error if a
+    /// length is not allowed.
     fn shares(&self) -> Result<Vec<(u16, u32)>, Error> {
         let shortest = self.headers().max(SHORTEST);
         let mut shares = match self.lengths {
@@ -138,7 +139,7 @@ impl Mixture<'_> {
         Ok(shares)
     }
 
-    /// Builds a frame like the BPF generator's, but with all checksums valid.
+    /// Builds one frame. The frame equals the one of the BPF generator, except that all checksums are valid.
     fn frame(&self, length: u16, flow: u32) -> Vec<u8> {
         let traffic = self.traffic;
         let mac = |[a, b, rest @ ..]: [u8; 6], varies| {
@@ -160,15 +161,15 @@ impl Mixture<'_> {
         }
     }
 
-    /// Returns source and destination port of a flow, as in `bpf/livegen.bpf.c`.
+    /// Returns the source and destination port of a flow, computed as in `bpf/livegen.bpf.c`.
     fn ports(&self, flow: u32) -> (u16, u16) {
         let flow = if self.traffic.vary.ports { flow } else { 0 };
         let (low, high) = (u16::try_from(flow & 0x3fff), u16::try_from(flow >> 14));
         (1024 + low.unwrap_or(0), self.traffic.destination_port.wrapping_add(high.unwrap_or(0)))
     }
 
-    /// Returns the addresses of a flow, as in `bpf/livegen.bpf.c`. A varying IPv6 source keeps its first 32
-    /// bits, and the next 32 bits are pseudo-random.
+    /// Returns the source and destination address of a flow, computed as in `bpf/livegen.bpf.c`. If IPv6
+    /// sources vary, each source keeps its first 32 bits, and the next 32 bits are pseudo-random.
     fn ends_of(&self, flow: u32) -> Ends {
         let vary = self.traffic.vary;
         let further = if vary.destination { flow } else { 0 };
@@ -187,8 +188,9 @@ impl Mixture<'_> {
     }
 }
 
-/// Returns one round: each length as often as its weight states, evenly distributed. The length that is
-/// furthest behind its share comes next.
+/// Returns the frame lengths of one round. Each length occurs as often as its weight states, and its
+/// occurrences are evenly distributed. The next frame always has the length that is furthest behind its
+/// share.
 fn round(shares: &[(u16, u32)]) -> Vec<u16> {
     let places: i64 = shares.iter().map(|(_, weight)| i64::from(*weight)).sum();
     let mut behind = vec![0; shares.len()];
@@ -204,7 +206,7 @@ fn round(shares: &[(u16, u32)]) -> Vec<u16> {
     (0..places).map_while(next).collect()
 }
 
-/// Returns the greatest common divisor (Euclid).
+/// Returns the greatest common divisor of two numbers (Euclid's algorithm).
 fn common(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common(b, a % b) }
 }
@@ -318,7 +320,8 @@ mod tests {
         }
     }
 
-    /// Returns the checksum over pseudo-header, header and payload, which is 0xffff for a valid packet.
+    /// Returns the checksum over pseudo-header, transport header and payload, which is 0xffff for a valid
+    /// packet.
     fn l4_sum(packet: &[u8], key: &FlowKey) -> u16 {
         let (header, pseudo): (usize, _) = if packet[0] >> 4 == 4 {
             let length = u16::try_from(packet.len() - 20).unwrap();
