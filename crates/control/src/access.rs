@@ -1,8 +1,8 @@
-//! Checks of the files that a change of the configuration may name. Naming files requires the scope `root`,
-//! and the files must lie in configured directories.
+//! Checks of the files that a change of the configuration may name. An API client needs the scope `root` to
+//! name files, and the files must lie in configured directories (`daemon.files`).
 //!
-//! Files that the running configuration already names are not checked. Only additions by the change are
-//! checked. The daemon itself (at its start, on SIGHUP, and for the tables of an OVSDB server) may name files
+//! Only files that the change adds are checked, and not the files that the running configuration already
+//! names. The daemon itself (at its start, on SIGHUP, and for the tables of an OVSDB server) may name files
 //! anywhere. A complete configuration file that root applies over the Unix socket may name files anywhere as
 //! well.
 
@@ -13,12 +13,12 @@ use model::{Config, Scope};
 use crate::ChangeError;
 use crate::caller::Caller;
 
-/// Permission of the author of a change to name files.
+/// Permission to name files, which the author of a configuration change has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// Access scope of the author.
+    /// Access scope of the change's author.
     pub scope: Scope,
-    /// Whether files may lie anywhere, and not only in `daemon.files`.
+    /// Whether the change may name files in any directory, and not only in those of `daemon.files`.
     pub anywhere: bool,
 }
 
@@ -30,12 +30,12 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Returns the access of a client for changes of single objects.
+    /// Returns the permission of a client that changes single objects.
     pub(crate) fn of(caller: &Caller) -> Access {
         Access { scope: caller.scope.unwrap_or(Scope::Read), anywhere: false }
     }
 
-    /// Returns the access of a client for a complete configuration file.
+    /// Returns the permission of a client that applies a complete configuration file.
     pub(crate) fn of_file(caller: &Caller) -> Access {
         Access { anywhere: caller.is_local_root(), ..Access::of(caller) }
     }

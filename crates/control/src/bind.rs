@@ -1,7 +1,9 @@
-//! Listening sockets of the API: created from the configuration, or taken over from a predecessor.
+//! Listening sockets of the API. The sockets are created from the configuration, or taken over from a
+//! predecessor.
 //!
 //! The Unix socket appears under its path only after its mode (0660) and group are set, so that no client can
-//! connect earlier. A socket without a listener is replaced. A socket with a listener is an error.
+//! connect earlier. A socket file on which no process listens is replaced. A socket on which another process
+//! listens is an error.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -17,13 +19,13 @@ use crate::tls::{Guard, GuardError};
 /// Mode of the Unix socket: read and write for owner and group.
 const MODE: u32 = 0o660;
 
-/// Reason why the API cannot listen.
+/// Reason why the daemon cannot listen for API clients.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process listens on the Unix socket.
     #[error("daemon.api: another daemon listens on {}; stop it, or choose another path", path.display())]
     InUse {
-        /// Path of the socket.
+        /// Path of the Unix socket.
         path: PathBuf,
     },
     /// The path of the Unix socket exists, but is not a socket.
@@ -35,20 +37,20 @@ pub enum BindError {
     /// The Unix socket cannot be created.
     #[error("daemon.api: {} cannot be made: {source}; {}", path.display(), unix_fix(source))]
     Unix {
-        /// Path of the socket.
+        /// Path of the Unix socket.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The TCP address cannot be listened on.
+    /// The TCP address cannot be used for listening.
     #[error("daemon.tcp.listen: {address} cannot be listened on: {source}; {}", tcp_fix(source))]
     Tcp {
-        /// Address and port.
+        /// Configured address and port.
         address: SocketAddr,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The certificate, the key or a token cannot be used.
+    /// The certificate, the key or a token for the TCP socket cannot be used.
     #[error(transparent)]
     Guard(#[from] GuardError),
 }
@@ -73,19 +75,19 @@ fn tcp_fix(source: &io::Error) -> &'static str {
     }
 }
 
-/// Listening sockets of the API. The sockets can be cloned for a successor before the API is served.
+/// Listening sockets of the API. Until the API is served, the sockets can be duplicated for a successor.
 #[derive(Debug)]
 pub struct Listeners {
-    /// The Unix socket.
+    /// The listening Unix socket.
     pub unix: UnixListener,
-    /// The TCP socket with its TLS and token settings.
+    /// The listening TCP socket, with its TLS and token settings. `None` if the configuration has no `tcp`.
     pub tcp: Option<(TcpListener, Guard)>,
     /// Access scope of clients on the Unix socket that are neither root nor the daemon's own user.
     pub group_scope: Scope,
 }
 
 impl Listeners {
-    /// Creates the listening sockets of the configuration.
+    /// Creates the listening sockets that the configuration describes.
     ///
     /// # Errors
     ///
@@ -104,8 +106,9 @@ impl Listeners {
         Ok(Listeners { unix, tcp, group_scope: daemon.group_scope })
     }
 
-    /// Takes over the listening sockets of a predecessor. A TCP socket is closed if the configuration has no
-    /// `tcp`. If the configuration has `tcp` and there is no socket, a new socket is created.
+    /// Takes over the listening sockets of a predecessor. If the configuration has no `tcp`, a TCP socket of
+    /// the predecessor is closed. If the configuration has `tcp` and the predecessor gave no TCP socket, one
+    /// is created.
     ///
     /// # Errors
     ///
@@ -146,8 +149,8 @@ fn bind_unix(path: &Path, group: &str) -> Result<UnixListener, BindError> {
     bind_beside(path, group).map_err(failed)
 }
 
-/// Creates the socket in a directory that is accessible to the daemon's user only, and moves the socket to
-/// its path when it is ready.
+/// Creates the Unix socket in a directory that is accessible to the daemon's user only. Sets mode and group,
+/// and then moves the socket to its path.
 fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
@@ -178,7 +181,7 @@ fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
     listener
 }
 
-/// Returns the numeric ID of a group in the local /etc/group.
+/// Returns the numeric ID of a group in the local /etc/group, or `None` if there is no such group.
 fn group_id(name: &str) -> Option<u32> {
     let groups = fs::read_to_string("/etc/group").ok()?;
     groups.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! The client of a request: its access scope, and its name in the log.
+//! The client that made a request, with its access scope and its name in the log.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,20 +11,20 @@ use model::Scope;
 /// A client of the API, identified by its connection or its token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Caller {
-    /// Access scope of the client. `None`: no access.
+    /// Access scope of the client. `None` means that the client has no access.
     pub scope: Option<Scope>,
-    /// Origin of the client.
+    /// Way in which the client was identified.
     pub from: Origin,
 }
 
-/// Origin of a client.
+/// Way in which a client was identified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
-    /// A local process, over the Unix socket.
+    /// A local process, identified over the Unix socket.
     Process { uid: u32, pid: Option<i32> },
-    /// A client with a token, over TCP.
+    /// A client that presented a token, over TCP.
     Token { name: String, address: SocketAddr },
-    /// A connection without identification.
+    /// A client that could not be identified.
     Unknown,
 }
 

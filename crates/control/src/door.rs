@@ -1,8 +1,8 @@
-//! Admission gate of the API. The gate is closed during a hand-over. New clients then wait, and the successor
-//! accepts them, because both processes share the listening sockets.
+//! Admission gate of the API. During a hand-over to a successor process, the gate is closed and new clients
+//! wait. The successor accepts the waiting clients, because both processes share the listening sockets.
 //!
-//! The hand-over waits for clients that are already admitted and have no answer yet. After the hand-over,
-//! this process has no state to answer from.
+//! The hand-over waits until clients that are already admitted have their answers. After the hand-over, this
+//! process has no state from which it could answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,40 +10,43 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Time that a hand-over waits for admitted clients. A limit is required because a client may connect and
-/// never send a request.
+/// Maximum time for which a hand-over waits for admitted clients. The time is limited because a client may
+/// connect and never send a request.
 const LINGER: Duration = Duration::from_secs(1);
-/// Time after which an accept that was in progress when the gate was closed has counted its client.
+/// Time to wait after the gate was closed. An accept call that was in progress at that moment has then
+/// counted its client.
 const SETTLE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     shut: bool,
-    /// Number of admitted clients that wait for an answer.
+    /// Number of admitted clients that have no answer yet.
     inside: usize,
 }
 
-/// The admission gate. Clones share one gate.
+/// The admission gate of the API. Clones refer to the same gate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Door {
     state: Arc<watch::Sender<State>>,
 }
 
 impl Door {
-    /// Counts a client as admitted until the returned visit is dropped.
+    /// Counts a client as admitted until the returned value is dropped.
     pub fn enter(&self) -> Visit {
         self.state.send_modify(|state| state.inside += 1);
         Visit(self.clone())
     }
 
-    /// Waits until the gate is open (`true`) or closed (`false`).
+    /// Waits until the gate is open (if `open` is true) or closed (if `open` is false).
     pub async fn is(&self, open: bool) {
         let mut seen = self.state.subscribe();
         // The sender is owned by the gate, so it cannot be closed.
         let _ = seen.wait_for(|state| state.shut != open).await;
     }
 
-    /// Closes the gate and waits for all admitted clients except the caller, which is admitted itself.
+    /// Closes the gate and waits until all admitted clients have their answers. The client that requested the
+    /// hand-over is admitted as well, and is not waited for. The gate opens when the returned value is
+    /// dropped.
     pub async fn shut(&self) -> Shut {
         self.state.send_modify(|state| state.shut = true);
         let shut = Shut(self.clone());
@@ -54,7 +57,7 @@ impl Door {
     }
 }
 
-/// An admitted client that waits for an answer.
+/// Admission of a client that has no answer yet. The client is no longer counted when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Visit(Door);
 
@@ -69,7 +72,7 @@ impl Drop for Visit {
 pub(crate) struct Shut(Door);
 
 impl Shut {
-    /// Keeps the gate closed, because the successor has taken over all state.
+    /// Keeps the gate closed until the process ends, because the successor has taken over all state.
     pub fn for_good(self) {
         std::mem::forget(self);
     }

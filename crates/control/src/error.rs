@@ -11,13 +11,13 @@ use utoipa::ToSchema;
 
 use crate::{FailureKind, PlaneError, StorageError};
 
-/// Reason why a change was not made. After an error, nothing has changed.
+/// Reason why a configuration change was not made. After an error, the configuration is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The configuration is invalid. The problems include warnings.
+    /// The configuration is invalid. The list of problems includes warnings.
     #[error("{} problems, the first: {}", .0.len(), first(.0))]
     Problems(Vec<Problem>),
-    /// Objects belong to another owner, or do not exist.
+    /// Objects of the change belong to another owner, or do not exist.
     #[error("{} refusals, the first: {}", .0.len(), first(.0))]
     Refused(Vec<Refusal>),
     /// An earlier change waits for its confirmation.
@@ -33,25 +33,25 @@ pub enum ChangeError {
         "config: no change waits for a confirmation; it has been rolled back already, or was applied without"
     )]
     NotPending,
-    /// The author of the change does not have the scope `root`.
+    /// The change needs the scope `root`, which its author does not have.
     #[error("{object}: this needs the scope `root`: {what}; {NEEDS_ROOT}")]
     NeedsRoot {
-        /// Path of the field.
+        /// Path of the configuration field that needs the scope.
         object: String,
-        /// Part of the change that requires the scope.
+        /// Part of the change that needs the scope.
         what: String,
     },
-    /// The file lies outside of the directories in which API clients may name files.
+    /// The change names a file outside of the directories in which API clients may name files.
     #[error("{object}: {} lies in none of the directories for files; {}", path.display(), outside_fix(directories))]
     Outside {
-        /// Path of the field.
+        /// Path of the configuration field that names the file.
         object: String,
         /// Path of the file.
         path: PathBuf,
         /// Directories of `daemon.files`.
         directories: Vec<PathBuf>,
     },
-    /// The file would remove most running objects of the previous file.
+    /// The configuration file would remove most running objects of the previous configuration file.
     #[error(
         "config: it removes {removed} of the {of} filters, ports, bridges and routers of the file before; {FORCE}"
     )]
@@ -64,17 +64,17 @@ pub enum ChangeError {
     /// The data plane could not apply the change.
     #[error(transparent)]
     Plane(#[from] PlaneError),
-    /// Objects could not be stored.
+    /// Objects that persist across restarts could not be stored.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The task that made the change ended early.
+    /// The task that made the change ended before the change was complete.
     #[error("config: the change was interrupted; look at the log of the daemon")]
     Interrupted,
 }
 
-/// Remedy for a change that needs the scope `root`.
+/// Text of the remedy for a change that needs the scope `root`.
 const NEEDS_ROOT: &str = "make the change as root at the unix socket (`sudo trivium apply FILE`), or with a token of the scope root";
-/// Remedy for a file that removes most objects.
+/// Text of the remedy for a configuration file that removes most objects.
 const FORCE: &str = "check that it is the right file, and apply it with `--force` (`force=true` in the API)";
 
 fn outside_fix(directories: &[PathBuf]) -> String {
@@ -92,7 +92,8 @@ fn first<T: std::fmt::Display>(all: &[T]) -> String {
 /// Body of an error answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// Path of the affected object, such as `port.web1`. The first object if there are several.
+    /// Path of the affected object, such as `port.web1`. If several objects are affected, this is the first
+    /// one.
     pub object: String,
     /// Cause of the error.
     pub cause: String,
@@ -103,7 +104,7 @@ pub struct ErrorBody {
     pub problems: Vec<ProblemReport>,
 }
 
-/// An error of the API with its HTTP status.
+/// An error answer of the API, with its HTTP status.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub status: StatusCode,
@@ -136,7 +137,8 @@ impl ApiError {
     }
 }
 
-/// Reason for a refused request, for the audit log. The value is an extension of the response.
+/// Reason why a request was refused, as text for the audit log. The value is added to the extensions of the
+/// response.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused(pub String);
 

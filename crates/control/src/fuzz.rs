@@ -7,7 +7,7 @@ use model::{
 };
 use packet::{MacAddr, VlanId};
 
-/// Reads the bytes as a configuration in TOML and in JSON. Each problem must have a position in the text. An
+/// Loads the bytes as a configuration in TOML and in JSON. Each problem must have a position in the text. An
 /// accepted configuration must be written as a text that loads to an equal configuration.
 pub fn config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -38,8 +38,8 @@ fn accepted(config: &Config) {
     assert!(plan.report().lines.len() <= plan.operations.len());
 }
 
-/// Reads the bytes as a body of the API. The first byte selects the object. The other bytes are the body of a
-/// PUT request, a frame to explain, and a file of stored objects.
+/// Parses the bytes as a body of an API request. The first byte selects the kind of object. The other bytes
+/// are parsed as the body of a PUT request, as a request to explain a frame, and as a file of stored objects.
 pub fn api_body(bytes: &[u8]) {
     let Some((choice, body)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(body);

@@ -18,7 +18,7 @@ use crate::Plane;
 use crate::api::Context;
 use crate::error::ApiResult;
 
-/// Returns counters and gauges for Prometheus.
+/// Returns the counters and gauges of the data plane as text for Prometheus.
 #[utoipa::path(get, path = "/metrics", security((), ("token" = ["read"])), responses((status = 200, body = String)))]
 pub(crate) async fn metrics(context: Context) -> ApiResult<Response> {
     let plane = context.store.plane().clone();
@@ -107,7 +107,7 @@ const COOKIE_COUNTERS: [(&str, &str, CookieField); 5] = [
     ("trivium_filter_syncookies_through_total", "SYNs that went on to the service.", |c| c.through),
 ];
 
-/// Writes a sample for each rule with SYN cookies.
+/// Writes a sample of one SYN cookie counter for each filter rule that uses SYN cookies.
 fn cookies(text: &mut Exposition, filters: &[FilterState], field: CookieField) {
     for filter in filters {
         for rule in &filter.rules {
@@ -314,7 +314,7 @@ fn workers(text: &mut Exposition, workers: &[WorkerState]) {
     }
 }
 
-/// A text in the exposition format.
+/// A text in Prometheus's exposition format, to which metrics are added.
 #[derive(Default)]
 struct Exposition {
     text: String,
@@ -322,7 +322,7 @@ struct Exposition {
 }
 
 impl Exposition {
-    /// Begins a metric family. The samples of the family follow.
+    /// Begins a metric family. The samples of the family must follow before the next family.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         // Writing to a string cannot fail.
@@ -336,7 +336,7 @@ impl Exposition {
     }
 }
 
-/// Returns the value of a label with backslashes, quotes and line ends escaped.
+/// Returns a label value with backslashes, quotes and line ends escaped.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

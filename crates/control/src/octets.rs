@@ -1,11 +1,11 @@
-//! Accounting of the memory of answers that have not been sent. A client that does not read its answers holds
+//! Memory limits for answers that have not been sent yet. A client that does not read its answers can occupy
 //! at most its share of the memory.
 //!
-//! Each request reserves memory for its answer before the data plane is queried: [`SMALL`], and more for a
-//! long list. When the answer is complete, its length is accounted until its last octet has been written to
-//! the client's socket. A request waits if its client has no memory left, and is refused after [`PATIENCE`].
-//! Long lists leave a quarter of the memory to other answers. Clients of the scope `root` have a separate
-//! memory limit.
+//! Each request reserves memory for its answer before the data plane is queried. The reservation is
+//! [`SMALL`], or more for a long list. When the answer is complete, its length replaces the reservation until
+//! the last octet has been written to the client's socket. A request waits if its client has no memory left,
+//! and is refused after [`PATIENCE`]. Long lists leave a quarter of the memory to other answers. Clients of
+//! the scope `root` have a separate memory limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,23 +22,23 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::quota::Holder;
 
-/// Maximum memory of the unsent answers of one client, in octets. A longer answer is accounted with this
-/// size.
+/// Maximum memory for the unsent answers of one client, in octets. An answer that is longer counts as this
+/// many octets.
 const SHARE: u64 = 128 << 20;
-/// Maximum memory of the unsent answers of all clients without the scope `root`, in octets.
+/// Maximum memory for the unsent answers of all clients without the scope `root`, in octets.
 const OTHERS: u64 = 512 << 20;
-/// Maximum memory of the unsent answers of clients with the scope `root`, in octets.
+/// Maximum memory for the unsent answers of all clients with the scope `root`, in octets.
 const ROOT: u64 = 512 << 20;
-/// Octets that are reserved for an answer other than a list.
+/// Octets that are reserved for an answer that is not a list.
 const SMALL: u64 = 256 << 10;
 /// Octets that are reserved for each entry of a list, and for each KiB of a configuration.
 const ENTRY: u64 = 1 << 10;
 /// Maximum length of an answer in octets.
 pub(crate) const LONGEST: usize = 384 << 20;
-/// Time that a request waits until its client has read other answers.
+/// Maximum time for which a request waits until its client has read other answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Accounting of the answers of one API. Clones share one account.
+/// Memory accounting for the unsent answers of one API. Clones refer to the same accounting.
 #[derive(Clone, Default)]
 pub(crate) struct Octets {
     held: Arc<Mutex<Held>>,
@@ -47,13 +47,13 @@ pub(crate) struct Octets {
 
 #[derive(Default)]
 struct Held {
-    /// Octets by client. Clients without unsent answers are not contained.
+    /// Octets of unsent answers for each client. Clients without unsent answers have no entry.
     of: HashMap<Holder, u64>,
-    /// Octets of all clients without the scope `root`.
+    /// Octets of the unsent answers of all clients without the scope `root`.
     others: u64,
 }
 
-/// Reserved octets of one answer, which are released when this value is dropped.
+/// Memory that is reserved for one answer. The memory is released when this value is dropped.
 pub(crate) struct Answer {
     octets: Octets,
     holder: Holder,
@@ -61,7 +61,7 @@ pub(crate) struct Answer {
 }
 
 impl Held {
-    /// Replaces the accounted size of an answer.
+    /// Replaces the number of octets that one answer of a client counts, from `before` to `now`.
     fn change(&mut self, holder: &Holder, before: u64, now: u64) {
         let own = self.of.entry(holder.clone()).or_default();
         *own = (*own + now).saturating_sub(before);
@@ -73,7 +73,7 @@ impl Held {
         }
     }
 
-    /// Returns whether a client may hold `more` additional octets.
+    /// Returns whether a client may reserve `more` additional octets.
     fn has_room(&self, holder: &Holder, more: u64) -> bool {
         let own = self.of.get(holder).copied().unwrap_or(0) + more;
         if *holder == Holder::Root {
@@ -89,7 +89,7 @@ impl Octets {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the account of an answer to a client, with nothing reserved.
+    /// Returns the reservation for a new answer to a client, with no octets reserved yet.
     fn answer(&self, holder: Holder) -> Answer {
         Answer { octets: self.clone(), holder, count: Mutex::new(0) }
     }
@@ -102,7 +102,7 @@ impl Answer {
         self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
     }
 
-    /// Waits until at least `octets` octets are reserved for the answer.
+    /// Waits until at least `octets` octets are reserved for the answer. Returns an error after `PATIENCE`.
     async fn reserve(&self, octets: u64) -> ApiResult<()> {
         let room = async {
             loop {
@@ -128,7 +128,7 @@ impl Answer {
         true
     }
 
-    /// Accounts the answer with its length from now on.
+    /// Replaces the reservation of the answer by its length, which is known when the answer is complete.
     fn settle(&self, octets: u64) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let octets = octets.min(SHARE);
@@ -153,7 +153,8 @@ fn full() -> ApiError {
     )
 }
 
-/// The octets of an answer, which are accounted until the last one has been sent.
+/// The octets of a complete answer. The octets remain accounted until the last octet has been sent and this
+/// value is dropped.
 struct Unsent {
     bytes: Bytes,
     _answer: Arc<Answer>,
@@ -165,8 +166,8 @@ impl AsRef<[u8]> for Unsent {
     }
 }
 
-/// Serves a request with memory reserved for its answer. The request carries the reservation as an
-/// [`Answer`]. A body without a length is a live view, whose queue is bounded.
+/// Serves a request with memory reserved for its answer. The request's extensions contain the reservation as
+/// an [`Answer`]. A body of unknown length is a live view, whose queue limits its memory.
 pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, next: Next) -> Response {
     let holder = request.extensions().get::<Caller>().map_or(Holder::Unknown, Holder::from);
     let answer = Arc::new(octets.answer(holder));
@@ -195,8 +196,8 @@ pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, ne
 mod tests {
     use super::*;
 
-    /// Unread answers of a client take at most its share, and leave the memory that small answers of other
-    /// clients need.
+    /// The unread answers of a client take at most the client's share of the memory, and leave the memory
+    /// that small answers to other clients need.
     #[tokio::test(start_paused = true)]
     async fn unread_answers_of_some_leave_memory_to_others() {
         let octets = Octets::default();
@@ -223,7 +224,7 @@ mod tests {
         assert!(octets.held().of.is_empty() && octets.held().others == 0);
     }
 
-    /// A request waits while unsent answers of its client are being read.
+    /// A request of a client waits while the client is still reading earlier answers.
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_answers_that_are_read() {
         let octets = Octets::default();

@@ -1,11 +1,11 @@
-//! Enforcement of a minimum rate at which clients read answers. A client that reads more slowly is
-//! disconnected, and the memory of its answer is freed.
+//! Minimum rate at which clients must read their answers. A client that reads more slowly is disconnected,
+//! and the memory of its answer is freed.
 //!
-//! Each connection has a time budget of [`PATIENCE`] for which writes may block. The time that writes have
-//! blocked is subtracted, and each sent octet adds the time that it takes at [`LEAST_RATE`]. A client that
-//! reads at this rate is therefore never disconnected, and a client that does not read is disconnected after
-//! [`PATIENCE`]. Connections of live views are exempt, because their queues are bounded and their number is
-//! limited (`quota`).
+//! Each connection has a time budget, initially [`PATIENCE`], for which writes may block. The time for which
+//! a write has blocked is subtracted from the budget. Each sent octet adds the time that it takes at
+//! [`LEAST_RATE`]. A client that reads at this rate is therefore never disconnected, and a client that does
+//! not read is disconnected after [`PATIENCE`]. Connections of live views are exempt, because their queues
+//! are bounded and their number is limited (`quota`).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,31 +17,32 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Time for which the writes of a connection may block, in addition to the time that its octets take at
+/// Time for which the writes of a connection may block, in addition to the time that the sent octets take at
 /// [`LEAST_RATE`].
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Minimum rate at which a client must read a pending answer, in octets per second.
+/// Minimum rate at which a client must read an answer, in octets per second.
 pub(crate) const LEAST_RATE: u32 = 64 << 10;
 
 /// A connection whose client must read at [`LEAST_RATE`] or faster.
 pub(crate) struct Paced<S> {
     stream: S,
-    /// Remaining time for which writes may block.
+    /// Remaining time budget for blocked writes.
     left: Duration,
-    /// Time at which the current write blocked. `None`: no write is blocked.
+    /// Time at which the current write began to block. `None` means that no write is blocked.
     since: Option<Instant>,
-    /// Timer that expires when writes have blocked for too long.
+    /// Timer that expires when the time budget for blocked writes is used up.
     timer: Pin<Box<Sleep>>,
     exempt: Arc<AtomicBool>,
 }
 
 impl<S> Paced<S> {
-    /// Wraps a connection. While `exempt` is set, the client may read at any rate.
+    /// Wraps a connection. While the flag `exempt` is set, the client may read at any rate.
     pub fn new(stream: S, exempt: Arc<AtomicBool>) -> Paced<S> {
         Paced { stream, left: PATIENCE, since: None, timer: Box::pin(sleep(PATIENCE)), exempt }
     }
 
-    /// Accounts for the outcome of a write or flush. Returns an error if writes have blocked for too long.
+    /// Updates the time budget after an attempt to write or flush, and returns the outcome of the attempt.
+    /// Returns an error if the time budget is used up.
     fn account<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,7 +128,8 @@ mod tests {
         (Paced::new(ours, exempt.clone()), theirs, exempt)
     }
 
-    /// Reads `rate` octets each second until the connection ends, and returns the total number of octets.
+    /// Reads `rate` octets each second until the connection ends, and returns the total number of octets
+    /// read.
     async fn read_at(mut theirs: DuplexStream, rate: usize) -> usize {
         let (mut count, mut buffer) = (0, vec![0; rate]);
         while let Ok(read @ 1..) = theirs.read_exact(&mut buffer).await {
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(reading.await.unwrap(), 100 * RATE);
     }
 
-    /// A client that reads at half of the minimum rate is disconnected after about twice the patience.
+    /// A client that reads at half of the minimum rate is disconnected after about twice `PATIENCE`.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_too_slowly_is_cut_off() {
         let (mut ours, theirs, _) = pair();

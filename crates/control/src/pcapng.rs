@@ -1,9 +1,9 @@
-//! Captured frames as a pcapng file (draft-ietf-opsawg-pcapng): one section, an interface for each port, and
-//! a block for each frame.
+//! Writing of captured frames as a pcapng file (draft-ietf-opsawg-pcapng). The file has one section, an
+//! interface description block for each port, and a packet block for each frame.
 //!
-//! - The comment of a packet contains the drop reason with the output port, the verdict of the hook, or the
-//!   rule that sampled the packet.
-//! - The two low bits of `epb_flags` contain the direction.
+//! - The comment of a packet block contains the drop reason with the output port, the verdict of the hook, or
+//!   the rule that sampled the packet.
+//! - The two low bits of `epb_flags` contain the direction of the packet.
 //! - `epb_dropcount` contains the number of packets that were lost before the packet.
 //!
 //! Timestamps have a resolution of nanoseconds. Blocks are little-endian, as the byte-order magic specifies.
@@ -24,14 +24,15 @@ const IF_TIME_RESOLUTION: u16 = 9;
 const PACKET_FLAGS: u16 = 2;
 const DROP_COUNT: u16 = 4;
 
-/// Writer of a section. Keeps the interfaces that have been described.
+/// State of one pcapng section, with the interfaces that were already described in it.
 pub(crate) struct Section {
     interfaces: Vec<String>,
     snap_length: u32,
 }
 
 impl Section {
-    /// Returns a new section, and its Section Header Block.
+    /// Returns the state of a new section, and the section's Section Header Block. `snap_length` is the
+    /// maximum captured length of a frame.
     pub(crate) fn begin(snap_length: u32) -> (Section, Vec<u8>) {
         let mut section = Vec::new();
         section.extend(BYTE_ORDER.to_le_bytes());
@@ -41,8 +42,8 @@ impl Section {
         (Section { interfaces: Vec::new(), snap_length }, block(SECTION_HEADER, &section))
     }
 
-    /// Returns the block of one frame. If the frame is the first one of its port, the block of the interface
-    /// precedes it.
+    /// Returns the packet block of one frame. If the frame is the first one of its port, the interface
+    /// description block precedes it.
     pub(crate) fn packet(&mut self, frame: &CapturedFrame) -> Vec<u8> {
         let (interface, mut blocks) = self.interface(&frame.port);
         let kept = frame.bytes.len().min(usize::try_from(self.snap_length).unwrap_or(usize::MAX));
@@ -76,7 +77,8 @@ impl Section {
         blocks
     }
 
-    /// Returns the interface number of a port, and the block that describes the interface if it is new.
+    /// Returns the interface number of a port. If the port has no interface yet, also returns the interface
+    /// description block. Otherwise, the block is empty.
     fn interface(&mut self, port: &str) -> (u32, Vec<u8>) {
         let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         if let Some(at) = self.interfaces.iter().position(|known| known == port) {
@@ -137,7 +139,8 @@ mod tests {
         usize::try_from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())).unwrap()
     }
 
-    /// Returns the types of all blocks, after checking both length fields of each block.
+    /// Returns the types of all blocks of a file, after checking that both length fields of each block are
+    /// equal.
     fn kinds(bytes: &[u8]) -> Vec<usize> {
         let (mut kinds, mut at) = (Vec::new(), 0);
         while at < bytes.len() {

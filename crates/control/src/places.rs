@@ -1,12 +1,12 @@
-//! Limits of the number of connections on one socket. A connection without requests is closed if another
-//! client needs its slot.
+//! Limits of the number of connections on one socket. A connection that has made no request is closed if
+//! another client needs its slot.
 //!
-//! Each client (an address, a /64 prefix of IPv6, or a user) has a maximum share of the slots. A connection
-//! without any request by a valid token or a known user is evicted when no slot is free. The oldest
-//! connection of the client with the most such connections is evicted. Connections of root on the Unix socket
-//! have separate slots.
+//! Each client (an IPv4 address, a /64 prefix of IPv6, or a user) may use a limited number of the slots. If
+//! no slot is free, a connection is evicted that has made no request with a valid token or as a known user.
+//! Among these connections, the client with the most of them is chosen, and its oldest one is evicted.
+//! Connections of root on the Unix socket have separate slots.
 //!
-//! A connection without a free slot waits in a task of its own, and does not delay other connections. The
+//! A connection that finds no free slot waits in a task of its own, and does not delay other connections. The
 //! number of waiting connections is limited as well. A connection beyond this limit is closed immediately.
 
 use std::future::Future;
@@ -18,22 +18,22 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Time for which a connection without requests keeps its slot when no slot is free.
+/// Time for which a connection that has made no request keeps its slot although no slot is free.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Client that a connection is accounted to.
+/// Client to which a connection is charged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Client {
-    /// Root, or the daemon's own user, on this machine.
+    /// A local process of root, or of the daemon's own user.
     Root,
-    /// Another user of this machine.
+    /// A local process of another user, with the user's ID.
     User(u32),
-    /// An IPv4 address, or the upper half of an IPv6 address.
+    /// A network client: an IPv4 address, or the upper 64 bits of an IPv6 address.
     Address(IpAddr),
 }
 
 impl Client {
-    /// Returns the client of a socket address.
+    /// Returns the client to which a connection from this socket address is charged.
     pub fn at(address: SocketAddr) -> Client {
         Client::Address(match address.ip() {
             IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
@@ -56,35 +56,35 @@ struct Entry {
 #[derive(Default)]
 struct Inside {
     entries: Vec<Entry>,
-    /// Clients of the connections that wait for a slot.
+    /// Client of each connection that waits for a slot.
     waiting: Vec<Client>,
     numbers: u64,
 }
 
-/// Connection slots of one socket. Clones share the slots.
+/// Connection slots of one listening socket. Clones refer to the same slots.
 #[derive(Clone)]
 pub(crate) struct Places {
     inside: Arc<Mutex<Inside>>,
     freed: Arc<Notify>,
-    /// Maximum number of connections.
+    /// Number of slots, without those that are reserved for root.
     limit: usize,
-    /// Maximum number of connections of one client.
+    /// Maximum number of slots that one client may use.
     share: usize,
-    /// Number of connections beyond `limit` that are reserved for root.
+    /// Number of additional slots that are reserved for root.
     reserve: usize,
 }
 
-/// Result of a request for a slot.
+/// Result of an attempt to get a slot for a connection.
 enum Entrance {
-    /// The connection has a slot.
+    /// The connection has got a slot.
     Place(Place),
-    /// The client has reached its share, and the connection is closed.
+    /// The client already uses its maximum number of slots, and the connection must be closed.
     Refused,
-    /// No slot is free yet.
+    /// No slot is free now. The connection can try again later.
     Later,
 }
 
-/// A new connection, which has a slot or waits for one.
+/// State of a new connection, which has a slot or waits for one.
 pub(crate) enum Arrival {
     /// The connection has a slot.
     Place(Place),
@@ -100,14 +100,15 @@ pub(crate) struct Place {
     evicted: Arc<Notify>,
 }
 
-/// A connection that waits for a slot until this value is dropped.
+/// A connection that waits for a slot. The connection stops waiting when this value is dropped.
 pub(crate) struct Waiting {
     places: Places,
     client: Client,
 }
 
 impl Places {
-    /// Creates `limit` slots, of which one client may use `share`, and `reserve` additional slots for root.
+    /// Creates the slots of a socket. There are `limit` slots, of which one client may use `share`, and
+    /// `reserve` additional slots for root.
     pub fn new(limit: usize, share: usize, reserve: usize) -> Places {
         Places { inside: Arc::default(), freed: Arc::default(), limit, share, reserve }
     }
@@ -116,7 +117,7 @@ impl Places {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Assigns a slot to a connection, or lets the connection wait for a slot. Returns `None` if the
+    /// Assigns a slot to a new connection, or lets the connection wait for a slot. Returns `None` if the
     /// connection must be closed. At most `share` connections of one client, and `limit` connections of all
     /// clients, can wait.
     pub fn arrive(&self, client: Client) -> Option<Arrival> {
@@ -137,7 +138,8 @@ impl Places {
         Some(Arrival::Waiting(Waiting { places: self.clone(), client }))
     }
 
-    /// Assigns a slot to a connection. If no slot is free, evicts a connection without requests.
+    /// Tries to assign a slot to a connection. If no slot is free, a connection that has made no request is
+    /// evicted.
     fn enter(&self, inside: &mut Inside, client: Client) -> Entrance {
         let own = inside.entries.iter().filter(|entry| entry.client == client).count();
         if client != Client::Root && own >= self.share && !inside.evict(Some(client)) {
@@ -155,15 +157,15 @@ impl Places {
         Entrance::Place(Place { places: self.clone(), number, asked, evicted })
     }
 
-    /// Waits until a slot may be free. The wait is shorter than the time for which a connection without
-    /// requests keeps its slot.
+    /// Waits until a slot may be free. The function returns at the latest after a part of `GRACE`.
     async fn freed(&self) {
         let _ = tokio::time::timeout(GRACE / 4, self.freed.notified()).await;
     }
 }
 
 impl Arrival {
-    /// Waits for the slot. Returns `None` if the connection must be closed.
+    /// Waits until the connection has a slot, and returns it. Returns `None` if the connection must be
+    /// closed.
     pub async fn place(self) -> Option<Place> {
         let waiting = match self {
             Arrival::Place(place) => return Some(place),
@@ -194,8 +196,9 @@ impl Drop for Waiting {
 }
 
 impl Inside {
-    /// Evicts the oldest connection without requests whose grace time has passed. The connection belongs to
-    /// `client`, or to the client with the most such connections. Returns whether a connection was evicted.
+    /// Evicts a connection that has made no request and whose `GRACE` has passed. Only connections of
+    /// `client` are considered, or, if `client` is `None`, those of the client that has the most of them. The
+    /// oldest one is evicted. Returns whether a connection was evicted.
     fn evict(&mut self, client: Option<Client>) -> bool {
         let idle = |entry: &&Entry| !entry.asked.load(Ordering::Relaxed) && entry.since.elapsed() >= GRACE;
         let of = client.or_else(|| {
@@ -215,14 +218,15 @@ impl Inside {
         true
     }
 
-    /// Returns whether a connection of the client has made no request yet, and can therefore be evicted soon.
+    /// Returns whether the client has a connection that has made no request yet and can therefore be evicted
+    /// soon.
     fn only_waits(&self, client: Client) -> bool {
         self.entries.iter().any(|entry| entry.client == client && !entry.asked.load(Ordering::Relaxed))
     }
 }
 
 impl Place {
-    /// Serves the connection with `work`, which is cancelled when the slot is evicted.
+    /// Serves the connection with `work`. If the slot is evicted, `work` is cancelled.
     pub async fn serve(self, work: impl Future<Output = ()>) {
         tokio::select! {
             () = work => {}
@@ -230,7 +234,7 @@ impl Place {
         }
     }
 
-    /// Returns the flag that is set when the client has made a permitted request.
+    /// Returns the flag that records whether the client has made a permitted request on this connection.
     pub fn asked(&self) -> Arc<AtomicBool> {
         self.asked.clone()
     }
@@ -257,8 +261,8 @@ mod tests {
         Client::User(number)
     }
 
-    /// A client that holds all its connections does not keep other clients out, and other clients keep their
-    /// connections.
+    /// If a client with idle connections uses all slots, other clients still get slots by eviction. The other
+    /// clients keep their connections.
     #[tokio::test(start_paused = true)]
     async fn the_client_with_most_idle_connections_makes_room() {
         let places = Places::new(4, 3, 1);
@@ -276,8 +280,8 @@ mod tests {
         drop((other, third));
     }
 
-    /// Connections with requests are not evicted. A client whose whole share has requests is refused, and
-    /// other clients are not.
+    /// Connections that have made requests are not evicted. A client that uses its maximum number of slots
+    /// with such connections is refused, and other clients are not.
     #[tokio::test(start_paused = true)]
     async fn a_share_is_all_that_one_client_has() {
         let places = Places::new(4, 2, 0);
@@ -290,8 +294,8 @@ mod tests {
         assert!(place(&places, user(1)).is_some());
     }
 
-    /// A client beyond its share waits by itself. Other clients are admitted meanwhile, and connections
-    /// beyond the limit of waiting ones are closed immediately.
+    /// A client that exceeds its maximum number of slots does not make others wait. Other clients are
+    /// admitted meanwhile, and connections beyond the limit of waiting connections are closed immediately.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_waits_keeps_no_other_waiting() {
         let places = Places::new(4, 2, 1);

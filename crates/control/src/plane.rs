@@ -1,4 +1,5 @@
-//! Interface of the control plane to the data plane. The daemon implements it over the engine.
+//! Interface through which the control plane uses the data plane. The daemon implements the interface over
+//! the engine.
 //!
 //! All values are types of the `model` crate. Every method may block, for example to open a device or to wait
 //! for a worker. The control plane calls the methods on blocking threads, never on its event loop, and makes
@@ -16,31 +17,32 @@ use model::{
 };
 use tokio::sync::mpsc::Sender;
 
-/// Interface to the data plane, as the control plane uses it.
+/// The operations of the data plane that the control plane uses.
 pub trait Plane: Send + Sync + 'static {
-    /// Returns the properties of the machine that configurations are checked against.
+    /// Returns the properties of the machine against which configurations are checked.
     fn machine(&self) -> Machine;
 
-    /// Applies `plan`, which leads to `new`, completely or not at all. After an error, the data plane is
-    /// unchanged. Settings that require a restart are only recorded. When the method returns, packets that
-    /// arrive are processed by the new configuration.
+    /// Applies the operations of `plan`, after which the data plane runs the configuration `new`. The plan is
+    /// applied completely or not at all. After an error, the data plane is unchanged. Settings that require a
+    /// restart are only recorded. Packets that arrive after the method has returned are processed by the new
+    /// configuration.
     ///
     /// Returns notices for the operator, such as a port that fell back to generic mode.
     ///
     /// # Errors
     ///
-    /// Returns the first operation that failed. The operations before it have been undone.
+    /// Returns the error of the first operation that failed. Earlier operations of the plan have been undone.
     fn apply(&self, plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
 
-    /// Returns the states of all ports by name. The caller sets the owner in each state.
+    /// Returns the states of all ports, sorted by name. The caller sets the owner in each state.
     fn ports(&self) -> Vec<PortState>;
 
-    /// Returns the states of all filters by name. The caller sets the owner in each state.
+    /// Returns the states of all filters, sorted by name. The caller sets the owner in each state.
     fn filters(&self) -> Vec<FilterState>;
 
-    /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last as long as the
-    /// process and its successors. A removed prefix that the file contains returns when the file is read
-    /// again, or when a successor takes over.
+    /// Adds prefixes to the block list of a filter, or removes them. Added prefixes last until this process
+    /// and its successors have ended. If a removed prefix is in the file of the block list, it returns when
+    /// the file is read again, or when a successor takes over.
     ///
     /// # Errors
     ///
@@ -55,19 +57,19 @@ pub trait Plane: Send + Sync + 'static {
     /// unchanged.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
 
-    /// Returns the states of all steering policies by name. The caller sets the owner in each state.
+    /// Returns the states of all steering policies, sorted by name. The caller sets the owner in each state.
     fn steers(&self) -> Vec<SteerState>;
 
-    /// Returns at most `limit` exact flows of a steering policy, in order.
+    /// Returns the exact-match flows of a steering policy in their order, at most `limit`.
     ///
     /// # Errors
     ///
     /// Returns an error if the steering policy does not exist.
     fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError>;
 
-    /// Adds, changes or removes exact flows of a steering policy, all of them or none. Such flows last as
-    /// long as a hook applies the policy, which includes the absence of the daemon if the hook persists.
-    /// Flows of the configuration cannot be changed.
+    /// Adds, changes or removes exact-match flows of a steering policy, all of them or none. Added flows last
+    /// as long as a hook applies the policy. If the hook persists, they also last while no daemon runs. Flows
+    /// that the configuration contains cannot be changed.
     ///
     /// # Errors
     ///
@@ -76,17 +78,17 @@ pub trait Plane: Send + Sync + 'static {
     /// - the steering policy does not exist, or no port uses it;
     /// - a flow belongs to the configuration, or no packet can match it;
     /// - a CPU does not exist;
-    /// - the table of exact flows is full.
+    /// - the table of exact-match flows is full.
     fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError>;
 
-    /// Returns the target of each of the 256 buckets of a steering policy's table.
+    /// Returns the target of each of the 256 hash buckets in the table of a steering policy.
     ///
     /// # Errors
     ///
     /// Returns an error if the steering policy does not exist or has no table.
     fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError>;
 
-    /// Replaces the table of a steering policy until the table changes in the configuration.
+    /// Replaces the table of a steering policy until the configuration's table changes.
     ///
     /// # Errors
     ///
@@ -94,11 +96,11 @@ pub trait Plane: Send + Sync + 'static {
     /// the length is not a power of two up to 256.
     fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError>;
 
-    /// Returns the states of all hooks by port name.
+    /// Returns the states of all hooks, sorted by port name.
     ///
     /// # Errors
     ///
-    /// Returns an error if the kernel does not report them.
+    /// Returns an error if the kernel does not report the state of the hooks.
     fn hooks(&self) -> Result<Vec<HookState>, PlaneError>;
 
     /// Enables the kernel's run-time statistics of BPF programs until the returned value is dropped.
@@ -108,16 +110,16 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the kernel does not provide the statistics.
     fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError>;
 
-    /// Attaches a custom program in front of the program of a port, in one step, replacing any previous
-    /// custom program. `object` is a compiled object file. `program` names the XDP program in it, and may be
-    /// `None` if the object contains only one. The custom program stays attached when the port changes, and
-    /// persists with the hook of the port.
+    /// Attaches a custom program in front of the program of a port, in one step. A previous custom program is
+    /// replaced. `object` is a compiled object file. `program` names the XDP program in the object file, and
+    /// may be `None` if the file contains only one. The custom program stays attached when the port changes,
+    /// and persists with the hook of the port.
     ///
     /// # Errors
     ///
-    /// Returns an error if the port does not exist or has no hook, if the object contains no such program, if
-    /// the program cannot call the program of the port, or if the kernel refuses it. The previous program
-    /// then stays attached.
+    /// Returns an error if the port does not exist or has no hook, if the object file contains no program
+    /// with this name, if the custom program cannot call the program of the port, or if the kernel refuses
+    /// the custom program. The previous custom program then stays attached.
     fn load_program(
         &self,
         port: &str,
@@ -132,13 +134,14 @@ pub trait Plane: Send + Sync + 'static {
     /// Returns an error if the port does not exist, has no hook, or has no custom program.
     fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError>;
 
-    /// Returns the states of all bridges by name. The caller sets the owners in each state.
+    /// Returns the states of all bridges, sorted by name. The caller sets the owners in each state.
     fn bridges(&self) -> Vec<BridgeState>;
 
-    /// Returns the MAC table entries that match, at most `filter.limit`.
+    /// Returns the MAC table entries that match `filter`, at most `filter.limit`.
     fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry>;
 
-    /// Removes the learned MAC table entries that match, and returns their number. Static entries are kept.
+    /// Removes the learned MAC table entries that match `filter`, and returns their number. Static entries
+    /// are kept.
     ///
     /// # Errors
     ///
@@ -154,7 +157,7 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_snooping(bridge))
     }
 
-    /// Clears the snooping table of a bridge.
+    /// Removes all entries from the snooping table of a bridge.
     ///
     /// # Errors
     ///
@@ -163,12 +166,13 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_snooping(bridge))
     }
 
-    /// Returns the states of all virtual routers by name. The caller sets the owners in each state.
+    /// Returns the states of all virtual routers, sorted by name. The caller sets the owners in each state.
     fn routers(&self) -> Vec<RouterState> {
         Vec::new()
     }
 
-    /// Returns the routes of a router that match, in the order of tables and prefixes, at most `query.limit`.
+    /// Returns the routes of a router that match the query, sorted by table and prefix, at most
+    /// `query.limit`.
     ///
     /// # Errors
     ///
@@ -177,7 +181,8 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Explains the route lookup for all addresses of a prefix. A single address is a prefix of full length.
+    /// Explains the route lookup for all addresses of a prefix. For a single address, the prefix has full
+    /// length.
     ///
     /// # Errors
     ///
@@ -186,7 +191,7 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Returns at most `limit` neighbours of a router, by device and address.
+    /// Returns the neighbours of a router, sorted by device and address, at most `limit`.
     ///
     /// # Errors
     ///
@@ -195,7 +200,7 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Returns at most `limit` next-hop objects of a router, by number.
+    /// Returns the next-hop objects of a router, sorted by number, at most `limit`.
     ///
     /// # Errors
     ///
@@ -204,7 +209,7 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Compares the state of a router with the state of the kernel, and repairs differences.
+    /// Compares the state of a router with the kernel's state, repairs the differences, and returns them.
     ///
     /// # Errors
     ///
@@ -213,7 +218,8 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
-    /// Returns the flow entries of bridges with OpenFlow, by bridge, table and descending priority.
+    /// Returns the flow entries of bridges with OpenFlow that match the query, sorted by bridge, table and
+    /// descending priority.
     ///
     /// # Errors
     ///
@@ -222,7 +228,7 @@ pub trait Plane: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the groups of bridges with OpenFlow, by bridge and number.
+    /// Returns the groups of bridges with OpenFlow that match the query, sorted by bridge and group number.
     ///
     /// # Errors
     ///
@@ -231,7 +237,7 @@ pub trait Plane: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the meters of bridges with OpenFlow, by bridge and number.
+    /// Returns the meters of bridges with OpenFlow that match the query, sorted by bridge and meter number.
     ///
     /// # Errors
     ///
@@ -240,7 +246,7 @@ pub trait Plane: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the megaflows in the caches of the workers, in no particular order.
+    /// Returns the megaflows in the caches of the workers that match the query, in no particular order.
     ///
     /// # Errors
     ///
@@ -249,14 +255,14 @@ pub trait Plane: Send + Sync + 'static {
         nothing_flows(query)
     }
 
-    /// Returns the state of the flow caches and their memory.
+    /// Returns the state and the memory usage of the flow caches.
     fn caches(&self) -> CachesState {
         CachesState::default()
     }
 
-    /// Traces a flow through the tables of a bridge, and returns a report in the format of `ovs-appctl
-    /// ofproto/trace`. No packet is sent, and no counter changes. Only the source address of a given packet
-    /// is learned.
+    /// Traces a flow through the flow tables of a bridge, and returns a report in the format of `ovs-appctl
+    /// ofproto/trace`. No packet is sent, and no counter changes. If the request contains a packet, its
+    /// source address is learned.
     ///
     /// # Errors
     ///
@@ -265,16 +271,18 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_rules(request.bridge.as_deref().unwrap_or("?")))
     }
 
-    /// Waits until no megaflow is older than the tables. With `purge`, all megaflows are removed first.
+    /// Waits until all megaflows have been revalidated against the current flow tables. If `purge` is set,
+    /// all megaflows are removed first.
     ///
     /// # Errors
     ///
-    /// Returns an error on a timeout.
+    /// Returns an error if the wait exceeds a time limit.
     fn settle_flows(&self, _purge: bool) -> Result<(), PlaneError> {
         Ok(())
     }
 
-    /// Changes the parameters of the flow caches, until no bridge uses OpenFlow any more or the process ends.
+    /// Changes the parameters of the flow caches. The change lasts until no bridge uses OpenFlow any more or
+    /// the process ends.
     ///
     /// # Errors
     ///
@@ -287,46 +295,47 @@ pub trait Plane: Send + Sync + 'static {
         ))
     }
 
-    /// Returns the states of all workers by number.
+    /// Returns the states of all workers, sorted by worker number.
     fn workers(&self) -> Vec<WorkerState>;
 
-    /// Returns the states of all stages, in the order of their execution.
+    /// Returns the states of all stages of the data path, in the order in which packets pass them.
     fn stages(&self) -> Vec<StageState>;
 
-    /// Returns the numbers of dropped packets by port and reason, without zeros.
+    /// Returns the number of dropped packets for each port and drop reason. Pairs without drops are left out.
     fn drops(&self) -> Vec<DropState>;
 
     /// Returns the counters for live views. The call is cheap enough for one call per second.
     fn counters(&self) -> Counters;
 
-    /// Predicts the processing of a frame. No packet is sent and no address is learned.
+    /// Predicts how the data plane would process a frame that arrives at the port `in_port`. No packet is
+    /// sent and no address is learned.
     ///
     /// # Errors
     ///
     /// Returns an error if the port does not exist.
     fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError>;
 
-    /// Starts a trace that sends the trace reports of the next `count` matching packets to `to`. The method
-    /// returns immediately. The trace ends after `count` packets, or when `to` is closed. Reports that exceed
-    /// the capacity of `to` are dropped, and workers never wait.
+    /// Starts a trace. The trace reports of the next `count` packets that match `filter` are sent to `to`.
+    /// The method returns immediately. The trace ends after `count` packets, or when `to` is closed. Reports
+    /// that exceed the capacity of `to` are dropped, so workers never wait.
     ///
     /// # Errors
     ///
     /// Returns an error if the port of the filter does not exist, or if the maximum number of traces is
-    /// running.
+    /// already running.
     fn trace(&self, count: u64, filter: &PacketFilter, to: Sender<TraceEvent>) -> Result<(), PlaneError>;
 
-    /// Starts a capture that sends the frames of a port to `to` until `to` is closed. The method returns
-    /// immediately. Frames that exceed the capacity of `to` are dropped, and workers never wait.
+    /// Starts a capture. The frames of a port are sent to `to` until `to` is closed. The method returns
+    /// immediately. Frames that exceed the capacity of `to` are dropped, so workers never wait.
     ///
     /// # Errors
     ///
-    /// Returns an error if the port does not exist, or if the maximum number of captures is running.
+    /// Returns an error if the port does not exist, or if the maximum number of captures is already running.
     fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// Starts a capture that sends the frames at the hook of a port to `to`, until `to` is closed or the hook
-    /// is removed. The method returns immediately. Frames that exceed the capacity of `to` are dropped, and
-    /// frames never wait.
+    /// Starts a capture at the hook of a port. The frames are sent to `to` until `to` is closed or the hook
+    /// is removed. The method returns immediately. Frames that exceed the capacity of `to` are missing in the
+    /// capture, so the hook never waits.
     ///
     /// # Errors
     ///
@@ -334,14 +343,14 @@ pub trait Plane: Send + Sync + 'static {
     /// capture is already running at the hook.
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
-    /// Sends the frames that the rules of a filter sample to `to`, until `to` is closed or the filter is
-    /// removed. The method returns immediately. Samples that exceed the capacity of `to` are dropped, and
-    /// frames never wait.
+    /// Starts to send the frames that the rules of a filter sample to `to`, until `to` is closed or the
+    /// filter is removed. The method returns immediately. Samples that exceed the capacity of `to` are
+    /// dropped, so the hook never waits.
     ///
     /// # Errors
     ///
-    /// Returns an error if the filter does not exist, if none of its rules samples, if no hook applies it, or
-    /// if its samples are already being read.
+    /// Returns an error if the filter does not exist, if it has no rule that samples, if no hook applies it,
+    /// or if another client already reads its samples.
     fn samples(&self, request: SampleRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
     /// Diagnoses ports, memory and kernel, and returns the findings with their remedies.
@@ -362,7 +371,8 @@ pub trait Plane: Send + Sync + 'static {
     /// or if the length is not a power of two.
     fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError>;
 
-    /// Starts `binary` and hands over all state to it. When the method returns, the process is about to end.
+    /// Starts the program `binary` and hands over all state to it. After the method has returned, this
+    /// process is about to end.
     ///
     /// # Errors
     ///
@@ -370,18 +380,19 @@ pub trait Plane: Send + Sync + 'static {
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
 }
 
-/// Returns the result of a query if no bridge uses OpenFlow.
+/// Returns the (empty) answer to an OpenFlow query for the case that no bridge uses OpenFlow. If the query
+/// names a bridge, returns an error.
 fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
     query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
 }
 
-/// Parameters of a capture.
+/// Parameters of a capture at a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureRequest {
-    /// Name of the port.
+    /// Name of the port whose frames are captured.
     pub port: String,
-    /// Whether only packets are captured that arrived at the port and were dropped. Captured packets contain
-    /// their drop reasons.
+    /// Whether only packets are captured that arrived at the port and were dropped. The records of these
+    /// packets contain the drop reasons.
     pub drops_only: bool,
     /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,
@@ -392,13 +403,13 @@ pub struct CaptureRequest {
 /// Parameters of a capture at a hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DumpRequest {
-    /// Name of the port.
+    /// Name of the port whose hook is captured.
     pub port: String,
-    /// Names of the captured verdicts. Empty: all verdicts.
+    /// Names of the verdicts whose frames are captured. An empty list means all verdicts.
     pub verdicts: Vec<String>,
-    /// Whether frames are captured before the program.
+    /// Whether frames are captured before the hook's program runs.
     pub entry: bool,
-    /// Whether frames are captured after the program.
+    /// Whether frames are captured after the hook's program has run.
     pub exit: bool,
     /// Maximum number of captured bytes of each frame.
     pub snap_length: u32,
@@ -409,15 +420,15 @@ pub struct DumpRequest {
 /// Parameters of a request for the samples of a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SampleRequest {
-    /// Name of the filter.
+    /// Name of the filter whose samples are read.
     pub filter: String,
-    /// Name of the port whose samples are read. `None`: all ports that apply the filter.
+    /// Name of the port whose samples are read. `None` means all ports that apply the filter.
     pub port: Option<String>,
     /// Filter of the samples. Frames that cannot be parsed are returned regardless of the filter.
     pub packets: packet::filter::Filter,
 }
 
-/// Reason why the data plane refused or failed a request.
+/// Reason why the data plane refused a request or could not carry it out.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{object}: {cause}; {fix}")]
 pub struct PlaneError {
@@ -431,7 +442,7 @@ pub struct PlaneError {
     pub fix: String,
 }
 
-/// Kind of a failure. Each kind maps to an HTTP status.
+/// Kind of a data plane failure. Each kind has an HTTP status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
     /// The object does not exist (404).
@@ -442,13 +453,13 @@ pub enum FailureKind {
     Busy,
     /// The operation failed on this machine (500).
     Failed,
-    /// The operation failed because of an external condition that may end without action, such as a change
-    /// that a tenant made to the far end of its device (500).
+    /// The operation failed because of an external condition that may end without action of the operator,
+    /// such as a change that a tenant made to the far end of its device (500).
     Unready,
 }
 
 impl PlaneError {
-    /// Returns an error for an object that does not exist.
+    /// Returns an error of kind `FailureKind::NotFound` for an object that does not exist.
     pub fn not_found(object: impl Into<String>, cause: impl Into<String>, fix: impl Into<String>) -> Self {
         PlaneError {
             kind: FailureKind::NotFound,
@@ -476,8 +487,8 @@ impl PlaneError {
         PlaneError::not_found(format!("bridge.{bridge}"), "no such bridge goes by OpenFlow's rules", fix)
     }
 
-    /// Returns an error for an operation that failed on this machine. The cause includes the source errors of
-    /// `error`.
+    /// Returns an error for an operation that failed on this machine. The cause consists of `error` and its
+    /// source errors.
     pub fn failed(object: impl Into<String>, error: &dyn std::error::Error, fix: impl Into<String>) -> Self {
         let mut cause = error.to_string();
         let mut source = error.source();

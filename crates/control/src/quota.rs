@@ -1,11 +1,11 @@
-//! Limits of the resources that API clients may hold at once. No client, and no set of clients, can keep root
-//! or the daemon itself out.
+//! Limits of the resources that API clients may hold at the same time. No client, and no set of clients, can
+//! prevent root or the daemon itself from working.
 //!
-//! Each kind of resource (work on blocking threads, changes, streams, texts, measurements) has a separate
-//! [`Quota`]. A client (a user, or a token from any address) has a share of the quota. Clients of the scope
-//! `root` have separate permits.
+//! Each kind of resource (work on blocking threads, changes, streams, configurations, measurements) has a
+//! separate [`Quota`]. A client (a user, or a token from any address) may hold a limited number of a quota's
+//! permits. Clients of the scope `root` have separate permits.
 //!
-//! A [`Permit`] belongs to the work and not to the request. The work continues if its client disconnects, and
+//! A [`Permit`] belongs to the work and not to the request. If a client disconnects, its work continues, and
 //! the permit is held until the work is done.
 
 use std::collections::HashMap;
@@ -21,20 +21,20 @@ const ROOT_WORK: usize = 4;
 /// Maximum number of blocking threads for all other clients.
 const OTHERS_WORK: usize = 8;
 
-/// Maximum number of threads that work of API clients blocks at once. The event loop needs additional threads
-/// for work of the daemon, such as one change at a time.
+/// Maximum number of threads that blocking work of API clients occupies at the same time. The event loop
+/// needs additional threads for work of the daemon, such as one change at a time.
 pub const BLOCKING_WORK: usize = ROOT_WORK + OTHERS_WORK;
 
-/// Client that a permit is accounted to.
+/// Client to which a permit is charged.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Holder {
     /// A client of the scope `root`, over either socket.
     Root,
-    /// A user of this machine.
+    /// A local user, with the user's ID.
     User(u32),
-    /// All clients with one token.
+    /// All clients that present the token with this name.
     Token(String),
-    /// A connection without identification.
+    /// A client that could not be identified.
     Unknown,
 }
 
@@ -49,22 +49,24 @@ impl From<&Caller> for Holder {
     }
 }
 
-/// Quotas of one API. Clones share the quotas.
+/// All quotas of one API. Clones refer to the same quotas.
 #[derive(Clone)]
 pub(crate) struct Quotas {
     /// Quota of work on blocking threads.
     pub work: Quota,
-    /// Quota of changes that are being made or wait for another change.
+    /// Quota of configuration changes that are being made or wait for another change.
     pub changes: Quota,
-    /// Quota of streams: events, traces, captures.
+    /// Quota of streams, which are live events, traces and captures.
     pub streams: Quota,
-    /// Quota of configurations that are being checked.
+    /// Quota of requests that check a configuration without applying it.
     pub checks: Quota,
-    /// Quota of configurations that are being read for application.
+    /// Quota of configurations that are being parsed before they are applied.
     pub texts: Quota,
-    /// Quota of comparisons of a router with the kernel. Changes of the router wait for a comparison.
+    /// Quota of comparisons of a router with the kernel. Changes of the router wait until a comparison has
+    /// ended.
     pub drifts: Quota,
-    /// Quota of measurements, for which the kernel counts the runs of all BPF programs.
+    /// Quota of measurements of BPF program runs. A measurement makes the kernel count the runs of all BPF
+    /// programs.
     pub measurements: Quota,
 }
 
@@ -82,24 +84,24 @@ impl Default for Quotas {
     }
 }
 
-/// Quota of one kind of resource. Clones share the quota.
+/// Quota of one kind of resource. Clones refer to the same quota.
 #[derive(Clone)]
 pub(crate) struct Quota {
     inside: Arc<Inside>,
 }
 
 struct Inside {
-    /// Permits of all clients without the scope `root`.
+    /// Permits for all clients without the scope `root` together.
     others: Arc<Semaphore>,
-    /// Permits of clients with the scope `root`.
+    /// Permits for all clients with the scope `root` together.
     root: Arc<Semaphore>,
-    /// Number of permits of one client.
+    /// Maximum number of permits that one client without the scope `root` may hold.
     share: usize,
-    /// Shares of the clients that hold or wait for permits.
+    /// Permits of each client that currently holds or waits for permits.
     shares: Mutex<HashMap<Holder, Weak<Semaphore>>>,
 }
 
-/// A permit of a client, which is released when this value is dropped.
+/// Permit of a client to use one unit of a resource. The permit is released when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _own: Option<OwnedSemaphorePermit>,
@@ -107,14 +109,15 @@ pub(crate) struct Permit {
 }
 
 impl Quota {
-    /// Creates a quota with `others` permits for clients without the scope `root`, of which one client may
-    /// hold `share`, and `root` permits for clients with the scope `root`.
+    /// Creates a quota. There are `others` permits for clients without the scope `root`, of which one client
+    /// may hold `share`, and `root` permits for clients with the scope `root`.
     pub fn new(others: usize, share: usize, root: usize) -> Quota {
         let (others, root) = (Arc::new(Semaphore::new(others)), Arc::new(Semaphore::new(root)));
         Quota { inside: Arc::new(Inside { others, root, share, shares: Mutex::default() }) }
     }
 
-    /// Waits for a permit of the client, in the order of requests. A client waits for its own share first.
+    /// Waits for a permit for the client. Requests get permits in the order in which they wait. A client that
+    /// already holds its maximum number waits without delaying other clients.
     pub async fn enter(&self, holder: &Holder) -> Permit {
         let (own, all) = self.of(holder);
         // The semaphores are never closed.
@@ -126,7 +129,7 @@ impl Quota {
         Permit { _own: own, _of_all: of_all }
     }
 
-    /// Returns a permit if one is available immediately.
+    /// Returns a permit for the client, or `None` if no permit is available immediately.
     pub fn try_enter(&self, holder: &Holder) -> Option<Permit> {
         let (own, all) = self.of(holder);
         let own = own.try_acquire_owned().ok()?;
@@ -137,7 +140,8 @@ impl Quota {
         Some(Permit { _own: Some(own), _of_all: of_all })
     }
 
-    /// Returns the share of the client, and the permits of all clients.
+    /// Returns the semaphore of the client's own permits, and the semaphore of all clients' permits. The
+    /// second one is `None` for clients with the scope `root`.
     fn of(&self, holder: &Holder) -> (Arc<Semaphore>, Option<Arc<Semaphore>>) {
         if *holder == Holder::Root {
             return (self.inside.root.clone(), None);
@@ -159,8 +163,8 @@ mod tests {
 
     use super::*;
 
-    /// One client can use its share, all clients together can use all permits except those of root, and
-    /// dropped permits are available again.
+    /// One client can hold its maximum number of permits. All clients together can hold all permits except
+    /// those of root. Dropped permits are available again.
     #[tokio::test]
     async fn a_client_has_its_share_and_root_its_own() {
         let quota = Quota::new(3, 2, 1);
@@ -178,7 +182,8 @@ mod tests {
         assert!(quota.inside.shares.lock().unwrap().len() <= 1, "clients that hold nothing are forgotten");
     }
 
-    /// A client that waits for its share holds no permit that another client could use.
+    /// A client that already holds its maximum number of permits takes no permit that another client could
+    /// use.
     #[tokio::test]
     async fn a_client_that_waits_for_its_share_keeps_no_other_out() {
         let quota = Quota::new(2, 1, 1);

@@ -1,7 +1,7 @@
-//! Changes of single rules in filters of the API.
+//! Changes of single rules in filters that the API owns.
 //!
-//! The filter is read, changed, checked and replaced as a whole, and no other change is made meanwhile.
-//! Concurrent clients therefore do not undo each other's changes.
+//! The filter is read, changed, checked and replaced as a whole. No other configuration change is made
+//! meanwhile. Concurrent clients therefore do not undo each other's changes.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::{ChangeError, Outcome, Store, Terms};
 /// Position of a new rule among the rules of its filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RulePlace {
-    /// Behind the rules of equal priority.
+    /// Behind all rules with the same priority.
     Last,
-    /// In front of all rules, with the highest priority of the existing rules.
+    /// In front of all rules, with the highest priority that an existing rule has.
     First,
-    /// Directly in front of the named rule, with its priority.
+    /// Directly in front of the named rule, with the priority of that rule.
     Before(RuleName),
-    /// Directly behind the named rule, with its priority.
+    /// Directly behind the named rule, with the priority of that rule.
     After(RuleName),
 }
 
 impl Store {
-    /// Adds a rule to a filter of the API, and creates the filter if it does not exist. The rule has the
-    /// fields of the configuration file. `persist` sets whether the filter persists across restarts. `None`
-    /// keeps the setting.
+    /// Adds a rule to a filter that the API owns, and creates the filter if it does not exist. `rule` has the
+    /// fields that a rule has in the configuration file. `persist` sets whether the filter persists across
+    /// restarts. `None` keeps the filter's setting.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Store {
         self.change_by(Owner::Api, persist, terms, change).await
     }
 
-    /// Removes a rule from a filter of the API. The filter is kept, even without rules.
+    /// Removes a rule from a filter that the API owns. The filter is kept, even if it has no rules left.
     ///
     /// # Errors
     ///
@@ -101,7 +101,8 @@ fn without_rule(layers: &Layers, filter: FilterName, rule: &RuleName) -> Result<
     Ok(Change::PutFilter(filter, after))
 }
 
-/// Returns the filter of the API. Returns `None` if no owner has a filter of this name.
+/// Returns the filter with this name that the API owns. Returns `None` if there is no filter of this name,
+/// and an error if another owner has it.
 fn of_api<'l>(layers: &'l Layers, filter: &FilterName) -> Result<Option<&'l Filter>, ChangeError> {
     let object = ObjectKey::Filter(filter.clone());
     match layers.owner_of(&object) {

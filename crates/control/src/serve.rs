@@ -1,16 +1,17 @@
-//! Serves the API on its sockets, with limits that no client can exceed.
+//! Server of the API on its sockets. The server enforces limits that no client can exceed.
 //!
 //! - Each socket has a separate limit of connections, so that network clients cannot exhaust the Unix socket.
-//!   Each client has a share of the connections (`places`).
+//!   Each client may use a limited number of the connections (`places`).
 //! - A client has three seconds for its TLS handshake, and five seconds for the head of each request, which
 //!   may be 16 KiB long. Bodies are limited where they are read (`api`).
 //! - A client must read its answers at a minimum rate (`pace`), and unread answers count towards its memory
 //!   limit (`octets`).
 //! - Only HTTP/1.1 is supported.
-//! - The accept loops wait for no client. A connection waits for its slot in a task of its own.
+//! - The loops that accept connections wait for no client. A connection waits for its slot in a task of its
+//!   own.
 //! - During a hand-over, no connection is accepted (`door`).
 //!
-//! Each request carries its [`Caller`]: the peer of the Unix socket, or the holder of a token.
+//! Each request carries its [`Caller`], which is the peer of the Unix socket or the holder of a token.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -50,22 +51,22 @@ const UNIX_CONNECTIONS: usize = 64;
 const USER_CONNECTIONS: usize = 48;
 /// Number of connections on the Unix socket that are reserved for root.
 const ROOT_CONNECTIONS: usize = 64;
-/// Maximum number of connections over TCP.
+/// Maximum number of connections on the TCP socket.
 const TCP_CONNECTIONS: usize = 64;
-/// Maximum number of connections of one address over TCP.
+/// Maximum number of connections from one address on the TCP socket.
 const ADDRESS_CONNECTIONS: usize = 16;
 /// Maximum size of the head of a request in bytes.
 const HEAD_LIMIT: usize = 16 << 10;
-/// Timeout of a TLS handshake.
+/// Maximum time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
-/// Timeout of the head of a request, counted from the previous request.
+/// Maximum time until the head of a request is complete, counted from the previous request.
 const HEAD: Duration = Duration::from_secs(5);
 /// Content types of live views.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
-/// Time that requests have to end when the daemon stops.
+/// Time that requests in progress have to end when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Reason why serving ended with an error.
+/// Reason why the API can no longer be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A listening socket cannot be used.
@@ -73,7 +74,7 @@ pub enum ServeError {
     Socket(#[from] io::Error),
 }
 
-/// Serves the API until `shutdown` is ready. Requests in progress then have a short time to end.
+/// Serves the API until the future `shutdown` is ready. Requests in progress then have a short time to end.
 ///
 /// # Errors
 ///
@@ -193,8 +194,8 @@ fn unauthorized() -> Response {
     ApiError::new(StatusCode::UNAUTHORIZED, "api", "the token is missing or wrong", fix).into_response()
 }
 
-/// Waits for the slot of a connection. Returns `None` if the connection must be closed, or when the daemon
-/// stops.
+/// Waits until a connection has a slot. Returns `None` if the connection must be closed, or if the daemon
+/// stops meanwhile.
 async fn until_placed(arrival: Arrival, stopping: &watch::Receiver<()>) -> Option<Place> {
     let mut stopping = stopping.clone();
     tokio::select! {
@@ -204,7 +205,8 @@ async fn until_placed(arrival: Arrival, stopping: &watch::Receiver<()>) -> Optio
     }
 }
 
-/// Returns the next accepted connection while the gate is open. Returns `None` when the daemon stops.
+/// Waits for the next connection and accepts it. While the admission gate is closed, no connection is
+/// accepted. Returns `None` when the daemon stops.
 async fn accepted<T, F: Future<Output = T>>(
     accept: impl Fn() -> F,
     door: &Door,
@@ -225,18 +227,18 @@ async fn accepted<T, F: Future<Output = T>>(
     }
 }
 
-/// Pauses after a failed accept, which most likely lacks file descriptors. An immediate retry would only
-/// busy-loop.
+/// Waits a moment after accepting a connection has failed, most likely for lack of file descriptors. Trying
+/// again immediately would only busy-loop.
 async fn pause_after_error() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// An accepted client.
+/// State of an accepted client, which its connection task needs.
 struct Visitor {
-    /// Visit that is counted until the first request is answered.
+    /// Admission of the client at the gate, which is held until the first request is answered.
     visit: Visit,
     door: Door,
-    /// Flag that is set by the first permitted request.
+    /// Flag that the first permitted request sets. Connections without such a request can be evicted.
     asked: Arc<AtomicBool>,
 }
 
@@ -292,13 +294,14 @@ async fn connection(
     }
 }
 
-/// Returns whether the response is a live view.
+/// Returns whether the response is a live view, according to its content type.
 fn is_live(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| LIVE.iter().any(|live| kind.starts_with(live)))
 }
 
-/// Ends a live view, which has no end of its own, when the daemon stops.
+/// Returns the response with its body ended when the daemon stops, if it is a live view. Other responses are
+/// unchanged, because they have an end of their own.
 fn ends_with(response: Response, mut ending: watch::Receiver<()>) -> Response {
     if !is_live(&response) {
         return response;

@@ -1,10 +1,10 @@
-//! Persistent objects of the API in one file, which is replaced completely or not at all.
+//! Storage of the API's persistent objects in one file. The file is replaced completely or not at all.
 //!
 //! New content is first written and synchronized to a temporary file in the same directory, so that a full
 //! disk is detected before anything changes. The temporary file is then renamed into place.
 //!
 //! An unreadable file never prevents the daemon from starting. The file is renamed to `NAME.damaged`, so that
-//! the operator can repair it, and the daemon starts without its content.
+//! the operator can repair it, and the daemon starts without the stored objects.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 
 use model::{DoctorFinding, Finding, Fragment, StoredError};
 
-/// Name of the temporary file that tests whether the state directory is writable.
+/// Name of the temporary file by which the daemon tests whether the state directory is writable.
 const PROBE: &str = "write-probe";
 /// Maximum length of the file of stored objects, in bytes.
 const LIMIT_BYTES: u64 = 16 << 20;
 
-/// Reason why objects could not be stored or read.
+/// Reason why the persistent objects could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// The file or its directory cannot be written.
@@ -42,17 +42,18 @@ pub enum StorageError {
     Content {
         /// Path of the file.
         path: PathBuf,
-        /// Error in the content.
+        /// Error in the content of the file.
         source: StoredError,
     },
 }
 
 const CONTENT_FIX: &str = "mend it, or move it away to start without the objects of the API";
 
-/// Suffix of the name of an unreadable file that was set aside.
+/// Suffix that is appended to the name of an unreadable file.
 const DAMAGED: &str = ".damaged";
 
-/// Renames an unreadable state file, and returns the new path. A file that was set aside before is replaced.
+/// Appends a suffix to the name of an unreadable state file, and returns the new path. An unreadable file
+/// that was renamed earlier is replaced.
 ///
 /// # Errors
 ///
@@ -78,7 +79,7 @@ fn write_fix(source: &io::Error) -> &'static str {
 }
 
 impl StorageError {
-    /// Returns the path of the file.
+    /// Returns the path of the affected file as text.
     pub fn object(&self) -> String {
         match self {
             StorageError::Write { path, .. }
@@ -106,14 +107,14 @@ impl StorageError {
     }
 }
 
-/// The file of stored objects.
+/// The file of the API's persistent objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
     path: PathBuf,
 }
 
-/// New content that is on disk but not in place yet. The temporary file is removed on drop unless the content
-/// was committed.
+/// New content of the file of persistent objects, in a temporary file on disk. The temporary file is removed
+/// when this value is dropped before it is committed.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     temporary: PathBuf,
@@ -125,7 +126,7 @@ impl Storage {
         Storage { path: state_dir.join("api-objects.json") }
     }
 
-    /// Reads the stored objects. Returns no objects if the file does not exist.
+    /// Reads the persistent objects from the file. Returns no objects if the file does not exist.
     pub fn read(&self) -> Result<Fragment, StorageError> {
         let failed = |source| StorageError::Read { path: self.path.clone(), source };
         let length = match fs::metadata(&self.path) {
@@ -140,7 +141,8 @@ impl Storage {
         Fragment::from_json(&text).map_err(|source| StorageError::Content { path: self.path.clone(), source })
     }
 
-    /// Reads the stored objects. An unreadable file is set aside and reported in the finding.
+    /// Reads the persistent objects from the file. If the file is unreadable, the function renames it, and
+    /// returns no objects and a finding for the operator.
     pub fn read_or_put_aside(&self) -> (Fragment, Option<DoctorFinding>) {
         let error = match self.read() {
             Ok(stored) => return (stored, None),
@@ -162,7 +164,7 @@ impl Storage {
         (Fragment::default(), Some(DoctorFinding { object, severity: Finding::Error, finding, fix }))
     }
 
-    /// Tests whether the state directory is writable, by writing a page to a temporary file.
+    /// Tests whether the state directory is writable. The function writes a page to a temporary file.
     pub fn probe(&self) -> Result<(), StorageError> {
         let path = self.path.with_file_name(PROBE);
         let write = || {
@@ -179,7 +181,7 @@ impl Storage {
         written.map_err(|source| StorageError::Write { path, source })
     }
 
-    /// Writes new content to a temporary file next to the current one, and synchronizes it to disk.
+    /// Writes `objects` to a temporary file in the directory of the stored file, and synchronizes it to disk.
     pub fn prepare(&self, objects: &Fragment) -> Result<Prepared, StorageError> {
         let temporary = self.path.with_extension("json.new");
         let prepared = Prepared { temporary, path: self.path.clone() };
@@ -199,7 +201,7 @@ impl Storage {
 }
 
 impl Prepared {
-    /// Puts the new content in place.
+    /// Renames the temporary file, so that it replaces the stored file.
     pub fn commit(self) -> Result<(), StorageError> {
         let rename = || {
             fs::rename(&self.temporary, &self.path)?;

@@ -1,13 +1,13 @@
-//! The running configuration with its owners, and the procedure that changes it.
+//! The running configuration with the owner of each object, and the procedure that changes it.
 //!
 //! ```text
 //!  text or objects --load--> layers --merge, validate--> diff --> [objects to disk, beside] --> plane --> [in place] --> published
 //! ```
 //!
-//! Each step may refuse the change, and then nothing has changed. Changes are made one at a time, each in a
-//! task of its own, so that a client that disconnects does not interrupt a change. A change that requires
-//! confirmation is rolled back automatically if it is not confirmed. While it waits, no other change is
-//! accepted.
+//! Each step may refuse the change, in which case nothing has changed. Changes are made one at a time. Each
+//! change is made in a task of its own, so that a client that disconnects does not interrupt it. A change
+//! that requires confirmation is rolled back automatically if it is not confirmed in time. While it waits, no
+//! other change is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,22 +26,24 @@ use utoipa::ToSchema;
 use crate::storage::{Prepared, Storage};
 use crate::{Access, ChangeError, Plane, StorageError};
 
-/// Minimum number of objects in a file for which `force` is required to remove all of them.
+/// Minimum number of objects in the previous file for which `force` is required to remove all of them.
 const MANY: usize = 3;
-/// Minimum number of objects in a file for which `force` is required to remove more than half of them.
+/// Minimum number of objects in the previous file for which `force` is required to remove more than half of
+/// them.
 const MANY_MORE: usize = 8;
 
-/// Pause before a failed rollback is repeated: the initial value, and the maximum.
+/// Pause before a failed rollback is tried again. The first value is the initial pause, and the second value
+/// is the longest one.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Remedy for a change whose rollback has failed.
+/// Text of the remedy for a change whose rollback has failed.
 const STUCK: &str =
     "it is tried again until it succeeds; mend the cause, or keep the change (`trivium confirm`)";
 
 /// Maximum number of objects that one log line names.
 const NAMED: usize = 8;
 
-/// Conditions of a change.
+/// Conditions under which a change is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Terms {
     /// Whether the change is only planned and not applied.
@@ -49,31 +51,31 @@ pub struct Terms {
     /// Time after which the change is rolled back unless it is confirmed. `None`: no confirmation is
     /// required.
     pub confirm: Option<Duration>,
-    /// Whether a file may remove most objects of the previous file.
+    /// Whether a configuration file may remove most objects of the previous configuration file.
     pub force: bool,
-    /// Permission of the author to name files.
+    /// Permission of the change's author to name files.
     pub access: Access,
 }
 
-/// Result of a change, or of a dry run.
+/// Result of a configuration change or of a dry run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Outcome {
     /// Whether the change was applied.
     pub applied: bool,
-    /// Differences between the configurations.
+    /// Differences between the configurations before and after the change.
     pub plan: PlanReport,
-    /// Problems that are probably unintended, but do not invalidate the configuration.
+    /// Warnings about parts of the configuration that are valid, but probably unintended.
     pub warnings: Vec<ProblemReport>,
-    /// Notices of the data plane about the change.
+    /// Notices of the data plane about the change, such as a port that fell back to generic mode.
     pub notices: Vec<DoctorFinding>,
-    /// Seconds within which the change must be confirmed.
+    /// Number of seconds within which the change must be confirmed. `None` if no confirmation is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_within_s: Option<u64>,
 }
 
 impl Outcome {
-    /// Returns a one-line summary for the log: the number of changes, and the first objects. The summary is
-    /// empty if nothing was applied.
+    /// Returns a one-line summary for the log, with the number of changes and the first changed objects. The
+    /// summary is empty if nothing was applied.
     pub fn summary(&self) -> String {
         if !self.applied {
             return String::new();
@@ -104,27 +106,27 @@ impl Outcome {
 pub struct PendingReport {
     /// Whether a change waits for its confirmation.
     pub pending: bool,
-    /// Seconds until the change is rolled back.
+    /// Number of seconds until the change is rolled back. 0 if no change is pending.
     pub left_s: u64,
-    /// Result of the last such change, in one sentence.
+    /// Result of the last change that required confirmation, in one sentence.
     pub last: String,
 }
 
-/// The configuration at one time.
+/// The configuration at one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct State {
     pub layers: Layers,
     pub merged: Arc<Merged>,
-    /// Objects of the API that persist across restarts.
+    /// Keys of the API's objects that persist across restarts.
     pub stored: BTreeSet<ObjectKey>,
 }
 
-/// Handling of the file of stored objects by a change.
+/// How a change treats the file of the API's persistent objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
-    /// The change updates the file.
+    /// The change also updates the file.
     Follows,
-    /// The change originates from the file, which is not written.
+    /// The file is not written, because the objects of the change were read from it.
     AsItIs,
 }
 
@@ -132,12 +134,12 @@ struct Pending {
     previous: State,
     deadline: Instant,
     number: u64,
-    /// Summary of the change in one line.
+    /// One-line summary of the pending change.
     what: String,
 }
 
 impl Pending {
-    /// Returns the error for other changes while this change waits.
+    /// Returns the error with which other changes are refused while this change is pending.
     fn refusal(&self) -> ChangeError {
         ChangeError::Pending { left_s: self.deadline.duration_since(Instant::now()).as_secs() }
     }
@@ -150,41 +152,41 @@ struct Gate {
     last: String,
 }
 
-/// Guard that prevents changes while it exists ([`Store::hold`]).
+/// Guard that prevents configuration changes while it exists (see [`Store::hold`]).
 pub(crate) struct Hold(OwnedMutexGuard<Gate>);
 
 impl Hold {
-    /// Prevents all further changes by this process, because a successor has taken over.
+    /// Prevents all further changes until the process ends, because a successor has taken over.
     pub fn for_good(self) {
         std::mem::forget(self.0);
     }
 }
 
-/// The store of the running configuration. All clients and the daemon share one store.
+/// The store of the running configuration. All API clients and all parts of the daemon share one store.
 pub struct Store {
     plane: Arc<dyn Plane>,
     storage: Storage,
-    /// Settings that the process was started with. These settings do not change while the process runs.
+    /// Settings with which the process was started. These settings do not change while the process runs.
     running: Config,
     /// Path of the API socket from the command line, which overrides the path in a file.
     socket: Option<PathBuf>,
     state: watch::Sender<Arc<State>>,
-    /// Whether a client has requested the end of the daemon.
+    /// Whether an API client has requested that the daemon ends.
     ending: watch::Sender<bool>,
     /// Lock that is held while a change is made, and while another process takes over.
     gate: Arc<Mutex<Gate>>,
-    /// Findings at the start that did not prevent the daemon from starting.
+    /// Problems at the start that did not prevent the daemon from starting.
     troubles: Mutex<Vec<DoctorFinding>>,
-    /// Reason why the data plane does not run the configuration that was taken over. Cleared when a change
-    /// succeeds.
+    /// Reason why the data plane does not run the configuration that was taken over from a predecessor.
+    /// `None` if it does. A successful change clears the value.
     behind: Mutex<Option<DoctorFinding>>,
-    /// Reason why the rollback of the pending change has failed.
+    /// Reason why the rollback of the pending change has failed. `None` if it has not failed.
     stuck: Mutex<Option<String>>,
 }
 
 impl Store {
-    /// Creates the store of a data plane without ports that runs with `settings`. Ports and bridges of
-    /// `settings` are ignored. [`Store::start`] restores stored objects of the API.
+    /// Creates the store for a data plane that has no ports yet and was started with `settings`. Ports and
+    /// bridges in `settings` are ignored. [`Store::start`] restores the stored objects of the API.
     pub fn new(plane: Arc<dyn Plane>, settings: &Config) -> Arc<Store> {
         Store::at(plane, settings, None)
     }
@@ -211,16 +213,17 @@ impl Store {
         })
     }
 
-    /// Applies the initial configuration: the file and the stored objects of the API, or, after a hand-over,
-    /// the file and the objects of other owners that the predecessor gave.
+    /// Applies the initial configuration. Without a hand-over, it consists of the file and the stored objects
+    /// of the API. After a hand-over, it consists of the file and the objects of other owners that the
+    /// predecessor gave (`given`).
     ///
-    /// State that cannot be read or written never prevents the start. Unreadable state is set aside. Both
-    /// cases are reported in the log and in the notices.
+    /// State files that cannot be read or written never prevent the start. An unreadable file is renamed.
+    /// Both cases are reported in the log and in the notices.
     ///
-    /// After a hand-over (`given` is present), the predecessor has ended, and a refusal of the configuration
-    /// by the data plane is no error. Ports, hooks and filters then continue with the configuration of the
-    /// predecessor. The log, the notices and [`Store::examine_state`] report the refusal, and the next change
-    /// is applied even if nothing differs.
+    /// After a hand-over (`given` is present), the predecessor has ended. If the data plane then refuses the
+    /// configuration, this is no error. Ports, hooks and filters continue with the configuration of the
+    /// predecessor. The log, the notices and [`Store::examine_state`] report the refusal. The next change is
+    /// applied even if the configurations do not differ.
     ///
     /// # Errors
     ///
@@ -255,7 +258,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Adopts the configuration that was taken over although the data plane refused it.
+    /// Makes the configuration that was taken over the current one, although the data plane refused it. The
+    /// returned outcome contains a notice about the refusal.
     async fn go_on(
         &self,
         layers_of: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
@@ -281,14 +285,15 @@ impl Store {
         Outcome { notices: vec![finding], ..Outcome::default() }
     }
 
-    /// Reports a finding that does not prevent the daemon from running, in the log and in
-    /// [`Store::examine_state`].
+    /// Reports a problem that does not prevent the daemon from running. The problem is logged, and
+    /// [`Store::examine_state`] returns it.
     pub async fn tell(&self, trouble: DoctorFinding) {
         tracing::error!("{}: {}; {}", trouble.object, trouble.finding, trouble.fix);
         self.troubles.lock().await.push(trouble);
     }
 
-    /// Waits for a change in progress, and prevents further changes while the returned value exists.
+    /// Waits for the end of a change in progress. Further changes are prevented while the returned value
+    /// exists.
     ///
     /// # Errors
     ///
@@ -301,13 +306,13 @@ impl Store {
         }
     }
 
-    /// Returns findings about the state of the store:
+    /// Returns the problems of the store:
     ///
-    /// - a state directory that is not writable, as tested by writing, and state files that were set aside at
-    ///   the start;
-    /// - other findings at the start;
-    /// - the reason why the data plane does not run a configuration that was taken over;
-    /// - a rollback that has failed.
+    /// - the state directory is not writable (tested by writing to it), or state files were renamed at the
+    ///   start because they were unreadable;
+    /// - other problems at the start;
+    /// - the data plane does not run the configuration that was taken over, with the reason;
+    /// - a rollback has failed.
     pub async fn examine_state(&self) -> Vec<DoctorFinding> {
         let storage = self.storage.clone();
         let probed = blocking(move || storage.probe()).await.ok().and_then(Result::err);
@@ -328,12 +333,12 @@ impl Store {
         troubles.into_iter().chain(behind).chain(unwritable).chain(stuck).collect()
     }
 
-    /// Requests the end of the daemon.
+    /// Requests that the daemon ends.
     pub fn stop(&self) {
         self.ending.send_replace(true);
     }
 
-    /// Waits until the end of the daemon is requested ([`Store::stop`]).
+    /// Waits until [`Store::stop`] has requested that the daemon ends.
     pub async fn stopped(&self) {
         let mut ending = self.ending.subscribe();
         // The sender exists as long as the store.
@@ -350,14 +355,14 @@ impl Store {
         self.state.borrow().merged.clone()
     }
 
-    /// Returns the objects of all owners except the file, for a successor.
+    /// Returns the objects of all owners except the file, to be handed over to a successor.
     pub fn handed_over(&self) -> BTreeMap<Owner, Fragment> {
         let mut fragments = self.state.borrow().layers.fragments.clone();
         fragments.remove(&Owner::File);
         fragments
     }
 
-    /// Applies a configuration as the complete set of objects of `owner`.
+    /// Replaces all objects of `owner` by those of a configuration.
     ///
     /// # Errors
     ///
@@ -381,8 +386,8 @@ impl Store {
         .await
     }
 
-    /// Makes one change by `owner`. `persist` sets whether the object persists across restarts. `None` keeps
-    /// the setting.
+    /// Makes one change as `owner`. `persist` sets whether the changed object persists across restarts.
+    /// `None` keeps the object's setting.
     ///
     /// # Errors
     ///
@@ -397,7 +402,8 @@ impl Store {
         self.change_by(owner, persist, terms, move |_| Ok(change)).await
     }
 
-    /// Makes one change by `owner` that depends on the current objects. No other change is made in between.
+    /// Makes one change as `owner`. The function `change` computes the change from the current objects. No
+    /// other change is made in between.
     pub(crate) async fn change_by(
         self: &Arc<Self>,
         owner: Owner,
@@ -421,12 +427,12 @@ impl Store {
         .await
     }
 
-    /// Confirms the pending change, and returns its summary.
+    /// Confirms the pending change, and returns the summary of the change.
     ///
     /// # Errors
     ///
-    /// Returns an error if no change is pending, or if persistent objects cannot be stored. The change stays
-    /// pending in the latter case.
+    /// Returns an error if no change is pending, or if the persistent objects cannot be stored. In the latter
+    /// case, the change stays pending.
     pub async fn confirm(self: &Arc<Self>) -> Result<String, ChangeError> {
         let mut gate = self.gate.lock().await;
         let pending = gate.pending.as_ref().ok_or(ChangeError::NotPending)?;
@@ -444,8 +450,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Returns an error if no change is pending, or if the data plane cannot roll back. The change stays
-    /// pending in the latter case.
+    /// Returns an error if no change is pending, or if the data plane cannot return to the previous
+    /// configuration. In the latter case, the change stays pending.
     pub async fn roll_back(self: &Arc<Self>) -> Result<Outcome, ChangeError> {
         let store = self.clone();
         let task = tokio::spawn(async move { store.roll_back_if(|_| true, "rolled back on request").await });
@@ -460,7 +466,7 @@ impl Store {
         PendingReport { pending: left.is_some(), left_s: left.map_or(0, |left| left.as_secs()), last }
     }
 
-    /// Makes a change in a task of its own, which continues if the caller is cancelled.
+    /// Makes a change in a task of its own. The task continues if the caller is cancelled.
     async fn make(
         self: &Arc<Self>,
         terms: Terms,
@@ -522,7 +528,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Merges and checks the layers, and returns the new state with its warnings.
+    /// Merges the objects of all owners and checks the result. Returns the new state with the warnings of the
+    /// check.
     fn checked(
         &self,
         layers: Layers,
@@ -540,8 +547,8 @@ impl Store {
         Ok((state, problems.iter().map(Problem::report).collect()))
     }
 
-    /// Returns the plan from one state to another. Settings are compared with those that the process was
-    /// started with.
+    /// Returns the plan that leads from one state to another. Settings are compared with those with which the
+    /// process was started.
     fn plan(&self, before: &State, after: &State) -> Plan {
         let old = Config {
             filters: before.merged.config.filters.clone(),
@@ -566,7 +573,8 @@ impl Store {
         Ok(notices)
     }
 
-    /// Writes the persistent objects to disk if they differ from the previous ones.
+    /// Writes the persistent objects to a temporary file if they differ from those of the previous state.
+    /// Returns `None` if they do not differ.
     async fn prepare(&self, before: &State, after: &State) -> Result<Option<Prepared>, ChangeError> {
         let (storage, objects) = (self.storage.clone(), stored_objects(after));
         if objects == stored_objects(before) {
@@ -634,8 +642,8 @@ impl Store {
     }
 }
 
-/// Refuses a file that contains no objects, or less than half of the objects of the previous file, if there
-/// were many.
+/// Refuses a configuration file that removes all objects of the previous file if there were at least `MANY`,
+/// or more than half of them if there were at least `MANY_MORE`.
 fn not_most(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     let objects = |layers: &Layers| -> BTreeSet<ObjectKey> {
         let counted = |object: &ObjectKey| {
@@ -653,7 +661,7 @@ fn not_most(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     if all || most { Err(ChangeError::RemovesMost { removed, of }) } else { Ok(()) }
 }
 
-/// Reads the stored API objects of a daemon with this state directory.
+/// Reads the API's persistent objects from the state directory of a daemon.
 ///
 /// # Errors
 ///
@@ -667,7 +675,7 @@ fn stored_objects(state: &State) -> Fragment {
     api.map(|api| api.only(|object| state.stored.contains(object))).unwrap_or_default()
 }
 
-/// Runs blocking work on a thread of the blocking pool.
+/// Runs blocking work on a thread of the blocking pool, and returns the result.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ChangeError> {

@@ -1,7 +1,8 @@
-//! Protection of the API over TCP: TLS (rustls with ring), and bearer tokens with one scope each.
+//! Protection of the API on its TCP socket by TLS (rustls with ring) and bearer tokens. Each token has one
+//! access scope.
 //!
-//! Tokens are compared in a time that is independent of the position of the first difference. Certificate,
-//! key and tokens are read once at the start of the daemon.
+//! The time to compare a token does not depend on the position of the first difference. The certificate, the
+//! key and the tokens are read once at the start of the daemon.
 
 use std::fs;
 use std::io;
@@ -18,7 +19,7 @@ use tokio_rustls::rustls::{self, ServerConfig};
 /// Minimum length of a token in characters.
 const TOKEN_LENGTH: usize = 16;
 
-/// Reason why the API over TCP cannot be protected, and is therefore not offered.
+/// Reason why the API cannot be protected on its TCP socket. The API is then not offered there.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// The file of a token cannot be read.
@@ -31,7 +32,7 @@ pub enum GuardError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Every local user can read the token.
+    /// The file of a token is readable for every local user.
     #[error("{field}: everybody on this machine can read {}; run `chmod 600 {}`", path.display(), path.display())]
     TokenOpen {
         /// Configuration field that names the file, such as `daemon.tcp.token_file`.
@@ -47,10 +48,10 @@ pub enum GuardError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Two names have equal tokens.
+    /// Two client names are configured with the same token.
     #[error("{field}: another name has the token of {} already; write another token there", path.display())]
     TokenTwice {
-        /// Configuration field that names the file.
+        /// Configuration field that names the file of the second token.
         field: String,
         /// Path of the file.
         path: PathBuf,
@@ -58,14 +59,14 @@ pub enum GuardError {
     /// The certificate or the key cannot be read.
     #[error("daemon.tcp.{field}: {} cannot be read: {source}; put the {field} there as PEM", path.display())]
     Pem {
-        /// Configuration field, `cert` or `key`.
+        /// Name of the configuration field, `cert` or `key`.
         field: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// Error in the PEM file.
+        /// Error of the PEM parser.
         source: pem::Error,
     },
-    /// The file contains no certificate.
+    /// The certificate file contains no certificate.
     #[error("daemon.tcp.cert: {} holds no certificate; put the certificate chain there as PEM", path.display())]
     NoCertificate {
         /// Path of the file.
@@ -78,19 +79,19 @@ pub enum GuardError {
     Tls(#[from] rustls::Error),
 }
 
-/// TLS and token settings of a TCP socket.
+/// TLS settings and tokens of the TCP socket.
 #[derive(Clone)]
 pub struct Guard {
     pub(crate) acceptor: TlsAcceptor,
     tokens: Arc<[Known]>,
 }
 
-/// A known token with its scope.
+/// A configured token with its access scope.
 pub(crate) struct Known {
     token: Vec<u8>,
-    /// Name of the token in the configuration, for the log.
+    /// Name of the token in the configuration, which the log contains.
     pub name: String,
-    /// Access scope of clients with the token.
+    /// Access scope of clients that present the token.
     pub scope: Scope,
 }
 
@@ -101,11 +102,11 @@ impl std::fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Reads the certificate, the key and the tokens.
+    /// Reads the files of the certificate, the key and the tokens.
     ///
     /// # Errors
     ///
-    /// Returns an error if one of them is missing, unreadable or unsafe.
+    /// Returns an error if one of the files is missing, unreadable or unsafe.
     pub fn read(tcp: &Tcp) -> Result<Guard, GuardError> {
         let pem = |field, path: &Path| {
             let path = path.to_owned();
@@ -141,8 +142,8 @@ impl Guard {
         Ok(Guard { acceptor: TlsAcceptor::from(Arc::new(config)), tokens: tokens.into() })
     }
 
-    /// Returns the token in the value of an `Authorization` header. All known tokens are compared in every
-    /// case, to hide a match in the timing.
+    /// Returns the configured token that the value of an `Authorization` header contains, or `None`. The
+    /// value is always compared with all tokens, so that the time does not reveal which token matched.
     pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> Option<&Known> {
         let (scheme, token) = authorization.and_then(|value| value.split_at_checked(7))?;
         if !scheme.eq_ignore_ascii_case(b"bearer ") {
@@ -168,7 +169,7 @@ fn read_token(field: &str, path: &Path) -> Result<Vec<u8>, GuardError> {
     Ok(token.as_bytes().to_vec())
 }
 
-/// Returns whether two texts are equal. The duration depends on the lengths only.
+/// Returns whether two byte strings are equal. The duration depends only on their lengths.
 fn same(given: &[u8], wanted: &[u8]) -> bool {
     if given.len() != wanted.len() {
         return false;

@@ -19,7 +19,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::quota::Quota;
 use crate::{Access, ErrorBody, Outcome, PendingReport, Terms};
 
-/// The configuration with the owners of its objects.
+/// The running configuration, with the owner of each object.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConfigReport {
     /// Configuration in the grammar of the configuration file.
@@ -34,8 +34,8 @@ pub struct ConfigReport {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ShowParams {
-    /// Format of the answer: `toml` for a file that loads to an equal configuration, or `json` (default) for
-    /// JSON with the owners.
+    /// Format of the answer. `toml` is the text of a configuration file that loads to an equal configuration.
+    /// `json` (default) is JSON with the owners.
     format: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn get_config(context: Context, Params(params): Params<ShowPara
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ApplyParams {
-    /// Whether the change is only planned and not applied.
+    /// Whether the change is only planned (dry run) and not applied.
     #[serde(default)]
     dry_run: bool,
     /// Seconds after which the change is rolled back unless it is confirmed.
@@ -79,12 +79,12 @@ pub(super) struct ApplyParams {
     /// more objects, or more than half of eight or more objects.
     #[serde(default)]
     force: bool,
-    /// Name of the file, for messages.
+    /// Name of the configuration file, which messages about problems contain.
     file: Option<String>,
 }
 
-/// Reads a configuration from a request body, with a permit of `quota`. A client that sends slowly occupies
-/// only its connection.
+/// Reads the configuration in a request body. The permit of `quota` is taken after the body is complete, so a
+/// client that sends slowly occupies only its connection.
 async fn read(
     context: &Context,
     quota: &Quota,
@@ -154,7 +154,7 @@ pub(super) async fn check_config(
     Ok(Json(loaded.warnings.iter().map(Problem::report).collect()))
 }
 
-/// Confirms the pending change, which is then kept.
+/// Confirms the pending change. The change is then not rolled back.
 #[utoipa::path(post, path = "/v1/config/confirm", security((), ("token" = ["configure"])),
     responses((status = 200, body = PendingReport), (status = 409, body = ErrorBody)))]
 pub(super) async fn confirm_config(context: Context) -> ApiResult<Response> {
@@ -167,7 +167,7 @@ pub(super) async fn confirm_config(context: Context) -> ApiResult<Response> {
     Ok(response)
 }
 
-/// Returns whether a change waits for its confirmation.
+/// Returns whether a change is pending, which means that it waits for its confirmation.
 #[utoipa::path(get, path = "/v1/config/pending", security((), ("token" = ["read"])), responses((status = 200, body = PendingReport)))]
 pub(super) async fn get_pending(context: Context) -> Json<PendingReport> {
     Json(context.store.pending().await)

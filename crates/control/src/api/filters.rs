@@ -1,5 +1,5 @@
-//! Routes for filters: the filters, their single rules and counters, and their block lists, which can change
-//! at run time.
+//! Routes that read and change filters, single rules of filters and block lists. Block lists change at run
+//! time without a change of the configuration.
 
 use axum::Json;
 use axum::body::Body;
@@ -20,9 +20,9 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest};
 
-/// Maximum time for which a prefix can be blocked: one year, in seconds.
+/// Longest time in seconds for which a prefix can be blocked: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
-/// Number of bytes that the hook copies of a sampled frame.
+/// Number of bytes that the hook copies of each sampled frame.
 const SAMPLE_LENGTH: u32 = 128;
 
 /// Returns all filters with the counters of each rule.
@@ -32,7 +32,7 @@ pub(super) async fn filters(context: Context) -> ApiResult<Json<Vec<FilterState>
     Ok(Json(seen::filters(filters, &context.store.merged())))
 }
 
-/// Returns one filter.
+/// Returns the filter with the given name, with the counters of each rule.
 #[utoipa::path(get, path = "/v1/filters/{filter}", security((), ("token" = ["read"])), params(("filter" = String, Path)),
     responses((status = 200, body = FilterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn filter(context: Context, Path(name): Path<String>) -> ApiResult<Json<FilterState>> {
@@ -42,7 +42,7 @@ pub(super) async fn filter(context: Context, Path(name): Path<String>) -> ApiRes
     found.map(Json).ok_or_else(|| no_such("filter", &name))
 }
 
-/// Creates or replaces a filter of the API.
+/// Creates or replaces a filter that the API owns.
 ///
 /// The body has the fields of `[filter.NAME]`.
 #[utoipa::path(put, path = "/v1/filters/{filter}", security((), ("token" = ["configure"])), params(("filter" = String, Path), ChangeParams),
@@ -58,7 +58,7 @@ pub(super) async fn put_filter(
     put(&context, &caller, ObjectKey::Filter(request::filter_name(&filter)?), params, body).await
 }
 
-/// Removes a filter of the API.
+/// Removes a filter that the API owns.
 #[utoipa::path(delete, path = "/v1/filters/{filter}", security((), ("token" = ["configure"])), params(("filter" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_filter(
@@ -85,12 +85,12 @@ pub(super) struct RuleParams {
     /// Name of a rule. The new rule is placed directly behind this rule, with its priority. The new rule must
     /// not have a priority.
     after: Option<String>,
-    /// Whether the change is only planned and not applied.
+    /// Whether the change is only planned (dry run) and not applied.
     #[serde(default)]
     dry_run: bool,
     /// Seconds after which the change is rolled back unless it is confirmed.
     confirm: Option<u64>,
-    /// Whether the filter persists across restarts. Absent: unchanged.
+    /// Whether the filter persists across restarts. If absent, an existing filter keeps its setting.
     persist: Option<bool>,
 }
 
@@ -109,9 +109,9 @@ impl RuleParams {
     }
 }
 
-/// Adds a rule to a filter of the API, by default behind the other rules.
+/// Adds a rule to a filter that the API owns, by default behind the other rules.
 ///
-/// A missing filter is created. The body has the fields of `[[filter.NAME.rule]]`.
+/// A filter that does not exist is created. The body has the fields of `[[filter.NAME.rule]]`.
 #[utoipa::path(post, path = "/v1/filters/{filter}/rules", security((), ("token" = ["configure"])), params(("filter" = String, Path), RuleParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -135,9 +135,9 @@ pub(super) async fn add_rule(
     Ok(Made(context.task(&context.quotas.changes, add).await??))
 }
 
-/// Removes a rule from a filter of the API.
+/// Removes a rule from a filter that the API owns.
 ///
-/// The filter is kept, even without rules.
+/// The filter is kept, even if it has no rules left.
 #[utoipa::path(delete, path = "/v1/filters/{filter}/rules/{rule}", security((), ("token" = ["configure"])),
     params(("filter" = String, Path), ("rule" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
@@ -156,7 +156,7 @@ pub(super) async fn delete_rule(
 
 /// Adds source prefixes to the block list of a filter, or removes them.
 ///
-/// The file of the block list is not written.
+/// The file of the block list is not changed.
 #[utoipa::path(post, path = "/v1/filters/{filter}/block", security((), ("token" = ["configure"])), params(("filter" = String, Path)),
     request_body = BlockRequest,
     responses((status = 200, body = Blocked), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -192,12 +192,12 @@ pub(super) async fn reload(context: Context, Path(filter): Path<String>) -> ApiR
     Ok(Json(ask(&context, move |plane| plane.reload_blocklist(&filter)).await??))
 }
 
-/// Query parameters for reading samples.
+/// Query parameters for reading the samples of a filter.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SampleParams {
-    /// Name of the port. Absent: all ports that apply the filter.
+    /// Name of the port whose samples are returned. Absent: all ports that apply the filter.
     port: Option<String>,
     /// Filter that frames must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
     filter: Option<String>,
@@ -205,9 +205,9 @@ pub(super) struct SampleParams {
 
 /// Streams the frames that the rules of a filter sample, as an endless pcapng file.
 ///
-/// Each frame contains up to 128 bytes. The comment of a frame names the rule, and the drop count is the
-/// number of samples that were lost before the frame. Only one client can read the samples of a filter at a
-/// time.
+/// Each record contains up to 128 bytes of a frame. The comment of a record names the rule, and the drop
+/// count is the number of samples that were lost before the frame. Only one client can read the samples of a
+/// filter at a time.
 #[utoipa::path(get, path = "/v1/filters/{filter}/samples", security((), ("token" = ["configure"])), params(("filter" = String, Path), SampleParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),

@@ -1,5 +1,5 @@
-//! Routes for bridges with OpenFlow: flow entries, groups, meters and flow caches. These routes are
-//! read-only, because controllers and `ovs-ofctl` change the tables.
+//! Routes for bridges with OpenFlow, which return flow entries, groups, meters and flow caches. These routes
+//! are read-only, because controllers and `ovs-ofctl` change the tables.
 
 use axum::Json;
 use axum::response::Response;
@@ -46,7 +46,7 @@ fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> Flo
     FlowQuery { bridge, table, limit: limit.unwrap_or(SOME).min(MOST), ..FlowQuery::default() }
 }
 
-/// Returns OpenFlow flow entries by bridge, table and descending priority.
+/// Returns OpenFlow flow entries, sorted by bridge, table and descending priority.
 #[utoipa::path(get, path = "/v1/flows", security((), ("token" = ["read"])), params(RuleParams),
     responses((status = 200, body = Vec<FlowRuleState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(context: Context, Params(params): Params<RuleParams>) -> ApiResult<Response> {
@@ -54,7 +54,7 @@ pub(super) async fn flows(context: Context, Params(params): Params<RuleParams>) 
     list(&context, query.limit, move |plane| plane.flow_rules(&query)).await
 }
 
-/// Returns OpenFlow groups by bridge and number.
+/// Returns OpenFlow groups, sorted by bridge and group number.
 #[utoipa::path(get, path = "/v1/groups", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<GroupState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn groups(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
@@ -62,7 +62,7 @@ pub(super) async fn groups(context: Context, Params(params): Params<BridgeParams
     list(&context, query.limit, move |plane| plane.groups(&query)).await
 }
 
-/// Returns OpenFlow meters by bridge and number.
+/// Returns OpenFlow meters, sorted by bridge and meter number.
 #[utoipa::path(get, path = "/v1/meters", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MeterState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn meters(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
@@ -78,7 +78,7 @@ pub(super) async fn megaflows(context: Context, Params(params): Params<BridgePar
     list(&context, query.limit, move |plane| plane.megaflows(&query)).await
 }
 
-/// Returns flow cache statistics: hits by tier, slow path counters, memory by consumer.
+/// Returns flow cache statistics: hits by cache tier, slow path counters, and memory by consumer.
 #[utoipa::path(get, path = "/v1/caches", security((), ("token" = ["read"])), responses((status = 200, body = CachesState)))]
 pub(super) async fn caches(context: Context) -> ApiResult<Json<CachesState>> {
     ask(&context, |plane| plane.caches()).await.map(Json)

@@ -1,9 +1,9 @@
 //! Authorization of requests by the scope that each route declares in its description, and the audit log of
 //! changes.
 //!
-//! A route without a declared scope requires `root`. Refusals are 403 with the required scope. Each change,
-//! and each refusal of a change, is a log line with the target `audit`. The line contains the client, the
-//! method, the path and the result.
+//! A route without a declared scope requires `root`. A refused request is answered by 403, and the answer
+//! names the required scope. Each change, and each refusal of a change, is a log line with the target
+//! `audit`. The line contains the client, the method, the path and the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,16 +21,17 @@ use utoipa::openapi::path::Operation;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refused};
 
-/// Maximum number of refusals that are logged per minute. Further refusals are only counted.
+/// Maximum number of refusals that are logged per minute. Further refusals are only counted, and the number
+/// is logged later.
 const REFUSALS: u32 = 60;
-/// Maximum number of characters of a path or a result in one log line.
+/// Maximum number of characters of a request path or a result in one log line.
 const LINE: usize = 400;
 
-/// Result of a change for the audit log. Handlers add the value to the extensions of their response.
+/// Result of a change, as text for the audit log. Handlers add the value to the extensions of their response.
 #[derive(Clone, Debug)]
 pub(super) struct Done(pub String);
 
-/// The scopes of all routes.
+/// The scopes that the routes require, and the counter of logged refusals.
 #[derive(Clone)]
 pub(super) struct Guard {
     scopes: Arc<HashMap<(Method, String), Scope>>,
@@ -44,7 +45,7 @@ struct Refusals {
 }
 
 impl Guard {
-    /// Reads the scopes from the API description.
+    /// Collects the scopes of all routes from the API description.
     pub fn of(document: &OpenApi) -> Guard {
         let mut scopes = HashMap::new();
         for (path, item) in &document.paths.paths {
@@ -63,21 +64,23 @@ impl Guard {
         Guard { scopes: Arc::new(scopes), refusals: Arc::default() }
     }
 
-    /// Returns the required scope of a request. `None` if every answer to the request is 404 or 405.
+    /// Returns the scope that a request requires. Returns `None` if no route exists for the request, which is
+    /// then answered by 404 or 405.
     fn needed(&self, method: &Method, path: Option<&MatchedPath>) -> Option<Scope> {
         let method = if method == Method::HEAD { Method::GET } else { method.clone() };
         self.scopes.get(&(method, path?.as_str().to_owned())).copied()
     }
 }
 
-/// Returns the scope that an operation declares in its security requirements.
+/// Returns the scope that an operation declares in its security requirements, or `None` if it declares no
+/// scope.
 pub(super) fn declared(operation: &Operation) -> Option<Scope> {
     let security = serde_json::to_value(operation.security.as_ref()?).ok()?;
     let words = security.as_array()?.iter().filter_map(|one| one["token"][0].as_str());
     words.filter_map(|word| Scope::ALL.into_iter().find(|scope| scope.word() == word)).next()
 }
 
-/// Passes permitted requests to their handler, and logs changes.
+/// Passes permitted requests to their handler, refuses other requests, and logs changes.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::unknown);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -121,7 +124,7 @@ impl Guard {
 }
 
 impl Refusals {
-    /// Returns whether another log line may be written in this minute.
+    /// Counts a refusal, and returns whether the refusal may be logged in this minute.
     fn may_log(&self) -> bool {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if since.is_none_or(|since| since.elapsed() >= Duration::from_secs(60)) {
@@ -150,7 +153,8 @@ fn forbidden(caller: &Caller, needed: Scope) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "api", cause, fix)
 }
 
-/// Returns the text without control characters, truncated to the maximum length in a log line.
+/// Returns the text with control characters replaced by spaces, truncated to the maximum length in a log
+/// line.
 fn shortened(text: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     match text.char_indices().nth(LINE) {

@@ -1,6 +1,6 @@
 //! Hexadecimal text form of frames in JSON.
 
-/// Returns the hexadecimal digits of some bytes.
+/// Returns the bytes as hexadecimal digits, two for each byte.
 pub fn write(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
@@ -9,8 +9,8 @@ pub fn write(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the bytes of a text with pairs of hexadecimal digits. White space and colons are ignored. `None`
-/// if the text contains other characters, or an odd number of digits.
+/// Parses a text of hexadecimal digits, two for each byte, and returns the bytes. White space and colons are
+/// ignored. Returns `None` if the text contains other characters or an odd number of digits.
 pub fn read(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text
         .chars()

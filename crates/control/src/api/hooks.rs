@@ -19,12 +19,12 @@ use super::watch::{QUEUE, file, permit, words};
 use crate::error::{ApiError, ApiResult};
 use crate::{DumpRequest, ErrorBody, Plane};
 
-/// Maximum duration of a measurement in milliseconds.
+/// Longest accepted duration of a measurement in milliseconds.
 const MEASURE_LIMIT_MS: u64 = 60_000;
 
-/// Default number of captured bytes of a frame at a hook.
+/// Default for the maximum number of captured bytes of each frame at a hook.
 const SNAP: u32 = 256;
-/// Maximum number of captured bytes of a frame at a hook.
+/// Largest accepted maximum of captured bytes of each frame at a hook.
 const SNAP_MAX: u32 = 2048;
 
 /// Query parameters for reading hooks.
@@ -32,8 +32,9 @@ const SNAP_MAX: u32 = 2048;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HookParams {
-    /// Duration of a measurement of runs and run time, in milliseconds, 1..=60000. The answer is sent at its
-    /// end. During the measurement, every run of every BPF program takes about 20 ns longer.
+    /// Duration in milliseconds, 1..=60000, for which the number and the run time of program runs are
+    /// measured. The answer is sent at the end of the measurement. During the measurement, every run of every
+    /// BPF program takes about 20 ns longer. Absent: no measurement.
     measure_ms: Option<u64>,
 }
 
@@ -58,8 +59,8 @@ async fn read(context: &Context, params: &HookParams) -> ApiResult<Vec<HookState
     }
 }
 
-/// Measures the runs of the programs for `time`, without blocking a thread. The measurement ends if the
-/// client disconnects.
+/// Measures the runs of all hooks' programs for the duration `time`, without blocking a thread. The
+/// measurement ends early if the client disconnects.
 async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>> {
     let _permit = context.quotas.measurements.try_enter(&context.holder).ok_or_else(|| {
         let cause = "another client measures now";
@@ -88,8 +89,9 @@ async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>
     Ok(hooks)
 }
 
-/// Returns the program that the link runs. A program that it calls by a tail call is part of its runs, and is
-/// not counted separately.
+/// Returns the program that is attached to the device. If the attached program calls another program by a
+/// tail call, the other program's run time is part of the attached program's run time, and is not counted
+/// separately.
 fn first(hook: &HookState) -> Option<&HookProgram> {
     hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }
@@ -132,8 +134,8 @@ pub(super) struct ProgramParams {
 
 /// Attaches a custom program in front of the program of a port, replacing a previous one.
 ///
-/// The body is an object file compiled by clang, at most 4 MiB. The verdict of the program is final unless it
-/// calls the program of the port by a tail call through `trivium_next`.
+/// The body is an object file compiled by clang, at most 4 MiB long. The verdict of the custom program is
+/// final unless the program calls the port's program by a tail call through `trivium_next`.
 #[utoipa::path(put, path = "/v1/hooks/{port}/program", security((), ("token" = ["root"])), params(("port" = String, Path), ProgramParams),
     request_body(content = String, content_type = "application/octet-stream"),
     responses((status = 200, body = ProgramChange), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -149,7 +151,7 @@ pub(super) async fn put_program(
     Ok(Json(ask(&context, load).await??))
 }
 
-/// Removes the custom program in front of the program of a port, with its maps.
+/// Removes the custom program in front of the program of a port, with the custom program's maps.
 #[utoipa::path(delete, path = "/v1/hooks/{port}/program", security((), ("token" = ["root"])), params(("port" = String, Path)),
     responses((status = 200, body = ProgramChange), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
@@ -165,12 +167,12 @@ pub(super) async fn delete_program(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DumpParams {
-    /// Whether frames are captured before the program. Default true.
+    /// Whether frames are captured before the hook's program runs. Default true.
     entry: Option<bool>,
-    /// Whether frames are captured after the program. Default true.
+    /// Whether frames are captured after the hook's program has run. Default true.
     exit: Option<bool>,
-    /// Verdicts to capture, such as `drop,pass`. The verdicts are `aborted`, `drop`, `pass`, `transmit` and
-    /// `redirect`. Default: all.
+    /// List of the verdicts whose frames are captured, such as `drop,pass`. The verdicts are `aborted`,
+    /// `drop`, `pass`, `transmit` and `redirect`. Default: all.
     verdicts: Option<String>,
     /// Maximum number of captured bytes of each frame, 14..=2048. Default 256.
     snap: Option<u32>,
@@ -180,9 +182,9 @@ pub(super) struct DumpParams {
 
 /// Captures the frames at the hook of a port, as an endless pcapng file.
 ///
-/// Frames before the program have the direction inbound, and frames after the program have the direction
-/// outbound. The comment contains the verdict. During the capture, the hook runs a program with capture code
-/// around it, on the same maps.
+/// Records of frames before the program have the direction inbound, and records of frames after the program
+/// have the direction outbound. The comment of a record contains the verdict. During the capture, the hook
+/// runs a variant of the program with capture code around it, on the same maps.
 #[utoipa::path(get, path = "/v1/hooks/{port}/dump", security((), ("token" = ["configure"])), params(("port" = String, Path), DumpParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),

@@ -1,14 +1,15 @@
-//! The API: REST with JSON under `/v1`, its description under `/openapi.json`, and `/metrics`.
+//! The HTTP API. Resources in JSON are under `/v1`, the API description (OpenAPI) is under `/openapi.json`,
+//! and Prometheus metrics are under `/metrics`.
 //!
 //! Handlers convert requests to types of the `model` crate, and call the [`Store`] or the
-//! [`Plane`](crate::Plane). Handlers make no decisions. Every refusal is an [`ErrorBody`]. All resources that
-//! a client can occupy are limited:
+//! [`Plane`](crate::Plane). Handlers make no decisions. Every error answer is an [`ErrorBody`]. All resources
+//! that a client can occupy are limited:
 //!
-//! - bodies by length and time;
-//! - connections (`places`);
-//! - unread answers (`octets`);
-//! - threads, changes, texts and streams by the share of the client (`quota`);
-//! - streams also by the length of their queues.
+//! - the length of bodies, and the time in which they must arrive;
+//! - the number of connections (`places`);
+//! - the memory of unread answers (`octets`);
+//! - threads, changes, configurations and streams, of which each client has a share (`quota`);
+//! - the length of the queue of each stream.
 
 mod configuration;
 mod filters;
@@ -56,14 +57,14 @@ pub use configuration::ConfigReport;
 pub(crate) use hex::read as read_hex;
 pub use tools::{ExplainRequest, Flushed, UpgradeRequest, Upgraded};
 
-/// Maximum length of the body of a configuration, in bytes.
+/// Maximum length of a request body with a configuration, in bytes.
 const CONFIG_LIMIT: usize = model::LIMIT_BYTES;
-/// Maximum length of other bodies, in bytes.
+/// Maximum length of any other request body, in bytes.
 const BODY_LIMIT: usize = 256 << 10;
-/// Timeout for the reception of a body.
+/// Maximum time for the reception of a request body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// State that all requests share.
+/// State that the handlers of all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     store: Arc<Store>,
@@ -71,15 +72,15 @@ pub(crate) struct Shared {
     quotas: Quotas,
 }
 
-/// Context of a request handler.
+/// Values that a request handler works with: the shared state, and the resources of the request.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub store: Arc<Store>,
     pub door: Door,
     pub quotas: Quotas,
-    /// Client that the resources of the request are accounted to.
+    /// Client to which the resources of the request are charged.
     pub holder: Holder,
-    /// Memory reservation of the answer.
+    /// Memory reservation for the answer to the request.
     pub answer: Option<Arc<Answer>>,
 }
 
@@ -95,8 +96,8 @@ impl FromRequestParts<Shared> for Context {
 }
 
 impl Context {
-    /// Runs blocking work on a thread of the blocking pool. The permit is held until the work is done, even
-    /// if the client disconnects.
+    /// Runs blocking work on a thread of the blocking pool, with a permit of the client. The permit is held
+    /// until the work is done, even if the client disconnects.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -110,7 +111,8 @@ impl Context {
         .await
     }
 
-    /// Runs work with a permit of `quota` in a task of its own, which continues if the client disconnects.
+    /// Runs work in a task of its own, with a permit of `quota`. The task continues if the client
+    /// disconnects.
     pub async fn task<T: Send + 'static>(
         &self,
         quota: &Quota,
@@ -133,7 +135,8 @@ impl Context {
 )]
 struct Document;
 
-/// Returns all routes over a store, as the listeners serve them.
+/// Returns the routes of the API as the listeners serve them, with authorization, audit log and memory
+/// limits. The handlers use `store`, and `door` is the admission gate.
 pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
     let shared = Shared { store, door, quotas: Quotas::default() };
     let (router, document) = described();
@@ -155,7 +158,7 @@ pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
         .with_state(shared)
 }
 
-/// Returns all routes with the complete API description.
+/// Returns all routes, and the complete API description.
 fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     let (router, mut document) = routes().split_for_parts();
     for item in document.paths.paths.values_mut() {
@@ -168,8 +171,9 @@ fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     (router, document)
 }
 
-/// Adds the error answers that every route has, or every route with a body, a query or a path parameter.
-/// Answers that the route describes itself are kept.
+/// Adds error answers to the description of a route. Some errors are possible for every route, and others
+/// only for a route with a body, a query or a path parameter. Answers that the route describes itself are
+/// kept.
 fn describe_refusals(operation: &mut Operation) {
     let mut refusals = vec![
         ("401", "Over TCP: no token of the configuration"),
@@ -199,7 +203,7 @@ fn describe_refusals(operation: &mut Operation) {
     }
 }
 
-/// Returns the API description without routes.
+/// Returns the API description without any routes.
 fn document() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
     let bearer = HttpBuilder::new()

@@ -1,5 +1,6 @@
-//! Routes that put and delete single objects of the API: ports, bridges, members and static entries. Filters
-//! are in `filters`, steering policies in `steers`, routers and their interfaces in `routers`.
+//! Routes that put and delete single objects that the API owns: ports, bridges, bridge members and static MAC
+//! table entries. Filters are in `filters`, steering policies in `steers`, routers and their interfaces in
+//! `routers`.
 
 use axum::Json;
 use axum::body::Body;
@@ -47,7 +48,7 @@ async fn make(context: &Context, change: Change, persist: Option<bool>, terms: T
     Ok(Made(context.task(&context.quotas.changes, work).await??))
 }
 
-/// Refuses the removal of a port that a bridge or a router uses.
+/// Returns an error if a bridge or a router uses the port, because the port cannot be removed then.
 fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     let merged = context.store.merged();
     if merged.owners.get(&ObjectKey::Port(port.clone())) != Some(&Owner::Api) {
@@ -82,7 +83,7 @@ fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
     Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("port.{port}"), cause, fix))
 }
 
-/// Outcome of a change as an answer, with a line for the audit log.
+/// Outcome of a change, which becomes the answer and a line of the audit log.
 pub(super) struct Made(pub Outcome);
 
 impl IntoResponse for Made {
@@ -94,7 +95,7 @@ impl IntoResponse for Made {
     }
 }
 
-/// Creates or replaces a port of the API.
+/// Creates or replaces a port that the API owns.
 ///
 /// The body has the fields of `[port.NAME]`.
 #[utoipa::path(put, path = "/v1/ports/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), ChangeParams),
@@ -110,7 +111,7 @@ pub(super) async fn put_port(
     put(&context, &caller, ObjectKey::Port(request::port_name(&port)?), params, body).await
 }
 
-/// Removes a port of the API.
+/// Removes a port that the API owns.
 ///
 /// The port must be removed from its bridge or router first.
 #[utoipa::path(delete, path = "/v1/ports/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), ChangeParams),
@@ -125,7 +126,7 @@ pub(super) async fn delete_port(
     delete(&context, &caller, ObjectKey::Port(request::port_name(&port)?), params).await
 }
 
-/// Creates a bridge of the API or replaces its settings.
+/// Creates a bridge that the API owns, or replaces its settings.
 ///
 /// The body has the fields of `[bridge.NAME]` without members.
 #[utoipa::path(put, path = "/v1/bridges/{bridge}", security((), ("token" = ["configure"])), params(("bridge" = String, Path), ChangeParams),
@@ -141,7 +142,7 @@ pub(super) async fn put_bridge(
     put(&context, &caller, ObjectKey::Bridge(request::bridge_name(&bridge)?), params, body).await
 }
 
-/// Removes a bridge of the API with its members and static entries of the API.
+/// Removes a bridge that the API owns, with its members and static entries that the API owns.
 #[utoipa::path(delete, path = "/v1/bridges/{bridge}", security((), ("token" = ["configure"])), params(("bridge" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_bridge(
@@ -153,7 +154,7 @@ pub(super) async fn delete_bridge(
     delete(&context, &caller, ObjectKey::Bridge(request::bridge_name(&bridge)?), params).await
 }
 
-/// Adds a port to a bridge, or replaces the settings of the membership.
+/// Adds a port to a bridge, or replaces the settings of the port in the bridge.
 ///
 /// The body has the fields of `[bridge.NAME.port.PORT]`.
 #[utoipa::path(put, path = "/v1/bridges/{bridge}/ports/{port}", security((), ("token" = ["configure"])),

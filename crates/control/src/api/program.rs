@@ -1,4 +1,4 @@
-//! Checks of the program file that an upgrade starts.
+//! Checks of the program file that replaces the daemon in an upgrade.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -14,22 +14,22 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Sticky bit of a directory, which permits only the owner of a file to remove or rename it.
 const STICKY: u32 = 0o1000;
 
-/// Checks that a program exists and is executable.
+/// Checks that a program file exists and is executable.
 ///
 /// # Errors
 ///
-/// Returns an error if it is not.
+/// Returns an error if the file does not exist or is not executable.
 pub(super) fn existing(path: &Path) -> ApiResult<()> {
     let metadata = fs::metadata(path).map_err(|error| unusable(path, &error))?;
     is_program(path, &metadata)
 }
 
-/// Returns the canonical path of a program. Checks that only root (or the daemon's own user) can change the
-/// file and each directory above it.
+/// Returns the canonical path of a program file. The function checks that only root (or the daemon's own
+/// user) can change the file and each directory above it.
 ///
 /// # Errors
 ///
-/// Returns an error if there is no such program, or if another user could replace it.
+/// Returns an error if the file does not exist, or if another user could replace it.
 pub(super) fn trusted(path: &Path) -> ApiResult<PathBuf> {
     if !path.is_absolute() {
         let cause = format!("{:?} is not a path from the root", path.display().to_string());

@@ -1,4 +1,4 @@
-//! Routes that read state: ports, bridges, MAC tables, workers, stages and drops.
+//! Routes that return state: ports, bridges, MAC tables, workers, stages and drops.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{ErrorBody, Plane, PlaneError};
 /// Maximum number of MAC table entries in one answer.
 const FDB_LIMIT: usize = 100_000;
 
-/// Calls the data plane on a blocking thread.
+/// Calls `question` with the data plane on a blocking thread, and returns the result.
 pub(super) async fn ask<T: Send + 'static>(
     context: &Context,
     question: impl FnOnce(&dyn Plane) -> T + Send + 'static,
@@ -29,8 +29,8 @@ pub(super) async fn ask<T: Send + 'static>(
     Ok(context.blocking(move || question(plane.as_ref())).await?)
 }
 
-/// Queries the data plane for a list of at most `limit` entries, with memory reserved for them. The list is
-/// serialized to JSON on the blocking thread.
+/// Queries the data plane for a list, and returns the list as a JSON answer. Memory for `limit` entries is
+/// reserved before. The list is serialized on the blocking thread.
 pub(super) async fn list<T: Serialize>(
     context: &Context,
     limit: usize,
@@ -43,7 +43,7 @@ pub(super) async fn list<T: Serialize>(
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Serializes a list to JSON. Returns an error if the text exceeds the maximum length of an answer.
+/// Serializes a list to JSON. Returns an error if the text is longer than the maximum length of an answer.
 fn json<T: Serialize>(list: &[T]) -> ApiResult<Vec<u8>> {
     let mut text = Bounded::default();
     serde_json::to_writer(&mut text, list).map_err(|_| {
@@ -53,7 +53,7 @@ fn json<T: Serialize>(list: &[T]) -> ApiResult<Vec<u8>> {
     Ok(text.0)
 }
 
-/// A text of at most [`LONGEST`] octets.
+/// Buffer for a text of at most [`LONGEST`] octets. Writing more is an error.
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
@@ -71,14 +71,14 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// Returns all ports.
+/// Returns the states of all ports.
 #[utoipa::path(get, path = "/v1/ports", security((), ("token" = ["read"])), responses((status = 200, body = Vec<PortState>)))]
 pub(super) async fn ports(context: Context) -> ApiResult<Json<Vec<PortState>>> {
     let ports = ask(&context, |plane| plane.ports()).await?;
     Ok(Json(seen::ports(ports, &context.store.merged())))
 }
 
-/// Returns one port.
+/// Returns the state of one port.
 #[utoipa::path(get, path = "/v1/ports/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
     responses((status = 200, body = PortState), (status = 404, body = ErrorBody)))]
 pub(super) async fn port(context: Context, Path(name): Path<String>) -> ApiResult<Json<PortState>> {
@@ -96,14 +96,14 @@ pub(super) fn no_such(what: &str, name: &str) -> ApiError {
     )
 }
 
-/// Returns all bridges.
+/// Returns the states of all bridges.
 #[utoipa::path(get, path = "/v1/bridges", security((), ("token" = ["read"])), responses((status = 200, body = Vec<BridgeState>)))]
 pub(super) async fn bridges(context: Context) -> ApiResult<Json<Vec<BridgeState>>> {
     let bridges = ask(&context, |plane| plane.bridges()).await?;
     Ok(Json(seen::bridges(bridges, &context.store.merged())))
 }
 
-/// Returns one bridge.
+/// Returns the state of one bridge.
 #[utoipa::path(get, path = "/v1/bridges/{bridge}", security((), ("token" = ["read"])), params(("bridge" = String, Path)),
     responses((status = 200, body = BridgeState), (status = 404, body = ErrorBody)))]
 pub(super) async fn bridge(context: Context, Path(name): Path<String>) -> ApiResult<Json<BridgeState>> {
@@ -171,19 +171,19 @@ pub(super) async fn fdb(context: Context, Params(params): Params<FdbParams>) -> 
     list(&context, limit, question).await
 }
 
-/// Returns all workers.
+/// Returns the states of all workers.
 #[utoipa::path(get, path = "/v1/workers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<WorkerState>)))]
 pub(super) async fn workers(context: Context) -> ApiResult<Json<Vec<WorkerState>>> {
     ask(&context, |plane| plane.workers()).await.map(Json)
 }
 
-/// Returns the processing cost of each stage.
+/// Returns the processing cost of each stage of the data path.
 #[utoipa::path(get, path = "/v1/stages", security((), ("token" = ["read"])), responses((status = 200, body = Vec<StageState>)))]
 pub(super) async fn stages(context: Context) -> ApiResult<Json<Vec<StageState>>> {
     ask(&context, |plane| plane.stages()).await.map(Json)
 }
 
-/// Returns the numbers of dropped packets by port and reason.
+/// Returns the number of dropped packets for each port and drop reason.
 #[utoipa::path(get, path = "/v1/drops", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DropState>)))]
 pub(super) async fn drops(context: Context) -> ApiResult<Json<Vec<DropState>>> {
     ask(&context, |plane| plane.drops()).await.map(Json)

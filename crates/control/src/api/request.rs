@@ -1,4 +1,4 @@
-//! Parsing of requests: queries, bodies and names, with error answers that describe the problem.
+//! Parsing of the queries, bodies and names in requests. An error answer describes the problem.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::{BODY_LIMIT, BODY_TIME};
 use crate::error::{ApiError, ApiResult};
 use crate::{Access, Terms};
 
-/// Maximum time that a change can wait for its confirmation, in seconds.
+/// Longest accepted time in seconds that a change may wait for its confirmation.
 const CONFIRM_LIMIT_S: u64 = 86_400;
 
-/// The query parameters of a request.
+/// Query parameters of a request, parsed into `T`.
 pub(super) struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -39,17 +39,17 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// Query parameters of a change.
+/// Query parameters that all changes of single objects have.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ChangeParams {
-    /// Whether the change is only planned and not applied.
+    /// Whether the change is only planned (dry run) and not applied.
     #[serde(default)]
     pub dry_run: bool,
     /// Seconds after which the change is rolled back unless it is confirmed.
     pub confirm: Option<u64>,
-    /// Whether the object persists across restarts. Absent: unchanged.
+    /// Whether the object persists across restarts. If absent, an existing object keeps its setting.
     pub persist: Option<bool>,
 }
 
@@ -65,7 +65,8 @@ pub(super) fn terms(dry_run: bool, confirm: Option<u64>, access: Access) -> ApiR
     }
 }
 
-/// Reads a complete body within limits of length and time.
+/// Reads a complete request body. Returns an error if the body exceeds `limit` bytes or does not arrive in
+/// time.
 pub(super) async fn body(body: Body, limit: usize) -> ApiResult<Bytes> {
     let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, limit)).await;
     match read {
@@ -92,7 +93,7 @@ pub(super) fn text(bytes: &Bytes) -> ApiResult<&str> {
     })
 }
 
-/// Reads a body as a JSON value.
+/// Reads a request body and parses it as JSON.
 pub(super) async fn json<T: DeserializeOwned>(from: Body) -> ApiResult<T> {
     let bytes = body(from, BODY_LIMIT).await?;
     serde_json::from_slice(&bytes).map_err(|error| {

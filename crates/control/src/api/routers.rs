@@ -1,4 +1,5 @@
-//! Routes for virtual routers: interfaces, routing tables, neighbours, and comparison with the kernel.
+//! Routes for virtual routers, which concern interfaces, routing tables, neighbours, and the comparison with
+//! the kernel.
 
 use axum::Json;
 use axum::body::Body;
@@ -30,7 +31,7 @@ const MOST: usize = 100_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RouteParams {
-    /// Prefix that contains the destination prefixes of the routes.
+    /// Prefix that contains the destinations of the returned routes. Absent: all destinations.
     prefix: Option<String>,
     /// Routing table: a number, `main`, `local` or `default`. Absent: all tables.
     table: Option<String>,
@@ -43,7 +44,7 @@ pub(super) struct RouteParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WhyParams {
-    /// Destination address or prefix.
+    /// Destination address or prefix whose route lookup is explained.
     of: String,
 }
 
@@ -70,14 +71,14 @@ fn prefix(key: &str, text: &str) -> ApiResult<Prefix> {
     read(key, text, "write an address, or a prefix such as 192.0.2.0/24")
 }
 
-/// Returns all routers.
+/// Returns the states of all virtual routers.
 #[utoipa::path(get, path = "/v1/routers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<RouterState>)))]
 pub(super) async fn routers(context: Context) -> ApiResult<Json<Vec<RouterState>>> {
     let routers = ask(&context, |plane| plane.routers()).await?;
     Ok(Json(seen::routers(routers, &context.store.merged())))
 }
 
-/// Returns one router.
+/// Returns the state of one virtual router.
 #[utoipa::path(get, path = "/v1/routers/{router}", security((), ("token" = ["read"])), params(("router" = String, Path)),
     responses((status = 200, body = RouterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn router(context: Context, Path(name): Path<String>) -> ApiResult<Json<RouterState>> {
@@ -140,9 +141,9 @@ pub(super) async fn next_hops(
     list(&context, limit, move |plane| plane.next_hops(&router, limit)).await
 }
 
-/// Compares the state of a router with the kernel, and repairs differences.
+/// Compares the state of a router with the kernel's state, and repairs differences.
 ///
-/// Changes of the router wait for the comparison. Only one comparison runs at a time.
+/// Other changes of the router wait until the comparison has ended. Only one comparison runs at a time.
 #[utoipa::path(get, path = "/v1/routers/{router}/drift", security((), ("token" = ["configure"])), params(("router" = String, Path)),
     responses((status = 200, body = DriftState), (status = 404, body = ErrorBody)))]
 pub(super) async fn drift(context: Context, Path(router): Path<String>) -> ApiResult<Json<DriftState>> {
@@ -160,7 +161,7 @@ pub(super) async fn drift(context: Context, Path(router): Path<String>) -> ApiRe
     Ok(Json(found))
 }
 
-/// Creates a router of the API or replaces its settings.
+/// Creates a router that the API owns, or replaces its settings.
 ///
 /// The body has the fields of `[router.NAME]` without interfaces.
 #[utoipa::path(put, path = "/v1/routers/{router}", security((), ("token" = ["configure"])), params(("router" = String, Path), ChangeParams),
@@ -176,7 +177,7 @@ pub(super) async fn put_router(
     put(&context, &caller, ObjectKey::Router(request::router_name(&router)?), params, body).await
 }
 
-/// Removes a router of the API with its interfaces of the API.
+/// Removes a router that the API owns, with its interfaces that the API owns.
 #[utoipa::path(delete, path = "/v1/routers/{router}", security((), ("token" = ["configure"])), params(("router" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_router(

@@ -1,8 +1,10 @@
-//! Adds owners to states. The data plane reports the running state, and the store knows the owners.
+//! Completion of states by owners. The data plane reports the running state without owners, and the store
+//! knows the owner of each object.
 
 use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteerState};
 
-/// Sets the owners of ports. Ports that are not in the configuration are attributed to the file.
+/// Sets the owner in the state of each port. A port that is not in the configuration is attributed to the
+/// file.
 pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
     for port in &mut ports {
         let object = port.name.parse().ok().map(ObjectKey::Port);
@@ -11,7 +13,7 @@ pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState
     ports
 }
 
-/// Sets the owners of filters.
+/// Sets the owner in the state of each filter.
 pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<FilterState> {
     for filter in &mut filters {
         filter.owner = owner(merged, filter.name.parse().ok().map(ObjectKey::Filter));
@@ -19,7 +21,7 @@ pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<Fil
     filters
 }
 
-/// Sets the owners of steering policies.
+/// Sets the owner in the state of each steering policy.
 pub(super) fn steers(mut steers: Vec<SteerState>, merged: &Merged) -> Vec<SteerState> {
     for steer in &mut steers {
         steer.owner = owner(merged, steer.name.parse().ok().map(ObjectKey::Steer));
@@ -27,7 +29,7 @@ pub(super) fn steers(mut steers: Vec<SteerState>, merged: &Merged) -> Vec<SteerS
     steers
 }
 
-/// Sets the owners of bridges and of their memberships.
+/// Sets the owner in the state of each bridge and of each bridge member.
 pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<BridgeState> {
     for bridge in &mut bridges {
         let Ok(name) = bridge.name.parse::<model::BridgeName>() else { continue };
@@ -40,7 +42,7 @@ pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<Bri
     bridges
 }
 
-/// Sets the owners of routers and of their interfaces.
+/// Sets the owner in the state of each router and of each router interface.
 pub(super) fn routers(mut routers: Vec<RouterState>, merged: &Merged) -> Vec<RouterState> {
     for router in &mut routers {
         let Ok(name) = router.name.parse::<model::RouterName>() else { continue };

@@ -1,5 +1,5 @@
-//! Routes for steering policies: the policies, and their exact flows and tables, which can change at run
-//! time.
+//! Routes for steering policies. The exact-match flows and the tables of a policy can change at run time
+//! without a change of the configuration.
 
 use axum::Json;
 use axum::body::Body;
@@ -18,14 +18,14 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome};
 
-/// Maximum time for which a flow can be added: one year, in seconds.
+/// Longest time in seconds for which a flow can be added: one year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
 /// Default maximum number of flows in one answer.
 const FLOWS: usize = 1000;
 /// Upper bound of the number of flows in one answer.
 const FLOWS_LIMIT: usize = 1 << 20;
 
-/// Query parameters for exact flows.
+/// Query parameters for reading exact-match flows.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -34,14 +34,14 @@ pub(super) struct FlowParams {
     limit: Option<usize>,
 }
 
-/// Returns all steering policies with their counters by target.
+/// Returns all steering policies with the number of packets for each target.
 #[utoipa::path(get, path = "/v1/steers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<SteerState>)))]
 pub(super) async fn steers(context: Context) -> ApiResult<Json<Vec<SteerState>>> {
     let steers = ask(&context, |plane| plane.steers()).await?;
     Ok(Json(seen::steers(steers, &context.store.merged())))
 }
 
-/// Returns one steering policy.
+/// Returns one steering policy with the number of packets for each target.
 #[utoipa::path(get, path = "/v1/steers/{steer}", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerState), (status = 404, body = ErrorBody)))]
 pub(super) async fn steer(context: Context, Path(name): Path<String>) -> ApiResult<Json<SteerState>> {
@@ -51,7 +51,7 @@ pub(super) async fn steer(context: Context, Path(name): Path<String>) -> ApiResu
     found.map(Json).ok_or_else(|| no_such("steer", &name))
 }
 
-/// Creates or replaces a steering policy of the API.
+/// Creates or replaces a steering policy that the API owns.
 ///
 /// The body has the fields of `[steer.NAME]`.
 #[utoipa::path(put, path = "/v1/steers/{steer}", security((), ("token" = ["configure"])), params(("steer" = String, Path), ChangeParams),
@@ -67,7 +67,7 @@ pub(super) async fn put_steer(
     put(&context, &caller, ObjectKey::Steer(request::steer_name(&steer)?), params, body).await
 }
 
-/// Removes a steering policy of the API.
+/// Removes a steering policy that the API owns.
 #[utoipa::path(delete, path = "/v1/steers/{steer}", security((), ("token" = ["configure"])), params(("steer" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_steer(
@@ -79,7 +79,7 @@ pub(super) async fn delete_steer(
     delete(&context, &caller, ObjectKey::Steer(request::steer_name(&steer)?), params).await
 }
 
-/// Returns the exact flows of a steering policy with their counters.
+/// Returns the exact-match flows of a steering policy with their counters.
 #[utoipa::path(get, path = "/v1/steers/{steer}/flows", operation_id = "steer_flows", security((), ("token" = ["read"])), params(("steer" = String, Path), FlowParams),
     responses((status = 200, body = Vec<SteerEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(
@@ -91,9 +91,9 @@ pub(super) async fn flows(
     list(&context, limit, move |plane| plane.steer_flows(&steer, limit)).await
 }
 
-/// Adds, changes or removes exact flows of a steering policy, all of them or none.
+/// Adds, changes or removes exact-match flows of a steering policy, all of them or none.
 ///
-/// The configuration is not changed. Flows of the configuration cannot be changed.
+/// The configuration is not changed. Flows that the configuration contains cannot be changed.
 #[utoipa::path(post, path = "/v1/steers/{steer}/flows", security((), ("token" = ["configure"])), params(("steer" = String, Path)),
     request_body = SteerRequest,
     responses((status = 200, body = SteerDone), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
@@ -119,16 +119,16 @@ pub(super) async fn change_flows(
     Ok(Json(ask(&context, move |plane| plane.steer(&steer, &asked)).await??))
 }
 
-/// Returns the target of each of the 256 buckets of a steering policy's table.
+/// Returns the target of each of the 256 hash buckets in the table of a steering policy.
 #[utoipa::path(get, path = "/v1/steers/{steer}/table", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn table(context: Context, Path(steer): Path<String>) -> ApiResult<Json<SteerTable>> {
     Ok(Json(ask(&context, move |plane| plane.steer_table(&steer)).await??))
 }
 
-/// Replaces the table of a steering policy until the table changes in the configuration.
+/// Replaces the table of a steering policy until the configuration's table changes.
 ///
-/// A table with fewer than 256 buckets is repeated.
+/// A list of fewer than 256 targets is repeated until all buckets have a target.
 #[utoipa::path(put, path = "/v1/steers/{steer}/table", security((), ("token" = ["configure"])), params(("steer" = String, Path)), request_body = SteerTable,
     responses((status = 200, body = SteerTable), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]

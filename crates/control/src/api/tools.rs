@@ -1,4 +1,5 @@
-//! Routes for diagnostics and operations: explain, doctor, flush, software RSS, upgrade, stop.
+//! Routes that explain packets, report problems, flush MAC tables, set software RSS, and upgrade or stop the
+//! daemon.
 
 use std::path::PathBuf;
 
@@ -19,39 +20,40 @@ use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ChangeError, ErrorBody};
 
-/// Maximum length of a frame to explain, in bytes.
+/// Maximum length of a frame that can be explained, in bytes.
 const FRAME_LIMIT: usize = 9100;
-/// Maximum number of entries of an indirection table of software RSS.
+/// Maximum number of entries in a software RSS indirection table.
 const RSS_LIMIT: usize = 65_536;
 
-/// Request to explain the processing of a packet.
+/// Request body that describes a packet whose processing is to be explained.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
     /// Name of the input port.
     pub in_port: String,
-    /// Frame in hexadecimal digits, starting with the destination address.
+    /// Frame in hexadecimal digits, starting with the destination MAC address.
     pub frame: String,
 }
 
 impl ExplainRequest {
-    /// Creates a request for a frame.
+    /// Creates a request to explain a frame that arrives at the port `in_port`.
     pub fn new(in_port: impl Into<String>, frame: &[u8]) -> Self {
         ExplainRequest { in_port: in_port.into(), frame: hex::write(frame) }
     }
 }
 
-/// Request to replace the running daemon by another program.
+/// Request body of an upgrade, which replaces the running daemon by another program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
-    /// Path of the program. Absent: the current file at the path of the daemon's own program.
+    /// Path of the program to start. Absent: the file that is now at the path from which the daemon was
+    /// started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub binary: Option<PathBuf>,
 }
 
-/// Result of an upgrade.
+/// Answer to an upgrade.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Upgraded {
     /// Path of the program that runs now.
@@ -59,14 +61,14 @@ pub struct Upgraded {
     pub binary: PathBuf,
 }
 
-/// Result of a flush.
+/// Answer to a flush of MAC tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Flushed {
     /// Number of removed MAC table entries.
     pub flushed: u64,
 }
 
-/// Predicts the processing of a packet, with the reasons.
+/// Predicts how the data plane would process a packet, and returns the reasons.
 ///
 /// No packet is sent and no address is learned.
 #[utoipa::path(post, path = "/v1/explain", security((), ("token" = ["read"])), request_body = ExplainRequest,
@@ -93,7 +95,7 @@ pub(super) async fn doctor(context: Context) -> ApiResult<Json<Vec<DoctorFinding
     Ok(Json(findings))
 }
 
-/// Removes the learned MAC table entries that match the query, or all without a query.
+/// Removes the learned MAC table entries that match the query. A query without parameters matches all.
 #[utoipa::path(post, path = "/v1/fdb/flush", security((), ("token" = ["configure"])), params(FdbParams),
     responses((status = 200, body = Flushed), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn flush_fdb(
@@ -137,7 +139,8 @@ pub(super) async fn put_rss(
 
 /// Replaces the running daemon by another program, without packet loss.
 ///
-/// A program other than the daemon's own requires the scope `root`, and a file that only root can change.
+/// A program other than the daemon's own requires the scope `root`, and must be a file that only root can
+/// change.
 #[utoipa::path(post, path = "/v1/upgrade", security((), ("token" = ["configure"])), request_body = UpgradeRequest,
     responses((status = 200, body = Upgraded), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
@@ -186,8 +189,8 @@ async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
     Ok(())
 }
 
-/// Returns the path of this process's program. A package update removes the file and creates a new one at
-/// this path.
+/// Returns the path of this process's own program. After a package update, the file at this path is the new
+/// program.
 fn own_binary() -> ApiResult<PathBuf> {
     let path = std::env::current_exe().map_err(|error| {
         let fix = "name the program to start in `binary`";
@@ -196,14 +199,15 @@ fn own_binary() -> ApiResult<PathBuf> {
     Ok(replaced(&path))
 }
 
-/// Removes the suffix by which the kernel marks a removed file.
+/// Removes the suffix ` (deleted)` from a path, which the kernel appends if the file was removed.
 fn replaced(path: &std::path::Path) -> PathBuf {
     path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or_else(|| path.into(), PathBuf::from)
 }
 
-/// Stops the daemon like SIGTERM.
+/// Stops the daemon in the way in which SIGTERM does.
 ///
-/// The answer ends with the ID of the process, which ends shortly after its sockets are closed.
+/// The answer ends with the ID of the daemon's process. The process ends shortly after its sockets are
+/// closed.
 #[utoipa::path(post, path = "/v1/stop", security((), ("token" = ["configure"])), responses((status = 202, body = String)))]
 pub(super) async fn stop(context: Context) -> (StatusCode, String) {
     context.store.stop();

@@ -1,8 +1,8 @@
-//! Streaming routes: live counters and link events, traces and captures. The number of streams and the memory
-//! of each are limited.
+//! Streaming routes: live counters with link events, traces, and captures. The number of streams and the
+//! memory of each stream are limited.
 //!
 //! The data plane never waits for a client. Data that exceeds the capacity of a stream's queue is dropped.
-//! When a client disconnects, its queue is closed, which ends the trace or capture.
+//! When a client disconnects, its queue is closed. The data plane then ends the trace or the capture.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -29,12 +29,13 @@ use crate::pcapng;
 use crate::quota::Permit;
 use crate::{CaptureRequest, ErrorBody};
 
-/// Maximum number of frames or events that wait for a client.
+/// Maximum number of frames or events that are queued for one client.
 pub(super) const QUEUE: usize = 1024;
-/// Maximum number of packets of one trace.
+/// Largest accepted number of packets of one trace.
 const TRACE_LIMIT: u64 = 1_000_000;
 
-/// Returns a permit for a stream, which is released on drop.
+/// Returns a permit for a stream, or an error if the client's quota is used up. Dropping the permit releases
+/// it.
 pub(super) fn permit(context: &Context) -> ApiResult<Permit> {
     context.quotas.streams.try_enter(&context.holder).ok_or_else(|| {
         ApiError::new(
@@ -55,13 +56,13 @@ pub(super) struct EventParams {
     interval_ms: Option<u64>,
 }
 
-/// Data of an event in the live view. The name of the event is the name of the variant.
+/// Data of an event in the live view. The name of the event is the name of the variant in lower case.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum Live {
-    /// `counters`: all counters, sent at each interval.
+    /// Counters of the whole data plane (event `counters`), sent at each interval.
     Counters(Counters),
-    /// `link`: a link state change of a port since the previous event.
+    /// Change of a port's link state since the previous interval (event `link`).
     Link(LinkEvent),
 }
 
@@ -75,12 +76,13 @@ impl Live {
     }
 }
 
-/// Link states of the ports at the previous event.
+/// Link state of each port at the previous interval.
 #[derive(Default)]
 struct Links(BTreeMap<String, bool>);
 
 impl Links {
-    /// Returns the link state changes since the previous call. A new port is not a change.
+    /// Returns the changes of link states since the previous call. A port that is new since then is not a
+    /// change.
     fn changes(&mut self, ports: Vec<PortState>, at_ns: u64) -> Vec<LinkEvent> {
         let differs = |port: &PortState| self.0.get(&port.name).is_some_and(|up| *up != port.link_up);
         let told = ports.iter().filter(|port| differs(port)).map(|port| LinkEvent {
@@ -98,7 +100,7 @@ impl Links {
 /// Streams live counters as server-sent events.
 ///
 /// Events named `counters` are sent at each interval, by default one per second. Events named `link` report
-/// link state changes of ports.
+/// changes of ports' link states.
 #[utoipa::path(get, path = "/v1/events", security((), ("token" = ["read"])), params(EventParams),
     responses((status = 200, body = Live, content_type = "text/event-stream"), (status = 503, body = ErrorBody)))]
 pub(super) async fn events(
@@ -128,7 +130,7 @@ pub(super) async fn events(
 pub(super) struct TraceParams {
     /// Number of packets to trace. Default 10.
     count: Option<u64>,
-    /// Name of the input port.
+    /// Name of the port that receives the packet.
     port: Option<String>,
     /// Source or destination Ethernet address.
     mac: Option<String>,
@@ -146,7 +148,7 @@ pub(super) struct TraceParams {
     filter: Option<String>,
 }
 
-/// Parses a packet filter. An absent text matches every packet.
+/// Parses the text of a packet filter. An absent text gives a filter that matches every packet.
 pub(super) fn words(text: Option<&str>) -> ApiResult<Filter> {
     Filter::parse(text.unwrap_or_default()).map_err(|error| {
         let fix = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
@@ -184,7 +186,7 @@ impl TraceParams {
     }
 }
 
-/// Streams trace reports of the next matching packets, one JSON value per line.
+/// Streams trace reports of the next packets that match, one JSON value per line.
 #[utoipa::path(get, path = "/v1/trace", security((), ("token" = ["configure"])), params(TraceParams),
     responses((status = 200, body = TraceEvent, content_type = "application/x-ndjson"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -207,20 +209,22 @@ pub(super) async fn trace(context: Context, Params(params): Params<TraceParams>)
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct CaptureParams {
-    /// Whether only packets are captured that arrived at the port and were dropped, with their drop reasons.
+    /// Whether only packets are captured that arrived at the port and were dropped. The records of these
+    /// packets contain the drop reasons.
     #[serde(default)]
     drops: bool,
     /// Maximum number of captured bytes of each frame. Default: whole frames.
     snap: Option<u32>,
-    /// Filter that packets must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`. Other packets occupy no
-    /// space in queues.
+    /// Filter that packets must match, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`. Packets that do not
+    /// match take no space in the queue.
     filter: Option<String>,
 }
 
-/// Captures the frames of a port (or `all`), as an endless pcapng file.
+/// Captures the frames of a port (or of `all` ports), as an endless pcapng file.
 ///
-/// The file has an interface for each port. The flags of a packet contain its direction, the comment contains
-/// the drop reason, and the drop count is the number of packets that were lost before it.
+/// The file has an interface for each port. The flags of a record contain the direction of the packet, the
+/// comment contains the drop reason, and the drop count is the number of packets that were lost before the
+/// packet.
 #[utoipa::path(get, path = "/v1/capture/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), CaptureParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -238,7 +242,8 @@ pub(super) async fn capture(
     Ok(file(snap_length, from, permit))
 }
 
-/// Returns captured frames as an endless pcapng file.
+/// Returns a response whose body is an endless pcapng file of the frames from a queue. `permit` is held until
+/// the body ends.
 pub(super) fn file(snap_length: u32, from: mpsc::Receiver<CapturedFrame>, permit: Permit) -> Response {
     let (mut section, start) = pcapng::Section::begin(snap_length);
     let start = stream::iter([Ok(Bytes::from(start))]);
@@ -247,7 +252,8 @@ pub(super) fn file(snap_length: u32, from: mpsc::Receiver<CapturedFrame>, permit
     ([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response()
 }
 
-/// Returns the items of a queue as chunks of a body. Waiting items are combined in one chunk.
+/// Returns a response body that consists of the items of a queue, each converted by `write`. Items that wait
+/// in the queue are combined into one chunk. `permit` is held until the body ends.
 fn lines<T: Send + 'static>(
     from: mpsc::Receiver<T>,
     permit: Permit,
