@@ -339,7 +339,7 @@ fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropRea
     }
 }
 
-/// Returns the fields of a key's first word that decide admission, with all other bits cleared.
+/// Returns whether an address (or a MAC table key made of an address) is a group address.
 #[inline]
 fn is_group(bits: u64) -> bool {
     bits & 1 == 1

@@ -33,8 +33,8 @@ const MEMBERS: usize = 1 << 20;
 /// from here on.
 const ALIASES: u32 = 0x8000_0000;
 
-/// Returns whether FRR's daemons create routes of this protocol. Routes that zebra has learned from the
-/// kernel have other protocols.
+/// Answer to an announcement, with the key of its route. `None` in place of an answer stands for a
+/// withdrawal.
 pub(crate) type Answer = (Key, Option<Said>);
 
 /// State of the announcements of all sessions.

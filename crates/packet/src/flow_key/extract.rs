@@ -203,8 +203,7 @@ fn extract_any(
     Ok(packet.read(l2.eth_type, key))
 }
 
-/// Returns whether the key has fields for packets with this EtherType. If so, [`L3Packet::read`] parses the
-/// header.
+/// The part of a frame behind its L2 header.
 #[derive(Clone, Copy)]
 struct L3Packet<'a> {
     /// Bytes of the packet that the first segment contains.

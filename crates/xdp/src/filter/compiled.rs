@@ -10,7 +10,7 @@ use super::{
     RuleSet, SynCookie, Unit, Unreadable, VlanMatch, check,
 };
 
-/// Indices of `enum filter_field`.
+/// Number of frame fields, and the index of each field in `enum filter_field`.
 pub(super) const FIELDS: usize = 9;
 pub(super) const KIND: usize = 0;
 pub(super) const SOURCE_PORT: usize = 1;

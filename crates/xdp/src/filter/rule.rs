@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::FilterError;
 
-/// Maximum number of rules in one set: `FILTER_RULES_MAX`.
+/// The rules of a filter. Rules are tried by descending priority, and rules of equal priority in list order.
+/// A frame meets the matching rules one after another until one decides. A frame without a decision passes.
 ///
 /// A frame is *unreadable* ([`Fragment::Unreadable`]) if the fields that rules match cannot be reached in it.
 /// A sender can make any packet unreadable, and the receiver may still be able to read the packet. Unreadable

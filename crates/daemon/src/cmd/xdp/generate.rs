@@ -21,7 +21,7 @@ use self::mixture::{Ends, FRAMES_MAX, Mixture};
 use crate::cli::{FrameOrder, FrameProtocol, Varied, XdpGen};
 use crate::failure::Failure;
 
-/// Maximum number of frames (of a capture file, or of several lengths) that are stored and sent repeatedly.
+/// Interface index of the loopback device, which is the input device of kernel-generated frames.
 const LOOPBACK: u32 = 1;
 
 /// Sends the requested frames and prints a report.
