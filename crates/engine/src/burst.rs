@@ -1,41 +1,43 @@
-//! A burst of packets with the results of the stages, in parallel arrays with one element per packet.
+//! A burst of packets and the results of the processing stages for each packet. The results are kept in
+//! parallel arrays with one element per packet.
 //!
-//! Invariant: after a stage, `keys`, `layers` and `decisions` (or `routes`) are valid for `0..packets.len()`,
-//! as far as the stages so far fill them. A stage that removes packets keeps the order of the remaining
-//! packets, so that packets of a flow never overtake each other.
+//! Invariant: after each stage, the elements `0..packets.len()` of the arrays that this stage or an earlier
+//! stage fills are valid. A stage that removes packets keeps the order of the remaining packets, so that
+//! packets of a flow never overtake each other.
 
 use packet::{FlowKey, Layers};
 use port::{BURST, Batch, Packet};
 use router::Decision as Route;
 use switch::Decision;
 
-/// The packets that a worker processes together. See the module documentation.
+/// The packets that a worker processes together, with their stage results. See the module documentation.
 pub struct Burst {
-    /// The packets. The batch is boxed, so that a complete burst moves to an output port by its pointer.
+    /// Packets of the burst. The batch is boxed, so that the whole burst can move to an output port by an
+    /// exchange of pointers.
     pub packets: Box<Batch>,
-    /// Flow key of each packet.
+    /// Flow key of each packet, filled by the parse stage.
     pub keys: Box<[FlowKey; BURST]>,
-    /// Header offsets of each packet.
+    /// Offsets of the headers in each packet, filled by the parse stage.
     pub layers: Box<[Layers; BURST]>,
-    /// Bridge decision for each packet.
+    /// Decision of the bridge for each packet.
     pub decisions: Box<[Decision; BURST]>,
-    /// Router decision for each packet.
+    /// Decision of the router for each packet.
     pub routes: Box<[Route; BURST]>,
-    /// Result of the router's fast header check for each packet.
+    /// Result of the router's quick header check for each packet.
     pub heads: Box<[Head; BURST]>,
-    /// Number of the router interface on which each packet arrived. Valid only if the router has VLAN
-    /// interfaces. Otherwise all packets arrived on the port's interface.
+    /// Index of the router interface on which each packet arrived. The elements are valid only if the router
+    /// has VLAN interfaces. Otherwise all packets arrived on the interface of the port.
     pub arrivals: Box<[u16; BURST]>,
 }
 
-/// Parse state of a packet to be routed.
+/// Result of the quick header check for a packet on a routed port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
-    /// Plain IPv4 packet (`router::plain`) without a flow key.
+    /// The packet is a plain IPv4 packet (`router::plain`), and its flow key was not extracted.
     Plain4,
-    /// Plain IPv6 packet without a flow key.
+    /// The packet is a plain IPv6 packet (`router::plain`), and its flow key was not extracted.
     Plain6,
-    /// Packet with a flow key.
+    /// The packet is not plain, and its flow key was extracted.
     #[default]
     Read,
 }
@@ -55,23 +57,23 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// Returns the number of packets.
+    /// Returns the number of packets in the burst.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Returns whether the burst has no packets.
+    /// Returns whether the burst contains no packets.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Exchanges the packets at `from` and `to`, with their keys, layers and decisions. Stages that sort
-    /// packets out use this function: packets to keep move to the front in order, and the others collect
-    /// behind them.
+    /// Exchanges the packets at indices `from` and `to` together with their keys, layers and decisions.
+    /// Stages that remove packets use this function: the packets to keep move to the front in order, and the
+    /// packets to remove collect behind them.
     #[inline]
     pub fn swap(&mut self, to: usize, from: usize) {
         if to != from {
@@ -82,7 +84,8 @@ impl Burst {
         }
     }
 
-    /// Removes the packets from index `kept` on and passes each packet with its decision to `each`.
+    /// Removes all packets from index `kept` on. Calls `each` with each removed packet and the bridge's
+    /// decision for it.
     pub fn sorted_out(&mut self, kept: usize, mut each: impl FnMut(Packet, Decision)) {
         for (packet, decision) in self.packets.drain(kept..).zip(&self.decisions[kept..]) {
             each(packet, *decision);

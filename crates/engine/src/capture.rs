@@ -1,7 +1,8 @@
-//! Packet capture: copies of packets as received, as transmitted, or as dropped with the reason.
+//! Packet capture, which copies packets when they are received, transmitted or dropped. A copy of a dropped
+//! packet includes the drop reason.
 //!
-//! A capture never delays the data path. When a capture ring is full or no frame is free, the copy is omitted
-//! and counted as missed.
+//! A capture never delays the data path. If a capture ring is full or no frame is free, the packet is not
+//! copied and is counted as missed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +12,18 @@ use packet::{DropReason, FlowKey, PortId};
 use port::{FrameMemory, FramePool, Packet};
 use sync::spsc::{Consumer, Producer, channel};
 
-/// Point of a packet's path at which a copy was made.
+/// Point in the packet path at which a packet was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The packet was received from a port's queue.
+    /// The packet was received from a queue of the port.
     Received,
-    /// The packet is about to be transmitted by a port's queue.
+    /// The packet was about to be given to a transmit queue of the port.
     Sent,
     /// The packet was dropped.
     Dropped {
         /// Reason for the drop.
         reason: DropReason,
-        /// Output port of the packet, or `None` if no output had been selected.
+        /// Port that was to transmit the packet, or `None` if no output port had been selected.
         output: Option<PortId>,
     },
 }
@@ -30,54 +31,54 @@ pub enum Direction {
 /// A captured copy of a packet.
 #[derive(Debug)]
 pub struct Captured {
-    /// The copy. The reader returns its frame through a pool of the same depot.
+    /// Copy of the packet. The reader of the capture frees the copy's frame through a pool of the same depot.
     pub packet: Packet,
     /// Port at which the packet was received or transmitted. For a dropped packet, the port on which the
     /// packet arrived.
     pub port: PortId,
-    /// Point of the packet's path at which the copy was made.
+    /// Point in the packet path at which the packet was copied.
     pub direction: Direction,
-    /// Time of the packet's burst, in nanoseconds of the engine's monotonic clock.
+    /// Time at which the worker processed the packet's burst, in nanoseconds of the engine's monotonic clock.
     pub ns: u64,
 }
 
-/// Selection of the packets to capture. The default is all packets.
+/// Selection of the packets to capture. The default selects all packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// Restricts the capture to packets received or transmitted by this port, or dropped on the way from or
-    /// to this port. `None` captures packets of all ports.
+    /// Port to which the capture is restricted, or `None` for all ports. A restricted capture selects packets
+    /// that this port receives or transmits, and packets that are dropped on the way from or to this port.
     pub port: Option<PortId>,
-    /// Whether the capture is restricted to dropped packets.
+    /// Whether only dropped packets are captured.
     pub only_drops: bool,
-    /// Filter for the flow key of the packet at the capture point. Workers apply the filter before a packet
-    /// takes space in the ring, so other traffic does not crowd out selected packets. Frames whose L2 header
-    /// cannot be parsed are captured only without a filter.
+    /// Filter that the flow key of a packet must match at the capture point. Workers apply the filter before
+    /// a packet takes space in the ring, so unselected packets do not displace selected ones. Frames whose L2
+    /// header cannot be parsed have no flow key and are captured only without a filter.
     pub filter: Filter,
 }
 
-/// Worker's end of a capture.
+/// The part of a capture that one worker holds, with the producer side of the worker's capture ring.
 pub struct CaptureTap {
     ring: Producer<Captured>,
     wanted: Arc<Wanted>,
     missed: Arc<AtomicU64>,
-    /// Time of the current burst, in nanoseconds of the engine's monotonic clock.
+    /// Time of the burst that the worker processes, in nanoseconds of the engine's monotonic clock.
     pub now_ns: u64,
 }
 
-/// Reader's end of a capture.
+/// The part of a capture that the reader holds, with the consumer sides of the capture rings.
 pub struct CaptureReader {
     /// Capture rings, one per worker.
     pub rings: Vec<Consumer<Captured>>,
-    /// Number of copies that were omitted so far.
+    /// Total number of packets that were selected but could not be copied.
     pub missed: Arc<AtomicU64>,
-    /// Generation of the depot that owns the copies' frames ([`port::Depot::generation`]).
+    /// Generation of the depot to which the frames of the copies belong ([`port::Depot::generation`]).
     pub generation: u64,
 }
 
-/// Number of copies that one worker's ring holds.
+/// Capacity of one worker's capture ring, in copies.
 const RING: usize = 512;
 
-/// Creates a capture for `workers` workers.
+/// Creates a capture for `workers` workers. Returns one tap for each worker, and the reader.
 #[must_use]
 pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
     let (missed, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(*wanted));
@@ -91,7 +92,7 @@ pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap
 }
 
 impl CaptureTap {
-    /// Copies `packet` into the ring if the capture selects the packet.
+    /// Copies `packet` into the capture ring if the capture selects the packet.
     pub fn offer(&mut self, pool: &mut FramePool, packet: &Packet, port: PortId, direction: Direction) {
         if !self.wants(pool, packet, port, direction) {
             return;
@@ -121,7 +122,7 @@ impl CaptureTap {
     }
 }
 
-/// Parses the complete flow key of a packet from its current contents. Returns `None` when the L2 header
+/// Extracts the complete flow key from the current contents of a packet. Returns `None` if the L2 header
 /// cannot be parsed.
 pub(crate) fn key_of(packet: &Packet, memory: &FrameMemory, port: PortId) -> Option<FlowKey> {
     let mut key = FlowKey::ZERO;

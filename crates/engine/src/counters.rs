@@ -1,38 +1,40 @@
-//! Counters of the workers, per port, per drop reason and per stage. Each worker writes its own block with
-//! plain stores, and readers add the blocks. Port numbers are stable, so a port's counters survive changes of
-//! the port's configuration.
+//! Counters of the workers for each port, drop reason and processing stage. Each worker writes its own
+//! counters with plain stores, and readers sum the counters of all workers. The index of a port never
+//! changes, so its counters survive changes of the port's configuration.
 //!
-//! Packets are conserved. Over all ports, received + copies = transmitted + punted + dropped + in flight.
+//! Packets are conserved. The sums over all ports satisfy: received + copies = transmitted + punted + dropped
+//! + in flight.
 
 use std::sync::Arc;
 
 use packet::{DropReason, PortId};
 use sync::counter::Counter;
 
-/// Maximum number of ports of one process.
+/// Maximum number of ports in one process.
 pub const MAX_PORTS: usize = 1024;
 
-/// Counters of one port, written by one worker.
+/// Counters of one port that one worker writes.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct PortCounters {
-    /// Number of packets received.
+    /// Number of packets received on the port.
     pub rx_packets: Counter,
-    /// Number of bytes received.
+    /// Number of bytes received on the port.
     pub rx_bytes: Counter,
-    /// Number of packets given to the port's queue.
+    /// Number of packets given to the port's transmit queue.
     pub tx_packets: Counter,
-    /// Number of bytes given to the port's queue.
+    /// Number of bytes given to the port's transmit queue.
     pub tx_bytes: Counter,
-    /// Number of packets that were given to the port's queue but did not leave. Each of these packets is also
-    /// counted as dropped.
+    /// Number of packets that were given to the port's transmit queue but that the queue or the kernel did
+    /// not transmit. Each of these packets is also counted as dropped.
     pub tx_refused: Counter,
-    /// Number of additional packets made from packets that this port received: flood copies and segments.
+    /// Number of additional packets made from packets that arrived on this port (flood copies and segments).
     pub copies: Counter,
-    /// Number of copies sent to a control thread (IGMP, MLD).
+    /// Number of copies of this port's packets that were sent to a control thread (IGMP, MLD, PIM).
     pub punted: Counter,
-    /// Number of dropped packets that arrived on this port, by reason. Packets that a queue or the kernel
-    /// refused after they were given to this port ([`Self::refuse_n`]) are included.
+    /// Number of dropped packets for each drop reason. The counters of a port count packets that arrived on
+    /// the port, and packets that were given to the port's transmit queue but were then refused
+    /// ([`Self::refuse_n`]).
     pub drops: [Counter; DropReason::COUNT],
 }
 
@@ -53,13 +55,14 @@ impl Default for PortCounters {
 }
 
 impl PortCounters {
-    /// Counts `n` dropped packets.
+    /// Counts `n` packets of this port as dropped for `reason`.
     #[inline]
     pub fn drop_n(&self, reason: DropReason, n: u64) {
         self.drops[reason as usize].add(n);
     }
 
-    /// Adds another engine's counters of the port. Only the writer of these counters may call this function.
+    /// Adds the port's totals from another engine to these counters. Only the thread that writes these
+    /// counters may call this function.
     pub(crate) fn add(&self, before: &PortTotals) {
         self.rx_packets.add(before.rx_packets);
         self.rx_bytes.add(before.rx_bytes);
@@ -72,41 +75,42 @@ impl PortCounters {
         }
     }
 
-    /// Counts `n` packets that were given to the port's queue but did not leave.
+    /// Counts `n` packets as refused by the port's transmit queue or by the kernel, and as dropped for
+    /// `reason`.
     pub fn refuse_n(&self, reason: DropReason, n: u64) {
         self.tx_refused.add(n);
         self.drop_n(reason, n);
     }
 }
 
-/// A stage of the packet path whose time is measured.
+/// A stage of the packet path. Packets and time are counted for each stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
-    /// Receives packets from a queue.
+    /// Reception of packets from a queue.
     Receive,
-    /// Parses headers.
+    /// Extraction of the flow keys from the packet headers.
     Parse,
-    /// Software RSS: hands packets to other workers.
+    /// Software RSS, which hands packets to other workers.
     Spread,
-    /// Runs the port's ingress stage.
+    /// Ingress stage of an embedding program.
     Own,
-    /// Runs the port's function, for example the bridge lookup.
+    /// Function of the port, for example the bridge lookup.
     Room,
-    /// Rewrites and copies packets, and sorts packets by output port.
+    /// Execution of the decisions: the stage rewrites and copies packets, and sorts packets by output port.
     Execute,
-    /// Gives packets to queues and kicks the queues.
+    /// Transmission: the stage gives packets to queues and kicks the queues.
     Transmit,
 }
 
 impl Stage {
-    /// Number of stages.
+    /// Number of stages of the packet path.
     pub const COUNT: usize = 7;
-    /// All stages, in the order of the packet path.
+    /// All stages in the order in which packets pass them.
     pub const ALL: [Self; Self::COUNT] =
         [Self::Receive, Self::Parse, Self::Spread, Self::Own, Self::Room, Self::Execute, Self::Transmit];
 
-    /// Returns the stage's name for display.
+    /// Returns the name of the stage that statistics display.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,34 +125,34 @@ impl Stage {
     }
 }
 
-/// Packets and time of one stage.
+/// Number of packets and time of one stage of the packet path.
 #[derive(Debug, Default)]
 pub struct StageCounters {
-    /// Number of packets that passed the stage.
+    /// Number of packets that the stage has processed.
     pub packets: Counter,
-    /// TSC cycles that the stage has spent.
+    /// Time that the stage has spent, in TSC cycles.
     pub cycles: Counter,
 }
 
-/// Counters of one worker.
+/// Counters that one worker writes.
 #[derive(Debug)]
 pub struct WorkerCounters {
     ports: Box<[PortCounters]>,
-    /// Counters of each stage.
+    /// Counters of each stage of the packet path, indexed by [`Stage`].
     pub stages: [StageCounters; Stage::COUNT],
-    /// Number of bursts with at least one packet.
+    /// Number of bursts with at least one packet that the worker has processed.
     pub bursts: Counter,
-    /// Number of packets in these bursts.
+    /// Number of packets in the bursts that the worker has processed.
     pub packets: Counter,
-    /// TSC cycles spent in rounds with work.
+    /// Time that the worker has spent in rounds with work, in TSC cycles.
     pub busy_cycles: Counter,
-    /// TSC cycles spent in rounds without work.
+    /// Time that the worker has spent in rounds without work, in TSC cycles.
     pub idle_cycles: Counter,
-    /// TSC cycles spent asleep.
+    /// Time that the worker has slept, in TSC cycles.
     pub asleep_cycles: Counter,
     /// Number of times that the worker went to sleep.
     pub sleeps: Counter,
-    /// Number of packets that other workers handed over to the worker.
+    /// Number of packets that this worker has taken over from other workers.
     pub taken_over: Counter,
 }
 
@@ -169,7 +173,7 @@ impl Default for WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// Returns the counters of a port.
+    /// Returns the counters that this worker writes for a port.
     #[inline]
     #[must_use]
     pub fn port(&self, port: PortId) -> &PortCounters {
@@ -177,27 +181,27 @@ impl WorkerCounters {
     }
 }
 
-/// Counters of one port, summed over the workers.
+/// Counters of one port, summed over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortTotals {
-    /// Number of packets received.
+    /// Number of packets received on the port.
     pub rx_packets: u64,
-    /// Number of bytes received.
+    /// Number of bytes received on the port.
     pub rx_bytes: u64,
-    /// Number of packets transmitted, without packets that the kernel refused.
+    /// Number of packets transmitted by the port, without packets that the queue or the kernel refused.
     pub tx_packets: u64,
-    /// Number of bytes given to the port's queue.
+    /// Number of bytes given to the port's transmit queue, including refused packets.
     pub tx_bytes: u64,
-    /// Number of flood copies and segments made.
+    /// Number of flood copies and segments made from packets that arrived on the port.
     pub copies: u64,
-    /// Number of copies sent to a control thread.
+    /// Number of copies of the port's packets that were sent to a control thread.
     pub punted: u64,
-    /// Number of dropped packets by reason, in the order of [`DropReason::ALL`].
+    /// Number of the port's dropped packets for each drop reason, in the order of [`DropReason::ALL`].
     pub drops: Vec<u64>,
 }
 
 impl PortTotals {
-    /// Sums a port's counters over `workers`.
+    /// Sums the counters of a port over `workers`.
     #[must_use]
     pub fn sum<'a>(workers: impl IntoIterator<Item = &'a Arc<WorkerCounters>>, port: PortId) -> Self {
         let mut t = Self { drops: vec![0; DropReason::COUNT], ..Self::default() };
@@ -218,7 +222,7 @@ impl PortTotals {
         t
     }
 
-    /// Returns the number of dropped packets of all reasons.
+    /// Returns the number of the port's dropped packets for all drop reasons together.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.iter().sum()

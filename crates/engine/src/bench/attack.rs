@@ -3,9 +3,9 @@
 //! in one bit of the source address, of the source port and of the destination port, in all combinations.
 //! Each packet requires a mask of its own, and packets without a megaflow are looked up under all masks.
 //!
-//! Two switches run alternately for a few milliseconds, and one of them is attacked. The scenario measures
-//! the remaining rate of the victims' packets. Worker and slow path share a core, so work of the slow path
-//! for the attacker reduces the victims' rate.
+//! Two identical switches with the same victims take turns of 20 ms on one core, and only one of the switches
+//! is attacked. The scenario compares the victims' packet rates of both switches. Worker and slow path of a
+//! switch share the core, so work of the slow path for the attacker reduces the victims' rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,8 +29,8 @@ const FRIEND: u32 = 0x0a00_0001;
 const FRIENDS_PORT: u16 = 12_345;
 /// Rate of the attack in packets per second, which is fifteen times the paper's 0.7 Mbit/s.
 const RATE: u64 = 10_000;
-/// Number of connections of the victims. The number exceeds the size of the exact-match cache, so most
-/// packets are looked up by mask.
+/// Number of the victims' connections. There are more connections than entries in the exact-match cache, so
+/// most packets are looked up under the megaflow masks.
 const CONNECTIONS: u64 = 65_536;
 const FRAMES: usize = 1024;
 const TURN: Duration = Duration::from_millis(20);
@@ -49,7 +49,8 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// Returns the attack packet with this number.
+/// Returns the headers of attack packet `number`. Address and ports differ from the access list in one bit
+/// each.
 fn attacks(number: u64) -> Headers {
     let number = scattered(number).to_le_bytes();
     let [address, from, to] = [number[0] % 32, number[1] % 16, number[2] % 16];
@@ -57,7 +58,8 @@ fn attacks(number: u64) -> Headers {
     Headers { hosts: [9, 1], addresses, protocol: 17, ports: [FRIENDS_PORT ^ 1 << from, SERVICE ^ 1 << to] }
 }
 
-/// Returns a writer of the victims' packets, all of which are for the service.
+/// Returns a function that writes the packets of the victims on one side. All victim packets match the rule
+/// that accepts the service.
 fn victims(side: u32) -> Writes {
     let mut number = 0;
     Box::new(move |frame| {
@@ -120,7 +122,7 @@ impl Queue for Attacker {
     fn close(self: Box<Self>, _pool: &mut FramePool) {}
 }
 
-/// Creates a switch with victims on the first two ports.
+/// Creates a switch with the access list, and with victims that send on the first two ports.
 fn victim(name: &'static str) -> Result<Switch, BenchError> {
     let mut switch = Switch::new(name, 3, 200_000)?;
     switch.modify(&rules());
@@ -131,13 +133,15 @@ fn victim(name: &'static str) -> Result<Switch, BenchError> {
     Ok(switch)
 }
 
-/// Returns the number of victim packets so far, and the number of mask lookups of all packets.
+/// Returns two totals of a switch: the number of victim packets forwarded so far, and the number of mask
+/// lookups for all packets.
 fn counts(switch: &Switch) -> (u64, u64) {
     let sent = |port| switch.engine.port_totals(PortId(port)).tx_packets;
     (sent(0) + sent(1), switch.worker.flows_view().counters.probes)
 }
 
-/// Runs one turn. Returns its duration in seconds, and the numbers of victim packets and mask lookups.
+/// Runs the switch for one turn (`TURN`). Returns the turn's duration in seconds, the number of victim
+/// packets forwarded, and the number of mask lookups.
 fn turn(switch: &mut Switch) -> (f64, u64, u64) {
     let (begin, before) = (Instant::now(), counts(switch));
     while begin.elapsed() < TURN {
@@ -191,7 +195,8 @@ fn attacked(name: &'static str, row: &'static str, port: u16, options: &Options)
     Ok(Row { name: row, figures })
 }
 
-/// Measures the victims' remaining rate under an attack by a separate port and by a victim's port.
+/// Measures the victims' remaining packet rate in two cases: the attack packets arrive on a port of their
+/// own, or on a port that victims also use.
 pub(super) fn tuple_explosion(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [("by a port of its own", 2), ("by the victims' port", 0)];
     let rows = rows.map(|(row, port)| attacked(name, row, port, options));

@@ -1,5 +1,5 @@
-//! Scenarios of table changes: changes per second, the cost of one more rule for packets that do not match
-//! it, and the memory of megaflows.
+//! Scenarios of rule changes. They measure the rate of rule changes, the cost that one more rule adds to
+//! packets that do not match the rule, and the memory that megaflows use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const BUNDLE: u32 = 1000;
 /// Number of rules in the table during the measurement.
 const RULES: u32 = 100_000;
 
-/// Returns the rule with this number. The rules use five masks.
+/// Returns rule `number` of the test table. The rules use five different masks.
 fn numbered(number: u32) -> Mod {
     let octets = number.to_be_bytes();
     let address = [10, octets[1], octets[2], octets[3]];
@@ -47,8 +47,8 @@ fn removed(change: &Mod) -> Mod {
     }
 }
 
-/// Measures bundles of a thousand changes in a table of a hundred thousand rules. Half of the changes add
-/// rules, and half remove rules. A barrier ends each bundle.
+/// Measures bundles of 1,000 changes to a table of 100,000 rules. Half of the changes add rules, and half
+/// remove rules. A barrier ends each bundle.
 pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     let (mut first, mut next) = (0_u32, 0_u32);
@@ -96,11 +96,12 @@ pub(super) fn flow_mods(name: &'static str, options: &Options) -> Result<Figures
     ))
 }
 
-/// Number of rounds with the rule, and of rounds without it.
+/// Number of measured rounds with the additional rule. As many rounds are measured without the rule.
 const ROUNDS: u32 = 30;
 
-/// Compares a bridge of 64 hosts with a NORMAL rule to the bridge with an additional rule, which drops frames
-/// for bridges (IEEE 802.1D). The two cases alternate.
+/// Measures an OpenFlow bridge of 64 hosts in two cases, which alternate. In the first case, the bridge has
+/// only a rule with the `NORMAL` action. In the second case, the bridge has an additional rule, which drops
+/// frames that are addressed to bridges (IEEE 802.1D).
 pub(super) fn one_rule(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     switch.modify(&[sends(0, 0, Match::ANY, port::NORMAL)]);
@@ -156,8 +157,8 @@ pub(super) fn one_rule(name: &'static str, options: &Options) -> Result<Figures,
     ))
 }
 
-/// Runs the switch until the caches contain the change, the hosts are learned and the megaflows are installed
-/// again.
+/// Runs the switch until the caches reflect the last rule change, the MAC addresses of all hosts are learned,
+/// and all megaflows are installed again.
 fn warm(switch: &mut Switch) {
     let done = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&done);
@@ -168,10 +169,10 @@ fn warm(switch: &mut Switch) {
     }
 }
 
-/// Number of megaflows whose memory is measured.
+/// Number of megaflows that the memory measurement installs.
 const WEIGHED: usize = 100_000;
 
-/// Measures the memory of a hundred thousand megaflows in the worker and the slow path.
+/// Measures the memory that 100,000 megaflows use in the worker and in the slow path.
 pub(super) fn flow_memory(name: &'static str, _: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     switch.modify(&chain(1));

@@ -1,5 +1,5 @@
-//! Scenarios of changing routing tables: load time and memory of a full table, and the effect of changes on a
-//! forwarding worker.
+//! Scenarios of full and changing routing tables. They measure the load time and the memory of a full table,
+//! and the delay that route changes cause in a worker that forwards packets.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -18,59 +18,62 @@ use crate::bench::{BenchError, Options, Scenario};
 use crate::engine::{Engine, EngineConfig, owned};
 use crate::rest::PollMode;
 
-/// Requested rate in changes per second. The target is 100,000, and the changes due in the last sleep of a
-/// slice are not made.
+/// Rate of route changes that the writer thread aims for, in changes per second. The rate is above the target
+/// of 100,000, because changes that fall due while the writer sleeps at the end of a slice are not made.
 const RATE: f64 = 102_000.0;
 /// Length of a slice. Slices with and without changes alternate.
 const SLICE: Duration = Duration::from_millis(40);
-/// Time at the beginning of a slice that is not measured, because the writer has not noticed the change yet.
+/// Time at the beginning of a slice that is not measured, because the writer thread may not have noticed the
+/// start of the slice yet.
 const SETTLING: Duration = Duration::from_millis(4);
-/// Sleep time of the writer between changes.
+/// Sleep time of the writer thread between two groups of route changes.
 const NAP: Duration = Duration::from_micros(200);
-/// Number of additional routes that the writer adds within routes of the table and removes again.
+/// Number of additional routes. The writer thread adds each of these routes below a prefix of the table and
+/// removes the route later.
 const GUESTS: usize = 10_000;
-/// Maximum number of recorded bursts of each kind.
+/// Maximum number of burst durations that are recorded with changes, and maximum number without changes.
 const BURSTS: usize = 4 << 20;
 
-/// Cost of loading a table.
+/// Cost of loading a full routing table.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Number of IPv4 and of IPv6 routes.
+    /// Number of loaded routes: IPv4, IPv6.
     pub routes: [usize; 2],
-    /// Time to load the routes of each family in seconds. The routes are loaded one after the other, like
-    /// notifications of the kernel.
+    /// Time to load the routes in seconds: IPv4, IPv6. The routes are added one by one, as if each came from
+    /// a kernel notification.
     pub seconds: [f64; 2],
-    /// Memory of the lookup tries of each family in bytes.
+    /// Memory of the lookup tries in bytes: IPv4, IPv6.
     pub tries: [usize; 2],
-    /// Growth of the process's memory in bytes: tries, paths, and prefixes.
+    /// Growth of the process's resident memory while the routes were loaded, in bytes. The growth includes
+    /// the lookup tries, the next-hop sets and the stored prefixes.
     pub resident: u64,
 }
 
-/// Effect of changes on a worker.
+/// Results of a measurement of route changes while a worker forwards packets.
 #[derive(Clone, Debug)]
 pub struct Churn {
-    /// Number of changes applied.
+    /// Number of route changes applied.
     pub changes: u64,
-    /// Number of changes applied per second in slices with changes.
+    /// Number of route changes applied per second, counting only the slices with changes.
     pub changes_per_second: f64,
-    /// Number of changes refused because a table was full.
+    /// Number of route changes refused because a table was full.
     pub refused: u64,
-    /// Number of packets forwarded.
+    /// Number of packets forwarded during the measurement.
     pub packets: u64,
-    /// Number of packets lost.
+    /// Number of packets dropped during the measurement.
     pub loss: u64,
-    /// Duration of a round (a burst of either port) in nanoseconds without changes: median and 99th
-    /// percentile.
+    /// Duration of a worker's round in slices without route changes, in nanoseconds: median, 99th percentile.
+    /// A round processes a burst of either port.
     pub quiet: [f64; 2],
-    /// Duration of a round in nanoseconds with changes: median and 99th percentile.
+    /// Duration of a worker's round in slices with route changes, in nanoseconds: median, 99th percentile.
     pub churning: [f64; 2],
 }
 
-/// Loads all routes of the options into the tables of both families.
+/// Loads all routes in `options` into the IPv4 and IPv6 tables and measures the cost.
 ///
 /// # Errors
-/// - [`BenchError::NoTable`] without routes.
-/// - [`BenchError::Full`] when the routes do not fit.
+/// - [`BenchError::NoTable`] if `options` contains no routes.
+/// - [`BenchError::Full`] if the tables have no space for the routes.
 pub fn load(options: &Options) -> Result<Load, BenchError> {
     let domain = EngineConfig::default().domain;
     let families = [false, true].map(|six| routes::family(&options.routes, six));
@@ -101,11 +104,12 @@ pub(super) fn resident() -> u64 {
     1024 * kib.unwrap_or(0)
 }
 
-/// Forwards by all IPv4 routes of the options, while a separate thread changes the routes in every other
-/// slice.
+/// Measures forwarding with a table of all IPv4 routes in `options`. A second thread changes routes in every
+/// other slice.
 ///
 /// # Errors
-/// [`BenchError`] when memory or threads cannot be allocated, there are no routes, or no packet is forwarded.
+/// [`BenchError`] if memory or threads cannot be allocated, if `options` contains no IPv4 routes, if more
+/// than one worker is requested, or if no packet is forwarded.
 pub fn churn(options: &Options) -> Result<Churn, BenchError> {
     const NAME: &str = "route-churn";
     let scenario = Scenario::RouteFull4;
@@ -163,14 +167,15 @@ pub fn churn(options: &Options) -> Result<Churn, BenchError> {
     })
 }
 
-/// Control flags for the writer.
+/// Flags by which the measuring thread controls the thread that changes routes.
 #[derive(Default)]
 struct Orders {
     churning: AtomicBool,
     done: AtomicBool,
 }
 
-/// Durations of rounds in TSC cycles, without and with changes.
+/// Durations of the worker's rounds in TSC cycles. The first list is for slices without route changes, and
+/// the second for slices with route changes.
 struct Bursts {
     cycles: [Vec<u64>; 2],
     packets: u64,
@@ -200,25 +205,26 @@ fn measure(options: &Options, orders: &Orders, mut round: impl FnMut() -> usize)
     bursts
 }
 
-/// Returns the median and the 99th percentile in nanoseconds.
+/// Returns the median and the 99th percentile of durations. The input is in TSC cycles, and the result is in
+/// nanoseconds.
 fn percentiles(mut cycles: Vec<u64>) -> [f64; 2] {
     cycles.sort_unstable();
     let ns = 1e9 / tsc_hz() as f64;
     [50, 99].map(|percent| cycles.get(cycles.len() * percent / 100).map_or(0.0, |cycles| *cycles as f64 * ns))
 }
 
-/// Results of the writer.
+/// Results of the thread that changes routes.
 #[derive(Default)]
 struct Written {
     changes: u64,
     refused: u64,
-    /// Duration of the slices with changes.
+    /// Total duration of the slices with route changes, in seconds.
     seconds: f64,
 }
 
-/// Changes routes while the flag is set. Half of the changes set the next hop of a prefix of the table. The
-/// other half adds and removes longer prefixes within a prefix of the table. Every packet therefore has a
-/// route at any time.
+/// Changes routes while [`Orders`] requests changes. Half of the changes replace the next hop of a prefix of
+/// the table. The other half adds and removes longer prefixes within a prefix of the table. Therefore every
+/// packet has a route at any time.
 fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {
     let mut written = Written::default();
     let mut random = Random::default();

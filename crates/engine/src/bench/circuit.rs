@@ -14,12 +14,12 @@ use crate::bench::generator::{FRAME, mac};
 /// Headers of a TCP or UDP packet over IPv4.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
-    /// Host numbers of the source and destination MAC addresses.
+    /// Bench host numbers of the source and the destination, which [`mac_of`] converts into MAC addresses.
     pub hosts: [u32; 2],
-    /// Source and destination IPv4 addresses.
+    /// IPv4 addresses of the source and the destination.
     pub addresses: [u32; 2],
     pub protocol: u8,
-    /// Source and destination ports.
+    /// L4 ports of the source and the destination.
     pub ports: [u16; 2],
 }
 
@@ -49,13 +49,14 @@ impl Headers {
     }
 }
 
-/// Returns the MAC address of a bench host.
+/// Returns the MAC address that the benches use for host number `host`.
 pub(super) fn mac_of(host: u32) -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = mac(host).to_le_bytes();
     [a, b, c, d, e, f]
 }
 
-/// Returns a pseudorandom permutation of a number (the output function of Vigna's splitmix64).
+/// Returns a pseudorandom number that is different for each `number` (the output function of Vigna's
+/// splitmix64).
 pub(super) fn scattered(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -63,10 +64,10 @@ pub(super) fn scattered(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// A function that writes one packet after the other.
+/// A function that writes the headers of the next packet into a frame. Each call writes one packet.
 pub(super) type Writes = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// One of the two ports. See the module documentation.
+/// One of the two ports whose frames circulate. See the module documentation.
 pub(super) struct Circuit<W> {
     back: Consumer<Packet>,
     out: Producer<Packet>,
@@ -74,11 +75,11 @@ pub(super) struct Circuit<W> {
     open: Arc<AtomicBool>,
 }
 
-/// Creates two ports with `frames` frames in each direction. `writers` write the packets that each port
-/// receives, while `open` is true.
+/// Creates the two ports with `frames` frames in each direction. `writers[i]` writes the packets that port
+/// `i` receives. The ports receive packets only while `open` is true.
 ///
 /// # Panics
-/// If the pool has fewer than `2 * frames` free frames.
+/// Panics if the pool has fewer than `2 * frames` free frames.
 pub(super) fn circuit<W>(
     pool: &mut FramePool,
     frames: usize,
@@ -147,18 +148,19 @@ impl<W: FnMut(&mut [u8]) + Send + 'static> Queue for Circuit<W> {
     }
 }
 
-/// A port with one frame, which returns to the port and then becomes a new packet. The port reports the
-/// round-trip time of each packet.
+/// A port with a single frame. When the frame comes back to the port, the port reports the round-trip time
+/// and sends the frame again as a new packet.
 pub(super) struct Probe<W> {
     here: Option<Packet>,
     sent: u64,
     write: W,
-    /// Round-trip times in TSC cycles. Times are lost if the ring is full.
+    /// Ring for the measured round-trip times in TSC cycles. If the ring is full, the time is discarded.
     told: Producer<u64>,
 }
 
 impl<W: FnMut(&mut [u8]) + Send + 'static> Probe<W> {
-    /// Creates a probe port. `told` receives the round-trip times in TSC cycles.
+    /// Creates a probe port that sends packets written by `write`. The port puts round-trip times into
+    /// `told`, in TSC cycles.
     pub fn new(pool: &mut FramePool, write: W, told: Producer<u64>) -> Self {
         Probe { here: Some(frame_of(pool)), sent: 0, write, told }
     }

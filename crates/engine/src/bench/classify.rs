@@ -1,5 +1,5 @@
-//! Scenario of the classifier alone: half a million rules of ten masks and five priorities, in the form of
-//! the switch's tables.
+//! Scenario that measures only the classifier. The classifier holds half a million rules with ten masks and
+//! five priorities, in the form in which the flow tables hold rules.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,17 +13,18 @@ use crate::bench::{BenchError, Options};
 
 const RULES: u64 = 500_000;
 const PRIORITIES: u64 = 5;
-/// Number of distinct keys in the cases with few keys.
+/// Number of distinct flow keys in the cases that look up a small set of keys repeatedly.
 const FEW: u64 = 100;
-/// Number of keys that are prepared before a lookup.
+/// Number of flow keys that are generated before each timed batch of lookups.
 const BATCH: usize = 512;
-/// Number of keys that are looked up together, as the slow path does with the upcalls of a turn.
+/// Number of flow keys in one batched lookup. The slow path looks up the upcalls of one turn in the same way.
 const TURN: usize = 32;
 
 type Key = [u64; FLOW_WORDS];
 type Rules = Classifier<FLOW_WORDS, u32>;
 
-/// Fields that rules match, each with the number of its highest bits in the mask.
+/// Masks of the rules. A mask is a list of fields, each with the number of its highest bits that the mask
+/// contains.
 const SHAPES: [&[(Field, u32)]; 10] = [
     &[(Field::InPort, 32), (Field::EthDst, 48)],
     &[(Field::EthType, 16), (Field::Ipv4Dst, 32)],
@@ -50,7 +51,7 @@ const SHAPES: [&[(Field, u32)]; 10] = [
     &[(Field::InPort, 32), (Field::EthSrc, 48), (Field::EthType, 16), (Field::Ipv4Src, 32)],
 ];
 
-/// Returns a field value. Ports and tenants have few values.
+/// Derives a value for `field` from a random number. Port and tenant fields get values from a small range.
 fn value(field: Field, random: u64) -> u128 {
     let random = u128::from(scattered(random));
     match field {
@@ -62,7 +63,7 @@ fn value(field: Field, random: u64) -> u128 {
     }
 }
 
-/// Returns the match and the priority of the rule with this number.
+/// Returns the match and the priority of rule `number`.
 fn rule(number: u64) -> (Match, u16) {
     let shape = SHAPES[usize::try_from(number).unwrap_or(0) % SHAPES.len()];
     let mut matching = Match::ANY;
@@ -74,7 +75,8 @@ fn rule(number: u64) -> (Match, u16) {
     (matching, u16::try_from(scattered(number) % PRIORITIES).unwrap_or(0))
 }
 
-/// Returns a key that matches rule `number` and has arbitrary values in the other fields.
+/// Returns a flow key that matches rule `number`. Fields that the rule does not match get values derived from
+/// `noise`.
 fn key(number: u64, noise: u64) -> Key {
     const FIELDS: [Field; 10] = [
         Field::InPort,
@@ -97,7 +99,8 @@ fn key(number: u64, noise: u64) -> Key {
     std::array::from_fn(|word| packet[word] & !mask[word] | value[word] & mask[word])
 }
 
-/// Measures lookups among half a million rules.
+/// Measures the lookup time in a classifier of half a million rules, for all combinations of [`How`] and key
+/// sets.
 pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut rules = Rules::new(LAYOUT, Uses::default());
     let begin = Instant::now();
@@ -140,16 +143,16 @@ pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figure
     Ok(Figures { scenario: name, rows })
 }
 
-/// Kind of lookup.
+/// Variant of the lookup to measure.
 #[derive(Clone, Copy)]
 struct How {
-    /// Whether the lookup computes the bits that the result depends on.
+    /// Whether the lookup also computes the mask of the key bits that its result depends on.
     tracked: bool,
-    /// Whether [`TURN`] keys are looked up together.
+    /// Whether the lookup processes [`TURN`] keys as a batch (true) or one by one (false).
     together: bool,
 }
 
-/// Looks up keys and returns the number of keys without a matching rule.
+/// Looks up `keys` and returns the number of keys for which no rule was found.
 fn look_up_batch(rules: &Rules, keys: &[Key], how: How) -> usize {
     let mut missed = 0;
     for keys in keys.chunks(TURN) {
@@ -177,8 +180,8 @@ fn look_up_batch(rules: &Rules, keys: &[Key], how: How) -> usize {
     missed
 }
 
-/// Returns the time of a lookup in nanoseconds for the fastest batch and at the median, and the number of
-/// lookups.
+/// Measures lookups for `seconds` seconds. Returns the time of one lookup in nanoseconds in the fastest batch
+/// and in the median batch, and the number of lookups.
 fn look_up(rules: &Rules, distinct: u64, how: How, seconds: f64) -> (f64, f64, u64) {
     let hz = sync::cpu::tsc_hz() as f64;
     let (mut times, mut number) = (Vec::new(), 0_u64);

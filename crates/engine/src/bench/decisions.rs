@@ -1,41 +1,43 @@
-//! Scenarios of the slow path and the tables. The scenarios measure how the actions for a packet are
-//! determined, not the forwarding speed.
+//! Scenarios of the slow path and the flow tables. They measure the selection of actions for packets, and not
+//! the forwarding speed.
 
 use crate::bench::figures::Figures;
 use crate::bench::{BenchError, Options, attack, changes, classify, paper, tenants, upcalls};
 
-/// A scenario of the slow path or the tables.
+/// A benchmark scenario of the slow path or the flow tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Measures lookups among half a million rules of ten masks and five priorities, without caches.
+    /// Measures lookups in a classifier of half a million rules with ten masks and five priorities, without
+    /// caches.
     Classifier,
-    /// Measures upcalls: every packet misses the cache. Worker and slow path have a core each.
+    /// Measures upcalls. Every packet misses the flow caches. Worker and slow path run on a core each.
     Upcall,
-    /// Like `Upcall`, through fifteen tables.
+    /// Like `Upcall`, with rules that lead each packet through fifteen tables.
     Upcall15,
-    /// Measures the revalidation of 200,000 megaflows after a change of the rules, and the latency of new
-    /// flows meanwhile.
+    /// Measures the revalidation of 200,000 megaflows after a rule change, and the latency of the first
+    /// packets of new flows during the revalidation.
     Revalidate,
-    /// Measures cache hit rates for the traffic of many tenants.
+    /// Measures the hit rates of the flow caches for a traffic mix of many tenants.
     Production,
-    /// Measures the cost of one more rule for packets that do not match it.
+    /// Measures the cost that one more rule adds to packets that do not match the rule.
     OneRule,
-    /// Measures rule changes in bundles.
+    /// Measures the rate of rule changes that are sent in bundles.
     FlowMods,
-    /// Reproduces table 1 of the NSDI 2015 paper about Open vSwitch.
+    /// Reproduces table 1 of the NSDI 2015 paper "The Design and Implementation of Open vSwitch".
     PaperTable1,
-    /// Reproduces table 2 of the NSDI 2015 paper about Open vSwitch.
+    /// Reproduces table 2 of the NSDI 2015 paper "The Design and Implementation of Open vSwitch".
     PaperTable2,
-    /// Measures the paper's rules with frames whose headers are never written.
+    /// Measures the rules of the NSDI 2015 paper with frames whose headers are never written (like DPDK's
+    /// `net_null`).
     PaperNull,
-    /// Measures the memory of 100,000 megaflows.
+    /// Measures the memory that 100,000 megaflows use.
     FlowMemory,
-    /// Measures the remaining rate of other senders during a tuple space explosion attack.
+    /// Measures the packet rate that remains for other senders during a tuple space explosion attack.
     TupleExplosion,
 }
 
 impl Decision {
-    /// All scenarios.
+    /// All scenarios of the slow path and the flow tables.
     pub const ALL: [Self; 12] = [
         Self::Classifier,
         Self::Upcall,
@@ -51,7 +53,7 @@ impl Decision {
         Self::TupleExplosion,
     ];
 
-    /// Returns the scenario's name on the command line.
+    /// Returns the name that selects the scenario on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,17 +72,17 @@ impl Decision {
         }
     }
 
-    /// Returns the scenario with this name, or `None` if there is none.
+    /// Returns the scenario with the given command-line name, or `None` if no scenario has this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|own| own.name() == name)
     }
 }
 
-/// Runs a scenario.
+/// Runs one scenario and returns its results.
 ///
 /// # Errors
-/// [`BenchError`] when memory or threads cannot be allocated, or no packet is forwarded.
+/// [`BenchError`] if memory or threads cannot be allocated, or if no packet is forwarded.
 pub fn decide(decision: Decision, options: &Options) -> Result<Figures, BenchError> {
     let name = decision.name();
     if options.workers > 1 {

@@ -1,20 +1,20 @@
 //! Results of a scenario: named figures in one or more rows.
 
-/// Results of a scenario.
+/// Results of one benchmark scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Name of the scenario.
+    /// Command-line name of the scenario.
     pub scenario: &'static str,
-    /// Rows of figures: one row without a name, or several rows with names.
+    /// Rows of figures. A scenario has either one row without a name or several rows with names.
     pub rows: Vec<Row>,
 }
 
-/// A row of figures.
+/// One row of a scenario's results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Name of the row, which is empty for an only row.
+    /// Name of the row. The name is empty if the scenario has only one row.
     pub name: &'static str,
-    /// Names and values of the figures. The name contains the unit.
+    /// Pairs of a figure's name and value. The name contains the unit.
     pub figures: Vec<(&'static str, f64)>,
 }
 
@@ -23,7 +23,7 @@ impl Figures {
         Figures { scenario, rows: vec![Row { name: "", figures }] }
     }
 
-    /// Returns a figure of a row, or `None` if there is none.
+    /// Returns the value of figure `figure` in row `row`, or `None` if there is no such row or figure.
     #[must_use]
     pub fn get(&self, row: &str, figure: &str) -> Option<f64> {
         let row = self.rows.iter().find(|own| own.name == row)?;

@@ -1,5 +1,5 @@
-//! Scenarios of OpenFlow bridges. Megaflows are installed in the worker's cache directly, so that a scenario
-//! measures the cache tier in its name.
+//! Scenarios of OpenFlow bridges that measure one tier of the flow cache. The scenario installs megaflows in
+//! the worker's cache directly, without the slow path, so that all packets hit the tier to measure.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,25 +18,26 @@ use crate::worker::Worker;
 pub(super) const A: PortId = PortId(0);
 pub(super) const B: PortId = PortId(1);
 
-/// Contents of the flow cache in a scenario.
+/// Number and kind of the megaflows that a scenario installs in the flow cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowLoad {
-    /// Number of megaflows of each of the two ports.
+    /// Number of megaflows for each of the two ports.
     pub each: u32,
-    /// Number of distinct masks, 1 to 31.
+    /// Number of distinct megaflow masks, from 1 to 31.
     pub masks: u32,
-    /// Whether the exact-match cache is enabled, with an insertion by every packet that misses it.
+    /// Whether the exact-match cache is enabled. If enabled, every packet that misses the exact-match cache
+    /// adds an entry to it.
     pub exact: bool,
 }
 
 impl FlowLoad {
-    /// Returns the number of megaflows of one port.
+    /// Returns the number of megaflows for one port.
     pub fn flows(self) -> usize {
         self.each as usize
     }
 
-    /// Returns the destinations of packets, one for each megaflow, in an order that no hardware prefetcher
-    /// predicts.
+    /// Returns the destinations of the generated packets. Each megaflow has one destination. The order of the
+    /// destinations is random, so that hardware prefetchers cannot predict the accesses.
     pub fn destinations(self) -> Destinations {
         let mut all: Vec<u32> = (0..self.each).map(|flow| 0x0a00_0000 + flow).collect();
         let mut state = 0x9e37_79b9_u64;
@@ -48,8 +49,8 @@ impl FlowLoad {
         Destinations::Four(all.into())
     }
 
-    /// Installs the megaflows in a worker's cache. The masks differ in the lowest bits of the source address,
-    /// which have the same value in all packets.
+    /// Installs the megaflows in a worker's flow cache. The masks differ in the lowest bits of the source
+    /// address, which have the same value in all packets.
     pub fn put(self, worker: &mut Worker) {
         let Ok(waker) = Waker::new() else { return };
         let waker = Arc::new(waker);
@@ -83,7 +84,7 @@ impl FlowLoad {
     }
 }
 
-/// Returns an OpenFlow bridge with empty tables, at which packets without a megaflow are misses.
+/// Returns an OpenFlow bridge whose tables are empty. A packet that matches no megaflow is counted as a miss.
 pub(super) fn room(bridge: Arc<Bridge>) -> Room {
     // No thread waits for this waker, because there is no slow path.
     let waker = Arc::new(Waker::new().unwrap_or_else(|error| panic!("an eventfd cannot be had: {error}")));

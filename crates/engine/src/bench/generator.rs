@@ -12,48 +12,50 @@ pub const FRAME: u16 = 60;
 /// Length of a generated IPv6 frame in bytes. UDP over IPv6 needs more than 60 bytes.
 const FRAME_6: u16 = 64;
 
-/// Destinations of routed packets, used in turn.
+/// Destinations of the generated packets for routing scenarios. The writer uses the destinations in turn.
 #[derive(Clone, Debug)]
 pub enum Destinations {
-    /// IPv4 destinations.
+    /// IPv4 destination addresses.
     Four(Arc<[u32]>),
-    /// IPv6 destinations.
+    /// IPv6 destination addresses.
     Six(Arc<[u128]>),
 }
 
-/// Part of the headers that changes from packet to packet.
+/// Headers that change from packet to packet.
 #[derive(Clone, Debug)]
 enum Aim {
     Hosts(Flows),
-    /// Destinations, index of the next destination, and checksum of the header without a destination.
+    /// Destination addresses, the index of the next destination, and the checksum of the IPv4 header without
+    /// the destination.
     Four(Arc<[u32]>, usize, u32),
     Six(Arc<[u128]>, usize),
 }
 
-/// Hosts that send packets to each other, in random order.
+/// Two groups of bench hosts. A host of one group sends packets to hosts of the other group, in random order.
 #[derive(Clone, Copy, Debug)]
 pub struct Flows {
-    /// Number of the first host on this side.
+    /// Number of the first host in the sending group.
     pub first: u32,
-    /// Number of hosts on each side.
+    /// Number of hosts in each group.
     pub hosts: u32,
-    /// Number of the first host on the other side.
+    /// Number of the first host in the receiving group.
     pub peer_first: u32,
 }
 
-/// Writes the headers of one packet after the other.
+/// A writer of packet headers. Each call writes the headers of one packet.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    /// Frame as little-endian words. The last four bytes of an IPv4 frame are constant.
+    /// Current headers of the frame as little-endian words. The last four bytes of an IPv4 frame are
+    /// constant.
     words: [u64; 8],
     aim: Aim,
     state: u64,
-    /// Whether the source port is constant, so that each destination is one flow.
+    /// Whether the source port is constant. A constant source port makes each destination one flow.
     steady: bool,
 }
 
-/// Returns the MAC address of a host, pseudorandom in the 46 bits of a locally administered unicast address.
-/// The first byte of the address is the lowest byte of the result.
+/// Returns the MAC address of bench host `host` as a number whose lowest byte is the first byte of the
+/// address. The address is a locally administered unicast address with 46 pseudorandom bits.
 #[inline]
 pub(super) fn mac(host: u32) -> u64 {
     let mixed = u64::from(host).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -61,7 +63,7 @@ pub(super) fn mac(host: u32) -> u64 {
 }
 
 impl Writer {
-    /// Creates a writer of UDP over IPv4 frames between the hosts of `flows`.
+    /// Creates a writer of UDP packets over IPv4 between the hosts of `flows`.
     #[must_use]
     pub fn new(flows: Flows) -> Self {
         let mut template = [0_u8; FRAME as usize];
@@ -76,8 +78,8 @@ impl Writer {
         }
     }
 
-    /// Creates a writer of UDP frames to the MAC address `router`, for `destinations` in turn, starting at
-    /// index `from`.
+    /// Creates a writer of UDP packets that are sent to the MAC address `router`. The writer uses the
+    /// `destinations` in turn, starting at index `from`.
     #[must_use]
     pub fn routed(router: MacAddr, destinations: &Destinations, from: usize) -> Self {
         let mut template = [0_u8; FRAME_6 as usize];
@@ -110,13 +112,13 @@ impl Writer {
         self
     }
 
-    /// Returns the frame length in bytes.
+    /// Returns the length of the generated frames in bytes.
     #[must_use]
     pub fn frame(&self) -> u16 {
         if matches!(self.aim, Aim::Six(..)) { FRAME_6 } else { FRAME }
     }
 
-    /// Writes the next packet's headers into `frame`, 60 bytes (64 for IPv6).
+    /// Writes the headers of the next packet into `frame`, which must have 60 bytes (64 bytes for IPv6).
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the halves of a random word choose the hosts")]
     pub fn write(&mut self, frame: &mut [u8]) {
@@ -171,7 +173,8 @@ impl Writer {
     }
 }
 
-/// IPv4 and UDP header of a 60-byte frame, without IPv4 checksum and destination.
+/// Template of the IPv4 and UDP headers of a 60-byte frame, without the IPv4 checksum and the destination
+/// address.
 const UDP4: [u8; 28] = [
     0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, // IPv4
     0x04, 0x00, 0, 9, 0, 26, 0, 0, // UDP
@@ -185,9 +188,9 @@ fn words(template: &[u8]) -> [u64; 8] {
     words
 }
 
-/// Writes new headers into a burst of packets. The function is never inlined: runs with and without the code
-/// under test must execute identical instructions at identical addresses. Otherwise, differences of the
-/// source would count as differences of the code under test.
+/// Writes new headers into a burst of packets. The function is never inlined, because runs with and without
+/// the code under test must execute identical instructions of the packet source at identical addresses.
+/// Otherwise, differences in the packet source would appear as differences of the code under test.
 #[inline(never)]
 pub fn fill(writer: &mut Writer, memory: &FrameMemory, packets: &mut [Packet]) {
     for packet in packets.iter() {
@@ -198,18 +201,18 @@ pub fn fill(writer: &mut Writer, memory: &FrameMemory, packets: &mut [Packet]) {
     }
 }
 
-/// One of the two ports. See the module documentation.
+/// One of the two ports that generate traffic for each other. See the module documentation.
 pub struct GeneratorQueue {
     back: Consumer<Packet>,
     out: Producer<Packet>,
     writer: Writer,
 }
 
-/// Creates two ports with `frames` frames in each direction. `a` and `b` write the packets that the
-/// respective port receives.
+/// Creates the two ports with `frames` frames in each direction. `a` writes the packets that the first port
+/// receives, and `b` writes the packets that the second port receives.
 ///
 /// # Panics
-/// If `pool` has fewer than `2 * frames` free frames.
+/// Panics if `pool` has fewer than `2 * frames` free frames.
 #[must_use]
 pub fn pair(pool: &mut FramePool, frames: usize, a: Writer, b: Writer) -> (GeneratorQueue, GeneratorQueue) {
     let (mut to_a, back_a) = channel(frames);

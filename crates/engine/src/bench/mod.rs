@@ -1,8 +1,10 @@
-//! Benchmarks for `trivium bench`: the engine over in-memory ports, without privileges.
+//! Benchmarks for the command `trivium bench`. The benchmarks run the engine over in-memory ports and need no
+//! privileges.
 //!
 //! At least 8,192 distinct frames circulate, and the headers are written for every packet, so that no
-//! scenario runs from the first-level cache alone. The cost of the packet source is measured separately,
-//! alternating with the scenario in the same run, and is not part of `ns_per_packet`.
+//! scenario runs from the first-level cache alone. The cost of generating the packets is measured separately,
+//! in slices that alternate with slices of the scenario. The figure `ns_per_packet` does not include this
+//! cost.
 
 mod attack;
 mod changes;
@@ -27,7 +29,7 @@ pub use generator::{Destinations, Flows, GeneratorQueue, Writer, pair};
 pub use routes::{Popularity, Route, parse};
 pub use scenario::{Options, Report, Scenario, run};
 
-/// An error of a benchmark.
+/// An error of a benchmark run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// Frame memory could not be allocated.
@@ -36,21 +38,21 @@ pub enum BenchError {
     /// The engine could not be started.
     #[error(transparent)]
     Engine(#[from] crate::EngineError),
-    /// A descriptor or a thread could not be created.
+    /// The kernel refused a file descriptor or a thread.
     #[error("the bench's decider cannot be started ({0}); raise the limits of open files and of threads")]
     Os(#[from] std::io::Error),
-    /// The table has no space for the routes.
+    /// The routing table has no space for the routes of the scenario.
     #[error(transparent)]
     Full(#[from] router::FibError),
-    /// The scenario needs a routing table, and the options contain none.
+    /// The scenario needs a routing table, but the options contain no routes. The field names the scenario.
     #[error("scenario {0} needs a table of that family; name a file of prefixes with --table")]
     NoTable(&'static str),
-    /// No packet was forwarded.
+    /// No packet was forwarded in the measured time. The field names the scenario.
     #[error(
         "scenario {0}: no packet came through in the measured time; this is a defect of the engine, please report it"
     )]
     Nothing(&'static str),
-    /// The scenario supports only one worker.
+    /// The scenario supports only one worker, but more workers were requested. The field names the scenario.
     #[error("scenario {0} runs with one worker only; leave --workers away")]
     OneWorker(&'static str),
 }

@@ -1,5 +1,5 @@
-//! Scenarios of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 7.2: short connections
-//! through the paper's four rules, with the classifier's optimizations enabled and disabled.
+//! Scenarios of the paper "The Design and Implementation of Open vSwitch" (NSDI 2015), section 7.2. Short
+//! connections pass the four rules of the paper, with different optimizations of the classifier enabled.
 //!
 //! Worker and slow path run alternately on one core. A connection has ten packets, five in each direction,
 //! like netperf's TCP_CRR. 400 connections are open at a time.
@@ -17,11 +17,11 @@ use crate::bench::rules::{Switch, ip, sends, to_prefix};
 use crate::bench::{BenchError, Options};
 
 const SESSIONS: u64 = 400;
-/// Number of packets of a connection in each direction.
+/// Number of packets that a connection sends in each direction.
 const EACH_WAY: u8 = 5;
-/// Number of connections for each second of measurement time.
+/// Number of connections to run for each second of the requested measurement time.
 const CONNECTIONS: f64 = 40_000.0;
-/// Flow limit of the caches, which is never reached.
+/// Flow limit of the slow path. The limit is so high that the scenarios never reach it.
 const FLOWS: u32 = 2_000_000;
 
 /// Classifier options with all optimizations disabled.
@@ -40,7 +40,7 @@ fn all() -> Uses {
     Uses::default()
 }
 
-/// Returns the paper's rules, highest priority first.
+/// Returns the four rules of the paper, in descending priority.
 fn rules() -> Vec<Mod> {
     let mut service = to_prefix([9, 1, 1, 1], 32).with(Field::IpProto, 6);
     service.put(Field::TcpSrc, 10, 0xffff);
@@ -54,11 +54,12 @@ fn rules() -> Vec<Mod> {
     ]
 }
 
-/// One side of all sessions.
+/// Packet source of one side (client or server) of all sessions.
 struct Side {
     is_server: bool,
     next: usize,
-    /// For each session, the number of the connection and its packets so far.
+    /// State of each session: the index of the current connection, and the number of packets that this side
+    /// has sent in the connection.
     sessions: Vec<(u64, u8)>,
     done: Arc<AtomicU64>,
 }
@@ -89,7 +90,7 @@ impl Side {
     }
 }
 
-/// Measures connections through the rules, with the options of one row.
+/// Measures connections through the paper's rules with the given classifier optimizations and caches.
 fn connections(
     name: &'static str,
     row: &'static str,
@@ -144,7 +145,7 @@ fn connections(
     Ok(Row { name: row, figures })
 }
 
-/// Measures each optimization alone and all together.
+/// Measures the classifier with each optimization alone and with all optimizations together.
 pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [
         ("megaflows off", all(), false),
@@ -158,7 +159,7 @@ pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, B
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// Measures the optimizations with and without the exact-match cache.
+/// Measures the classifier optimizations with and without the exact-match cache.
 pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [
         ("exact on, optimisations on", true, all()),
@@ -170,8 +171,9 @@ pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, B
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// Measures frames like those of DPDK's `net_null`. The frames are never written, so all frames of a port
-/// belong to one flow, which a rule below the paper's rules sends to the other port.
+/// Measures frames whose headers are never written, like those of DPDK's `net_null`. All frames of a port
+/// therefore belong to one flow. A rule with a lower priority than the paper's rules sends this flow to the
+/// other port.
 pub(super) fn null(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, FLOWS)?;
     switch.modify(&rules());

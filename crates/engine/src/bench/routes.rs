@@ -1,4 +1,4 @@
-//! Routing tables and packet destinations of the routing scenarios.
+//! Routing tables of the routing scenarios, and destination addresses of the generated packets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use sync::qsbr::Domain;
 
 use crate::bench::generator::Destinations;
 
-/// Number of destinations, which the packet source repeats.
+/// Number of destination addresses that are generated. The packet source uses the addresses repeatedly, in
+/// the same order.
 const DESTINATIONS: usize = 1 << 20;
-/// Number of next hops of the full tables.
+/// Number of next hops that the routes of a full table use.
 pub const NEXT_HOPS: u8 = 64;
-/// Interface index of the next hops in the kernel's numbering. None of the bench's ports has a name for this
-/// number.
+/// Kernel interface index of all next hops. No port of the benchmark is a kernel device, so the index is
+/// arbitrary.
 const DEVICE: u32 = 7;
-/// Number of words of each trie.
+/// Size of each lookup trie in words.
 const WORDS: usize = 1 << 22;
 
 /// MAC address of the interface on which packets arrive.
@@ -28,10 +29,10 @@ pub const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 1]);
 /// A prefix of a table: the first address and the prefix length.
 pub type Route = (IpAddr, u8);
 
-/// Parses prefixes from a text with one prefix per line.
+/// Parses a text with one prefix per line.
 ///
 /// # Errors
-/// Number and contents of a line that is not a prefix.
+/// For the first line that is not a prefix, its line number and its text.
 pub fn parse(text: &str) -> Result<Vec<Route>, (usize, String)> {
     let line = |(number, line): (usize, &str)| {
         let route = line.trim().split_once('/').and_then(|(address, length)| {
@@ -43,16 +44,17 @@ pub fn parse(text: &str) -> Result<Vec<Route>, (usize, String)> {
     text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()).map(line).collect()
 }
 
-/// Distribution of packets over the prefixes of a table.
+/// Selects how packets are distributed over the prefixes of a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popularity {
-    /// Uniform distribution over all prefixes.
+    /// Uniform distribution: every prefix receives equally many packets.
     Even,
-    /// Zipf distribution: the n-th prefix, in a random order, has weight 1/n.
+    /// Zipf distribution: the prefixes are ordered at random, and the n-th prefix receives packets with
+    /// weight 1/n.
     Zipf,
 }
 
-/// A deterministic pseudorandom number generator (xorshift), so that runs are repeatable.
+/// A deterministic pseudorandom number generator (xorshift). Every run produces equal numbers.
 pub struct Random(u64);
 
 impl Default for Random {
@@ -69,26 +71,26 @@ impl Random {
         self.0
     }
 
-    /// Returns a number less than `limit`.
+    /// Returns a pseudorandom number less than `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         let wide = u128::from(self.next()) * limit as u128;
         usize::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Returns the number of a next hop.
+    /// Returns the index of a random next hop, less than [`NEXT_HOPS`].
     pub fn next_hop(&mut self) -> u8 {
         u8::try_from(self.below(NEXT_HOPS.into())).unwrap_or(0)
     }
 }
 
-/// Routes and neighbors of a bench, as their writer holds them.
+/// Routing table and neighbors of a benchmark, held by the thread that changes the routes.
 pub struct RoutesOf {
     pub fib: Fib,
     adjacencies: Adjacencies,
 }
 
 impl RoutesOf {
-    /// Creates tables without routes and with `next_hops` resolved next hops.
+    /// Creates an empty routing table and `next_hops` next hops with resolved MAC addresses.
     pub fn none(domain: &Arc<Domain>, workers: usize, next_hops: u8) -> RoutesOf {
         let mut adjacencies = Adjacencies::new(domain, 1024, workers);
         adjacencies.bind(DEVICE, Some(1));
@@ -98,10 +100,10 @@ impl RoutesOf {
         RoutesOf { fib: Fib::new(domain, WORDS, 1024), adjacencies }
     }
 
-    /// Sets the next hop of a route, and adds the route if necessary.
+    /// Sets the next hop of a route. Adds the route if it does not exist.
     ///
     /// # Errors
-    /// [`FibError`], without a change of the tables.
+    /// [`FibError`] if the table has no space. The table is unchanged in this case.
     pub fn set(&mut self, (address, length): Route, next_hop: u8) -> Result<(), FibError> {
         let RoutesOf { fib, adjacencies } = self;
         let path = Path::Ways(vec![Way { interface: DEVICE, gateway: Some(gateway(next_hop)), weight: 1 }]);
@@ -114,7 +116,7 @@ impl RoutesOf {
     /// Removes a route.
     ///
     /// # Errors
-    /// [`FibError`], without a change of the tables.
+    /// [`FibError`] if the route cannot be removed. The table is unchanged in this case.
     pub fn remove(&mut self, (address, length): Route) -> Result<(), FibError> {
         let RoutesOf { fib, adjacencies } = self;
         match address {
@@ -128,16 +130,17 @@ fn gateway(nth: u8) -> IpAddr {
     Ipv4Addr::new(198, 18, 0, nth).into()
 }
 
-/// Tables and neighbors of a bench, which must outlive the routers that use them.
+/// Routing table of a benchmark with the destinations of its packets. Both must outlive the routers that use
+/// them.
 pub struct Tables {
     pub routes: RoutesOf,
     pub destinations: Destinations,
 }
 
-/// Creates tables of the routes, and random destinations within the routes.
+/// Creates a routing table that contains `routes`, and random destination addresses within these routes.
 ///
 /// # Errors
-/// [`FibError`] when the routes do not fit.
+/// [`FibError`] if the table has no space for the routes.
 pub fn tables(
     domain: &Arc<Domain>,
     routes: &[Route],
@@ -177,7 +180,8 @@ pub fn tables(
     Ok(Tables { routes: held, destinations })
 }
 
-/// Returns the cumulative weights of a Zipf distribution, normalized to 1.
+/// Returns the cumulative weights of a Zipf distribution over `count` items, normalized so that the last one
+/// is 1.
 fn zipf(count: usize) -> Vec<f64> {
     let mut sum = 0.0;
     let mut sums: Vec<f64> = (1..=count)
@@ -208,7 +212,7 @@ fn within6(address: IpAddr, length: u8, noise: u128) -> u128 {
 }
 
 impl Tables {
-    /// Returns the number of destinations.
+    /// Returns the number of destination addresses.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.destinations {
@@ -217,7 +221,7 @@ impl Tables {
         }
     }
 
-    /// Returns the router for packets that arrive on `inside`. All packets leave by `outside`.
+    /// Returns the router that processes packets from port `inside`. Every route leads to port `outside`.
     #[must_use]
     pub fn router(&self, inside: PortId, outside: PortId) -> Router {
         let interface = |port| Some(Interface { port, mac: OWN, mtu: 1500, vrrp: false });
@@ -237,13 +241,13 @@ impl Tables {
     }
 }
 
-/// Returns the only route of `route-1`.
+/// Returns the only route of the scenario `route-1`.
 #[must_use]
 pub fn one() -> Vec<Route> {
     vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 8)]
 }
 
-/// Returns the routes of one address family, without a default route.
+/// Returns the routes of one address family without the default route: IPv6 if `six` is true, otherwise IPv4.
 #[must_use]
 pub fn family(routes: &[Route], six: bool) -> Vec<Route> {
     // A table with a default route would not exercise the trie.

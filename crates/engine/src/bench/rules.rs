@@ -1,5 +1,5 @@
-//! An OpenFlow bridge with a worker and a slow path, for scenarios that run both on one thread or on a core
-//! each.
+//! An OpenFlow bridge with one worker and one slow path, for scenarios that run both on one thread or each on
+//! a core of its own.
 
 #![allow(clippy::disallowed_types, reason = "the decider's bridges stand behind a lock of control threads")]
 
@@ -25,7 +25,8 @@ use crate::rest::PollMode;
 use crate::state::{PortView, Room};
 use crate::worker::{Worker, monotonic};
 
-/// A switch for scenarios. See the module documentation. Port `n` has the OpenFlow port number `n + 1`.
+/// An OpenFlow bridge with a worker and a slow path. See the module documentation. The engine port with index
+/// `n` has the OpenFlow port number `n + 1`.
 pub(crate) struct Switch {
     ports: u16,
     pub engine: Engine,
@@ -36,7 +37,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Creates a switch without rules and queues. `flows` is the flow limit.
+    /// Creates a switch with `ports` ports, without rules and queues. `flows` is the limit of megaflows.
     pub fn new(name: &'static str, ports: u16, flows: u32) -> Result<Switch, BenchError> {
         let depot = depot(2)?;
         let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
@@ -70,22 +71,22 @@ impl Switch {
         Ok(Switch { ports, engine, worker, decider: Some(decider), tables, pool })
     }
 
-    /// Adds a queue to the worker.
+    /// Adds `queue` to the worker as a queue of port `port`.
     pub fn plug(&mut self, port: u16, queue: Box<dyn Queue>) {
         self.worker.add(owned(WorkerId(0), PortId(port), QueueId(0), queue));
     }
 
-    /// Changes the tables.
+    /// Applies changes to the flow tables.
     ///
     /// # Panics
-    /// If a change is refused.
+    /// Panics if a change is refused.
     pub fn modify(&self, mods: &[Mod]) {
         let done = self.tables.change(|pipeline| pipeline.modify(mods, monotonic().ns));
         assert!(done.is_ok(), "a rule of the bench is refused: {done:?}");
     }
 
-    /// Runs one round of the worker and one of the slow path on this thread. Returns the number of packets
-    /// that the worker found.
+    /// Runs one round of the worker and one round of the slow path on this thread. Returns the number of
+    /// packets that the worker has found.
     pub fn turn(&mut self) -> usize {
         let packets = self.worker.round();
         if let Some(decider) = &mut self.decider {
@@ -94,12 +95,13 @@ impl Switch {
         packets
     }
 
-    /// Returns the number of packets lost so far.
+    /// Returns the number of packets dropped so far on all ports.
     pub fn lost(&self) -> u64 {
         (0..self.ports).map(|port| self.engine.port_totals(PortId(port)).dropped()).sum()
     }
 
-    /// Runs `work` while the slow path runs on a core of its own, if there is a core other than the worker's.
+    /// Runs `work` on this thread while the slow path runs on another thread. If the process may use several
+    /// cores, the slow path's thread is pinned to a core other than the worker's core.
     pub fn beside<T>(
         &mut self,
         options: &Options,
@@ -141,29 +143,29 @@ fn pipeline(ports: u16) -> Pipeline {
     pipeline
 }
 
-/// Returns a rule that outputs to a port.
+/// Returns a rule that outputs matching packets to OpenFlow port `port`.
 pub(crate) fn sends(table: u8, priority: u16, matching: Match, port: u32) -> Mod {
     let actions = vec![Action::Output { port, max_len: 0xffff }];
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::apply(actions))))
 }
 
-/// Returns a rule that drops.
+/// Returns a rule that drops matching packets.
 pub(super) fn drops(table: u8, priority: u16, matching: Match) -> Mod {
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::default())))
 }
 
-/// Returns a rule that continues with another table.
+/// Returns a rule that continues the processing of matching packets in table `to`.
 pub(super) fn leads(table: u8, priority: u16, matching: Match, to: u8) -> Mod {
     let instructions = Instructions { goto: Some(to), ..Instructions::default() };
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, instructions)))
 }
 
-/// Returns a match on IPv4 packets.
+/// Returns a match for all IPv4 packets.
 pub(super) fn ip() -> Match {
     Match::ANY.with(Field::EthType, 0x0800)
 }
 
-/// Returns a match on a prefix of the IPv4 destination.
+/// Returns a match for IPv4 packets whose destination lies in the prefix `address`/`length`.
 pub(super) fn to_prefix(address: [u8; 4], length: u32) -> Match {
     let mut matching = ip();
     let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
@@ -172,8 +174,9 @@ pub(super) fn to_prefix(address: [u8; 4], length: u32) -> Match {
     matching
 }
 
-/// Returns rules for a chain of `tables` tables. The last table forwards between the first two ports, and
-/// from the third port back to itself. Packets to different addresses match different megaflows.
+/// Returns rules that lead every packet through `tables` tables. The last table outputs packets from the
+/// first port to the second, from the second port to the first, and from the third port back to the third.
+/// Packets with different destination addresses match different megaflows.
 pub(super) fn chain(tables: u8) -> Vec<Mod> {
     let mut rules = Vec::new();
     let last = tables - 1;
@@ -197,7 +200,7 @@ pub(super) fn chain(tables: u8) -> Vec<Mod> {
     rules
 }
 
-/// Returns the MAC address of a host as a value of an OpenFlow field.
+/// Returns the MAC address of a bench host as the value of an OpenFlow match field.
 pub(super) fn mac_number(host: u32) -> u128 {
     super::circuit::mac_of(host).iter().fold(0, |number, octet| number << 8 | u128::from(*octet))
 }

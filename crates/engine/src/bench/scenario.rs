@@ -1,4 +1,4 @@
-//! Forwarding scenarios, their measurement, and the report.
+//! Forwarding scenarios of the benchmark, the code that measures them, and the report of the results.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,41 +21,44 @@ use crate::stage::{Tools, parse};
 use crate::state::{Forwarding, PortView, Room};
 use crate::worker::Worker;
 
-/// Number of circulating frames, in both directions together.
+/// Number of frames that circulate between the two ports, in both directions together.
 pub(super) const ROTATION: usize = 8192;
-/// Length of one measured slice. Slices of the scenario and of the packet source alternate.
+/// Duration of one measured slice. The measurement alternates between slices of the scenario and slices of
+/// the packet source alone.
 const SLICE: Duration = Duration::from_millis(4);
-/// Maximum time for the workers to warm up.
+/// Maximum time that the benchmark waits for the workers to warm up.
 const WARM_UP: Duration = Duration::from_secs(20);
 
 /// A forwarding scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// Measures reception and transmission without parsing.
+    /// Measures reception and transmission. Packets are not parsed.
     PortToPort,
-    /// Measures the parse stage alone.
+    /// Measures the parse stage, without reception, lookup and transmission.
     Parse,
-    /// Measures the learning bridge with 64 hosts.
+    /// Measures the learning bridge with 64 MAC addresses.
     Bridge,
-    /// Measures the learning bridge with 100,000 hosts in random order.
+    /// Measures the learning bridge with 100,000 MAC addresses, used in random order.
     Bridge100k,
-    /// Measures the router with one route and a million destinations within it.
+    /// Measures the router with a single route. Packets have a million destinations within the route.
     Route1,
-    /// Measures the router with all IPv4 routes of a table and a million destinations within them.
+    /// Measures the router with all IPv4 routes of a table. Packets have a million destinations within the
+    /// routes.
     RouteFull4,
-    /// Measures the router with all IPv6 routes of a table and a million destinations within them.
+    /// Measures the router with all IPv6 routes of a table. Packets have a million destinations within the
+    /// routes.
     RouteFull6,
     /// Measures an OpenFlow bridge with 4,096 flows, all of which hit the exact-match cache.
     Emc,
-    /// Measures an OpenFlow bridge with 100,000 megaflows of the given number of masks, with the exact-match
-    /// cache disabled.
+    /// Measures an OpenFlow bridge with 100,000 megaflows. The field is the number of distinct masks. The
+    /// exact-match cache is disabled.
     Megaflow(u8),
-    /// Like `Megaflow`, with the exact-match cache enabled, which holds one in twelve flows.
+    /// Like `Megaflow`, with the exact-match cache enabled. The cache has entries for one in twelve flows.
     MegaflowExact(u8),
 }
 
 impl Scenario {
-    /// All scenarios.
+    /// All forwarding scenarios.
     pub const ALL: [Self; 18] = [
         Self::PortToPort,
         Self::Parse,
@@ -77,7 +80,7 @@ impl Scenario {
         Self::MegaflowExact(30),
     ];
 
-    /// Returns the scenario's name on the command line.
+    /// Returns the name that selects the scenario on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -102,18 +105,18 @@ impl Scenario {
         }
     }
 
-    /// Returns the scenario with this name, or `None` if there is none.
+    /// Returns the scenario with the given command-line name, or `None` if no scenario has this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// Returns the number of hosts on both sides together.
+    /// Returns the number of bench hosts on both sides together.
     fn hosts(self) -> u32 {
         if self == Self::Bridge100k { 100_000 } else { 64 }
     }
 
-    /// Returns the writer of the packets of one side.
+    /// Returns the writer that generates the packets of side `side` (0 or 1).
     pub(super) fn writer(self, side: u32, tables: Option<&Tables>) -> Writer {
         let half = self.hosts() / 2;
         if let Some(load) = self.flows() {
@@ -127,7 +130,8 @@ impl Scenario {
         }
     }
 
-    /// Returns the contents of the flow cache, or `None` if the scenario does not use an OpenFlow bridge.
+    /// Returns the number and kind of the megaflows to install, or `None` if the scenario does not use an
+    /// OpenFlow bridge.
     fn flows(self) -> Option<FlowLoad> {
         match self {
             Self::Emc => Some(FlowLoad { each: 2048, masks: 1, exact: true }),
@@ -139,8 +143,8 @@ impl Scenario {
         }
     }
 
-    /// Returns whether the scenario routes IPv6 (true) or IPv4 (false) by a table. Returns `None` if the
-    /// scenario needs no table.
+    /// Returns which routes of the options the scenario needs: `Some(true)` for the IPv6 routes,
+    /// `Some(false)` for the IPv4 routes, and `None` if the scenario does not use them.
     #[must_use]
     pub fn table(self) -> Option<bool> {
         match self {
@@ -150,7 +154,7 @@ impl Scenario {
         }
     }
 
-    /// Returns the routing tables of the scenario, or `None` if the scenario does not route.
+    /// Creates the routing table of the scenario. Returns `Ok(None)` if the scenario does not route packets.
     fn tables(self, domain: &Arc<Domain>, options: &Options) -> Result<Option<Tables>, BenchError> {
         let routes = match self.table() {
             Some(six) => routes::family(&options.routes, six),
@@ -164,63 +168,66 @@ impl Scenario {
     }
 }
 
-/// Options of a measurement.
+/// Options of a benchmark run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Measured time in seconds.
+    /// Duration of the measurement in seconds.
     pub seconds: f64,
-    /// Number of workers. Each worker has a queue of both ports.
+    /// Number of workers. Each worker has one queue of each of the two ports.
     pub workers: usize,
-    /// Number of the first core. Further workers use the cores that follow.
+    /// Number of the CPU core that the first worker uses. Further workers use the following cores.
     pub first_core: usize,
-    /// Function that returns the number of heap allocations of the process so far (from the binary's counting
-    /// allocator).
+    /// Function that returns the number of heap allocations that the process has made so far. The binary's
+    /// counting allocator provides the function.
     pub allocations: fn() -> u64,
-    /// Routes for the scenarios that route by a table.
+    /// Prefixes of the routing table, for the scenarios that use a full table.
     pub routes: Vec<Route>,
-    /// Distribution of packets over the routes.
+    /// Distribution of the packets over the routes of the table.
     pub popularity: Popularity,
 }
 
-/// Result of a measurement.
+/// Results of one forwarding scenario.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Name of the scenario.
+    /// Command-line name of the scenario.
     pub scenario: &'static str,
-    /// Million packets per second of all workers, with the cost of the packet source.
+    /// Packet rate of all workers together, in million packets per second. The time of the packet source is
+    /// included.
     pub mpps: f64,
-    /// Nanoseconds per packet and worker, without the cost of the packet source. The value is the median of
-    /// the slices.
+    /// Time per packet on one worker in nanoseconds, without the time of the packet source. The value is the
+    /// median of all slices.
     pub ns_per_packet: f64,
-    /// TSC cycles per packet and worker, without the cost of the packet source.
+    /// Time per packet on one worker in TSC cycles, without the time of the packet source.
     pub tsc_cycles_per_packet: f64,
-    /// Nanoseconds per packet of the packet source alone. The value is the median of the slices.
+    /// Time that the packet source alone takes per packet, in nanoseconds. The value is the median of all
+    /// slices.
     pub source_ns: f64,
-    /// Nanoseconds per packet of the fastest slice, minus those of the packet source's fastest slice. The
-    /// value estimates the median on an otherwise idle core. With several workers, which are not measured in
-    /// slices, the value equals the median.
+    /// Time per packet in the fastest slice of the scenario minus the time per packet in the fastest slice of
+    /// the packet source, in nanoseconds. The value estimates the median on an otherwise idle core. A run
+    /// with several workers is not measured in slices, and this value then equals the median.
     pub best_ns: f64,
-    /// Number of heap allocations during the measurement.
+    /// Number of heap allocations that the process made during the measurement.
     pub allocations: u64,
-    /// Number of packets lost during the measurement.
+    /// Number of packets dropped during the measurement.
     pub loss: u64,
-    /// Number of packets measured.
+    /// Number of packets forwarded during the measurement.
     pub packets: u64,
-    /// Number of workers.
+    /// Number of workers that took part in the measurement.
     pub workers: usize,
-    /// Whether the frame memory uses huge pages.
+    /// Whether the memory of the packet frames consists of huge pages.
     pub huge_pages: bool,
 }
 
 impl Report {
-    /// Length of one slice in milliseconds.
+    /// Duration of one measured slice in milliseconds.
     pub const SLICE_MS: u128 = SLICE.as_millis();
 }
 
-/// Runs a forwarding scenario.
+/// Runs one forwarding scenario and returns its results.
 ///
 /// # Errors
-/// [`BenchError`] when memory or threads cannot be allocated, or no packet is forwarded.
+/// [`BenchError`] if memory or threads cannot be allocated, if the scenario lacks routes or does not support
+/// the number of workers, or if no packet is forwarded.
 pub fn run(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let _ = sync::cpu::pin_current_thread(options.first_core);
     match scenario {
@@ -268,7 +275,8 @@ pub(super) fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn
     }
 }
 
-/// Measures slices of `work` and of `source` alternately. Each function returns the packets of one call.
+/// Measures alternating slices of the functions `work` (the scenario) and `source` (the packet source alone).
+/// Each function processes one round per call and returns the number of its packets.
 fn measure(
     options: &Options,
     mut work: impl FnMut() -> usize,
@@ -317,13 +325,14 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Runs the packet source for one burst: the work of the generator's `receive` without the ring.
+/// Runs the packet source alone for one burst. This is the work of the generator's `receive` function without
+/// the access to the ring. Returns the number of packets.
 fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemory) -> usize {
     fill(writer, memory, rotation.next_burst());
     BURST
 }
 
-/// Packets that are used in turn, one burst at a time.
+/// Circulating packets, grouped in bursts. The bursts are used in turn.
 struct Rotation {
     bursts: Vec<Box<Batch>>,
     at: usize,
@@ -378,15 +387,15 @@ fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     report(scenario, options, with, alone, packets, allocations, loss, time, &memory)
 }
 
-/// Publishes a snapshot on the thread that also runs the worker. The worker's reader is offline meanwhile, so
-/// that it does not block the grace period.
+/// Publishes a changed snapshot from the thread that also runs the worker. The worker's QSBR reader is
+/// offline during the call. Otherwise, the call would wait forever for the worker to read the snapshot.
 pub(super) fn publish(engine: &Engine, worker: &mut Worker, change: &impl Fn(&mut Forwarding)) {
     worker.reader.offline();
     engine.update(change);
     worker.reader.online();
 }
 
-/// Runs the worker until every host has been learned and floods have ended.
+/// Runs the worker until the bridge has learned every host and no packet is flooded any more.
 pub(super) fn warm_up(scenario: Scenario, worker: &mut Worker) {
     let packets = scenario.hosts() as usize * 40 + 4 * ROTATION;
     let mut seen = 0;
@@ -457,8 +466,8 @@ fn report(
     })
 }
 
-/// Waits until every worker has processed the number of packets of [`warm_up`]. All commands are executed and
-/// all hosts are learned then.
+/// Waits until every worker has processed as many packets as [`warm_up`] requires. At this point, the workers
+/// have executed all commands and the bridge has learned all hosts.
 fn await_warm(scenario: Scenario, engine: &Engine) -> Result<(), BenchError> {
     let wanted = (scenario.hosts() as usize * 40 + 4 * ROTATION) as u64;
     let begin = Instant::now();
@@ -471,7 +480,7 @@ fn await_warm(scenario: Scenario, engine: &Engine) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Runs a scenario on several workers, each on its core with a queue of both ports.
+/// Runs a scenario on several workers. Each worker runs on its own core and has one queue of each port.
 fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let n = options.workers;
     let depot = depot(n + 1)?;

@@ -1,6 +1,6 @@
-//! Scenario of many tenants on one host, in the proportions that the NSDI 2015 paper reports for a thousand
-//! hypervisors. A few hosts cause most of the traffic, most connections are short, and some tenants have
-//! access lists of ports or of prefixes.
+//! Scenario of one hypervisor host with many tenants. The traffic mix has the proportions that the NSDI 2015
+//! paper about Open vSwitch reports for a thousand hypervisors. A few virtual machines cause most of the
+//! traffic, most connections are short, and some tenants have access lists of ports or of prefixes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,22 +14,22 @@ use crate::bench::rules::{Switch, leads, mac_number, sends};
 use crate::bench::{BenchError, Options};
 
 const TENANTS: u32 = 64;
-/// Number of hosts of a tenant on each side.
+/// Number of virtual machines that a tenant has on each side.
 const HOSTS: u32 = 8;
-/// Number of connections that are open on each side at a time.
+/// Number of connections that each side has open at a time.
 const OPEN: usize = 256;
-/// Ports that access lists accept.
+/// L4 destination ports that the access lists of ports accept.
 const SERVICES: [u16; 8] = [22, 53, 80, 443, 3306, 5432, 6379, 8080];
-/// Number of 24-bit prefixes that access lists of addresses accept.
+/// Number of /24 prefixes that the access lists of prefixes accept.
 const PREFIXES: u32 = 200;
 
-/// Returns the number of a host, from the tenant, the side and the host's number within them.
+/// Returns the bench host number of virtual machine `number` of a tenant on side `side`.
 fn host(tenant: u32, side: u32, number: u32) -> u32 {
     (tenant * 2 + side) * HOSTS + number
 }
 
-/// Returns whether a tenant has an access list of ports. One in four tenants has one, and one in eight
-/// tenants has an access list of prefixes.
+/// Returns whether a tenant has an access list of ports. Every fourth tenant has one, and every eighth tenant
+/// has an access list of prefixes.
 fn has_ports(tenant: u32) -> bool {
     tenant % 4 == 1
 }
@@ -38,14 +38,14 @@ fn has_prefixes(tenant: u32) -> bool {
     tenant % 8 == 2
 }
 
-/// Returns an external network that access lists accept.
+/// Returns the address of external network `number`, which access lists of prefixes accept.
 fn outside(number: u32) -> u32 {
     let random = scattered(u64::from(number)).to_le_bytes();
     u32::from_be_bytes([20 + random[0] % 150, random[1], random[2], 0])
 }
 
-/// Returns the rules of three tables: the tenant of a packet, the tenant's access list, and the location of
-/// the destination.
+/// Returns the rules of three tables. The first table determines the tenant of a packet, the second contains
+/// the tenants' access lists, and the third selects the output port for the destination.
 fn rules() -> Vec<Mod> {
     let mut rules = Vec::new();
     let of = |tenant: u32| Match::ANY.with(Field::Metadata, u128::from(tenant) + 1);
@@ -87,14 +87,14 @@ fn rules() -> Vec<Mod> {
     rules
 }
 
-/// A connection from one side: the headers of its packets, and the number of packets left.
+/// A connection as seen by one side, with the headers of its packets and the number of packets still to send.
 #[derive(Clone, Copy)]
 struct Connection {
     headers: Headers,
     left: u32,
 }
 
-/// Connections of one side.
+/// Packet source of one side, with the connections that this side has open.
 struct Side {
     side: u32,
     state: u64,
@@ -118,15 +118,15 @@ impl Side {
         (self.random() % u64::from(end)) as u32
     }
 
-    /// Returns a number from 0 to `end` - 1, with small numbers more frequent (approximately Zipf's law).
+    /// Returns a random number less than `end`. Small numbers are more frequent (approximately Zipf's law).
     fn ranked(&mut self, end: u32) -> u32 {
         let (first, second) = (self.below(end) + 1, self.below(end) + 1);
         let share = u64::from(first) * u64::from(second) / u64::from(end);
         u32::try_from(share).unwrap_or(0).min(end - 1)
     }
 
-    /// Returns the number of packets of a connection. Half of the connections have up to 8 packets, and one
-    /// in a thousand has thousands (Pareto distribution with exponent 1.1).
+    /// Returns a random length for a connection, in packets. Half of the connections have up to 8 packets,
+    /// and one in a thousand has thousands of packets (Pareto distribution with exponent 1.1).
     fn length(&mut self) -> u32 {
         let uniform = (self.random() >> 11) as f64 / (1_u64 << 53) as f64;
         let length = 4.0 / (1.0 - uniform).powf(1.0 / 1.1);
@@ -168,7 +168,7 @@ impl Side {
     }
 }
 
-/// Measures cache hit rates for the traffic of a host.
+/// Measures the hit rates of the flow caches for the traffic of one hypervisor host.
 pub(super) fn production(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut switch = Switch::new(name, 2, 200_000)?;
     switch.modify(&rules());

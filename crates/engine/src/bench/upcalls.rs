@@ -1,4 +1,4 @@
-//! Scenarios of upcalls, with worker and slow path on a core each, and of revalidation.
+//! Scenarios of upcalls and of revalidation. Worker and slow path run on a core each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +13,15 @@ use crate::bench::figures::{Figures, Row};
 use crate::bench::rules::{Switch, chain, sends};
 use crate::bench::{BenchError, Options};
 
-/// Number of frames in each direction, which is less than the limit of one port's packets at the slow path.
+/// Number of frames in each direction. The number is less than the limit of packets that one port may have at
+/// the slow path.
 const FRAMES: usize = 256;
 /// Number of megaflows in the scenarios that fill the caches.
 const FLOWS: usize = 200_000;
-/// Maximum time to wait for an expected event.
+/// Maximum time that a scenario waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns a writer of packets with a new destination each.
+/// Returns a function that writes packets, each with a new destination address.
 fn fresh(side: u32) -> impl FnMut(&mut [u8]) + Send + 'static {
     let mut number: u32 = 0;
     move |frame| {
@@ -30,7 +31,8 @@ fn fresh(side: u32) -> impl FnMut(&mut [u8]) + Send + 'static {
     }
 }
 
-/// Measures upcalls per second. Every packet misses the cache, and is translated, cached and forwarded.
+/// Measures the rate of upcalls. Every packet misses the flow caches. The slow path translates the packet,
+/// installs a megaflow, and returns the packet to the worker.
 pub(super) fn upcall(name: &'static str, tables: u8, options: &Options) -> Result<Figures, BenchError> {
     let flows = u32::try_from(FLOWS).unwrap_or(u32::MAX);
     let mut switch = Switch::new(name, 2, flows)?;
@@ -66,7 +68,7 @@ pub(super) fn upcall(name: &'static str, tables: u8, options: &Options) -> Resul
     ))
 }
 
-/// Runs the worker for the given time.
+/// Runs rounds of the worker for the duration `time`.
 fn rounds(switch: &mut Switch, time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -76,8 +78,8 @@ fn rounds(switch: &mut Switch, time: Duration) {
     }
 }
 
-/// Measures the time to revalidate all megaflows after a change that concerns each of them, and the latency
-/// of new flows meanwhile.
+/// Measures the time to revalidate all megaflows after a rule change that affects every megaflow. Also
+/// measures the latency of the first packets of new flows during the revalidation.
 pub(super) fn revalidate(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let rows = [("1 table", 1), ("15 tables", 15)];
     let rows = rows.map(|(row, tables)| revalidated(name, row, tables, options));
@@ -156,7 +158,7 @@ fn revalidated(
     Ok(Row { name: row, figures })
 }
 
-/// Returns the reported times in microseconds.
+/// Returns the round-trip times that a probe port has reported, converted to microseconds.
 fn microseconds(times: &mut Consumer<u64>) -> Vec<f64> {
     let mut all = Vec::new();
     while let Some(cycles) = times.pop() {
