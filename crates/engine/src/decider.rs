@@ -1,14 +1,14 @@
-//! The slow path: one thread that translates upcalls by the OpenFlow tables, installs megaflows in the
-//! workers' caches, and keeps the megaflows consistent with the tables.
+//! The slow path. One thread translates upcalls by the OpenFlow tables, installs megaflows in the workers'
+//! caches, and keeps the installed megaflows consistent with the tables.
 //!
-//! A round first serves the upcalls of the ports in turn, and then revalidates some of the megaflows.
-//! Revalidation reads the counters of a megaflow, removes an idle megaflow, and translates the megaflow again
-//! if the tables have changed.
+//! A round of the slow path first serves the upcalls of the ports in turn and then revalidates some of the
+//! megaflows. Revalidation reads the counters of a megaflow and removes the megaflow if it is idle. If the
+//! tables have changed, revalidation also translates the flow key again:
 //!
-//! - A megaflow whose actions have changed gets the new actions.
-//! - A megaflow that now depends on more bits than its mask contains is removed.
+//! - If the actions have changed, the megaflow gets the new actions.
+//! - If the result depends on more key bits than the megaflow's mask contains, the megaflow is removed.
 //!
-//! A barrier waits until all megaflows have been revalidated and every worker has processed the resulting
+//! A barrier completes when all megaflows have been revalidated and every worker has processed the resulting
 //! messages.
 
 #![allow(
@@ -55,85 +55,91 @@ pub use hook::{HookCounts, HookFlows};
 pub use known::KnownFlow;
 pub use listen::{FlowChange, FlowListener};
 
-/// Maximum number of upcalls of one port that the slow path processes before the next port's upcalls.
+/// Maximum number of upcalls of one port that the slow path processes before it continues with the next port.
 const TURN: usize = 32;
-/// Time in nanoseconds after which a port's turn ends early. One packet may match thousands of rules.
+/// Time in nanoseconds after which the slow path ends a port's turn early. The limit is needed because one
+/// packet may match thousands of rules.
 const TURN_NS: u64 = 1_000_000;
 /// Time in nanoseconds after which a round processes no more upcalls. The limit bounds the delay of
 /// statistics, barriers and packet-outs.
 const ROUND_PACKETS_NS: u64 = 5_000_000;
-/// Flows that are looked at between two turns of packets.
+/// Maximum number of megaflows that the slow path revalidates in one round, between two rounds of upcalls. A
+/// slice for a barrier is four times as large.
 const SLICE: usize = 64;
-/// Maximum time in nanoseconds by which revalidation makes up for time spent on upcalls.
+/// Maximum time in nanoseconds that revalidation continues despite pending upcalls, to compensate for the
+/// time spent on earlier upcalls.
 const PACKETS_NS: u64 = 200_000;
-/// Time that a terminating slow path waits for tables that control threads hold.
+/// Maximum time that a terminating slow path waits for tables that control threads hold, to add the last
+/// statistics to the rules.
 const LAST_CREDITS: Duration = Duration::from_millis(500);
-/// Time in nanoseconds in which every megaflow is revalidated once.
+/// Duration of one revalidation round in nanoseconds. Each round revalidates every megaflow once.
 const ROUND_NS: u64 = 500_000_000;
-/// Sampling interval: each revalidation round translates one of this number of megaflows even without a
-/// change of the tables.
+/// Sampling interval. Each revalidation round translates one of `SAMPLE` megaflows again even if the tables
+/// have not changed.
 const SAMPLE: u64 = 64;
-/// Idle timeout of a megaflow in nanoseconds.
+/// Time in nanoseconds after which an unused megaflow is removed.
 const IDLE_NS: u64 = 10_000_000_000;
-/// Idle timeout in nanoseconds when the flow limit is reached, for megaflows of ports that exceed their
-/// share.
+/// Time in nanoseconds after which an unused megaflow is removed while the flow limit is reached. The time
+/// applies to ports that have more megaflows than their share of the limit.
 const IDLE_FULL_NS: u64 = 100_000_000;
-/// Initial flow limit, which is reduced when the revalidation of all megaflows takes more than a second.
+/// Initial flow limit, in megaflows. The slow path lowers its limit when the revalidation of all megaflows
+/// takes more than a second.
 const FLOWS: usize = 200_000;
 
-/// Statistics of the slow path, which any thread can read.
+/// Statistics of the slow path. Any thread can read them.
 #[derive(Debug, Default)]
 pub struct DeciderView {
     /// Number of installed megaflows.
     pub flows: AtomicU64,
-    /// Moving average of the number of megaflows, updated after each revalidation round.
+    /// Moving average of the number of installed megaflows, updated after each revalidation round.
     pub mean_flows: AtomicU64,
-    /// Maximum number of megaflows after any revalidation round.
+    /// Maximum number of installed megaflows at the end of a revalidation round, since the start.
     pub most_flows: AtomicU64,
-    /// Current flow limit.
+    /// Current limit of installed megaflows.
     pub limit: AtomicU64,
-    /// Number of upcalls processed.
+    /// Number of upcalls that the slow path has processed.
     pub upcalls: AtomicU64,
-    /// Number of megaflows translated again after a change of the tables.
+    /// Number of times that a megaflow was translated again after a change of the tables.
     pub revalidated: AtomicU64,
-    /// Duration of the last revalidation round, in microseconds of work.
+    /// Work time of the last revalidation round in microseconds, without pauses.
     pub round_us: AtomicU64,
-    /// Number of megaflows installed with an exact-match mask because their port had reached its limit of
-    /// masks.
+    /// Number of megaflows that were installed with an exact-match mask because their port had reached its
+    /// limit of distinct masks.
     pub narrowed: AtomicU64,
     /// Number of megaflows whose cached actions differed from the tables' result although no rule had
     /// changed. A value other than 0 indicates a defect.
     pub wrong: AtomicU64,
-    /// Approximate memory that the megaflow records use, in bytes.
+    /// Approximate size of the megaflow records in bytes.
     pub memory: AtomicU64,
 }
 
-/// A request to be called when the flow caches agree with the tables of one bridge.
+/// A barrier request for one bridge. `done` is called when the flow caches agree with the bridge's tables.
 struct Asking {
     tables: Arc<FlowTables>,
     done: Box<dyn FnOnce() + Send>,
 }
 
-/// A barrier in progress, which serves one or more requests.
+/// A barrier in progress. It serves all requests that were pending when it started.
 struct Barrier {
     asking: Vec<Asking>,
-    /// Tables of bridges whose megaflows could not all be revalidated because a control thread held the lock.
-    /// Requests for these bridges wait for another barrier.
+    /// Tables of bridges for which at least one megaflow could not be revalidated, because a control thread
+    /// held the lock. Requests for these bridges are repeated with the next barrier.
     missed: Vec<Arc<FlowTables>>,
-    /// Index of the next megaflow record to revalidate, or `None` when the workers have been sent the
-    /// synchronization message.
+    /// Index of the next megaflow record to revalidate. `None` when all records have been revalidated and the
+    /// synchronization message has been sent to the workers.
     sweep: Option<usize>,
     number: u64,
-    /// Whether each worker has yet to reach the barrier.
+    /// For each worker, whether the worker has not reached the barrier yet.
     left: Vec<bool>,
-    /// Whether each worker must be synchronized again, because a removal was due after the synchronization
-    /// message.
+    /// For each worker, whether another synchronization message is needed, because a removal became due after
+    /// the first message.
     again: Vec<bool>,
-    /// Grace period after which the driver hook has also reached the barrier.
+    /// Number of the grace period that the driver hook must pass to reach the barrier. `None` if there is
+    /// nothing to wait for.
     hook: Option<u64>,
 }
 
-/// The slow path. See the [module](self) documentation.
+/// State of the slow path. See the [module](self) documentation.
 pub struct Decider {
     workers: Vec<WorkerEnd>,
     waker: Arc<Waker>,
@@ -144,70 +150,76 @@ pub struct Decider {
     next_port: PortId,
     records: Vec<Option<Record>>,
     free: Vec<u32>,
-    /// Index from the hash of a megaflow's identity to the megaflow's number.
+    /// Index of the installed megaflows. The key is the hash of a megaflow's identity, and the value is the
+    /// index of its record.
     names: HashMap<u64, u32>,
     name_hash: WordHash,
     fates: Fates,
     budgets: Budgets,
-    /// Hashes of the two exact-match masks.
+    /// Hashes of the two exact-match masks, one without and one with the extended key.
     every_bit: [u64; 2],
     teaching: Teaching,
-    /// Empty install boxes that workers returned, kept for reuse.
+    /// Empty install messages that workers have returned. The slow path reuses their memory.
     #[allow(clippy::vec_box, reason = "it is the boxes that are kept")]
     spare: Vec<Box<Install>>,
-    /// Buffer for the frame that is processed at the moment.
+    /// Copy of the frame whose upcall is being processed.
     frame: Vec<u8>,
-    /// Results of the batched lookup for the upcalls of the current turn.
+    /// Results of the batched first-table lookup for the upcalls of the current turn.
     ahead: Vec<Ahead>,
-    /// Runtime state of meters, by bridge number and meter number. The tables are kept to detect that a
-    /// bridge number has been reused.
+    /// Runtime state of the meters. The key consists of bridge identifier and meter identifier. The tables
+    /// are stored to detect that another bridge has reused the bridge identifier.
     meters: HashMap<(u16, u32), (Arc<FlowTables>, Arc<MeterLive>)>,
     flows: usize,
     limit: usize,
     cursor: usize,
     round_began: u64,
     round_work_ns: u64,
-    /// Time in nanoseconds spent on upcalls that revalidation has not made up for.
+    /// Time in nanoseconds that was spent on upcalls and that revalidation has yet to compensate.
     packets_ns: u64,
     second: u64,
-    /// Whether expired rules remain to be removed.
+    /// Whether the last removal of expired rules ended before all expired rules were removed.
     expiring: bool,
     barrier: Option<Barrier>,
     asking: Vec<Asking>,
-    /// Statistics that could not be added to the rules because a control thread held the tables.
+    /// Megaflow statistics that could not be added to the rules yet, because a control thread held the
+    /// tables.
     uncredited: Vec<Counts>,
-    /// For each worker, megaflows to remove that were dismissed before the worker reported their location.
+    /// For each worker, the cache locations of megaflows to remove. The slow path dismissed these megaflows
+    /// before the worker had reported their locations.
     owed: Vec<Vec<FlowRef>>,
-    /// For each worker, whether the worker reached a barrier while removals were still due.
+    /// For each worker, whether a new synchronization message is due, because the worker confirmed the last
+    /// one while removals were still due.
     resync: Vec<bool>,
     syncs: u64,
-    /// Dumps and purges in progress, which take more than one round.
+    /// Dumps and purges in progress. Each one takes several rounds.
     jobs: Vec<dump::Job>,
-    /// For each worker, answers that did not fit into the worker's ring, in order.
+    /// For each worker, the answers that did not fit into the ring to the worker, oldest first.
     backlog: Vec<VecDeque<Answer>>,
-    /// Number of rounds with packet-outs, which determines the bridge to serve first.
+    /// Number of rounds in which packet-outs were pending. The number selects the bridge whose packet-outs
+    /// are served first.
     packet_out_rounds: usize,
     view: Arc<DeciderView>,
-    /// Switches and limits that other threads set.
+    /// Settings that other threads may change at run time.
     knobs: Arc<Knobs>,
     hook: Option<hook::Hook>,
-    /// Listener for installed and removed megaflows.
+    /// Listener that is called when a megaflow is installed or removed.
     listener: Option<FlowListener>,
     counters: Arc<WorkerCounters>,
 }
 
-/// Settings of the slow path that can be changed at run time.
+/// Settings of the slow path that other threads may change at run time.
 #[derive(Debug)]
 pub struct Knobs {
-    /// Maximum value of the flow limit.
+    /// Upper bound of the flow limit, in megaflows.
     pub limit: AtomicU32,
-    /// Whether megaflows use wildcard masks. If false, every megaflow matches all fields exactly.
+    /// Whether megaflows may wildcard fields. If false, every megaflow matches all fields exactly.
     pub megaflows: AtomicBool,
     /// Whether the slow path must terminate.
     pub stop: AtomicBool,
 }
 
-/// Bridges of the slow path by number, shared with the threads that create bridges.
+/// Bridges that the slow path serves, by bridge identifier. The map is shared with the threads that create
+/// bridges.
 pub type Bridges = Arc<Mutex<BTreeMap<u16, Arc<FlowBridge>>>>;
 
 impl Decider {
@@ -270,25 +282,26 @@ impl Decider {
         }
     }
 
-    /// Sets the flow limit and its maximum, regardless of the time that revalidation takes.
+    /// Sets the configured flow limit and the current flow limit to `flows`, regardless of how long
+    /// revalidation takes.
     pub(crate) fn allow(&mut self, flows: u32) {
         self.knobs.limit.store(flows, Ordering::Relaxed);
         self.limit = flows as usize;
     }
 
-    /// Returns the statistics of the slow path.
+    /// Returns the statistics of the slow path, which are updated while it runs.
     #[must_use]
     pub fn view(&self) -> Arc<DeciderView> {
         Arc::clone(&self.view)
     }
 
-    /// Returns the settings that can be changed at run time.
+    /// Returns the settings that other threads may change while the slow path runs.
     #[must_use]
     pub fn knobs(&self) -> Arc<Knobs> {
         Arc::clone(&self.knobs)
     }
 
-    /// Runs the slow path until it is stopped. Returns the megaflows installed at the end, for a successor.
+    /// Runs the slow path until [`Knobs::stop`] is set. Returns the recently used megaflows for a successor.
     pub fn run(mut self) -> Vec<KnownFlow> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         while !self.knobs.stop.load(Ordering::Acquire) {
@@ -354,7 +367,7 @@ impl Decider {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns whether the slow path still serves this bridge, and not another bridge with the same number.
+    /// Returns whether the slow path serves `bridge`. Another bridge with an equal identifier does not count.
     fn is_served(&self, bridge: &FlowBridge) -> bool {
         let served = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
         served.get(&bridge.tables.number()).is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables))
@@ -364,7 +377,7 @@ impl Decider {
         Limit { now: self.limit, most: self.knobs.limit.load(Ordering::Relaxed) as usize }
     }
 
-    /// Runs one round. Returns whether there was any work.
+    /// Runs one round of the slow path. Returns whether there was any work.
     pub fn round(&mut self) -> bool {
         let now = monotonic().ns;
         let mut did = self.hear();
@@ -398,7 +411,7 @@ impl Decider {
         did
     }
 
-    /// Processes the messages of the workers. Returns whether there were any.
+    /// Processes the messages that workers have sent. Returns whether there were any messages.
     fn hear(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {
@@ -450,8 +463,8 @@ impl Decider {
         }
     }
 
-    /// Sends the due removals to the workers, and synchronizes the workers again that reached a barrier
-    /// before.
+    /// Sends the removals that are due to the workers. Sends a new synchronization message to each worker
+    /// that confirmed the last one while removals were still due.
     fn pay(&mut self) {
         for worker in 0..self.workers.len() {
             while let Some(at) = self.owed[worker].pop() {
@@ -472,7 +485,8 @@ impl Decider {
         self.forget(flow.id);
     }
 
-    /// Adds statistics to the rules, or keeps them for later if a control thread holds the tables.
+    /// Adds megaflow statistics to the statistics of the rules. If a control thread holds the tables, the
+    /// megaflow statistics are kept for later.
     fn credit(&mut self, counts: Counts) {
         if counts.is_nothing() {
             return;
@@ -484,8 +498,8 @@ impl Decider {
         }
     }
 
-    /// Adds the statistics kept for later to the rules. Waits at most `patience` for tables, for all bridges
-    /// together.
+    /// Adds the megaflow statistics that were kept for later to the rules. Waits for locked tables at most
+    /// `patience` in total.
     fn credit_within(&mut self, patience: Duration) {
         if self.uncredited.is_empty() {
             return;
@@ -519,14 +533,16 @@ impl Decider {
         }
     }
 
-    /// Removes a megaflow from the index by identity, unless another megaflow has replaced it there.
+    /// Removes the entry with hash `name` from the index of megaflows if the entry refers to record `id`. The
+    /// entry may already refer to a newer megaflow.
     fn unname(&mut self, name: u64, id: u32) {
         if self.names.get(&name) == Some(&id) {
             self.names.remove(&name);
         }
     }
 
-    /// Returns the statistics of a megaflow since the last call.
+    /// Returns the packets and bytes that a megaflow has matched since the last call, in the worker and in
+    /// the driver hook. Returns `None` if the megaflow does not exist.
     fn take_counts(&mut self, id: u32) -> Option<Counts> {
         let hooked = self.hooked(id);
         let record = self.records.get_mut(id as usize)?.as_mut()?;
@@ -542,7 +558,8 @@ impl Decider {
         Some(Counts { bridge, fate, packets, bytes, used_ns })
     }
 
-    /// Starts the requested barriers, dumps and purges. Returns whether there were any.
+    /// Starts the barriers, dumps and purges that control threads have requested. Returns whether there were
+    /// any.
     fn requests(&mut self) -> bool {
         let mut did = false;
         for bridge in self.bridges().into_values() {
@@ -567,7 +584,8 @@ impl Decider {
         did
     }
 
-    /// Moves upcalls from the rings to the queues of their ports. Returns whether there were any.
+    /// Moves upcalls from the workers' rings to the queues of the ports on which the packets arrived. Returns
+    /// whether there were any upcalls.
     fn collect(&mut self) -> bool {
         let mut did = false;
         for worker in 0..self.workers.len() {
@@ -580,9 +598,9 @@ impl Decider {
         did
     }
 
-    /// Processes upcalls. Ports take turns, and each turn is limited in packets and in time. When a round
-    /// takes too long, the next round continues with the port whose turn it is. Returns whether any upcall
-    /// was processed.
+    /// Processes upcalls. The ports take turns, and each turn is limited in packets and in time. If the
+    /// upcalls of a round take too long, the next round continues with the port that would be next. Returns
+    /// whether any upcall was processed.
     fn decide(&mut self, now: u64) -> bool {
         let mut ports: Vec<PortId> = self.queues.keys().copied().collect();
         let first = ports.partition_point(|port| *port < self.next_port);
@@ -604,7 +622,7 @@ impl Decider {
         did
     }
 
-    /// Processes the turn of a port. Returns whether any upcall was processed.
+    /// Processes one port's turn of upcalls. Returns whether any upcall was processed.
     fn decide_of(&mut self, port: PortId, now: u64) -> bool {
         let begin = monotonic().ns;
         let ahead = self.look_ahead(port);
@@ -630,9 +648,10 @@ impl Decider {
         did
     }
 
-    /// Looks up the upcalls of a port's turn in the first table as a batch. The batch consists of the upcalls
-    /// from the first on that belong to one bridge. The result is empty if there is only one upcall or if the
-    /// table has too few rules for a batch to pay off.
+    /// Looks up the upcalls of a port's turn in the first table as a batch. The batch contains the first
+    /// upcalls of the queue up to the first one of another bridge. Returns no results if only one upcall is
+    /// queued, if a control thread holds the tables, or if the table has too few rules for a batch to be
+    /// faster.
     fn look_ahead(&mut self, port: PortId) -> Vec<Ahead> {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
@@ -650,7 +669,8 @@ impl Decider {
         ahead
     }
 
-    /// Processes an upcall. Returns the upcall if a control thread holds the tables of its bridge for long.
+    /// Processes an upcall. Returns the upcall as an error if a control thread holds the bridge's tables for
+    /// too long.
     #[allow(
         clippy::result_large_err,
         reason = "what comes back is what was given, and goes into its queue again"
@@ -707,7 +727,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Creates a megaflow and installs the megaflow in a worker's cache.
+    /// Creates the record of a new megaflow and sends the megaflow to a worker's cache.
     #[allow(clippy::too_many_arguments, reason = "what a record consists of")]
     fn keep(
         &mut self,
@@ -748,8 +768,8 @@ impl Decider {
         });
     }
 
-    /// Sends an answer to a worker. If the worker's ring is full, the answer waits in the worker's backlog,
-    /// and the slow path continues with other work.
+    /// Sends an answer to a worker. If the ring to the worker is full, the answer is appended to the worker's
+    /// backlog, and the slow path continues without waiting.
     fn answer(&mut self, worker: usize, answer: Answer) {
         let backlog = &mut self.backlog[worker];
         if !backlog.is_empty() {
@@ -761,8 +781,8 @@ impl Decider {
         }
     }
 
-    /// Moves answers from the backlogs to the workers' rings, as far as there is space. Returns whether any
-    /// answer was moved.
+    /// Moves answers from the backlogs to the rings until the rings are full. Returns whether any answer was
+    /// moved.
     fn send_backlog(&mut self) -> bool {
         let mut did = false;
         for (backlog, end) in self.backlog.iter_mut().zip(&mut self.workers) {
@@ -778,8 +798,8 @@ impl Decider {
         did
     }
 
-    /// Returns whether the backlog of any worker is as long as a ring. In this case, work that creates more
-    /// answers waits, which bounds the backlog.
+    /// Returns whether any worker's backlog has as many answers as a ring can hold. While this is so, the
+    /// slow path postpones work that creates more answers.
     fn is_behind(&self) -> bool {
         (0..self.backlog.len()).any(|worker| self.is_worker_behind(worker))
     }
@@ -817,7 +837,8 @@ impl Decider {
         self.answer(worker, Answer::Install(install));
     }
 
-    /// Counts a packet, executes its learn actions, and sends it to controllers.
+    /// Performs the side effects of a translated packet: counts the packet for its rules, executes its learn
+    /// actions, and sends it to controllers.
     fn effects(&mut self, pipeline: &mut Pipeline, fate: &Translated, frame: &[u8], now: u64) {
         record::credit(pipeline, (&fate.rules, &fate.missed, &fate.groups), 1, frame.len() as u64, now);
         if !fate.learns.is_empty() {
@@ -842,7 +863,7 @@ impl Decider {
         }
     }
 
-    /// Returns the runtime state of the meters that a program uses.
+    /// Returns the runtime state of all meters that `program` uses, and creates missing state.
     fn meters_of(
         &mut self,
         bridge: &Arc<FlowBridge>,

@@ -1,66 +1,70 @@
-//! Per-port limits in a worker's flow cache: a number of masks, and a share of the megaflows.
+//! Per-port limits in a worker's flow cache: the number of distinct masks, and a share of the megaflows.
 //!
 //! A packet that matches no megaflow is looked up under every mask of its port. A sender that knows an access
 //! list can send one packet for each combination of bits at which addresses and ports differ from the list's
 //! entries. Each packet then adds a mask (L. Csikor et al., "Tuple Space Explosion: A Denial-of-Service
 //! Attack Against a Software Packet Classifier", CoNEXT 2019).
 //!
-//! A port therefore has at most [`MASKS`] masks. Further megaflows are installed with an exact-match mask
-//! that all of them share. This adds one probe, and long connections stay as fast as before. A mask that
-//! serves few packets is replaced by a mask that is requested more often, so early masks do not keep later
-//! ones out.
+//! A port therefore has at most [`MASKS`] distinct masks. Megaflows that would need more masks are installed
+//! with an exact-match mask, which all of them share. The shared mask adds one probe to a lookup, and long
+//! connections stay as fast as before. A mask whose megaflows match few packets is replaced by a mask that is
+//! requested more often. Therefore the first masks of a port do not block later masks.
 //!
-//! Up to the flow limit, any port may add megaflows. A reserve of a quarter of the limit above it is for
-//! ports that have less than their share. When the limit is reached, idle megaflows of ports above their
-//! share are removed soon.
+//! While there are fewer megaflows than the current flow limit, every port may add megaflows. Above the limit
+//! there is a reserve of a quarter of the limit, or more if the configured limit is higher. Only ports that
+//! have less than their share may use the reserve. When the limit is reached, idle megaflows of ports above
+//! their share are removed after a short time.
 
 use std::collections::HashMap;
 
 use packet::PortId;
 use switch::flow::{Flow, packet_and_beyond_bits, packet_bits};
 
-/// Maximum number of masks of one port in one worker's cache, without the exact-match masks.
+/// Maximum number of distinct masks for one port in one worker's cache, without the exact-match masks.
 pub(super) const MASKS: usize = 64;
-/// Maximum number of rejected masks that are counted per port.
+/// Maximum number of rejected masks for which the requests of one port are counted.
 const ASKED: usize = 1024;
-/// Factor by which the requests for a rejected mask must exceed the packets of an installed mask to replace
-/// that mask.
+/// Factor for the replacement of a mask. A rejected mask replaces an installed mask if it has more than this
+/// factor times as many requests as the installed mask has matched packets.
 const OUTDONE: u64 = 2;
-/// Minimum number of requests for a rejected mask to replace an installed mask.
+/// Minimum share of a port in megaflows. The share does not fall below this number when the current flow
+/// limit is lowered below the configured limit.
 const FLOOR: usize = 256;
-/// How often one has to be asked for, to be worth it.
+/// Minimum number of requests that a rejected mask must have to replace an installed mask.
 const WORTH: u64 = 16;
 
-/// How many flows there may be in all.
+/// Limits of the total number of megaflows.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
-    /// With a look at all of them in time.
+    /// Current limit, which is lowered so that revalidation can process all megaflows in time.
     pub now: usize,
-    /// As configured.
+    /// Configured limit, which is the upper bound of the current limit.
     pub most: usize,
 }
 
-/// A mask that flows have.
+/// Usage of a mask that installed megaflows of a port have.
 #[derive(Default)]
 struct Mask {
     flows: u32,
-    /// Number of packets that the megaflows of the mask have matched. The number is halved at each turn.
+    /// Number of packets that the mask's megaflows have matched. The number is halved at each evaluation of
+    /// the masks.
     earned: u64,
-    /// Whether the megaflows of the mask are to be removed.
+    /// Whether the mask's megaflows are to be removed, to replace the mask by another one.
     outdone: bool,
 }
 
-/// Usage of one port in one worker's cache.
+/// Usage of one worker's cache by the megaflows of one port.
 #[derive(Default)]
 struct Port {
     flows: usize,
-    /// Installed masks by hash.
+    /// Masks of the installed megaflows. The key is the hash of the mask.
     masks: HashMap<u64, Mask>,
-    /// Masks rejected since the last turn, by hash, with the number of requests.
+    /// Number of requests for each mask that was rejected since the last evaluation. The key is the hash of
+    /// the mask.
     asked: HashMap<u64, u64>,
 }
 
-/// Per-port limits of all ports. See the [module](self) documentation.
+/// Usage and limits of all workers' caches for each port. See the [module](self) documentation.
 #[derive(Default)]
 pub(super) struct Budgets {
     ports: HashMap<(usize, PortId), Port>,
@@ -69,22 +73,23 @@ pub(super) struct Budgets {
 }
 
 impl Budgets {
-    /// Returns whether a megaflow of this port may be installed. `all` is the number of all megaflows, and
-    /// `limit` is the flow limit.
+    /// Returns whether another megaflow may be installed for this port. `all` is the number of installed
+    /// megaflows of all ports.
     pub fn has_room(&self, worker: usize, port: PortId, all: usize, limit: Limit) -> bool {
         let now = limit.now;
         all < now || all < (now + now / 4).max(limit.most) && !self.is_over_share(worker, port, all, limit)
     }
 
-    /// Whether a port has more flows than it may have while there is no room for others.
+    /// Returns whether a port has at least as many megaflows as its share of the flow limit. `all` is the
+    /// number of installed megaflows of all ports.
     pub fn is_over_share(&self, worker: usize, port: PortId, all: usize, limit: Limit) -> bool {
         let own = self.ports.get(&(worker, port)).map_or(0, |port| port.flows);
         let floor = if all < limit.most { FLOOR } else { 0 };
         own >= (limit.now / (self.ports.len() + 1)).max(floor)
     }
 
-    /// Returns whether a megaflow of a port may use the mask with this hash. Counts a request for the mask
-    /// otherwise.
+    /// Returns whether a new megaflow of a port may use the mask with hash `mask`. If not, the function
+    /// counts a request for the mask.
     pub fn admits(&mut self, worker: usize, port: PortId, mask: u64) -> bool {
         let Some(port) = self.ports.get_mut(&(worker, port)) else { return true };
         match port.masks.get(&mask) {
@@ -98,7 +103,7 @@ impl Budgets {
         false
     }
 
-    /// Counts an installed megaflow.
+    /// Records that a megaflow of a port was installed with the mask that has this hash.
     pub fn add(&mut self, worker: usize, port: PortId, mask: u64) {
         let port = self.ports.entry((worker, port)).or_default();
         port.flows += 1;
@@ -108,7 +113,7 @@ impl Budgets {
         mask.earned += 1;
     }
 
-    /// Counts a removed megaflow.
+    /// Records that a megaflow of a port was removed.
     pub fn remove(&mut self, worker: usize, port: PortId, mask: u64) {
         let Some(own) = self.ports.get_mut(&(worker, port)) else { return };
         own.flows -= 1;
@@ -123,7 +128,7 @@ impl Budgets {
         }
     }
 
-    /// Counts packets that a megaflow has matched.
+    /// Adds packets that a megaflow has matched to the count of its mask.
     pub fn earn(&mut self, worker: usize, port: PortId, mask: u64, packets: u64) {
         let port = self.ports.get_mut(&(worker, port));
         if let Some(mask) = port.and_then(|port| port.masks.get_mut(&mask)) {
@@ -131,7 +136,7 @@ impl Budgets {
         }
     }
 
-    /// Returns whether the megaflows of this mask are to be removed to make space for another mask.
+    /// Returns whether the megaflows with this mask are to be removed, to replace the mask by another one.
     pub fn is_outdone(&self, worker: usize, port: PortId, mask: u64) -> bool {
         self.outdone
             && self
@@ -141,8 +146,8 @@ impl Budgets {
                 .is_some_and(|mask| mask.outdone)
     }
 
-    /// Selects the masks to replace: masks that have matched fewer packets than rejected masks would have.
-    /// Called at regular intervals.
+    /// Selects the installed masks to replace, which are those with far fewer matched packets than rejected
+    /// masks have requests. The function is called at regular intervals.
     pub fn turn(&mut self, every_bit: [u64; 2]) {
         self.outdone = false;
         for port in self.ports.values_mut() {
@@ -166,8 +171,8 @@ impl Budgets {
     }
 }
 
-/// Returns the exact-match mask of a packet, with the extended key if `mask` contains any of it. There are
-/// two such masks.
+/// Returns an exact-match mask. There are two exact-match masks. The one that includes the extended key is
+/// returned if `mask` contains any bit of the extended key.
 pub(super) fn every_bit(mask: &Flow) -> Flow {
     let is_beyond = mask.beyond().0.iter().any(|word| *word != 0);
     if is_beyond { packet_and_beyond_bits() } else { packet_bits() }

@@ -1,5 +1,5 @@
-//! Dumps and purges of the megaflows. Each round processes a slice, so that upcalls never wait for a list of
-//! 200,000 megaflows.
+//! Dumps and purges of the megaflows. Each round of the slow path processes only a slice of the megaflows, so
+//! that upcalls do not wait until all 200,000 megaflows are processed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -11,18 +11,19 @@ use super::Decider;
 use super::record::{Fate, Record};
 use crate::flows::{Asked, FlowTables, Live};
 
-/// Number of megaflow records that a dump or purge processes per round.
+/// Number of megaflow records that a dump or purge processes in one round of the slow path.
 const SLICE: usize = 256;
-/// Number of megaflows that the channel to the requester holds.
+/// Capacity of the channel from the slow path to the requester of a dump, in megaflows.
 const QUEUE: usize = 1024;
-/// Approximate memory of a megaflow's words in bytes: a mask of several fields, with allocation overhead. The
-/// cached actions are shared and not included.
+/// Approximate memory of a megaflow's compact key and mask in bytes, including allocation overhead. The
+/// estimate assumes a mask of several fields. The cached actions are shared by megaflows and are not
+/// included.
 const WORDS: usize = 128;
 
-/// A megaflow as shown in a dump.
+/// Copy of a megaflow with its statistics, as a dump contains it.
 #[derive(Clone)]
 pub struct MegaflowView {
-    /// Number of the worker whose cache holds the megaflow.
+    /// Index of the worker whose cache holds the megaflow.
     pub worker: usize,
     /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
@@ -30,39 +31,40 @@ pub struct MegaflowView {
     pub flow: Flow,
     /// Mask of the megaflow, without the port.
     pub mask: Flow,
-    /// Number of packets that matched.
+    /// Number of packets that have matched the megaflow, in the worker and in the driver hook.
     pub packets: u64,
-    /// Number of bytes that matched.
+    /// Number of bytes of the packets that have matched the megaflow.
     pub bytes: u64,
-    /// Time of the last packet in nanoseconds, or 0 if no packet has matched.
+    /// Time at which the last packet matched the megaflow, in nanoseconds of the monotonic clock. 0 if no
+    /// packet has matched.
     pub used_ns: u64,
     fate: Arc<Fate>,
 }
 
 impl MegaflowView {
-    /// Returns the operations that the megaflow applies to packets.
+    /// Returns the operations that the megaflow applies to its packets.
     #[must_use]
     pub fn ops(&self) -> &[Op] {
         &self.fate.compiled.program.ops
     }
 
-    /// Returns the rules that the megaflow's packets match, in order.
+    /// Returns the rules that the megaflow's packets match, in the order of processing.
     #[must_use]
     pub fn rules(&self) -> &[RuleRef] {
         &self.fate.rules
     }
 }
 
-/// A request that takes more than one round.
+/// A dump or purge in progress.
 pub(super) enum Job {
     Dump { bridge: u16, at: usize, to: SyncSender<MegaflowView> },
     Purge { bridge: u16, at: usize, done: Option<Box<dyn FnOnce() + Send>> },
 }
 
 impl FlowTables {
-    /// Returns a channel of the megaflows of this bridge. The channel closes after the last megaflow.
-    /// Megaflows that are installed or removed during the dump may or may not be included. Dropping the
-    /// receiver ends the dump.
+    /// Starts a dump of this bridge's megaflows. Returns the receiving end of a channel, which closes after
+    /// the last megaflow. Megaflows that are installed or removed during the dump may or may not be included.
+    /// Dropping the receiver ends the dump.
     #[must_use]
     pub fn megaflows(&self) -> Receiver<MegaflowView> {
         let (to, views) = sync_channel(QUEUE);
@@ -70,16 +72,16 @@ impl FlowTables {
         views
     }
 
-    /// Removes all megaflows of this bridge from the workers' caches. `done` is called when all removals have
-    /// been sent to the workers. A [`FlowTables::barrier`] requested after that waits until the workers have
-    /// removed the megaflows.
+    /// Starts the removal of all megaflows of this bridge from the workers' caches. `done` is called when the
+    /// removal messages have been sent to the workers. A [`FlowTables::barrier`] that is requested after this
+    /// completes when the workers have removed the megaflows.
     pub fn purge(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Purge(Box::new(done)));
     }
 }
 
 impl Decider {
-    /// Processes a slice of each dump and purge. Returns whether there was any work.
+    /// Processes one slice of each dump and purge in progress. Returns whether there was any work.
     pub(super) fn jobs(&mut self) -> bool {
         let mut did = false;
         for mut job in std::mem::take(&mut self.jobs) {
@@ -95,7 +97,8 @@ impl Decider {
         did
     }
 
-    /// Sends a slice of the megaflows. Returns whether any was processed, and whether the dump continues.
+    /// Sends one slice of the megaflows of a dump. Returns two values: whether any record was processed, and
+    /// whether the dump continues.
     fn dump(&self, bridge: u16, at: &mut usize, to: &SyncSender<MegaflowView>) -> (bool, bool) {
         let from = *at;
         let end = (from + SLICE).min(self.records.len());

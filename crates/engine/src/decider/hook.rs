@@ -1,9 +1,10 @@
-//! Offload of hot megaflows to the driver hook: selection, statistics, and removal with a grace period.
+//! Offload of frequently used megaflows to the driver hook. The module selects megaflows, reads their
+//! statistics, and removes them with a grace period.
 //!
-//! A megaflow is hot or cold by its packet rate since the last evaluation, in workers and hook together.
-//! Running programs may still match a megaflow after its removal from the hook. When these programs have
-//! ended, the slow path reads the final statistics and reuses the slot. Barriers wait for the same grace
-//! period.
+//! A megaflow is hot or cold according to its packet rate since the last evaluation. The rate includes the
+//! packets in the workers and in the driver hook. After a megaflow is removed from the hook, programs that
+//! are already running may still match it. When these programs have ended, the slow path reads the final
+//! statistics and reuses the statistics slot. Barriers wait for the same grace period.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,89 +18,98 @@ use super::record::{Counts, Fate};
 use super::{Decider, ROUND_NS, Record};
 use crate::flows::{FlowBridge, Kind};
 
-/// Packets per second from which a megaflow is installed in the hook.
+/// Packet rate in packets per second at or above which a megaflow is hot and is installed in the hook.
 const HOT: u64 = 200;
-/// Packets per second below which a megaflow is removed from the hook.
+/// Packet rate in packets per second below which a megaflow is cold and is removed from the hook.
 const COLD: u64 = 40;
-/// Minimum time in nanoseconds between two evaluations of a megaflow.
+/// Minimum time in nanoseconds between two evaluations of a megaflow's packet rate.
 const JUDGED_NS: u64 = ROUND_NS * 3 / 4;
-/// Time that a terminating slow path waits for running programs.
+/// Maximum time that a terminating slow path waits for running hook programs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Statistics of a megaflow in the hook.
+/// Statistics of a megaflow that is installed in the driver hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HookCounts {
-    /// Number of packets.
+    /// Number of packets that matched the megaflow in the hook.
     pub packets: u64,
-    /// Number of bytes.
+    /// Number of bytes of the packets that matched the megaflow in the hook.
     pub bytes: u64,
-    /// Time of the last packet, in nanoseconds of the workers' clock.
+    /// Time of the last matching packet, in nanoseconds of the workers' clock.
     pub used_ns: u64,
 }
 
-/// Interface of the driver hook to the slow path. No method blocks.
+/// Interface through which the slow path manages megaflows in the driver hook. No method blocks.
 pub trait HookFlows: Send {
-    /// Installs a megaflow that matches `key` under `mask`, including the port. Returns the slot of its
-    /// statistics, or `None` if the hook does not support the program, has no space or is not ready.
+    /// Installs a megaflow that matches `key` under `mask`, including the port. Returns the statistics slot
+    /// of the megaflow. Returns `None` if the hook does not support the program, has no space, or is not
+    /// ready.
     fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32>;
 
-    /// Removes the megaflow in a slot. Running programs may still match the megaflow.
+    /// Removes the megaflow in statistics slot `slot`. Hook programs that are already running may still match
+    /// the megaflow.
     fn remove(&mut self, slot: u32);
 
-    /// Returns the statistics of the megaflow in a slot.
+    /// Returns the statistics of the megaflow in `slot`.
     fn counts(&self, slot: u32) -> HookCounts;
 
-    /// Releases the slot of a removed megaflow for reuse.
+    /// Makes the statistics slot of a removed megaflow available for other megaflows.
     fn release(&mut self, slot: u32);
 
-    /// Begins a grace period for the programs that run at this time, and returns its number. Grace periods
-    /// end in order. The end of a grace period wakes the slow path.
+    /// Begins a grace period for the hook programs that are running at the time of the call, and returns the
+    /// number of the grace period. Grace periods end in order. The slow path is woken when a grace period
+    /// ends.
     fn begin_grace(&mut self) -> u64;
 
     /// Returns whether the grace period with this number has ended.
     fn has_passed(&self, number: u64) -> bool;
 }
 
-/// The driver hook, with the megaflows that are being removed from it.
+/// Driver hook of the slow path, with the megaflows that are being removed from the hook.
 pub(super) struct Hook {
     flows: Box<dyn HookFlows>,
     leaving: VecDeque<Leaving>,
 }
 
-/// Hook state of a megaflow.
+/// State of one megaflow with respect to the driver hook.
 #[derive(Default)]
 pub(super) struct Part {
     slot: Option<u32>,
-    /// Statistics already read from the current slot.
+    /// Part of the current slot's statistics that has already been added to `past`.
     seen: HookCounts,
-    /// Time of the last evaluation in nanoseconds. `judged` is the number of packets at that time.
+    /// Time of the last evaluation of the packet rate, in nanoseconds. `judged` is the packet count at that
+    /// time.
     judged_ns: u64,
     judged: u64,
-    /// Statistics of the megaflow in all its slots, without packets that matched after a removal.
+    /// Statistics of the megaflow in the hook, summed over all slots that it has used. Packets that matched
+    /// after a removal are not included.
     past: HookCounts,
 }
 
 impl Part {
-    /// Returns the number of packets that matched in the hook, as last read.
+    /// Returns the number of packets that have matched the megaflow in the hook, up to the last read of its
+    /// statistics.
     pub fn packets(&self) -> u64 {
         self.past.packets
     }
 
-    /// Returns the number of bytes that matched in the hook, as last read.
+    /// Returns the number of bytes that have matched the megaflow in the hook, up to the last read of its
+    /// statistics.
     pub fn bytes(&self) -> u64 {
         self.past.bytes
     }
 
-    /// Returns the time of the last packet in the hook in nanoseconds, as last read.
+    /// Returns the time of the last packet that matched the megaflow in the hook, in nanoseconds, up to the
+    /// last read of its statistics.
     pub fn used_ns(&self) -> u64 {
         self.past.used_ns
     }
 }
 
-/// A megaflow removed from the hook, with the rules to which its final statistics are added.
+/// A megaflow that was removed from the hook, with the cached actions whose rules get its final statistics.
 struct Leaving {
     slot: u32,
-    /// Grace period after which no program matches the megaflow, or `None` if the grace period has not begun.
+    /// Number of the grace period after which no program matches the megaflow any more. `None` if the grace
+    /// period has not begun.
     number: Option<u64>,
     seen: HookCounts,
     bridge: Arc<FlowBridge>,
@@ -108,12 +118,12 @@ struct Leaving {
 }
 
 impl Decider {
-    /// Sets the driver hook to which hot megaflows are offloaded.
+    /// Sets the driver hook into which the slow path installs hot megaflows.
     pub fn set_hook(&mut self, flows: Box<dyn HookFlows>) {
         self.hook = Some(Hook { flows, leaving: VecDeque::new() });
     }
 
-    /// Returns the hook statistics of a megaflow since the last call.
+    /// Returns the statistics that a megaflow has gained in the hook since the last call.
     pub(super) fn hooked(&mut self, id: u32) -> HookCounts {
         let (Some(hook), Some(Some(record))) = (&self.hook, self.records.get_mut(id as usize)) else {
             return HookCounts::default();
@@ -143,8 +153,8 @@ impl Decider {
         Some(self.hook.as_ref()?.flows.counts(record.hook.slot?))
     }
 
-    /// Evaluates a megaflow with valid actions: installs a hot megaflow in the hook, and removes a cold one
-    /// from it.
+    /// Evaluates the packet rate of a megaflow whose actions are up to date. Installs a hot megaflow in the
+    /// hook, and removes a cold megaflow from the hook.
     pub(super) fn judge(&mut self, id: u32, now: u64) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -183,8 +193,8 @@ impl Decider {
         }
     }
 
-    /// Removes a megaflow from the hook. Packets that running programs still match are added to the current
-    /// rules of the megaflow.
+    /// Removes a megaflow from the hook. Packets that running programs match after the removal are counted
+    /// for the rules that the megaflow has at the time of the call.
     pub(super) fn unhook(&mut self, id: u32) {
         let (Some(hook), Some(Some(record))) = (&mut self.hook, self.records.get_mut(id as usize)) else {
             return;
@@ -202,8 +212,9 @@ impl Decider {
         });
     }
 
-    /// Returns the grace period after which the hook no longer matches the megaflows removed so far. Begins a
-    /// grace period if necessary.
+    /// Returns the number of the grace period after which the hook matches none of the megaflows that have
+    /// been removed so far. Begins a grace period if necessary. Returns `None` if there is nothing to wait
+    /// for.
     pub(super) fn fence(&mut self) -> Option<u64> {
         let hook = self.hook.as_mut()?;
         if hook.leaving.back().is_some_and(|last| last.number.is_none()) {
@@ -218,8 +229,8 @@ impl Decider {
         self.hook.as_ref().is_none_or(|hook| hook.flows.has_passed(number))
     }
 
-    /// Reads the final statistics of removed megaflows after their grace periods. Returns whether there were
-    /// any.
+    /// Reads the final statistics of removed megaflows whose grace periods have ended. Returns whether there
+    /// were any.
     pub(super) fn reap(&mut self) -> bool {
         self.fence();
         let mut did = false;
@@ -246,7 +257,7 @@ impl Decider {
         did
     }
 
-    /// Removes all megaflows from the hook, and waits for their final statistics.
+    /// Removes all megaflows from the hook and waits until their final statistics have been read.
     pub(super) fn leave_hook(&mut self) {
         for id in (0_u32..).take(self.records.len()) {
             self.unhook(id);
@@ -260,14 +271,14 @@ impl Decider {
     }
 }
 
-/// Returns the difference of `now` and `seen`, and sets `seen` to `now`.
+/// Returns the difference between the counts `now` and `seen`, and then sets `seen` to `now`.
 fn since(now: HookCounts, seen: &mut HookCounts) -> HookCounts {
     let (packets, bytes) = (now.packets.wrapping_sub(seen.packets), now.bytes.wrapping_sub(seen.bytes));
     *seen = now;
     HookCounts { packets, bytes, used_ns: now.used_ns }
 }
 
-/// Returns the drop reason of actions that only drop packets, or `None` for other actions.
+/// Returns the drop reason if the actions do nothing but drop packets, or `None` for other actions.
 fn drops(fate: &Fate) -> Option<DropReason> {
     (fate.compiled.kind == Kind::Drop).then_some(fate.compiled.dropped)
 }

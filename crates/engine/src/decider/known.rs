@@ -1,8 +1,9 @@
-//! Megaflows of a terminated slow path, which the workers' caches of its successor start with. Packets of
-//! established flows then match at once, even with a long queue of packets.
+//! Transfer of megaflows from a terminating slow path to its successor. The successor installs the megaflows
+//! in the workers' caches before the first upcall. Therefore packets of established flows match immediately,
+//! even if many upcalls are queued.
 //!
-//! Only the key bits of a megaflow are transferred. The successor translates the key by its own tables and
-//! does not use the earlier actions.
+//! Only the flow key bits under the mask are transferred, and no actions. The successor determines the
+//! actions by its own tables.
 
 use std::cmp::Reverse;
 
@@ -14,28 +15,28 @@ use super::look::with_port;
 use super::record::{Bits, Record};
 use crate::worker::monotonic;
 
-/// Maximum number of megaflows to transfer. The most recently used ones are selected.
+/// Maximum number of megaflows to transfer. The most recently used megaflows are selected.
 const MOST: usize = 4096;
-/// Idle time in nanoseconds after which a megaflow is not transferred.
+/// Time in nanoseconds since the last packet after which a megaflow is not transferred.
 const SILENCE_NS: u64 = 2_000_000_000;
 
-/// A megaflow to transfer to a successor.
+/// A megaflow that is transferred to a successor of the slow path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownFlow {
-    /// Number of the worker whose cache held the megaflow.
+    /// Index of the worker whose cache held the megaflow.
     pub worker: u16,
-    /// Number of the bridge.
+    /// Identifier of the megaflow's bridge.
     pub bridge: u16,
     /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
-    /// Bitmap of the words of the flow key that the mask contains.
+    /// Bitmap of the flow key words in which the mask has any bit set.
     pub present: u64,
-    /// Pairs of mask word and flow key word, one pair for each bit of `present`.
+    /// Pairs of a mask word and a flow key word. There is one pair for each bit that is set in `present`.
     pub words: Vec<u64>,
 }
 
 impl Decider {
-    /// Returns the installed megaflows, most recently used first.
+    /// Returns the installed megaflows that were used recently, most recently used first.
     pub(super) fn known(&self, now: u64) -> Vec<KnownFlow> {
         let met = |record: &Record| {
             let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
@@ -57,7 +58,8 @@ impl Decider {
         all.into_iter().take(MOST).map(|(_, record)| known(record)).collect()
     }
 
-    /// Installs these megaflows in the workers' caches. The workers may not have their ends of the rings yet.
+    /// Installs the megaflows of a predecessor in the workers' caches. The function may be called before the
+    /// workers have their ends of the rings.
     pub(crate) fn begin_with(&mut self, known: &[KnownFlow]) {
         let (now, bridges) = (monotonic().ns, self.bridges());
         for flow in known {

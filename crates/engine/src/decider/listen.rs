@@ -1,14 +1,14 @@
-//! Listener for the installation and removal of megaflows, which the daemon's log uses.
+//! Listener that is called when megaflows are installed or removed. The daemon uses it to log these events.
 
 use packet::PortId;
 use switch::flow::{Flow, Op};
 
 use super::{Decider, Record};
 
-/// Installation or removal of a megaflow in a worker's cache.
+/// Event for a listener: a megaflow was installed in a worker's cache or removed from it.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowChange<'a> {
-    /// Whether the megaflow is installed. If false, the megaflow is removed.
+    /// Whether the megaflow was installed (true) or removed (false).
     pub added: bool,
     /// Port on which the packets of the megaflow arrive.
     pub port: PortId,
@@ -16,20 +16,22 @@ pub struct FlowChange<'a> {
     pub flow: &'a Flow,
     /// Mask of the megaflow.
     pub mask: &'a Flow,
-    /// Operations that the megaflow applies to packets.
+    /// Operations that the megaflow applies to its packets.
     pub ops: &'a [Op],
 }
 
-/// A listener, called on the slow path's thread for each change.
+/// A listener for the installation and removal of megaflows. Its functions are called on the slow path's
+/// thread.
 pub struct FlowListener {
-    /// Returns whether the listener is active. Called before each change.
+    /// Function that returns whether the listener wants events. The slow path calls the function before each
+    /// event.
     pub listens: fn() -> bool,
-    /// Callback for a change.
+    /// Function that is called with each event while `listens` returns true.
     pub changed: Box<dyn Fn(FlowChange<'_>) + Send>,
 }
 
 impl Decider {
-    /// Sets the listener for megaflow changes.
+    /// Sets the listener for the installation and removal of megaflows.
     pub fn set_listener(&mut self, listener: FlowListener) {
         self.listener = Some(listener);
     }

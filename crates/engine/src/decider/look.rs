@@ -1,5 +1,5 @@
-//! Revalidation of the megaflows: statistics, idle timeouts, and agreement with the tables. Barriers wait for
-//! the revalidation of all megaflows.
+//! Revalidation of the megaflows, which reads their statistics, removes idle megaflows, and compares the
+//! cached actions with the tables. A barrier waits until all megaflows have been revalidated.
 
 #[cfg(test)]
 mod tests;
@@ -13,17 +13,20 @@ use super::{Asking, Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, S
 use crate::flows::{Answer, FlowTables, MeterLive};
 use crate::worker::monotonic;
 
-/// Number of megaflows revalidated without a translation before the slow path checks for pending upcalls.
+/// Number of revalidated megaflows after which the slow path checks for pending upcalls, if no megaflow had
+/// to be translated again.
 const BREATH: usize = 16;
-/// Minimum time in nanoseconds for translations of megaflows before the slow path serves pending upcalls. A
-/// shorter time would mostly be switching cost.
+/// Minimum time in nanoseconds that the slow path revalidates megaflows with translations before it serves
+/// pending upcalls. A shorter time would be spent mostly on switching between the two tasks.
 const LEAST_NS: u64 = 10_000;
-/// Maximum number of answers that may precede the answer to an upcall in a worker's ring.
+/// Number of unread answers in a worker's ring above which revalidation pauses, so that the answer to an
+/// upcall does not wait behind more answers.
 const QUEUED: usize = 256;
 
 impl Decider {
-    /// Revalidates a slice of the megaflows. While a barrier is pending, slices follow one another until all
-    /// megaflows are revalidated. Returns whether there was any work.
+    /// Revalidates a slice of the megaflows. While a barrier is pending, each round processes a slice until
+    /// all megaflows are revalidated. Otherwise, the slices are distributed over the duration of a
+    /// revalidation round. Returns whether there was any work.
     pub(super) fn look(&mut self, now: u64) -> bool {
         // A request for tables that a control thread holds for long waits, without delaying other requests.
         let may = |asking: &mut Asking| asking.tables.lock_for_packets().is_some();
@@ -102,9 +105,10 @@ impl Decider {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Revalidates megaflows `from..to` and returns the index reached. Stops early when an upcall is pending:
-    /// after at most 16 megaflows without a translation, or after 10 us with translations. Translations
-    /// continue for at least the time that upcalls have taken since, even when upcalls are pending.
+    /// Revalidates the megaflow records `from..to`. Returns the index of the first record that was not
+    /// processed. If upcalls are pending, the function stops early: at the latest after 16 records without a
+    /// translation, or after a translation when 10 us have passed. To compensate for the time spent on
+    /// earlier upcalls, it continues with translations for as long as those upcalls took.
     fn slice(&mut self, from: usize, to: usize, now: u64) -> usize {
         let begin = monotonic().ns;
         let mut came = to;
@@ -125,14 +129,14 @@ impl Decider {
         came
     }
 
-    /// Returns whether upcalls are pending, or whether a worker has too many unread answers for the next
-    /// upcall's answer to be timely.
+    /// Returns whether upcalls are pending, or whether a worker has more than `QUEUED` unread answers, which
+    /// would delay the answer to the next upcall.
     fn somebody_waits(&self) -> bool {
         self.workers.iter().any(|end| !end.upcalls.is_empty() || end.answers.len() > QUEUED)
     }
 
-    /// Revalidates one megaflow: statistics, idle timeout and actions. Returns whether the megaflow was
-    /// translated, which takes longer.
+    /// Revalidates one megaflow: reads its statistics, applies the idle timeout, and checks its actions.
+    /// Returns whether the megaflow was translated again or learn actions were executed, which takes longer.
     fn look_at(&mut self, id: u32, now: u64) -> bool {
         let Some(Some(record)) = self.records.get(id as usize) else { return false };
         if record.leaving {
@@ -214,7 +218,8 @@ impl Decider {
         true
     }
 
-    /// Records for the current barrier that a megaflow of a bridge could not be revalidated.
+    /// Records for the barrier in progress that a megaflow of the bridge with these tables could not be
+    /// revalidated.
     fn miss_for_barrier(&mut self, tables: &Arc<FlowTables>) {
         if let Some(barrier) = self.barrier.as_mut().filter(|barrier| barrier.sweep.is_some())
             && !barrier.missed.iter().any(|missed| Arc::ptr_eq(missed, tables))
@@ -223,8 +228,8 @@ impl Decider {
         }
     }
 
-    /// Gives a megaflow the actions that the tables now specify, or removes the megaflow if its mask is too
-    /// narrow.
+    /// Updates a megaflow to the result of a new translation. If the new actions differ, the worker gets the
+    /// new actions. If the result depends on more key bits than the mask contains, the megaflow is removed.
     fn refate(
         &mut self,
         id: u32,
@@ -259,7 +264,8 @@ impl Decider {
         }
     }
 
-    /// Removes a megaflow from its worker's cache.
+    /// Sends the removal of a megaflow to its worker's cache, and removes the megaflow from the index and
+    /// from the driver hook.
     pub(super) fn dismiss(&mut self, id: u32) {
         self.unhook(id);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
@@ -274,8 +280,8 @@ impl Decider {
         }
     }
 
-    /// Completes a barrier that every worker and the driver hook have reached. Returns whether a barrier was
-    /// completed.
+    /// Completes the barrier in progress if every worker and the driver hook have reached it. Returns whether
+    /// the barrier was completed.
     pub(super) fn settle(&mut self) -> bool {
         let is_done = self
             .barrier
@@ -294,7 +300,7 @@ impl Decider {
         is_done
     }
 
-    /// Removes further expired rules, which were too many for one round.
+    /// Continues the removal of expired rules on bridges that had more expired rules than one call removes.
     pub(super) fn expire(&mut self, now: u64) {
         self.expiring = false;
         for bridge in self.bridges().into_values() {
@@ -310,7 +316,8 @@ impl Decider {
         }
     }
 
-    /// Removes expired rules and reads the meters' statistics. Called twice a second.
+    /// Performs periodic work on the tables: removes expired rules, and adds the meters' statistics to the
+    /// tables. The slow path calls this function twice a second.
     pub(super) fn tick(&mut self, now: u64) {
         let bridges = self.bridges();
         self.meters.retain(|(number, _), (of, _)| {

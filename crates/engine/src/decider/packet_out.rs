@@ -1,4 +1,5 @@
-//! Processing of packet-outs in the slow path. Each round has a budget for packet-outs, besides the upcalls.
+//! Processing of packet-outs in the slow path. Each round has a budget for packet-outs in addition to the
+//! budget for upcalls.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -10,19 +11,19 @@ use crate::flows::{Answer, Compiled, FlowBridge};
 use crate::packet_outs::{Outgoing, Queued};
 use crate::worker::monotonic;
 
-/// Maximum number of packet-outs in one round, of all bridges and sessions together. The number equals the
-/// maximum number of upcalls in a port's turn.
+/// Maximum number of packet-outs that one round processes, for all bridges and sessions together. The number
+/// equals the maximum number of upcalls in a port's turn.
 const BUDGET: usize = super::TURN;
-/// Time in nanoseconds after which a round processes no more packet-outs. One packet-out may match thousands
-/// of rules.
+/// Time in nanoseconds after which a round processes no more packet-outs. The limit is needed because one
+/// packet-out may match thousands of rules.
 const BUDGET_NS: u64 = 1_000_000;
-/// Maximum number of answers in the first worker's ring for another packet-out to be processed. Each
+/// Number of unread answers in the first worker's ring above which no packet-out is processed. Each
 /// packet-out in the ring holds a frame.
 const QUEUED: usize = 256;
 
 impl Decider {
-    /// Processes packet-outs within the budget of a round. Bridges take turns, and within a bridge its
-    /// sessions take turns. Returns whether any packet-out was processed.
+    /// Processes packet-outs within the budget of a round. The bridges take turns, and the sessions of a
+    /// bridge take turns. Returns whether any packet-out was processed.
     pub(super) fn packet_outs(&mut self, now: u64) -> bool {
         let mut bridges: Vec<Arc<FlowBridge>> =
             self.bridges().into_values().filter(|bridge| bridge.tables.has_packet_outs()).collect();
@@ -53,8 +54,8 @@ impl Decider {
         }
     }
 
-    /// Returns whether the slow path continues and the first worker, which transmits packet-outs, has space
-    /// for one more.
+    /// Returns whether another packet-out can be processed: the slow path must not be stopping, and the ring
+    /// to the first worker, which transmits packet-outs, must have space.
     fn takes_packet_outs(&self) -> bool {
         !self.knobs.stop.load(Ordering::Acquire)
             && self.backlog[0].is_empty()
@@ -104,7 +105,7 @@ impl Decider {
     }
 }
 
-/// Translates a packet-out by the current rules. Returns `None` if the packet is not a valid frame.
+/// Translates a packet-out by the current rules. Returns `None` if the packet does not contain a valid frame.
 fn decide(pipeline: &Pipeline, packet: &PacketOut) -> Option<Translated> {
     let flow = pipeline.read_packet_out(packet).ok()?;
     let asked = Question { flow: &flow, frame: Some(&packet.frame), trace: false };

@@ -1,6 +1,6 @@
-//! Records of the megaflows in the slow path. There may be hundreds of thousands, so a record is compact: it
-//! stores only the words of key and mask in which the mask has bits, and megaflows with equal actions share
-//! them.
+//! Records of the megaflows in the slow path. There may be hundreds of thousands of records, so a record is
+//! compact. It stores only those words of key and mask in which the mask has any bit set. Megaflows with
+//! equal actions share one copy of the actions.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,32 +13,33 @@ use switch::flow::{Flow, Lesson, Pipeline, RuleRef, Translated};
 use super::hook::Part;
 use crate::flows::{Compiled, FlowBridge, Live, MeterLive};
 
-/// Record of an installed megaflow.
+/// Slow path's record of an installed megaflow.
 pub(super) struct Record {
     pub worker: usize,
     pub at: Option<FlowRef>,
-    /// Hash of the megaflow's identity: worker, bridge, port, flow key and mask.
+    /// Hash of the megaflow's identity, which consists of worker, bridge, port, flow key and mask.
     pub name: u64,
     /// Hash of the megaflow's mask.
     pub mask: u64,
     pub bridge: Arc<FlowBridge>,
     pub port: PortId,
     pub in_port: u32,
-    /// Flow key and mask, without the port.
+    /// Compact form of the megaflow's flow key and mask, without the port.
     pub bits: Bits,
     pub fate: Arc<Fate>,
     pub live: Arc<Live>,
     pub seen: (u64, u64),
     pub version: u64,
     pub created_ns: u64,
-    /// Whether the megaflow is being removed.
+    /// Whether the removal of the megaflow from the worker's cache has begun.
     pub leaving: bool,
-    /// Hook state of the megaflow.
+    /// State of the megaflow with respect to the driver hook.
     pub hook: Part,
 }
 
 impl Record {
-    /// Returns whether both records have the same identity.
+    /// Returns whether both records describe the same megaflow (equal worker, bridge, port, flow key and
+    /// mask).
     pub fn is_same(&self, other: &Record) -> bool {
         self.name == other.name
             && self.worker == other.worker
@@ -48,12 +49,13 @@ impl Record {
     }
 }
 
-/// A flow key with its mask, in compact form.
+/// Compact form of a flow key and its mask.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bits {
-    /// Bitmap of the words in which the mask has bits.
+    /// Bitmap of the words in which the mask has any bit set.
     present: u64,
-    /// Pairs of mask word and masked flow key word, one pair for each bit of `present`.
+    /// Pairs of a mask word and a masked flow key word. There is one pair for each bit that is set in
+    /// `present`.
     words: Box<[u64]>,
 }
 
@@ -64,19 +66,20 @@ impl Bits {
         Bits { present, words: words.flat_map(|(flow, mask)| [mask, flow & mask]).collect() }
     }
 
-    /// Returns the bitmap and the words of the compact form.
+    /// Returns the two parts of the compact form: the bitmap of the words that the mask uses, and the pairs
+    /// of words.
     pub fn parts(&self) -> (u64, &[u64]) {
         (self.present, &self.words)
     }
 
-    /// Restores the compact form from the result of [`Bits::parts`]. Returns `None` if the parameters are
-    /// inconsistent.
+    /// Creates a compact form from parts as [`Bits::parts`] returns them. Returns `None` if the number of
+    /// words does not match the bitmap.
     pub fn of_parts(present: u64, words: &[u64]) -> Option<Bits> {
         let fits = present >> Flow::ZERO.0.len() == 0 && words.len() == 2 * present.count_ones() as usize;
         fits.then(|| Bits { present, words: words.into() })
     }
 
-    /// Returns the complete flow key and mask.
+    /// Returns the flow key and the mask in their complete form.
     pub fn both(&self) -> (Flow, Flow) {
         let (mut flow, mut mask, mut rest) = (Flow::ZERO, Flow::ZERO, self.present);
         for pair in self.words.as_chunks::<2>().0 {
@@ -87,13 +90,13 @@ impl Bits {
         (flow, mask)
     }
 
-    /// Returns the words to hash.
+    /// Returns all words of the compact form. They are the input of the hash of a megaflow's identity.
     pub fn words(&self) -> impl Iterator<Item = u64> {
         std::iter::once(self.present).chain(self.words.iter().copied())
     }
 }
 
-/// Cached actions of megaflows, and the rules, tables and groups to which their statistics are added.
+/// Cached actions that megaflows share, with the rules, tables and groups whose statistics count the packets.
 pub(super) struct Fate {
     pub compiled: Arc<Compiled>,
     pub rules: Vec<RuleRef>,
@@ -129,13 +132,13 @@ impl Fate {
             && self.learns.is_empty()
     }
 
-    /// Adds packets to the statistics of the rules, tables and groups.
+    /// Adds packets to the statistics of the rules, tables and groups that belong to these actions.
     pub fn credit(&self, pipeline: &mut Pipeline, packets: u64, bytes: u64, used_ns: u64) {
         credit(pipeline, (&self.rules, &self.missed, &self.groups), packets, bytes, used_ns);
     }
 }
 
-/// Statistics of a megaflow since the last read.
+/// Packets and bytes that a megaflow has matched since its statistics were last read.
 pub(super) struct Counts {
     pub bridge: Arc<FlowBridge>,
     pub fate: Arc<Fate>,
@@ -149,7 +152,7 @@ impl Counts {
         self.packets == 0 && self.bytes == 0
     }
 
-    /// Adds the counts to the statistics of the megaflow's rules, tables and groups.
+    /// Adds the packets and bytes to the statistics of the megaflow's rules, tables and groups.
     pub fn credit(self, pipeline: &mut Pipeline) {
         if !self.is_nothing() {
             self.fate.credit(pipeline, self.packets, self.bytes, self.used_ns);
@@ -157,7 +160,8 @@ impl Counts {
     }
 }
 
-/// Adds packets to the statistics of rules, tables and groups.
+/// Adds packets to the statistics of rules, to the miss counters of tables, and to the statistics of group
+/// buckets.
 pub(super) fn credit(
     pipeline: &mut Pipeline,
     (rules, missed, groups): (&[RuleRef], &[u8], &[(u32, usize)]),
@@ -176,11 +180,11 @@ pub(super) fn credit(
     }
 }
 
-/// Maximum number of shared cached actions that the index holds. When the index is full, it is cleared, and
-/// megaflows keep their actions.
+/// Capacity of the index of shared actions. A full index is cleared. Megaflows keep the actions that they
+/// already have.
 const FATES: usize = 4096;
 
-/// Index of recent cached actions, for sharing.
+/// Index of recently cached actions, by which new megaflows find equal actions to share.
 #[derive(Default)]
 pub(super) struct Fates {
     by_hash: HashMap<u64, Arc<Fate>>,
@@ -188,8 +192,8 @@ pub(super) struct Fates {
 }
 
 impl Fates {
-    /// Returns cached actions, shared with other megaflows of equal actions. Actions with meters or learn
-    /// actions are not shared.
+    /// Returns the cached form of translated actions. Megaflows with equal actions get the same copy, unless
+    /// the actions contain meters or learn actions.
     pub fn shared(&mut self, fate: Translated, meters: Vec<(u32, Arc<MeterLive>)>) -> Arc<Fate> {
         if !meters.is_empty() || !fate.learns.is_empty() {
             return Fate::new(fate, meters);

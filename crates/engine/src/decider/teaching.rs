@@ -1,18 +1,19 @@
-//! Rules that packets teach, within bounds of work.
+//! Execution of learn actions, with a limit on the work that the learn actions of one packet cause.
 //!
-//! A lesson for a full table with eviction looks for a victim among all rules of the table. A flow repeats
-//! its lessons with each look, so lessons beyond the bound of one packet are rationed over time.
+//! A learn action that adds a rule to a full table with eviction searches all rules of the table for one to
+//! evict. Each revalidation of a megaflow executes its learn actions again. Therefore learn actions that
+//! exceed the limit for one packet are executed only at intervals.
 
 use switch::flow::{Lesson, Pipeline};
 
-/// Work of the lessons of one packet, at most.
+/// Maximum work that the learn actions of one packet may cause, in visited rules.
 const TEACHING: usize = 1 << 18;
 
-/// See the [module](self).
+/// Limiter for the work of learn actions. See the [module](self) documentation.
 pub(super) struct Teaching {
-    /// Work of the lessons of one packet, at most.
+    /// Maximum work that the learn actions of one packet may cause, in visited rules.
     most: usize,
-    /// Whether one lesson may take more before the next turn.
+    /// Whether one learn action may exceed the limit before the next call of `turn`.
     may_exceed: bool,
 }
 
@@ -23,13 +24,14 @@ impl Default for Teaching {
 }
 
 impl Teaching {
-    /// Allows one long lesson more. Called twice a second.
+    /// Permits one more learn action that exceeds the limit. The slow path calls this function twice a
+    /// second.
     pub fn turn(&mut self) {
         self.may_exceed = true;
     }
 
-    /// Teaches what one packet teaches. Lessons that are refused (a full table, a limit) or take too much
-    /// work are not learnt.
+    /// Executes the learn actions of one packet. A learn action has no effect if the tables refuse it (for
+    /// example because a table is full) or if it exceeds the limit of work.
     pub fn teach(&mut self, pipeline: &mut Pipeline, learns: &[Lesson], now: u64) {
         let mut left = self.most;
         for lesson in learns {
@@ -56,7 +58,8 @@ mod tests {
         FlowMod { idle_timeout: 9, ..FlowMod::add(0, 1, matching, Instructions::default()) }
     }
 
-    /// The first lesson of a packet for a large full table is bounded like the others.
+    /// Checks that the limit also applies to the first learn action of a packet, for a large table that is
+    /// full.
     #[test]
     fn a_first_lesson_that_walks_over_all_rules_is_taught_once_a_turn() {
         let mut pipeline = Pipeline::new();

@@ -8,7 +8,7 @@ use switch::flow::Match;
 use super::*;
 use crate::bench::rules::{Switch, sends};
 
-/// A switch with two ports that forward to each other, and the far ends of the ports' queues.
+/// A switch with two ports that forward to each other, with the peer ends of the ports' queues.
 struct Rig {
     switch: Switch,
     far: [RingQueue; 2],
@@ -27,7 +27,7 @@ impl Rig {
         Rig { switch, far }
     }
 
-    /// Sends a packet to the first port.
+    /// Sends a packet with destination `to` to the first port.
     fn arrives(&mut self, to: u32) {
         let last = to.to_be_bytes();
         let text = format!(
@@ -39,7 +39,7 @@ impl Rig {
         assert_eq!(self.far[0].transmit(&mut self.switch.pool, &mut batch), 1);
     }
 
-    /// Sends a packet to the first port and returns the ports that transmit the packet.
+    /// Sends a packet to the first port. Returns the ports that transmit the packet.
     fn leaves_by(&mut self) -> Vec<usize> {
         self.arrives(2);
         for _ in 0..8 {
@@ -61,7 +61,8 @@ impl Rig {
 }
 
 /// Checks that revalidation finds and repairs a megaflow with wrong actions. The test changes the actions in
-/// the slow path's record and in the worker's cache, as a defect would. Nothing else indicates the error.
+/// the slow path's record and in the worker's cache, as a defect would. No change of the tables indicates the
+/// error.
 #[test]
 fn a_flow_that_is_wrong_is_found_and_mended() {
     let mut rig = Rig::new(1000);
@@ -105,7 +106,8 @@ fn fewer_flows_are_kept_when_a_look_at_all_takes_too_long() {
     assert_eq!((0..30).map(|_| round(2000)).last(), Some(1000), "some it keeps in any case");
 }
 
-/// A look that has taught may have taken long, and is counted by its time, as one that has followed the flow.
+/// Checks that the revalidation of a megaflow with learn actions counts as a translation, because the
+/// execution of learn actions may take long.
 #[test]
 fn a_look_that_has_taught_counts_as_followed() {
     use switch::flow::{Action, FlowMod, Instructions, Learn, LearnPart, LearnSource, Mod, SubField};
