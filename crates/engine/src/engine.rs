@@ -1,8 +1,9 @@
-//! The engine handle of control threads: starts workers, assigns queues to workers, publishes snapshots,
-//! reads counters, and stops the workers for a hand-over.
+//! The handle by which control threads use an engine. The handle starts workers, assigns queues to workers,
+//! publishes snapshots, reads counters, and stops the workers for a hand-over to a successor process.
 //!
-//! `engine/watch.rs` holds captures and traces, `engine/hold.rs` holds stops and moves of queues, and
-//! `engine/resume.rs` holds the start after a hand-over. No code in this module runs per packet.
+//! The file `engine/watch.rs` contains captures and traces, `engine/hold.rs` contains stops and moves of
+//! queues, and `engine/resume.rs` contains the start after a hand-over. No code in this module runs per
+//! packet.
 
 #![allow(
     clippy::disallowed_types,
@@ -42,17 +43,18 @@ use crate::stage::{Punt, PuntRing, Tools};
 use crate::state::Forwarding;
 use crate::worker::{Change, Command, Status, Worker};
 
-/// Configuration of an engine's workers.
+/// Configuration of the workers of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// CPU core of each worker, one entry per worker. A worker with `Some(core)` is pinned to that core. The
-    /// scheduler places a worker with `None`.
+    /// CPU cores of the workers, with one entry per worker. `Some(core)` pins the worker to this core. `None`
+    /// lets the scheduler select the core.
     pub cores: Vec<Option<usize>>,
-    /// Idle policy of the workers: sleep when idle, or always poll.
+    /// Idle policy of the workers: whether idle workers sleep or always poll.
     pub mode: PollMode,
-    /// Time that an adaptive worker polls without finding work before the worker sleeps.
+    /// Time that a worker with the adaptive idle policy polls without finding work before it sleeps.
     pub spin: Duration,
-    /// QSBR domain in which the workers register as readers. Tables that workers query must use this domain.
+    /// QSBR domain in which the workers register as readers. All tables that workers read must use this
+    /// domain.
     pub domain: Arc<Domain>,
 }
 
@@ -70,36 +72,39 @@ impl Default for EngineConfig {
 /// An error of an engine operation.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// A worker's file descriptors or thread could not be created.
+    /// The kernel refused a file descriptor or the thread of a worker.
     #[error("worker {worker}: {what} failed ({source}); raise the limit of open files (LimitNOFILE)")]
     Os {
-        /// Number of the worker.
+        /// Index of the worker.
         worker: u16,
-        /// Name of the operation that failed.
+        /// Name of the operation that the kernel refused.
         what: &'static str,
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The configuration names no worker.
+    /// The configuration contains no worker.
     #[error("engine.workers is empty; name at least one core, for example workers = [1]")]
     NoWorkers,
-    /// The configuration names more workers than the maximum of 64.
+    /// The configuration contains more than 64 workers. The field is the number of workers.
     #[error("engine.workers names {0} workers; at most 64 are possible")]
     TooManyWorkers(usize),
-    /// The worker number is out of range. The second field is the number of workers.
+    /// No worker has the given index. The first field is the index, and the second field is the number of
+    /// workers.
     #[error("worker {0} does not exist; engine.workers has {1} entries")]
     NoSuchWorker(u16, usize),
-    /// The worker did not answer within the time limit.
+    /// The worker with this index did not answer a command within the time limit.
     #[error("worker {0} does not answer; see `trivium show workers` and the log for a stuck queue")]
     Silent(u16),
-    /// Another capture or trace is running. The field names the operation that was refused.
+    /// Another capture or trace is running. The field is the name of the operation that was refused.
     #[error("a {0} is running already; end it first (Ctrl-C in its terminal), or wait for it")]
     Occupied(&'static str),
 }
 
-/// A queue taken from its worker: the worker, the queue's number, and the queue.
+/// A queue that was removed from its worker: the worker, the identifier of the queue within its port, and the
+/// queue.
 pub type Removed = (WorkerId, QueueId, Box<dyn Queue>);
-/// A queue that a stopped worker returned: the worker, the port, the queue's number, and the queue.
+/// A queue that a stopped worker returned: the worker, the port, the identifier of the queue within its port,
+/// and the queue.
 pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 struct Handle {
@@ -110,68 +115,70 @@ struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A set of workers and the state that they share with control threads. See the module documentation.
+/// An engine, which consists of a set of workers and the state that they share with control threads. See the
+/// module documentation.
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// Port counters that the slow path writes: packets that the driver hook dropped, and the counters that a
-    /// hand-over carried over.
+    /// Port counters that are not written by workers. They count packets that the driver hook dropped, and
+    /// contain the counters that a predecessor process handed over.
     decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,
     depot: Arc<Depot>,
     domain: Arc<Domain>,
     capturing: Mutex<bool>,
-    /// Number of drain requests issued so far (`engine/hold.rs`).
+    /// Number of drain requests that were sent so far (`engine/hold.rs`). Each request carries a new number.
     looks: AtomicU64,
 }
 
-/// The counters of all threads of one engine.
+/// Handle for reading the counters of all threads of one engine.
 #[derive(Debug)]
 pub struct Counts(Vec<Arc<WorkerCounters>>);
 
 impl Counts {
-    /// Returns a port's counters.
+    /// Returns the counters of a port, summed over all threads.
     #[must_use]
     pub fn port_totals(&self, port: PortId) -> PortTotals {
         PortTotals::sum(&self.0, port)
     }
 }
 
-/// Runtime statistics of one worker.
+/// Statistics of one worker at the time of the query.
 #[derive(Clone, Debug)]
 pub struct WorkerView {
-    /// Number of the worker.
+    /// Identifier of the worker.
     pub id: WorkerId,
     /// CPU core to which the worker is pinned, or `None` if the worker is not pinned.
     pub core: Option<usize>,
-    /// Whether the worker is asleep at the time of the query.
+    /// Whether the worker is asleep.
     pub asleep: bool,
     /// Number of bursts that the worker has processed.
     pub bursts: u64,
     /// Number of packets that the worker has processed.
     pub packets: u64,
-    /// TSC cycles that the worker spent with work, polling without work, and asleep, in this order.
+    /// Time that the worker has spent in TSC cycles: processing packets, polling without finding work,
+    /// asleep.
     pub cycles: [u64; 3],
     /// Number of times that the worker went to sleep.
     pub sleeps: u64,
-    /// Number of packets that other workers handed over to the worker.
+    /// Number of packets that this worker has taken over from other workers.
     pub taken_over: u64,
 }
 
-/// Runtime statistics of one stage, summed over the workers.
+/// Statistics of one stage of the packet path, summed over all workers.
 #[derive(Clone, Copy, Debug)]
 pub struct StageView {
-    /// Stage that the statistics describe.
+    /// Stage of the packet path that the statistics describe.
     pub stage: Stage,
     /// Number of packets that the stage has processed.
     pub packets: u64,
-    /// TSC cycles that the stage has spent.
+    /// Time that the stage has spent, in TSC cycles.
     pub cycles: u64,
 }
 
-/// Returns a new QSBR domain with three times as many readers as an engine can have workers. The readers are
-/// the workers and concurrent `explain` calls, of the engine before and the engine after a hand-over that
-/// fails.
+/// Returns a new QSBR domain for engines. The domain supports three times as many readers as an engine can
+/// have workers. During a hand-over that fails, the workers of two engines and concurrent calls of `explain`
+/// are readers at the same time.
 #[must_use]
 pub fn domain() -> Arc<Domain> {
     Domain::with_max_readers(3 * MOST_WORKERS)
@@ -179,11 +186,11 @@ pub fn domain() -> Arc<Domain> {
 
 /// Maximum number of workers of one engine.
 const MOST_WORKERS: usize = 64;
-/// Number of commands that a worker's mailbox holds.
+/// Capacity of a worker's command mailbox, in commands.
 const MAILBOX: usize = 64;
-/// Number of punted copies that one worker's ring to the IGMP/MLD snooper holds.
+/// Capacity of the ring from one worker to the IGMP/MLD snooper, in punted copies.
 const PUNTS: usize = 256;
-/// Time limit for a worker's answer to a command.
+/// Maximum time that a control thread waits for a worker's answer to a command.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -191,16 +198,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Starts the workers. The workers idle until queues are added.
+    /// Starts the worker threads. The workers are idle until queues are added.
     ///
     /// # Errors
-    /// [`EngineError`] when the configuration names no worker or too many workers, or when the kernel refuses
-    /// descriptors or threads.
+    /// [`EngineError`] if the configuration contains no worker or too many workers, or if the kernel refuses
+    /// file descriptors or threads.
     pub fn start(config: &EngineConfig, depot: Arc<Depot>) -> Result<Self, EngineError> {
         Self::resume(config, depot, Forwarding::default(), Vec::new())?.run()
     }
 
-    /// Returns an engine whose workers have no threads. Benches and tests call [`Worker::round`] themselves.
+    /// Creates an engine whose workers have no threads. Benchmarks and tests run the returned workers by
+    /// calling [`Worker::round`].
     ///
     /// # Errors
     /// Like [`Self::start`].
@@ -282,14 +290,14 @@ impl Engine {
         self.workers.len()
     }
 
-    /// Returns the frame depot that the engine's pools draw from.
+    /// Returns the frame depot from which the engine's frame pools are filled.
     #[must_use]
     pub fn depot(&self) -> &Arc<Depot> {
         &self.depot
     }
 
-    /// Returns the generation number of the engine's depot. The number is unique among the engines of this
-    /// process.
+    /// Returns the generation number of the engine's frame depot. Each engine of this process has a different
+    /// generation number.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.depot.generation()
@@ -315,15 +323,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the forwarding snapshot that the workers use.
+    /// Returns the forwarding snapshot that was published last.
     #[must_use]
     pub fn forwarding(&self) -> Arc<Forwarding> {
         self.forwarding.load_arc()
     }
 
-    /// Publishes a changed forwarding snapshot. When this function returns, no worker uses the old snapshot,
-    /// so a packet that arrives later is processed with the new one. A worker reads the new snapshot only
-    /// after executing all commands that were sent to the worker before.
+    /// Publishes a changed forwarding snapshot. When this function returns, no worker uses the previous
+    /// snapshot any more. Therefore packets that arrive later are processed with the new snapshot. A worker
+    /// executes all commands that were sent before the publication before it reads the new snapshot.
     pub fn update(&self, change: impl FnOnce(&mut Forwarding)) {
         // Workers execute commands between rounds. After this call, each worker executes the commands sent so
         // far before the next round.
@@ -337,10 +345,11 @@ impl Engine {
         self.domain.synchronize();
     }
 
-    /// Assigns a queue to a worker.
+    /// Assigns a queue of a port to a worker.
     ///
     /// # Errors
-    /// [`EngineError::NoSuchWorker`], or [`EngineError::Silent`] when the worker's mailbox stays full.
+    /// [`EngineError::NoSuchWorker`] if the worker does not exist, or [`EngineError::Silent`] if the worker's
+    /// mailbox stays full.
     pub fn add_queue(
         &self,
         worker: WorkerId,
@@ -351,8 +360,8 @@ impl Engine {
         self.tell(worker, Command::Add(owned(worker, port, id, queue)))
     }
 
-    /// Removes a port's queues from all workers and returns the queues. Each worker first kicks the queue
-    /// until the transmitted packets have left, for at most 1000 attempts.
+    /// Removes a port's queues from all workers and returns the queues. Each worker first kicks each queue
+    /// until the kernel has taken the packets to transmit, at most 1000 times.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer. That worker keeps its queues.
@@ -367,8 +376,8 @@ impl Engine {
         Ok(all)
     }
 
-    /// Applies `change` to a port's queues between two bursts. The queues stay with their workers, so no
-    /// packet is lost.
+    /// Applies `change` to each queue of a port, between two bursts of its worker. The queues stay with their
+    /// workers, so no packet is lost.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer.
@@ -386,7 +395,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the receiver of a queue's progress reports. `None` ends the reports.
+    /// Sets the receiver of a queue's progress reports. `None` stops the reports.
     ///
     /// # Errors
     /// Like [`Engine::add_queue`].
@@ -400,32 +409,33 @@ impl Engine {
         self.tell(worker, Command::Finish(port, id, to))
     }
 
-    /// Returns a frame pool for a control thread (captures, punts, injected packets).
+    /// Returns a new frame pool for a control thread, which needs one for captured, punted and injected
+    /// packets.
     #[must_use]
     pub fn pool(&self) -> FramePool {
         self.depot.pool()
     }
 
-    /// Returns the counters of all threads of this engine. The counters stay readable after the engine has
-    /// stopped.
+    /// Returns a handle for the counters of all threads of this engine. The handle stays usable after the
+    /// engine has stopped.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts(self.counters.iter().chain([&self.decided]).cloned().collect())
     }
 
-    /// Returns a port's counters.
+    /// Returns the counters of a port, summed over all threads.
     #[must_use]
     pub fn port_totals(&self, port: PortId) -> PortTotals {
         PortTotals::sum(self.counters.iter().chain([&self.decided]), port)
     }
 
-    /// Returns the counters of each worker.
+    /// Returns the counters of all workers, in the order of the workers.
     #[must_use]
     pub fn counters(&self) -> &[Arc<WorkerCounters>] {
         &self.counters
     }
 
-    /// Returns runtime statistics of each worker.
+    /// Returns the current statistics of each worker.
     #[must_use]
     pub fn worker_views(&self) -> Vec<WorkerView> {
         (0_u16..)
@@ -443,7 +453,7 @@ impl Engine {
             .collect()
     }
 
-    /// Returns runtime statistics of each stage.
+    /// Returns the current statistics of each stage of the packet path.
     #[must_use]
     pub fn stage_views(&self) -> Vec<StageView> {
         let sum = |stage: Stage| {
@@ -455,8 +465,8 @@ impl Engine {
         Stage::ALL.into_iter().map(sum).collect()
     }
 
-    /// Returns the processing that `frame` would receive if the frame arrived on `port` now. No packet is
-    /// sent, no address is learned and no counter changes.
+    /// Explains how `frame` would be processed if it arrived on `port` now. No packet is sent, no address is
+    /// learned and no counter changes.
     #[must_use]
     pub fn explain(&self, port: PortId, frame: &[u8]) -> Explained {
         match self.domain.register() {
@@ -466,9 +476,10 @@ impl Engine {
         }
     }
 
-    /// Creates the slow path of all OpenFlow bridges and connects the slow path to every worker. Call this
-    /// function once, and run the result on a thread ([`Decider::run`]). `bridges` are the bridges to serve,
-    /// by number. `waker` wakes the slow path.
+    /// Creates the slow path of all OpenFlow bridges and connects it to every worker. The caller runs the
+    /// returned slow path on a thread ([`Decider::run`]). `bridges` contains the bridges to serve, by bridge
+    /// identifier. `waker` wakes the slow path. The function may be called again only after
+    /// [`Engine::detach_flows`].
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
@@ -481,8 +492,8 @@ impl Engine {
         self.decider_with(limits, waker, bridges, &[])
     }
 
-    /// Like [`Engine::decider`], with the megaflows in `known` installed in the workers' caches before the
-    /// first upcall.
+    /// Like [`Engine::decider`], with initial megaflows. The megaflows in `known` are installed in the
+    /// workers' caches before the first upcall.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
@@ -504,14 +515,14 @@ impl Engine {
         Ok(decider)
     }
 
-    /// Takes the flow caches and rings from all workers. When this function returns, no worker sends upcalls
-    /// or reports to the slow path. Packets that arrive at OpenFlow bridges wait in their queues until the
-    /// next call of [`Engine::decider`]. The caller ends the slow path and then calls [`Flows::close`] on
-    /// each result.
+    /// Takes the flow caches and the rings to the slow path from all workers. When this function returns, no
+    /// worker sends messages to the slow path. Packets that arrive at OpenFlow bridges wait in their queues
+    /// until the next call of [`Engine::decider`]. The caller must stop the slow path and then call
+    /// [`Flows::close`] on each result.
     ///
     /// # Errors
-    /// [`EngineError::Silent`] when a worker does not answer. That worker closes its own flow cache when the
-    /// worker runs again. The caches of all other workers are closed.
+    /// [`EngineError::Silent`] if a worker does not answer. This worker closes its own flow cache when it
+    /// runs again. The flow caches of all other workers are closed.
     pub fn detach_flows(&self) -> Result<Vec<Box<Flows>>, EngineError> {
         let (mut all, mut silent) = (Vec::new(), None);
         for id in (0_u16..).map(WorkerId).take(self.workers.len()) {
@@ -529,7 +540,7 @@ impl Engine {
         Err(error)
     }
 
-    /// Returns the size and statistics of each worker's flow caches.
+    /// Returns the size and the statistics of each worker's flow cache.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
@@ -543,8 +554,8 @@ impl Engine {
         Ok(views)
     }
 
-    /// Sets the insertion rate of the exact-match caches: one of `one_in` packets inserts an entry. `None`
-    /// disables the exact-match caches.
+    /// Configures the exact-match caches of all workers. With `Some(n)`, one of `n` packets that miss the
+    /// cache inserts an entry. `None` disables the exact-match caches.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
@@ -555,8 +566,9 @@ impl Engine {
             .try_for_each(|id| self.tell(id, Command::ExactCache(one_in)))
     }
 
-    /// Returns the rings on which workers put punted copies for the IGMP/MLD snooper. Call this function
-    /// once. The reader returns the frames through a pool.
+    /// Creates the rings on which workers send punted copies to the IGMP/MLD snooper, and returns their
+    /// receiving ends. The function must be called only once. The reader frees the copies' frames through a
+    /// pool of the same depot.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.
@@ -572,7 +584,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Ends the worker threads of an engine that was not stopped, and closes the queues.
+    /// Stops the worker threads and closes the queues if the engine was not stopped explicitly.
     fn drop(&mut self) {
         for id in (0_u16..).take(self.workers.len()) {
             let index = usize::from(id);
@@ -593,7 +605,7 @@ impl Drop for Engine {
     }
 }
 
-/// Combines a queue with the per-queue state that a worker keeps.
+/// Creates the worker's state for a new queue.
 pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
     let capabilities = queue.capabilities();
     OwnedQueue {
@@ -609,8 +621,8 @@ pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn 
     }
 }
 
-/// A guard that aborts the process when a worker thread panics. A restart is safer than a data plane that
-/// runs with a part of its workers.
+/// A guard that aborts the process if a worker thread panics. A restart of the process is safer than a data
+/// plane that continues with only some of its workers.
 struct AbortOnPanic(u16);
 
 impl Drop for AbortOnPanic {

@@ -1,6 +1,6 @@
-//! Explanation of the processing that a packet would receive. The module runs the worker's stages over a
-//! burst of one packet, with a recorder in a dry run. No packet is sent, no address is learned, no counter
-//! changes and no token bucket is charged.
+//! Explains how a packet would be processed. The module runs the worker's stages over a burst of one packet
+//! in a dry run, with a recorder. No packet is sent, no address is learned, no counter changes and no token
+//! bucket is charged.
 
 use std::sync::Arc;
 
@@ -18,22 +18,23 @@ use crate::state::{Forwarding, SPREAD_BUCKETS};
 use crate::worker::{Source, forward, monotonic};
 use sync::qsbr::Reader;
 
-/// Result of an explanation.
+/// Explanation of how a packet would be processed.
 #[derive(Clone, Debug, Default)]
 pub struct Explained {
-    /// Processing steps, in order.
+    /// Steps of the processing, in order.
     pub steps: Vec<Step>,
     /// Frames that would be transmitted, in order, each with its output port.
     pub outputs: Vec<(PortId, Vec<u8>)>,
     /// Flow key of the packet, or `None` if the Ethernet header could not be parsed.
     pub key: Option<FlowKey>,
-    /// OpenFlow trace reports: the rules that the packet matches and the reasons for the mask of its
-    /// megaflow. There is one report for each uninterrupted sequence of [`Step::Rule`] and [`Step::NoRule`].
+    /// OpenFlow trace reports. Each report lists the rules that the packet matches and the reasons for the
+    /// mask of its megaflow. There is one report for each uninterrupted sequence of [`Step::Rule`] and
+    /// [`Step::NoRule`].
     pub stories: Vec<switch::flow::Story>,
 }
 
-/// Explains the processing that `frame` would receive on `port`. `reader` must belong to the QSBR domain of
-/// the tables.
+/// Explains how `frame` would be processed if it arrived on `port`. `reader` must belong to the QSBR domain
+/// of the tables.
 #[must_use]
 pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[u8]) -> Explained {
     let mut recorder = Steps::<true>::default();
@@ -98,7 +99,8 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
 }
 
 impl Explained {
-    /// Returns a result that contains only a drop with `reason`, for an explanation that could not run.
+    /// Returns an explanation that contains only a drop with `reason`. It is used if the stages could not be
+    /// run.
     pub(crate) fn refused(reason: DropReason) -> Explained {
         Explained { steps: vec![Step::Dropped(reason)], ..Explained::default() }
     }

@@ -1,13 +1,13 @@
-//! Reordering guard: reports to a parallel forwarding path (the driver hook) up to which frame the packets of
-//! a queue have left. The driver hook takes over a flow only after the flow's earlier packets have left, so
+//! Reordering guard. It reports to a parallel forwarding path (the driver hook) which frames of a queue have
+//! left the engine. The driver hook takes over a flow only after the flow's earlier packets have left, so
 //! packets of a flow do not overtake each other.
 //!
-//! The bytes in front of each frame hold the frame's number. All packets that a worker has received from a
-//! queue have left when the following conditions hold:
+//! The bytes in front of each frame contain the frame's number. All packets that a worker has received from a
+//! queue up to a certain time have left the engine when the following conditions hold:
 //!
-//! - The kernel has taken all packets that were in the transmit rings of the worker's queues at that time
+//! - The kernel has taken all packets that were in the transmit rings of the worker's queues at this time
 //!   ([`Unsent`]).
-//! - Every other worker has ended the round in which that worker took the packets handed over to it.
+//! - Every other worker has ended the round in which it took the packets that were handed over to it.
 //! - No packet of the queue waits for the slow path ([`Parked`]).
 
 use std::collections::VecDeque;
@@ -18,42 +18,46 @@ use crate::handover::{Links, Settling};
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::monotonic;
 
-/// Receiver of a queue's progress reports.
+/// Receiver of the progress reports of one queue. A report contains the number of the last frame that has
+/// left.
 pub trait Finisher: Send {
-    /// Returns the frame number in the bytes in front of a frame, or `None` if the bytes hold no number.
+    /// Returns the frame number in the eight bytes in front of a frame, or `None` if they contain no number.
     fn number(&self, before: [u8; 8]) -> Option<u32>;
 
-    /// Reports that all frames of the queue up to this number have left.
+    /// Reports that all frames of the queue with numbers up to `number` have left the engine.
     fn finish(&self, number: u32);
 }
 
-/// Progress of one queue.
+/// State of the progress reports of one queue.
 pub struct Finish {
     to: Box<dyn Finisher>,
-    /// Number of the last frame received.
+    /// Number of the last frame received from the queue.
     received: u32,
-    /// Number to report when the packets handed over have left.
+    /// Number to report when the packets that were handed over by then have left. `None` if no report is
+    /// pending.
     waiting: Option<u32>,
-    /// Number of the last report.
+    /// Number in the last report, or `None` if there was no report yet.
     told: Option<u32>,
 }
 
 impl Finish {
-    /// Creates the progress of a queue, without a report.
+    /// Creates the state for a queue that has not reported any progress.
     #[must_use]
     pub fn new(to: Box<dyn Finisher>) -> Self {
         Self { to, received: 0, waiting: None, told: None }
     }
 
-    /// Updates the number of the last frame received. `before` yields the bytes in front of the burst's
-    /// frames, last frame first.
+    /// Updates the number of the last received frame after a burst. `before` yields the bytes in front of the
+    /// burst's frames, starting with the last frame.
     pub(crate) fn received(&mut self, mut before: impl Iterator<Item = [u8; 8]>) {
         if let Some(number) = before.find_map(|bytes| self.to.number(bytes)) {
             self.received = number;
         }
     }
 
-    /// Returns the number to report after the packets given away have left.
+    /// Returns the number of the last frame such that no frame up to it waits in the worker or at the slow
+    /// path. This number may be reported when all packets that were handed over or given to transmit queues
+    /// have left.
     fn due(&self, parked: &Parked) -> u32 {
         let told = self.told.unwrap_or(0);
         match parked.floor() {
@@ -69,7 +73,7 @@ impl Finish {
         self.told.unwrap_or(0) != self.due(parked)
     }
 
-    /// Returns the number of the last frame received.
+    /// Returns the number of the last frame received from the queue.
     pub(crate) fn last(&self) -> u32 {
         self.received
     }
@@ -80,35 +84,37 @@ impl Finish {
     }
 }
 
-/// Frames of a queue that wait in the worker or at the slow path, grouped by the burst in which the frames
-/// arrived.
+/// Frames of one queue that wait in the worker or at the slow path. The frames are grouped by the burst in
+/// which they arrived.
 #[derive(Default)]
 pub struct Parked {
-    /// Bursts with waiting frames, oldest first. A burst in the middle may have no waiting frames left.
+    /// Bursts with waiting frames, oldest first. A burst that is not the first may have no waiting frames
+    /// left.
     bursts: VecDeque<Waits>,
-    /// Number of the first burst in `bursts`.
+    /// Sequence number of the first burst in `bursts`.
     first: u64,
-    /// Whether the last entry of `bursts` is the burst that is processed at the moment.
+    /// Whether the last element of `bursts` is the burst that is being processed.
     is_open: bool,
-    /// Number of the last frame before the burst that is processed at the moment.
+    /// Number of the last frame received before the burst that is being processed. `None` if the frames have
+    /// no numbers.
     before: Option<u32>,
 }
 
-/// A burst with waiting frames.
+/// A burst some of whose frames wait.
 struct Waits {
-    /// Number of the last frame before the burst, or `None` if the frames have no numbers.
+    /// Number of the last frame received before the burst, or `None` if the frames have no numbers.
     floor: Option<u32>,
     left: u32,
 }
 
 impl Parked {
-    /// Starts a new burst. `before` is the number of the last frame before the burst.
+    /// Starts a new burst. `before` is the number of the last frame received before the burst.
     pub(crate) fn begin(&mut self, before: Option<u32>) {
         (self.before, self.is_open) = (before, false);
     }
 
-    /// Counts a frame of the current burst as waiting. Returns the burst number to pass to
-    /// [`Parked::release`] later.
+    /// Records that a frame of the current burst waits. Returns the sequence number of the burst, which the
+    /// caller later passes to [`Parked::release`].
     pub(crate) fn park(&mut self) -> u64 {
         if !self.is_open {
             self.bursts.push_back(Waits { floor: self.before, left: 0 });
@@ -120,7 +126,7 @@ impl Parked {
         self.first + self.bursts.len() as u64 - 1
     }
 
-    /// Counts a frame of burst `burst` as no longer waiting.
+    /// Records that a frame of the burst with this sequence number no longer waits.
     pub(crate) fn release(&mut self, burst: u64) {
         let at = burst.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         if let Some(burst) = at.and_then(|at| self.bursts.get_mut(at)) {
@@ -133,61 +139,63 @@ impl Parked {
         }
     }
 
-    /// Removes all waiting frames, which were dropped.
+    /// Removes all waiting frames from the records. The caller has dropped these frames.
     pub(crate) fn clear(&mut self) {
         self.first += self.bursts.len() as u64;
         self.bursts.clear();
         self.is_open = false;
     }
 
-    /// Forgets the frame numbers of waiting frames, because a new receiver uses a different numbering.
+    /// Removes the frame numbers from the records. A new receiver of progress reports uses a different
+    /// numbering.
     pub(crate) fn renumber(&mut self) {
         self.before = None;
         self.bursts.iter_mut().for_each(|burst| burst.floor = None);
     }
 
-    /// Returns the number of the last frame before the oldest waiting frame. Returns `Some(None)` if that
-    /// frame has no number, and `None` if no frame waits.
+    /// Returns the number of the last frame received before the oldest burst with waiting frames. Returns
+    /// `Some(None)` if this number is not known, and `None` if no frame waits.
     fn floor(&self) -> Option<Option<u32>> {
         self.bursts.front().map(|burst| burst.floor)
     }
 }
 
-/// Time in nanoseconds that a transmit ring may make no progress before the reports no longer wait for the
-/// ring. Packets in such a stalled ring may be overtaken. Packets for all other devices do not wait for the
-/// stalled device.
+/// Maximum time in nanoseconds that progress reports wait for a transmit ring from which the kernel takes no
+/// descriptor. After this time, reports do not wait for the ring any more, and packets in the ring may be
+/// overtaken. Packets for other devices do not have to wait for the stalled device.
 const STUCK_NS: u64 = 100_000_000;
-/// Maximum time in nanoseconds that the reports wait for the contents of a transmit ring that makes slow
-/// progress. The limit prevents a slow receiver from delaying the reports of other queues.
+/// Maximum time in nanoseconds that a progress report waits for the packets in one transmit ring, even if the
+/// kernel takes descriptors. The limit prevents a slow receiver from delaying the reports of other queues.
 const SLOW_NS: u64 = 500_000_000;
 
-/// Contents of a queue's transmit ring that must leave before a report.
+/// State of one queue's transmit ring, for which progress reports wait.
 #[derive(Debug, Default)]
 pub struct Unsent {
-    /// Descriptor index up to which the ring's contents must leave, or `None` if the report does not wait for
-    /// this ring.
+    /// Descriptor index that the kernel must reach before the report is sent. `None` if the report does not
+    /// wait for this ring.
     until: Option<u32>,
-    /// Time in nanoseconds when the wait began.
+    /// Time in nanoseconds at which the wait for this ring began.
     begin_ns: Option<u64>,
-    /// Number of descriptors that the kernel had taken at the last check. `since_ns` is the time since which
-    /// this number has not changed.
+    /// Index up to which the kernel had taken descriptors at the last check. `since_ns` is the time in
+    /// nanoseconds at which the index reached this value.
     taken: u32,
     since_ns: Option<u64>,
-    /// Whether the kernel has made no progress for `STUCK_NS`. Reports do not wait for the ring until the
+    /// Whether the kernel took no descriptor for `STUCK_NS`. Reports do not wait for the ring until the
     /// kernel takes another descriptor.
     is_stuck: bool,
-    /// Set when the kernel was too slow: descriptor index at the time. Reports do not wait for the ring until
-    /// the kernel has taken the descriptors up to this index.
+    /// End of the ring's contents when the wait exceeded `SLOW_NS`, as a descriptor index. Reports do not
+    /// wait for the ring until the kernel has taken the descriptors up to this index. `None` if the wait was
+    /// not exceeded.
     slow_until: Option<u32>,
 }
 
-/// Returns whether the wrapping counter `number` has reached `to`.
+/// Returns whether the wrapping counter `number` has reached or passed `to`.
 fn has_come(to: u32, number: u32) -> bool {
     number.wrapping_sub(to) <= u32::MAX / 2
 }
 
 impl Unsent {
-    /// Starts to wait for the descriptors that are in the ring at the moment.
+    /// Starts to wait for the descriptors that are in the transmit ring at the time of the call.
     fn begin(&mut self, queue: &mut dyn Queue) {
         let progress = queue.transmit_progress().filter(|ring| ring.given != ring.taken);
         self.is_stuck &= progress.is_some_and(|ring| ring.taken == self.taken);
@@ -198,7 +206,8 @@ impl Unsent {
         (self.begin_ns, self.since_ns) = (None, None);
     }
 
-    /// Returns whether these descriptors have left, or have failed to leave within the time limits.
+    /// Returns whether the wait is over. It is over when the kernel has taken the descriptors, or when a time
+    /// limit has passed.
     fn has_passed(&mut self, queue: &mut dyn Queue, now_ns: impl Fn() -> u64) -> bool {
         let Some(until) = self.until else { return true };
         let Some(ring) = queue.transmit_progress() else {
@@ -225,17 +234,17 @@ impl Unsent {
     }
 }
 
-/// Progress of all queues of one worker.
+/// State of the progress reports of all queues of one worker.
 #[derive(Default)]
 pub(crate) struct Finishing {
-    /// Whether any queue reports progress.
+    /// Whether any of the worker's queues has a receiver of progress reports.
     pub(crate) active: bool,
     settling: Settling,
     is_settling: bool,
 }
 
 impl Finishing {
-    /// Reports the packets that have left. The worker calls this function at the end of a round, after
+    /// Begins and completes progress reports. The worker calls this function at the end of each round, after
     /// kicking the queues.
     pub(crate) fn run(&mut self, queues: &mut [OwnedQueue], links: &Links) {
         if self.is_settling {
@@ -256,7 +265,7 @@ impl Finishing {
         self.end(queues, links);
     }
 
-    /// Sends the pending reports if all packets that the reports wait for have left.
+    /// Sends the pending progress reports if all packets that they wait for have left the engine.
     fn end(&mut self, queues: &mut [OwnedQueue], links: &Links) {
         let mut sent = true;
         for own in queues.iter_mut() {
@@ -347,7 +356,7 @@ mod tests {
         assert_eq!(now(), 12, "both are told, one after the other");
     }
 
-    /// A queue for which only the progress of the transmit ring matters.
+    /// A queue that supports only what the test needs: the progress of its transmit ring.
     struct Sending(Arc<[AtomicU32; 2]>);
 
     impl Queue for Sending {

@@ -1,5 +1,5 @@
-//! Interface between workers and the slow path: the rings, the cached megaflows, and the bridges with
-//! OpenFlow rules.
+//! Types that workers and the slow path share: the rings between them, the cached megaflows, and the bridges
+//! with OpenFlow rules.
 //!
 //! ```text
 //!            Upcall (packet of an unknown flow)                  FlowTables: one bridge's rules, locked by control threads only
@@ -10,8 +10,8 @@
 //!            Told (where it stands, that it is gone, how far it has come)
 //! ```
 //!
-//! The slow path creates and owns a cached megaflow. The worker counts packets in the megaflow ([`Live`]) and
-//! executes its cached actions ([`Compiled`]).
+//! The slow path creates the megaflows and owns their records. A worker counts the matching packets of a
+//! megaflow in [`Live`] and executes its cached actions ([`Compiled`]).
 
 #![allow(
     clippy::disallowed_types,
@@ -36,67 +36,70 @@ use sync::wake::Waker;
 
 use crate::packet_outs::{Outgoing, PacketOuts, Queued};
 
-/// Number of 64-bit words of the extended key that the flow caches match.
+/// Number of 64-bit words of the extended key that the flow caches can match.
 pub const BEYOND: usize = 7;
-/// Number of upcalls that one worker's ring holds.
+/// Capacity of the ring for upcalls from one worker to the slow path.
 pub const UPCALLS: usize = 2048;
-/// Number of answers that one worker's ring holds.
+/// Capacity of the ring for answers from the slow path to one worker.
 pub const ANSWERS: usize = 8192;
 
-/// Sleep time of a thread between two attempts to lock the rules.
+/// Sleep time of a thread between two attempts to lock the rules of a bridge.
 const YIELDS: Duration = Duration::from_micros(50);
-/// Time that the slow path tries to lock the rules without sleeping.
+/// Time that the slow path tries to lock the rules of a bridge before it sleeps between attempts.
 const SPINS: Duration = Duration::from_micros(50);
-/// Time that the slow path waits for the rules before it continues with other bridges.
+/// Maximum time that the slow path waits for the rules of a bridge. After this time, it continues with other
+/// bridges.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Maximum time that control threads let the slow path go first after the slow path has claimed the rules.
+/// Maximum time that a control thread lets the slow path go first. The time begins when the control thread
+/// finds that the slow path has claimed the rules.
 const CLAIM: Duration = Duration::from_millis(100);
 
-/// A bridge with OpenFlow rules, as workers see it.
+/// A bridge with OpenFlow rules, in the form that workers use.
 pub struct FlowBridge {
     /// OpenFlow rules of the bridge.
     pub tables: Arc<FlowTables>,
-    /// Learning bridge that forwards packets of the `NORMAL` action.
+    /// Learning bridge that executes the `NORMAL` action.
     pub bridge: Arc<Bridge>,
 }
 
-/// Callback for events of a bridge.
+/// Function that is called with the OpenFlow events of a bridge.
 pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
 
 /// A request of a control thread to the slow path.
 pub(crate) enum Asked {
-    /// Calls the function when the flow caches agree with the tables.
+    /// Requests a call of the function when the flow caches agree with the bridge's tables.
     Barrier(Box<dyn FnOnce() + Send>),
-    /// Sends all megaflows of the bridge.
+    /// Requests that all megaflows of the bridge are sent to this channel.
     Dump(std::sync::mpsc::SyncSender<crate::decider::MegaflowView>),
-    /// Removes all megaflows of the bridge, and calls the function when all removals have been sent to the
-    /// workers.
+    /// Requests the removal of all megaflows of the bridge. The function is called when all removals have
+    /// been sent to the workers.
     Purge(Box<dyn FnOnce() + Send>),
 }
 
-/// OpenFlow rules of one bridge, with the state that control threads and the slow path share.
+/// OpenFlow rules of one bridge with their lock. Control threads and the slow path share them.
 pub struct FlowTables {
     number: u16,
     pipeline: Mutex<Pipeline>,
-    /// Lock that control threads take before they wait for `pipeline`, so that only one control thread waits
-    /// at a time.
+    /// Lock that a control thread takes before it waits for `pipeline`. Therefore at most one control thread
+    /// waits for `pipeline` at a time.
     turn: Mutex<()>,
-    /// Whether the slow path waits for the rules. Control threads let the slow path go first.
+    /// Whether the slow path has claimed the rules. Control threads then let the slow path lock the rules
+    /// first.
     packets_wait: AtomicBool,
     pub(crate) asked: Mutex<Vec<Asked>>,
     packet_outs: Mutex<PacketOuts>,
     listener: Mutex<Option<Listener>>,
     waker: Arc<Waker>,
-    /// Whether rules match one VLAN tag of a packet instead of two.
+    /// Whether rules match only the outermost VLAN tag of a packet (true) or two VLAN tags (false).
     one_tag: AtomicBool,
-    /// Number of packets that matched no cached megaflow.
+    /// Number of packets of the bridge that have matched no cached megaflow.
     pub(crate) upcalls: AtomicU64,
-    /// Number of megaflows installed in the driver hook.
+    /// Number of the bridge's megaflows that are installed in the driver hook.
     pub(crate) hooked: AtomicU64,
 }
 
 impl FlowTables {
-    /// Creates the tables of the bridge with this number. `waker` wakes the slow path.
+    /// Creates the tables of the bridge with identifier `number`. `waker` wakes the slow path.
     #[must_use]
     pub fn new(number: u16, pipeline: Pipeline, waker: Arc<Waker>) -> FlowTables {
         FlowTables {
@@ -114,14 +117,14 @@ impl FlowTables {
         }
     }
 
-    /// Returns the number of the bridge.
+    /// Returns the identifier of the bridge.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// Locks the rules. Upcalls of the bridge wait while the lock is held, so callers should hold the lock
-    /// only for a short time.
+    /// Locks the rules for a control thread. Upcalls of the bridge wait while the lock is held, so the caller
+    /// should release it soon.
     pub fn lock(&self) -> MutexGuard<'_, Pipeline> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // The slow path waits for one control thread at most, even if several control threads lock the rules
@@ -137,7 +140,8 @@ impl FlowTables {
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a control thread can lock the rules before `deadline`.
+    /// Waits until a control thread can lock the rules, or until `deadline`. Returns whether the rules can be
+    /// locked.
     #[must_use]
     pub fn is_free_by(&self, deadline: Instant) -> bool {
         loop {
@@ -148,7 +152,7 @@ impl FlowTables {
         }
     }
 
-    /// Locks the rules if no other thread holds or waits for the lock.
+    /// Locks the rules if no other thread holds the lock or waits for it. Returns `None` otherwise.
     #[must_use]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, Pipeline>> {
         let _turn = self.turn.try_lock().ok()?;
@@ -158,17 +162,17 @@ impl FlowTables {
         self.pipeline.try_lock().ok()
     }
 
-    /// Locks the rules for the slow path, which is one thread and precedes all waiting control threads.
-    /// Returns `None` if a control thread holds the lock longer than the slow path waits. The slow path then
-    /// continues with other bridges and retries later. The claim to the rules stays until the slow path has
-    /// locked the rules.
+    /// Locks the rules for the slow path, which has precedence over waiting control threads. Returns `None`
+    /// if a control thread holds the lock longer than the slow path waits. In this case, the slow path
+    /// continues with other bridges and tries again later. Its claim to the rules stays until it has locked
+    /// the rules.
     pub(crate) fn lock_for_packets(&self) -> Option<MutexGuard<'_, Pipeline>> {
         // The slow path waits only once while a thread holds the rules.
         let patience = if self.packets_wait.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
         self.lock_for_packets_within(patience)
     }
 
-    /// Like [`FlowTables::lock_for_packets`], with a different time limit.
+    /// Like [`FlowTables::lock_for_packets`], but waits at most `patience`.
     pub(crate) fn lock_for_packets_within(&self, patience: Duration) -> Option<MutexGuard<'_, Pipeline>> {
         let mut begin = None;
         loop {
@@ -188,7 +192,7 @@ impl FlowTables {
         }
     }
 
-    /// Clears the claim of the slow path after it has locked the rules.
+    /// Clears the slow path's claim to the rules after the slow path has locked them.
     fn had<'a>(&self, pipeline: MutexGuard<'a, Pipeline>) -> MutexGuard<'a, Pipeline> {
         if self.packets_wait.load(Ordering::Relaxed) {
             self.forget_claim();
@@ -196,18 +200,18 @@ impl FlowTables {
         pipeline
     }
 
-    /// Clears the claim of the slow path to the rules.
+    /// Clears the slow path's claim to the rules.
     pub(crate) fn forget_claim(&self) {
         self.packets_wait.store(false, Ordering::Release);
     }
 
-    /// Changes the rules, publishes the events, and wakes the slow path.
+    /// Locks the rules, changes them, publishes the resulting events, and wakes the slow path.
     pub fn change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> T {
         self.change_locked(self.lock(), change)
     }
 
-    /// Like [`FlowTables::change`], if the rules can be locked at once. Returns `None` without a change
-    /// otherwise.
+    /// Like [`FlowTables::change`], but does not wait for the lock. Returns `None` and changes nothing if the
+    /// rules cannot be locked immediately.
     pub fn try_change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> Option<T> {
         Some(self.change_locked(self.try_lock()?, change))
     }
@@ -225,19 +229,20 @@ impl FlowTables {
         done
     }
 
-    /// Sets whether rules match one VLAN tag of a packet instead of two.
+    /// Sets whether rules match only the outermost VLAN tag of a packet (true) or two VLAN tags (false).
     pub fn set_one_tag(&self, one_tag: bool) {
         self.change(|pipeline| pipeline.set_one_tag(one_tag));
         self.one_tag.store(one_tag, Ordering::Relaxed);
     }
 
-    /// Returns whether rules match one VLAN tag of a packet instead of two.
+    /// Returns whether rules match only the outermost VLAN tag of a packet (true) or two VLAN tags (false).
     #[inline]
     pub(crate) fn sees_one_tag(&self) -> bool {
         self.one_tag.load(Ordering::Relaxed)
     }
 
-    /// Sets the listener for events of the bridge. A new listener replaces the previous one.
+    /// Sets the function that is called with the OpenFlow events of the bridge. It replaces the previous
+    /// function.
     pub fn listen(&self, listener: Option<Listener>) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
@@ -257,13 +262,14 @@ impl FlowTables {
         self.waker.notify();
     }
 
-    /// Calls `done` when every worker's flow cache agrees with the current rules.
+    /// Requests that `done` is called when every worker's flow cache agrees with the rules at the time of the
+    /// call.
     pub fn barrier(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Barrier(Box::new(done)));
     }
 
-    /// Sends a controller's packet through actions or tables. Packet-outs of one session keep their order,
-    /// and sessions are served in turn.
+    /// Queues a controller's packet-out, which the slow path sends through actions or tables. The packet-outs
+    /// of one session keep their order, and the sessions are served in turn.
     ///
     /// The queue has no limit. `reservation` represents the space that the session has reserved for the
     /// packet. The reservation is dropped when the slow path has processed the packet, or when the bridge is
@@ -272,8 +278,9 @@ impl FlowTables {
         self.queue_packet_out(session, Outgoing::Asked(Box::new(packet)), Box::new(reservation));
     }
 
-    /// Sends a packet that was processed within a batch of changes. The packet is queued behind the waiting
-    /// packet-outs of the session. `reservation` has the meaning described for [`FlowTables::packet_out`].
+    /// Queues a packet-out whose actions were already determined in a batch of changes. The packet-out is
+    /// sent after the packet-outs of the session that are already queued. For `reservation`, see
+    /// [`FlowTables::packet_out`].
     pub fn send_decided(&self, session: u64, packet: DecidedPacket, reservation: impl Any + Send) {
         self.queue_packet_out(session, Outgoing::Decided(Box::new(packet)), Box::new(reservation));
     }
@@ -284,52 +291,53 @@ impl FlowTables {
         self.waker.notify();
     }
 
-    /// Drops the waiting packet-outs of a session, and returns their number.
+    /// Drops all queued packet-outs of a session and returns their number.
     pub fn drop_packet_outs(&self, session: u64) -> usize {
         let dropped = self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).purge(session);
         dropped.len()
     }
 
-    /// Takes the next packet-out in the order of turns.
+    /// Takes the next packet-out from the queue of the session whose turn it is. Returns `None` if no
+    /// packet-out is queued.
     pub(crate) fn next_packet_out(&self) -> Option<Queued> {
         self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Returns whether barriers, dumps or purges wait for the slow path.
+    /// Returns whether barriers, dumps or purges of this bridge wait for the slow path.
     pub(crate) fn has_requests(&self) -> bool {
         !self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Returns whether packet-outs wait for the slow path.
+    /// Returns whether packet-outs of this bridge wait for the slow path.
     pub(crate) fn has_packet_outs(&self) -> bool {
         !self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Returns the number of packets that matched no cached megaflow so far.
+    /// Returns the number of packets of the bridge that have matched no cached megaflow so far.
     #[must_use]
     pub fn upcalls(&self) -> u64 {
         self.upcalls.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of megaflows that are installed in the driver hook.
+    /// Returns the number of the bridge's megaflows that are installed in the driver hook.
     #[must_use]
     pub fn hooked(&self) -> u64 {
         self.hooked.load(Ordering::Relaxed)
     }
 }
 
-/// Counters of a cached megaflow.
+/// Counters of a cached megaflow, which its worker updates.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// Number of packets that matched.
+    /// Number of packets that have matched the megaflow.
     pub packets: Counter,
-    /// Number of bytes that matched.
+    /// Number of bytes of the packets that have matched the megaflow.
     pub bytes: Counter,
-    /// Time of the last packet, in nanoseconds.
+    /// Time of the last packet that matched the megaflow, in nanoseconds of the monotonic clock.
     pub used_ns: Counter,
 }
 
-/// Runtime state of a meter band.
+/// Token bucket and counters of one band of a meter.
 struct BandLive {
     kind: BandKind,
     bucket: TokenBucket,
@@ -337,7 +345,7 @@ struct BandLive {
     bytes: AtomicU64,
 }
 
-/// Runtime state of a meter. All workers share the token buckets.
+/// Runtime state of an OpenFlow meter. All workers share its token buckets.
 pub struct MeterLive {
     pub(crate) meter: Meter,
     bands: Vec<BandLive>,
@@ -345,12 +353,12 @@ pub struct MeterLive {
     bytes: AtomicU64,
 }
 
-/// Result of a meter for one packet.
+/// Result of metering one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Metered {
     Passes,
     Drops,
-    /// Raises the drop precedence by this value.
+    /// The drop precedence of the packet's DSCP is raised by this value.
     Remarks(u8),
 }
 
@@ -377,8 +385,8 @@ impl MeterLive {
         }
     }
 
-    /// Meters one packet. The band with the highest rate among the exceeded bands applies (OpenFlow 1.3,
-    /// 5.7.1).
+    /// Meters one packet. If the packet exceeds several bands, the band with the highest rate applies
+    /// (OpenFlow 1.3, 5.7.1).
     pub(crate) fn pass(&self, len: usize, now_ns: u64) -> Metered {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.packets.fetch_add(1, Ordering::Relaxed);
@@ -403,7 +411,7 @@ impl MeterLive {
         }
     }
 
-    /// Returns the counts since the last call: packets, bytes, and packets and bytes of each band.
+    /// Returns and clears the counts of the meter: packets, bytes, and the packets and bytes of each band.
     pub(crate) fn take(&self) -> (u64, u64, Vec<(u64, u64)>) {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let bands = self.bands.iter().map(|band| (take(&band.packets), take(&band.bytes)));
@@ -411,28 +419,28 @@ impl MeterLive {
     }
 }
 
-/// Cached actions in the form that workers execute.
+/// Cached actions of a megaflow, in the form that workers execute.
 pub struct Compiled {
-    /// Operations of the actions.
+    /// Operations that the worker applies to a packet.
     pub program: Program,
-    /// Class of the actions, by which workers select a fast path.
+    /// Class of the actions. Workers process some classes by a fast path.
     pub(crate) kind: Kind,
-    /// Meters of the actions, sorted by meter number.
+    /// Meters that the operations use, sorted by meter identifier.
     pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
-    /// Drop reason of packets that the actions send nowhere.
+    /// Reason that is counted for packets that the actions do not output.
     pub(crate) dropped: DropReason,
 }
 
-/// Class of cached actions.
+/// Class of cached actions, by which workers select a fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Outputs the unchanged packet to one port.
+    /// The actions output the unchanged packet to this port.
     Output(PortId),
-    /// Forwards the unchanged packet by the learning bridge.
+    /// The actions forward the unchanged packet by the learning bridge.
     Normal,
-    /// Drops the packet.
+    /// The actions drop the packet.
     Drop,
-    /// Executes the operations one by one.
+    /// Any other actions. The worker executes the operations one by one.
     Steps,
 }
 
@@ -447,13 +455,14 @@ impl Compiled {
         Compiled { program, kind, meters, dropped }
     }
 
-    /// Returns the meter with this number, or `None` if the actions have no such meter.
+    /// Returns the meter with identifier `id`, or `None` if the actions do not use this meter.
     pub(crate) fn meter(&self, id: u32) -> Option<&MeterLive> {
         let at = self.meters.binary_search_by_key(&id, |(own, _)| *own).ok()?;
         Some(&self.meters[at].1)
     }
 
-    /// Returns whether these actions have the given effect on packets, including the meters.
+    /// Returns whether these actions have an effect on packets that is equal to the effect of `program` with
+    /// these meters and this drop reason.
     pub(crate) fn is_same(
         &self,
         program: &Program,
@@ -467,15 +476,15 @@ impl Compiled {
     }
 }
 
-/// A megaflow in a worker's cache.
+/// A megaflow as a worker's flow cache stores it.
 pub struct CachedFlow {
-    /// Number of the megaflow in the slow path.
+    /// Index of the megaflow's record in the slow path.
     pub(crate) id: u32,
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) live: Arc<Live>,
 }
 
-/// A packet that matched no cached megaflow, on its way to the slow path.
+/// A packet that matched no cached megaflow and is sent to the slow path.
 pub(crate) struct Upcall {
     pub bridge: Arc<FlowBridge>,
     pub port: PortId,
@@ -484,7 +493,8 @@ pub(crate) struct Upcall {
     pub beyond: Beyond,
 }
 
-/// A megaflow to install in a worker's cache. The worker returns the empty box to the slow path.
+/// A megaflow to install in a worker's cache. The worker returns the box without the megaflow to the slow
+/// path.
 #[derive(Default)]
 pub(crate) struct Install {
     pub id: u32,
@@ -497,8 +507,8 @@ pub(crate) struct Install {
 
 /// A message from the slow path to a worker.
 pub(crate) enum Answer {
-    /// Returns a packet with the actions to execute. `key` is the flow key of the upcall, or `None` for a
-    /// controller's packet.
+    /// Returns a packet to the worker, which executes the actions on it. `key` is the flow key of the upcall,
+    /// or `None` for the packet of a packet-out.
     Release {
         bridge: Arc<FlowBridge>,
         port: PortId,
@@ -506,29 +516,31 @@ pub(crate) enum Answer {
         key: Option<FlowKey>,
         compiled: Arc<Compiled>,
     },
-    /// Installs a megaflow.
+    /// Installs a megaflow in the worker's cache.
     Install(Box<Install>),
-    /// Replaces the actions of a megaflow.
+    /// Replaces the actions of the megaflow at this cache location.
     Replace(FlowRef, Arc<Compiled>),
-    /// Removes a megaflow.
+    /// Removes the megaflow at this cache location.
     Remove(FlowRef),
-    /// Requests a [`Told::Synced`] when the worker has processed all earlier answers.
+    /// Requests the message [`Told::Synced`] with this number when the worker has processed all earlier
+    /// answers.
     Sync(u64),
 }
 
 /// A message from a worker to the slow path.
 pub(crate) enum Told {
-    /// Reports the location of an installed megaflow, or `None` if the cache has no space.
+    /// Reports the cache location of a newly installed megaflow, or `None` if the cache had no space for it.
+    /// The first field is the index of the megaflow's record. The last field returns the empty message.
     Installed(u32, Option<FlowRef>, Box<Install>),
-    /// Reports that a megaflow was removed, and returns the megaflow.
+    /// Reports that the worker has removed a megaflow from its cache, and returns the megaflow.
     Removed(CachedFlow),
-    /// Returns replaced actions that the worker no longer uses.
+    /// Returns the previous actions of a megaflow after a replacement.
     Replaced(Arc<Compiled>),
-    /// Reports that the worker has processed all answers up to [`Answer::Sync`] with this number.
+    /// Reports that the worker has processed all answers up to the [`Answer::Sync`] with this number.
     Synced(u64),
 }
 
-/// Worker's ends of the rings.
+/// A worker's ends of the rings between the worker and the slow path.
 pub struct WorkerFlows {
     pub(crate) upcalls: Producer<Upcall>,
     pub(crate) answers: Consumer<Answer>,
@@ -536,7 +548,7 @@ pub struct WorkerFlows {
     pub(crate) waker: Arc<Waker>,
 }
 
-/// Slow path's ends of one worker's rings.
+/// The slow path's ends of the rings between one worker and the slow path.
 pub(crate) struct WorkerEnd {
     pub upcalls: Consumer<Upcall>,
     pub answers: Producer<Answer>,
@@ -544,7 +556,8 @@ pub(crate) struct WorkerEnd {
     pub waker: Arc<Waker>,
 }
 
-/// Creates the rings between one worker and the slow path.
+/// Creates the rings between one worker and the slow path. Returns the worker's ends and the slow path's
+/// ends.
 pub(crate) fn rings(decider: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows, WorkerEnd) {
     use sync::spsc::channel;
     let (upcalls, asked) = channel(UPCALLS);
@@ -561,7 +574,8 @@ mod tests {
     use super::*;
     use switch::flow::Band;
 
-    /// Checks that a thread that unlocks and immediately relocks the rules comes after the waiting slow path.
+    /// Checks that the slow path gets the rules next if it waits while a thread repeatedly locks and unlocks
+    /// them.
     #[test]
     fn the_slow_path_has_the_rules_next() {
         let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));
@@ -600,9 +614,9 @@ mod tests {
         assert!(tables.try_lock().is_some());
     }
 
-    /// Checks that the slow path does not wait for rules that a control thread holds for long. The claim of
-    /// the slow path lasts until the slow path has locked the rules, or until a control thread has waited
-    /// long enough.
+    /// Checks that the slow path does not wait long for rules that a control thread holds. The claim of the
+    /// slow path stays until the slow path has locked the rules, or until a control thread has let the slow
+    /// path go first for long enough.
     #[test]
     fn the_slow_path_goes_on_without_rules_that_are_held() {
         let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));
@@ -627,8 +641,9 @@ mod tests {
         assert!(tables.try_lock().is_some());
     }
 
-    /// Checks that a DSCP remark band passes its exact rate without a remark, for irregular packets and
-    /// pauses, in packets per second and in kbit/s. No pause is longer than the burst size lasts.
+    /// Checks that packets at exactly the rate of a DSCP remark band are not remarked. The test uses
+    /// irregular packets and pauses, with rates in packets per second and in kbit/s. No pause is long enough
+    /// for the token bucket to overflow.
     #[test]
     fn a_remarking_band_passes_its_rate() {
         for (packets, rate, want) in [(true, 1000, 10_000), (false, 8000, 10_000_000)] {

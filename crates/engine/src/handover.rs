@@ -1,14 +1,15 @@
-//! Rings between workers, and the ordering rule when a bucket of flows moves to another worker. Each ordered
-//! pair of workers has two SPSC rings: a work ring for software RSS, and an output ring for packets whose
-//! output queue belongs to another worker.
+//! Rings between workers, and the rule that keeps packets in order when a bucket of flows moves to another
+//! worker. For each ordered pair of workers there are two SPSC rings. The work ring carries packets that
+//! software RSS assigns to another worker. The output ring carries processed packets whose output queue
+//! belongs to another worker.
 //!
-//! Order: when control moves a bucket from an old worker to a new worker, packets received by worker `r` may
-//! still wait in the ring from `r` to the old worker. Worker `r` therefore puts a [`Work::Wait`] into its
-//! ring to the new worker first. The new worker reads no further from that ring until the old worker has
-//! processed all earlier packets and the owners of the output queues have taken them. A worker's own packets
-//! wait in its ring to itself in the same way.
+//! Order: when the control plane moves a bucket from an old worker to a new worker, packets that worker `r`
+//! has received may still wait in the work ring from `r` to the old worker. Worker `r` therefore first puts a
+//! [`Work::Wait`] entry into its work ring to the new worker. The new worker does not read beyond this entry
+//! until the old worker has processed all earlier packets and the owners of the output queues have taken
+//! them. A worker has a work ring to itself, in which its own packets wait in the same way.
 //!
-//! Freedom from deadlock: wait entries exist only in work rings and name only earlier positions. A wait
+//! Freedom from deadlock: wait entries exist only in work rings and refer only to earlier positions. A wait
 //! depends only on output rings, which contain no wait entries and are always served.
 
 use std::sync::Arc;
@@ -20,53 +21,57 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::rest::Waker;
 
-/// Capacity of one ring between workers, in packets.
+/// Capacity of one ring between two workers, in packets.
 pub const RING: usize = 1024;
 
-/// An entry of a work ring (software RSS).
+/// An entry of a work ring, which carries packets that software RSS assigns to another worker.
 #[derive(Debug)]
 pub enum Work {
-    /// A packet to parse and process on the receiving worker.
+    /// A packet that the receiving worker parses and processes.
     Process {
         /// The packet.
         packet: Packet,
         /// The port on which the packet arrived.
         port: PortId,
-        /// Whether the port's ingress stage has processed the packet.
+        /// Whether the ingress stage of the port has already processed the packet.
         seen: bool,
     },
-    /// The entries that follow must wait until another worker reaches a position.
+    /// A barrier in the ring. The receiving worker does not process the entries behind it until another
+    /// worker has reached a position.
     Wait(Wait),
 }
 
-/// A processed packet to transmit by a queue of the receiving worker.
+/// An entry of an output ring: a processed packet that the receiving worker transmits.
 #[derive(Debug)]
 pub struct Output {
     /// The packet.
     pub packet: Packet,
-    /// The port that transmits the packet.
+    /// Port that transmits the packet.
     pub out: PortId,
 }
 
-/// A position that a worker must reach before the entries that follow a [`Work::Wait`] are processed.
+/// A position that a worker must reach before the entries behind a [`Work::Wait`] are processed. The position
+/// consists of a count of ring entries and a count of bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Worker that must reach the position.
     pub worker: WorkerId,
-    /// Producer of the ring into `worker` that `ring` refers to.
+    /// Sending worker of the work ring that `ring` refers to. The ring leads to `worker`.
     pub from: WorkerId,
-    /// Number of entries of that ring that `worker` must finish.
+    /// Number of entries of this work ring that `worker` must have finished.
     pub ring: u64,
-    /// Number of bursts of its own queues that `worker` must finish.
+    /// Number of bursts from its own queues that `worker` must have finished.
     pub own: u64,
 }
 
-/// Progress of all workers: finished entries per ring, and finished bursts of the workers' own queues.
+/// Progress of all workers: the number of finished entries of each work ring, and the number of finished
+/// bursts from the workers' own queues.
 pub struct Progress {
     workers: usize,
     rings: Box<[AtomicU64]>,
     own: Box<[AtomicU64]>,
-    /// Number of rounds begun plus rounds ended, for each worker. The number is odd during a round.
+    /// For each worker, the number of rounds begun plus the number of rounds ended. The sum is odd during a
+    /// round.
     rounds: Box<[AtomicU64]>,
 }
 
@@ -90,15 +95,16 @@ impl Progress {
     }
 }
 
-/// Receiving end of one work ring, with the entries held back.
+/// Receiving end of one work ring, with the entries that were taken from the ring but not processed yet.
 struct Inlet {
     ring: Consumer<Work>,
     blocked: Option<Wait>,
-    /// Entry that was taken from the ring but belongs to another port than the burst that was being filled.
+    /// Packet that was taken from the ring but did not fit into the burst, because it arrived on another
+    /// port.
     carry: Option<Work>,
 }
 
-/// Ring ends of one worker.
+/// One worker's ends of all rings between workers.
 pub struct Links {
     me: WorkerId,
     work: Vec<Producer<Work>>,
@@ -107,16 +113,16 @@ pub struct Links {
     output_inlets: Vec<Consumer<Output>>,
     wakers: Vec<Arc<Waker>>,
     progress: Arc<Progress>,
-    /// Number of bursts of the worker's own queues that have begun.
+    /// Number of bursts that the worker has begun to process from its own queues.
     own: u64,
-    /// Progress to publish when the output rings have been consumed up to `pending.outputs`.
+    /// Progress to publish when the other workers have consumed the output rings up to `pending.outputs`.
     pending: Mark,
     is_pending: bool,
     scratch: Mark,
 }
 
-/// Progress of a worker, and the positions in its output rings that must be consumed before the progress may
-/// be published.
+/// Progress of a worker, with the positions in the output rings that must be consumed before this progress
+/// may be published.
 #[derive(Clone, Default)]
 struct Mark {
     inlets: Vec<u64>,
@@ -130,19 +136,19 @@ impl Mark {
     }
 }
 
-/// Wait state of one worker until all packets that the worker handed over have left. The vectors are reused,
-/// so that rounds allocate no memory.
+/// State of a wait until all packets that a worker has handed over have left. The vectors are reused, so that
+/// rounds allocate no memory.
 #[derive(Default)]
 pub(crate) struct Settling {
-    /// Positions in the output rings.
+    /// For each output ring, the position that must be consumed.
     outputs: Vec<u64>,
-    /// Round numbers of the other workers at the time when all packets had been taken.
+    /// For each worker, its number in `Progress::rounds` at the time when all packets had been taken.
     rounds: Vec<u64>,
     taken: bool,
 }
 
-/// Creates `n` by `n` rings. Returns the producers grouped by sending worker, and the consumers grouped by
-/// receiving worker.
+/// Creates rings between all pairs of `n` workers, including a ring from each worker to itself. Returns the
+/// producers grouped by sending worker, and the consumers grouped by receiving worker.
 #[allow(clippy::type_complexity, reason = "the two halves of a mesh")]
 fn rings<T: Send>(n: usize) -> (Vec<Vec<Producer<T>>>, Vec<Vec<Consumer<T>>>) {
     let mut from: Vec<Vec<Producer<T>>> = (0..n).map(|_| Vec::with_capacity(n)).collect();
@@ -157,7 +163,8 @@ fn rings<T: Send>(n: usize) -> (Vec<Vec<Producer<T>>>, Vec<Vec<Consumer<T>>>) {
     (from, to)
 }
 
-/// Creates the rings between all pairs of `wakers.len()` workers. Each worker also has a work ring to itself.
+/// Creates the rings between all pairs of `wakers.len()` workers, and returns the ends of each worker. Each
+/// worker also has a work ring to itself.
 #[must_use]
 pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<Links> {
     let n = wakers.len();
@@ -184,31 +191,31 @@ pub fn mesh(wakers: &[Arc<Waker>]) -> Vec<Links> {
 }
 
 impl Links {
-    /// Returns the number of this worker.
+    /// Returns the identifier of the worker that holds these ring ends.
     #[must_use]
     pub fn me(&self) -> WorkerId {
         self.me
     }
 
-    /// Returns the number of workers.
+    /// Returns the number of workers that the rings connect.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.work.len()
     }
 
-    /// Returns the work ring to a worker, or `None` if the worker does not exist.
+    /// Returns the work ring to `worker`, or `None` if this worker does not exist.
     #[inline]
     pub fn work_to(&mut self, worker: WorkerId) -> Option<&mut Producer<Work>> {
         self.work.get_mut(worker.index())
     }
 
-    /// Returns the output ring to a worker, or `None` if the worker does not exist.
+    /// Returns the output ring to `worker`, or `None` if this worker does not exist.
     #[inline]
     pub fn output_to(&mut self, worker: WorkerId) -> Option<&mut Producer<Output>> {
         self.outputs.get_mut(worker.index())
     }
 
-    /// Wakes another worker if that worker sleeps. Called after packets were handed over to that worker.
+    /// Wakes `worker` if it sleeps. The caller has handed packets to this worker before.
     #[inline]
     pub fn notify(&self, worker: WorkerId) {
         if worker != self.me
@@ -218,7 +225,7 @@ impl Links {
         }
     }
 
-    /// Begins a round. [`Links::publish`] ends the round.
+    /// Records that this worker begins a round. [`Links::publish`] records the end of the round.
     #[inline]
     pub fn begin_round(&self) {
         self.round();
@@ -231,7 +238,8 @@ impl Links {
         }
     }
 
-    /// Records the positions of all packets handed over so far.
+    /// Begins a wait for all packets handed over so far, by recording the current positions in the output
+    /// rings.
     pub(crate) fn settle(&self, settling: &mut Settling) {
         settling.taken = false;
         settling.outputs.clear();
@@ -240,8 +248,8 @@ impl Links {
         }
     }
 
-    /// Returns whether the packets recorded by [`Links::settle`] have left: the other workers have taken the
-    /// packets and have ended the rounds in which they took them.
+    /// Returns whether the wait that [`Links::settle`] began is over. It is over when the other workers have
+    /// taken the packets and have ended the rounds in which they took them.
     pub(crate) fn has_settled(&self, settling: &mut Settling) -> bool {
         if self.workers() == 1 {
             return true;
@@ -264,14 +272,14 @@ impl Links {
             .all(|(at, (round, then))| at == me || then % 2 == 0 || round.load(Ordering::Acquire) != *then)
     }
 
-    /// Begins a burst of this worker's own queues.
+    /// Records that this worker begins to process a burst from its own queues.
     #[inline]
     pub fn begin_own(&mut self) {
         self.own += 1;
     }
 
-    /// Returns whether this worker may process its own share of a burst at once. The worker may not while its
-    /// ring to itself holds earlier packets.
+    /// Returns whether this worker may process its own share of a burst immediately. It must not do so while
+    /// its work ring to itself contains earlier packets.
     #[inline]
     #[must_use]
     pub fn self_is_quiet(&self) -> bool {
@@ -279,8 +287,9 @@ impl Links {
         inlet.blocked.is_none() && inlet.carry.is_none() && inlet.ring.is_empty()
     }
 
-    /// Makes worker `new` wait for the packets that worker `old` still has from this worker. Returns false
-    /// when the ring is full. The caller then tries again with the next burst.
+    /// Puts a wait entry into the work ring to worker `new`, which then waits for the packets that this
+    /// worker has sent to worker `old`. Returns false if the ring is full. The caller then tries again with
+    /// the next burst.
     #[must_use]
     pub fn move_bucket(&mut self, old: WorkerId, new: WorkerId) -> bool {
         let wait = Wait {
@@ -295,8 +304,9 @@ impl Links {
         pushed
     }
 
-    /// Takes the next packet to process from worker `from`, with its arrival port and whether the port's
-    /// ingress stage has processed the packet. Returns `None` if the ring is empty or must wait.
+    /// Takes the next packet from the work ring of worker `from`. Returns the packet, its arrival port, and
+    /// whether the port's ingress stage has processed the packet. Returns `None` if the ring is empty or a
+    /// wait entry is not satisfied.
     #[inline]
     pub fn take(&mut self, from: usize) -> Option<(Packet, PortId, bool)> {
         let inlet = &mut self.inlets[from];
@@ -314,19 +324,19 @@ impl Links {
         }
     }
 
-    /// Puts back a packet that does not fit into the current burst.
+    /// Puts back a packet from [`Links::take`] that does not fit into the current burst.
     #[inline]
     pub fn put_back(&mut self, from: usize, packet: Packet, port: PortId, seen: bool) {
         self.inlets[from].carry = Some(Work::Process { packet, port, seen });
     }
 
-    /// Takes the next packet to transmit from worker `from`.
+    /// Takes the next packet from the output ring of worker `from`, or returns `None` if the ring is empty.
     #[inline]
     pub fn take_output(&mut self, from: usize) -> Option<Output> {
         self.output_inlets[from].pop()
     }
 
-    /// Returns whether other workers have handed entries to this worker, or this worker has progress to
+    /// Returns whether this worker has work to do for other workers: entries in its rings, or progress to
     /// publish.
     #[must_use]
     pub fn has_pending(&self) -> bool {
@@ -338,9 +348,9 @@ impl Links {
                 .any(|inlet| inlet.carry.is_some() || inlet.blocked.is_some() || !inlet.ring.is_empty())
     }
 
-    /// Publishes the progress of this worker. The worker calls this function once per round, after
-    /// transmission. Progress is not published before the owners of the output queues have taken the packets
-    /// handed over.
+    /// Ends a round and publishes the progress of this worker. The worker calls this function once per round,
+    /// after transmission. The function does not publish progress until the owners of the output queues have
+    /// taken the packets that were handed over.
     pub fn publish(&mut self) {
         self.round();
         if self.is_pending {
@@ -378,8 +388,8 @@ impl Links {
         self.progress.own[me].store(mark.own, Ordering::Release);
     }
 
-    /// Removes all entries from the rings to this worker, and passes the packets to `each`. Called before the
-    /// worker ends.
+    /// Removes all entries from the rings to this worker, and calls `each` with each packet. The worker calls
+    /// this function before it ends.
     pub fn drain(&mut self, mut each: impl FnMut(Packet)) {
         for inlet in &mut self.inlets {
             let carry = inlet.carry.take();

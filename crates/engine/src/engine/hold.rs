@@ -1,5 +1,5 @@
-//! Quiescing of workers between packets, to stop workers or to move a queue to another worker. Packets wait
-//! in the kernel's rings meanwhile.
+//! Quiescing of the workers between two packets, which is needed to stop workers or to move a queue to
+//! another worker. Arriving packets wait in the kernel's rings during this time.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -12,8 +12,8 @@ use crate::stage::spread::Applied;
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::Command;
 
-/// Time limit for the workers to finish their packets before a queue move is abandoned. The kernel's rings
-/// fill up meanwhile.
+/// Maximum time that the workers may take to finish their packets for a move of queues. After this time, the
+/// move is abandoned. The time is limited because the kernel's rings fill up.
 const HALT: Duration = Duration::from_millis(500);
 
 impl Engine {
@@ -21,12 +21,13 @@ impl Engine {
         (0_u16..).map(WorkerId).take(self.workers.len())
     }
 
-    /// Stops reception on all workers and waits until the workers have finished their packets. Returns the
-    /// number of a worker that was still busy after `patience`, or `None` when all workers are idle.
+    /// Stops reception on all workers and waits until the workers have finished their packets. Returns `None`
+    /// if all workers have become idle. Returns the index of a worker that is still busy if this takes longer
+    /// than `patience`.
     ///
-    /// The function makes two passes. After the first pass, each worker has been seen idle, so no worker
-    /// receives any more. The worker that received last may have handed packets to others. These packets are
-    /// finished when the second pass has seen each worker idle again. A worker counts as busy while other
+    /// Each worker is checked twice. After the first pass over the workers, no worker receives packets any
+    /// more, but workers may have handed packets to other workers in the meantime. When each worker has been
+    /// idle again in the second pass, these packets are finished as well. A worker is busy as long as other
     /// workers have not taken its output.
     fn quieten(&self, patience: Duration) -> Result<Option<u16>, EngineError> {
         let begin = Instant::now();
@@ -46,13 +47,14 @@ impl Engine {
         Ok(None)
     }
 
-    /// Moves queues of a port to the workers named in `homes`, and makes the first of these workers the
-    /// port's transmit owner. Queues that are not in `homes` stay with their workers. All workers quiesce for
-    /// about a millisecond, so no packet is lost or reordered.
+    /// Moves queues of a port to the workers that `homes` specifies. The first of these workers becomes the
+    /// port's transmit owner. Queues that `homes` does not contain stay with their workers. All workers
+    /// quiesce for about a millisecond, so no packet is lost or reordered.
     ///
     /// # Errors
-    /// [`EngineError::NoSuchWorker`], or [`EngineError::Silent`] when a worker does not answer or does not
-    /// become idle. In these cases, the queues stay where they are, as far as the workers answer.
+    /// [`EngineError::NoSuchWorker`] if a worker does not exist, or [`EngineError::Silent`] if a worker does
+    /// not answer or does not become idle. After an error, the queues stay with their workers as far as the
+    /// workers answer.
     pub fn move_queues(&self, port: PortId, homes: &[(QueueId, WorkerId)]) -> Result<(), EngineError> {
         if let Some((_, worker)) = homes.iter().find(|(_, worker)| worker.index() >= self.workers.len()) {
             return Err(EngineError::NoSuchWorker(worker.0, self.workers.len()));
@@ -69,7 +71,7 @@ impl Engine {
         moved
     }
 
-    /// Moves a port's queues between quiesced workers.
+    /// Moves a port's queues between workers that have been quiesced.
     fn settle_queues(&self, port: PortId, homes: &[(QueueId, WorkerId)]) -> Result<(), EngineError> {
         let mut queues: Vec<(WorkerId, OwnedQueue)> = Vec::new();
         let mut failed = None;
@@ -106,8 +108,8 @@ impl Engine {
         answer.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))
     }
 
-    /// Stops the workers and returns their queues. The workers stop reception and finish their packets first.
-    /// Packets in the queues' kernel rings stay there for a successor process.
+    /// Stops the worker threads and returns their queues. The workers first stop reception and finish their
+    /// packets. Packets in the kernel rings of the queues stay there for a successor process.
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer within five seconds.

@@ -1,6 +1,6 @@
-//! Start of an engine after a hand-over, in two steps. The first step gives every worker its queues, the
-//! snapshot and the predecessor's counters without running the worker. The second step starts all workers. No
-//! packet is processed between the two steps, so the predecessor can still take everything back.
+//! Start of an engine after a hand-over from a predecessor process, in two steps. The first step creates all
+//! workers with their queues, the snapshot and the predecessor's counters. The second step starts the
+//! workers. No packet is processed between the two steps, so the predecessor can still take back its queues.
 
 use packet::{PortId, QueueId, WorkerId};
 use port::{Depot, Queue};
@@ -11,19 +11,20 @@ use crate::counters::PortTotals;
 use crate::state::Forwarding;
 use crate::worker::Worker;
 
-/// An engine whose workers have queues but do not run yet.
+/// An engine whose workers have queues but whose threads have not been started.
 pub struct Resumed {
     engine: Engine,
     workers: Vec<Worker>,
 }
 
 impl Engine {
-    /// Creates the workers with queues and a snapshot that are in place before the first round. After a
-    /// hand-over, packets already wait in the queues, and each of these packets is processed with the
-    /// complete snapshot. [`Resumed::run`] starts the workers.
+    /// Creates an engine whose workers have their queues and the snapshot before their first round. After a
+    /// hand-over, packets already wait in the queues. Each of these packets is processed with the complete
+    /// snapshot. [`Resumed::run`] starts the workers.
     ///
     /// # Errors
-    /// Like [`Self::start`], and [`EngineError::NoSuchWorker`].
+    /// The errors of [`Self::start`], and [`EngineError::NoSuchWorker`] if a queue is assigned to a worker
+    /// that does not exist.
     pub fn resume(
         config: &EngineConfig,
         depot: Arc<Depot>,
@@ -41,13 +42,13 @@ impl Engine {
 }
 
 impl Resumed {
-    /// Adds the predecessor's counters to a port's counters.
+    /// Adds the counters of a port that the predecessor has handed over to the port's counters.
     pub fn count(&self, port: PortId, before: &PortTotals) {
         // The slow path is the only writer of this block and does not run yet.
         self.engine.decided.port(port).add(before);
     }
 
-    /// Starts the workers.
+    /// Starts the worker threads.
     ///
     /// # Errors
     /// [`EngineError::Os`] if a thread cannot be created.

@@ -1,5 +1,5 @@
-//! Start and end of captures and traces. Only one capture or trace runs at a time, so a worker needs no list
-//! of them.
+//! Start and end of captures and traces. At most one capture or trace runs at a time, so a worker stores at
+//! most one.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::capture::{CaptureReader, Wanted, taps};
 use crate::trace::{TraceFilter, Traced};
 use crate::worker::Command;
 
-/// Number of trace reports that one worker's ring holds.
+/// Capacity of the ring for trace reports of one worker, in reports.
 const TRACED: usize = 64;
 
 impl Engine {
-    /// Starts a capture. [`Self::end_capture`] ends the capture.
+    /// Starts a capture. The caller ends the capture with [`Self::end_capture`].
     ///
     /// # Errors
     /// - [`EngineError::Occupied`] while another capture or a trace runs.
@@ -47,7 +47,7 @@ impl Engine {
         if std::mem::replace(&mut *taken, true) { Err(EngineError::Occupied(what)) } else { Ok(()) }
     }
 
-    /// Cancels a capture or trace on the workers that answer, and allows the next capture or trace.
+    /// Ends a capture or trace on all workers that answer. After that, the next capture or trace may start.
     fn disarm(&self, command: impl Fn() -> Command) {
         for handle in &self.workers {
             // The function does not wait for a full mailbox, because the worker of a full mailbox may be the
@@ -58,9 +58,9 @@ impl Engine {
         *lock(&self.capturing) = false;
     }
 
-    /// Ends a capture and returns its frames. The call has no effect if the capture was started in an earlier
-    /// engine. The frames of that capture already belong to this engine, and a capture that runs in this
-    /// engine is a different one.
+    /// Ends a capture and frees the frames of its copies. The call has no effect if the capture was started
+    /// in an earlier engine of this process. In this case, the copies' frames already belong to this engine,
+    /// and any capture that runs in this engine is a different one.
     pub fn end_capture(&self, reader: CaptureReader) {
         if reader.generation != self.generation() {
             return;
@@ -82,7 +82,8 @@ impl Engine {
         *lock(&self.capturing) = false;
     }
 
-    /// Starts a trace of the next packets that match `filter`. [`Self::end_trace`] ends the trace.
+    /// Starts a trace of the next packets that match `filter`. The caller ends the trace with
+    /// [`Self::end_trace`].
     ///
     /// # Errors
     /// - [`EngineError::Occupied`] while a trace or capture runs.
@@ -102,8 +103,8 @@ impl Engine {
         Ok(rings)
     }
 
-    /// Ends the trace that was started in an engine of this generation ([`Self::generation`]). The call has
-    /// no effect if the trace was started in another engine.
+    /// Ends the trace that was started in the engine with this generation number ([`Self::generation`]). The
+    /// call has no effect if this engine has a different generation number.
     pub fn end_trace(&self, generation: u64) {
         if generation != self.generation() {
             return;
@@ -117,7 +118,7 @@ impl Engine {
 }
 
 impl Wanted {
-    /// Returns a capture request for all packets of one port, or of all ports if `port` is `None`.
+    /// Selects all packets of one port for a capture, or the packets of all ports if `port` is `None`.
     #[must_use]
     pub fn all(port: Option<PortId>) -> Self {
         Self { port, ..Self::default() }
