@@ -1,6 +1,7 @@
-//! Queue statistics, collected from the workers about once a second: losses in the kernel, queue states and
-//! driver status. With each answer, a worker counts the packets that the kernel refused after transmission as
-//! dropped, so that every packet is accounted for. No code in this module runs per packet.
+//! Statistics of the queues, which a control thread collects from the workers about once a second. They
+//! consist of losses in the kernel, queue states and operating modes. When a worker answers, it also counts
+//! the packets that the kernel refused after transmission as dropped, so that every packet is accounted for.
+//! No code in this module runs per packet.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -13,14 +14,14 @@ use crate::stage::Tools;
 use crate::stage::transmit::OwnedQueue;
 use crate::worker::Command;
 
-/// Statistics of one queue, as reported by its worker.
+/// Statistics of one queue, as its worker reports them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueView {
     /// Port of the queue.
     pub port: PortId,
-    /// Number of the queue within its port.
+    /// Identifier of the queue within its port.
     pub queue: QueueId,
-    /// Losses in the kernel since the queue was opened.
+    /// Numbers of packets lost in the kernel since the queue was opened.
     pub counters: QueueCounters,
     /// Operating mode of the queue.
     pub status: QueueStatus,
@@ -28,35 +29,36 @@ pub struct QueueView {
     pub state: QueueState,
 }
 
-/// Locations of the frames of the shared memory. Workers report one after the other, so the numbers are exact
-/// only while no packet is in transit.
+/// Numbers of frames of the shared frame memory by location. Workers report their numbers one after the
+/// other, so the sum is exact only while no packet moves between workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameCensus {
-    /// Number of all frames.
+    /// Number of all frames in the memory.
     pub total: usize,
-    /// Number of free frames.
+    /// Number of free frames in the depot and in the workers' pools.
     pub free: usize,
-    /// Number of frames in queues, including frames that the kernel holds.
+    /// Number of frames in the workers' queues, including frames that the kernel holds.
     pub queued: usize,
     /// Number of frames of closed zero-copy queues that the kernel may still use.
     pub quarantined: usize,
-    /// Number of quarantined frames that have been held longer than the kernel should need.
+    /// Number of quarantined frames that the kernel has held for longer than it should need.
     pub overdue: usize,
 }
 
 impl FrameCensus {
-    /// Returns the number of frames that hold packets or that control threads use.
+    /// Returns the number of frames in no counted location. These frames hold packets in transit or belong to
+    /// control threads.
     #[must_use]
     pub fn others(&self) -> usize {
         self.total.saturating_sub(self.free + self.queued + self.quarantined)
     }
 }
 
-/// Time limit for a worker's answer.
+/// Maximum time that a control thread waits for a worker's answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Returns the statistics of all queues, without the queues of workers that do not answer.
+    /// Returns the statistics of all queues. Queues of workers that do not answer are missing.
     #[must_use]
     pub fn inspect(&self) -> Vec<QueueView> {
         let (sender, answers) = mpsc::channel();
@@ -76,7 +78,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Returns the locations of all frames, or `None` when a worker does not answer.
+    /// Returns the numbers of frames by location, or `None` if a worker does not answer.
     #[must_use]
     pub fn frames(&self) -> Option<FrameCensus> {
         let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);
@@ -98,8 +100,9 @@ impl Engine {
     }
 }
 
-/// Counts packets that the kernel has refused since the last inspection as dropped. `seen` is the number of
-/// packets refused until then.
+/// Counts packets that the kernel has refused since the last inspection of the queue as dropped, and returns
+/// the queue's counters. `seen` is the total number of refused packets at the last inspection. The function
+/// updates it.
 pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, tools: &Tools) -> QueueCounters {
     let counters = own.queue.counters();
     let refused = counters.tx_invalid.saturating_sub(*seen);
@@ -112,7 +115,7 @@ pub(crate) fn settle(own: &OwnedQueue, seen: &mut u64, tools: &Tools) -> QueueCo
     counters
 }
 
-/// Counts the packets that are still in a queue whose device is gone as dropped.
+/// If a queue's device is gone, counts the packets that are still in the queue as dropped.
 pub(crate) fn abandon(own: &OwnedQueue, tools: &Tools) {
     if own.queue.state() == QueueState::Gone {
         let left = u64::try_from(own.queue.in_flight()).unwrap_or(u64::MAX);
@@ -120,7 +123,7 @@ pub(crate) fn abandon(own: &OwnedQueue, tools: &Tools) {
     }
 }
 
-/// Returns a worker's answer to [`Command::Inspect`].
+/// Builds a worker's answer to [`Command::Inspect`], with one entry for each of the worker's queues.
 pub(crate) fn views(queues: &[OwnedQueue], refused: &mut [u64], tools: &Tools) -> Vec<QueueView> {
     let view = |(own, seen): (&OwnedQueue, &mut u64)| QueueView {
         port: own.port,

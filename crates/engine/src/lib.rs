@@ -1,5 +1,5 @@
-//! Packet processing on worker threads, one thread per core. The path of a packet is *receive, parse, the
-//! port's function, execute, transmit*.
+//! Packet processing on worker threads, with one thread per core. A packet passes the following stages:
+//! *receive, parse, the port's function, execute, transmit*.
 //!
 //! ```text
 //!             worker.rs (one thread, one core)
@@ -9,14 +9,14 @@
 //!                                               other workers                                           owner of the queue
 //! ```
 //!
-//! The entry point for a reader is [`worker`].
+//! Readers of the code should start with [`worker`].
 //!
-//! - A stage is a plain function over a [`burst::Burst`].
-//! - The running configuration is one immutable [`state::Forwarding`] snapshot, which each worker reads once
-//!   per round.
-//! - The workers' output is in [`counters`].
-//! - Control threads hold an [`engine::Engine`], which starts, changes and stops the workers.
-//! - `explain` and `trace` run the same stages with a recorder.
+//! - A stage of the packet path is a plain function over a [`burst::Burst`].
+//! - The running configuration is one immutable [`state::Forwarding`] snapshot. Each worker reads the current
+//!   snapshot once per round.
+//! - The workers count packets and time in [`counters`].
+//! - Control threads start, change and stop the workers through an [`engine::Engine`].
+//! - The modules `explain` and `trace` run the same stages with a recorder.
 //!
 //! The per-packet code takes no locks, allocates no memory, formats no text, reads no clock and makes no
 //! system calls.

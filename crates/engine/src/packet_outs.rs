@@ -1,8 +1,8 @@
-//! Packet-outs that wait for the slow path, in one queue per OpenFlow session.
+//! Queues of OpenFlow packet-outs that wait for the slow path. Each OpenFlow session has one queue.
 //!
-//! The slow path serves the queues in turn, so a session that floods delays only its own packet-outs. The
-//! queues have no limit. The sender of a packet-out reserves space first, and the reservation is kept beside
-//! the packet until the slow path has processed the packet.
+//! The slow path serves the queues of the sessions in turn, so a session with many packet-outs delays only
+//! its own packet-outs. The queues have no limit. The sender of a packet-out reserves space first. The
+//! reservation is stored beside the packet until the slow path has processed the packet.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,38 +10,39 @@ use std::ops::Bound;
 
 use switch::flow::{DecidedPacket, PacketOut};
 
-/// A packet-out on its way to the slow path.
+/// A packet-out that waits for the slow path.
 pub(crate) enum Outgoing {
-    /// A packet-out that the slow path processes in its turn.
+    /// A packet-out whose actions the slow path determines when its turn comes.
     Asked(Box<PacketOut>),
-    /// A packet-out that was processed within a batch of changes.
+    /// A packet-out whose actions were already determined in a batch of changes.
     Decided(Box<DecidedPacket>),
 }
 
-/// A queued packet-out with its reservation.
+/// A queued packet-out with the reservation of its space.
 pub(crate) struct Queued {
-    /// The packet.
+    /// The packet-out to process.
     pub packet: Outgoing,
-    /// Space that the session has reserved. Dropping the reservation releases the space.
+    /// Space that the session has reserved for the packet-out. Dropping the reservation releases the space.
     pub reservation: Box<dyn Any + Send>,
 }
 
-/// The packet-outs of one bridge, by session.
+/// Queued packet-outs of one bridge, grouped by session.
 #[derive(Default)]
 pub(crate) struct PacketOuts {
     sessions: BTreeMap<u64, VecDeque<Queued>>,
-    /// Number of the session that was served last.
+    /// Identifier of the session that was served last.
     last: u64,
 }
 
 impl PacketOuts {
-    /// Appends a packet-out to the queue of a session.
+    /// Appends a packet-out to the queue of `session`.
     pub fn push(&mut self, session: u64, queued: Queued) {
         self.sessions.entry(session).or_default().push_back(queued);
     }
 
-    /// Takes the first packet-out of the next session in the order of session numbers, starting after the
-    /// session served last and wrapping around. Returns `None` if no packet-out waits.
+    /// Takes the first packet-out of the next session. The sessions are served in the order of their
+    /// identifiers, beginning after the session that was served last and wrapping around. Returns `None` if
+    /// no packet-out is queued.
     pub fn pop(&mut self) -> Option<Queued> {
         let behind = self.sessions.range((Bound::Excluded(self.last), Bound::Unbounded)).next();
         let session = *behind.or_else(|| self.sessions.iter().next())?.0;
@@ -54,12 +55,12 @@ impl PacketOuts {
         first
     }
 
-    /// Takes all packet-outs of a session.
+    /// Removes and returns all queued packet-outs of `session`.
     pub fn purge(&mut self, session: u64) -> VecDeque<Queued> {
         self.sessions.remove(&session).unwrap_or_default()
     }
 
-    /// Returns whether no packet-out waits.
+    /// Returns whether no packet-out is queued.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }

@@ -1,8 +1,8 @@
-//! Idle policy of a worker: when to poll and when to sleep.
+//! Idle policy of a worker, which determines when the worker polls and when it sleeps.
 //!
-//! - An adaptive worker polls while there is work and for a short time after. The worker then sleeps in epoll
-//!   until a queue has packets, another worker hands packets over, or a command arrives.
-//! - A busy worker never sleeps.
+//! - A worker with the adaptive policy polls while there is work and for a short time afterwards. It then
+//!   sleeps in epoll until a queue has packets, another worker hands over packets, or a command arrives.
+//! - A worker with the busy policy never sleeps.
 //!
 //! `sync::wake` implements the protocol that prevents lost wake-ups.
 
@@ -14,23 +14,24 @@ use rustix::event::epoll;
 
 pub use sync::wake::Waker;
 
-/// Idle policy of the workers. See the module documentation.
+/// Idle policy of the workers of an engine. See the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PollMode {
-    /// A worker sleeps when idle.
+    /// Workers sleep when they are idle.
     #[default]
     Adaptive,
-    /// A worker never sleeps.
+    /// Workers never sleep.
     Busy,
 }
 
-/// Number of consecutive rounds without work before the idle time is measured.
+/// Number of consecutive rounds without work after which a worker begins to measure its idle time.
 const PATIENCE: u32 = 64;
-/// Timeout of a sleep. A sleeping worker runs a round after this time if no event wakes the worker.
+/// Maximum duration of one sleep. After this time, a worker wakes up and runs a round even if no event has
+/// occurred.
 const NAP: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
 const WAKER: u64 = u64::MAX;
 
-/// Idle state of one worker, which decides when the worker sleeps.
+/// Idle state of one worker. It determines when the worker sleeps.
 pub struct Rest {
     mode: PollMode,
     spin_cycles: u64,
@@ -41,7 +42,8 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Creates the idle state. `spin_cycles` is the number of TSC cycles to poll without work before a sleep.
+    /// Creates the idle state of a worker. `spin_cycles` is the time in TSC cycles that the worker polls
+    /// without finding work before it sleeps.
     ///
     /// # Errors
     /// The error of epoll_create1(2) or epoll_ctl(2).
@@ -51,8 +53,9 @@ impl Rest {
         Ok(Self { mode, spin_cycles, empty_rounds: 0, idle_since: 0, epoll, waker })
     }
 
-    /// Adds `fd` to the descriptors that wake the worker. The watch is edge-triggered. The descriptor of a
-    /// removed device stays readable until control closes the descriptor, and must not keep the worker awake.
+    /// Adds `fd` to the file descriptors that wake the worker. The watch is edge-triggered, because the
+    /// descriptor of a removed device stays readable until a control thread closes it. With a level-triggered
+    /// watch, it would keep the worker awake.
     ///
     /// # Errors
     /// The error of epoll_ctl(2).
@@ -61,12 +64,13 @@ impl Rest {
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), edges)?)
     }
 
-    /// Removes `fd` from the descriptors that wake the worker.
+    /// Removes `fd` from the file descriptors that wake the worker.
     pub fn forget(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Returns whether the worker should sleep after a round that found `packets` packets.
+    /// Returns whether the worker should sleep after a round that found `packets` packets. `tsc` is the
+    /// current time in TSC cycles.
     #[inline]
     pub fn wants_sleep(&mut self, packets: usize, tsc: u64) -> bool {
         if packets > 0 {
@@ -84,8 +88,8 @@ impl Rest {
         tsc.saturating_sub(self.idle_since) >= self.spin_cycles
     }
 
-    /// Sleeps until an event wakes the worker. Returns at once if `pending` returns true, which means that
-    /// work arrived meanwhile.
+    /// Sleeps until an event wakes the worker. Returns immediately if `pending` returns true, which means
+    /// that work has arrived in the meantime.
     pub fn sleep(&mut self, pending: impl FnOnce() -> bool, asleep: impl FnOnce(&mut dyn FnMut())) {
         self.waker.prepare_sleep();
         if !pending() {

@@ -1,5 +1,5 @@
-//! The running configuration of the workers: one immutable snapshot of ports and their functions, which
-//! control replaces as a whole.
+//! Running configuration of the workers. It consists of one immutable snapshot of all ports and their
+//! functions. A control thread replaces the snapshot as a whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,60 +11,63 @@ use switch::Bridge;
 use crate::flows::FlowBridge;
 use crate::stage::own::OwnStage;
 
-/// Number of buckets of the symmetric hash by which software RSS distributes a port's flows.
+/// Number of buckets into which software RSS divides the flows of a port, by a symmetric hash.
 pub const SPREAD_BUCKETS: usize = 256;
 
-/// Function of a port: bridge, OpenFlow bridge, router or cross-connect.
+/// Function of a port, which determines how received packets are forwarded.
 #[derive(Clone)]
 pub enum Room {
-    /// No function. Received packets are dropped as `no-room`.
+    /// The port has no function. Received packets are dropped with the reason `no-room`.
     None,
-    /// Member of a learning bridge.
+    /// The port is a member of a learning bridge.
     Switch(Arc<Bridge>),
-    /// Port of an OpenFlow bridge.
+    /// The port belongs to an OpenFlow bridge.
     Flows(Arc<FlowBridge>),
-    /// Interface of a router. The number is the interface's index in the router.
+    /// The port is an interface of a router. The second field is the index of the interface in the router.
     Route(Arc<Router>, u16),
-    /// Cross-connect: received packets leave by the given port, unparsed.
+    /// The port is the end of a cross-connect. Received packets are transmitted by the given port without
+    /// being parsed.
     Wire(PortId),
-    /// Cross-connect that adds VLAN tags: received packets leave by the given port with the tags pushed.
+    /// The port is the end of a cross-connect that adds VLAN tags. Received packets get the given tags and
+    /// are transmitted by the given port.
     Tagged(PortId, VlanTags),
 }
 
-/// Per-port state that a worker needs to receive, forward and transmit.
+/// State of a port that a worker needs to receive, forward and transmit packets.
 #[derive(Clone)]
 pub struct PortView {
     /// Function of the port.
     pub room: Room,
-    /// Worker that owns the port's transmit queue, for workers that own no queue of the port.
+    /// Worker that transmits the port's packets for all workers that own no queue of the port.
     pub tx_owner: WorkerId,
     /// Whether the port is administratively and operationally up. Packets for a port that is down are dropped
-    /// as `port-down`.
+    /// with the reason `port-down`.
     pub up: bool,
-    /// Maximum frame length in bytes without VLAN tags (MTU + 14). Longer frames are dropped as
+    /// Maximum frame length in bytes, without VLAN tags (MTU + 14). Longer frames are dropped with the reason
     /// `mtu-exceeded`.
     pub max_frame: u32,
-    /// Software RSS table, which maps each hash bucket to a worker. With `None`, packets are processed by the
-    /// worker that receives them.
+    /// Software RSS table of the port, which maps each hash bucket to a worker. With `None`, each packet is
+    /// processed by the worker that receives it.
     pub spread: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
-    /// Whether the worker completes TCP and UDP checksums that are the bare pseudo-header sum (foreign veth
-    /// devices).
+    /// Whether the worker completes TCP and UDP checksums that contain only the pseudo-header sum. This is
+    /// needed for veth devices whose peer is in another namespace.
     pub complete_checksums: bool,
-    /// Whether a capture copies this port's packets.
+    /// Whether a running capture copies packets of this port.
     pub capture: bool,
-    /// Peer of a patch port. Packets transmitted by this port are received by the peer. `None` for other
-    /// ports.
+    /// Peer port of a patch port. The peer receives all packets that this port transmits. `None` if this port
+    /// is not a patch port.
     pub patch: Option<PortId>,
-    /// Flag set by the worker when a frame arrives at a port that is down only because of its link state. The
-    /// frame shows that the link is up again before the kernel's notification is read. The port then counts
-    /// as up until the next snapshot. `None` for all other ports.
+    /// Flag for a port that is down only because of its link state, and `None` for other ports. A worker sets
+    /// the flag when a frame arrives on the port, because the frame shows that the link is up again. This may
+    /// happen before the kernel's notification is read. The port then counts as up until the next snapshot is
+    /// published.
     pub carrier: Option<Arc<AtomicBool>>,
-    /// Ingress stage of an embedding program, which sees received packets before the port's function.
+    /// Ingress stage of an embedding program. It gets received packets before the port's function does.
     pub own: Option<Arc<dyn OwnStage>>,
 }
 
 impl PortView {
-    /// Returns a port that is up, with an Ethernet MTU and default settings.
+    /// Creates the state of a port that is up, with function `room`, the Ethernet MTU and default settings.
     #[must_use]
     pub fn new(room: Room, tx_owner: WorkerId) -> Self {
         Self {
@@ -81,8 +84,8 @@ impl PortView {
         }
     }
 
-    /// Returns whether packets received on the port are accepted. Sets the carrier flag if the port is down
-    /// only because of its link state.
+    /// Returns whether packets that arrive on the port are processed. If the port is down only because of its
+    /// link state, the function sets the carrier flag, and packets are processed.
     #[inline]
     #[must_use]
     pub fn accepts(&self) -> bool {
@@ -101,29 +104,30 @@ impl PortView {
     }
 }
 
-/// The snapshot of all ports. See the module documentation.
+/// Snapshot of all ports. See the module documentation.
 #[derive(Clone, Default)]
 pub struct Forwarding {
-    /// Version number, increased by every publication, by which workers notice changes of ports.
+    /// Version number of the snapshot. Each publication increases the number, by which workers notice that
+    /// ports have changed.
     pub version: u64,
-    /// State of each port, indexed by port number.
+    /// State of each port, indexed by the port's index. `None` if the port does not exist.
     pub ports: Vec<Option<PortView>>,
-    /// Whether a capture copies dropped packets of any port.
+    /// Whether a running capture copies dropped packets of any port.
     pub capture_drops: bool,
-    /// Filter of the active trace. While a trace is active, workers process bursts one packet at a time with
-    /// a recorder.
+    /// Filter of the running trace, or `None` if no trace runs. During a trace, workers process the packets
+    /// of a burst one by one with a recorder.
     pub trace: Option<Arc<crate::trace::TraceFilter>>,
 }
 
 impl Forwarding {
-    /// Returns the state of a port, or `None` if the port does not exist.
+    /// Returns the state of `port`, or `None` if the port does not exist.
     #[inline]
     #[must_use]
     pub fn port(&self, port: PortId) -> Option<&PortView> {
         self.ports.get(port.index()).and_then(Option::as_ref)
     }
 
-    /// Sets the state of a port. The table grows if necessary.
+    /// Sets the state of `port`. Enlarges the table of ports if necessary.
     pub fn set_port(&mut self, port: PortId, view: Option<PortView>) {
         if self.ports.len() <= port.index() {
             self.ports.resize(port.index() + 1, None);

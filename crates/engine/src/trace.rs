@@ -1,5 +1,5 @@
-//! Traces of the next packets that match a filter. While a trace is active, workers process bursts one packet
-//! at a time and run the same stages with a recorder.
+//! Traces, which report how the next packets that match a filter are processed. During a trace, workers
+//! process the packets of a burst one by one and run the usual stages with a recorder.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,11 +8,11 @@ use packet::filter::Filter;
 use packet::record::{Recorder, Step};
 use packet::{FlowKey, PortId, WorkerId};
 
-/// Maximum number of steps recorded for one packet. Further steps, for example of a flood to many ports, are
-/// discarded.
+/// Maximum number of steps that are recorded for one packet. Further steps are discarded, for example those
+/// of a flood to many ports.
 pub const STEPS: usize = 48;
 
-/// Selection of the packets to trace, with the number of packets left.
+/// Selection of the packets to trace, with the number of packets that are still to be traced.
 #[derive(Debug)]
 pub struct TraceFilter {
     filters: Vec<Filter>,
@@ -21,7 +21,7 @@ pub struct TraceFilter {
 }
 
 impl TraceFilter {
-    /// Selects the next `n` packets that match one of `filters`.
+    /// Creates a selection of the next `n` packets that match at least one of `filters`.
     #[must_use]
     pub fn new(filters: impl IntoIterator<Item = Filter>, n: u32) -> Self {
         Self { filters: filters.into_iter().collect(), also: Filter::default(), left: AtomicU32::new(n) }
@@ -33,14 +33,15 @@ impl TraceFilter {
         Self { also: filter, ..self }
     }
 
-    /// Returns whether a packet with this key is selected. If so, decrements the number of packets left.
+    /// Returns whether a packet with flow key `key` is to be traced. If so, the number of packets that are
+    /// still to be traced decreases by 1.
     pub fn claims(&self, key: &FlowKey) -> bool {
         self.also.matches(key)
             && self.filters.iter().any(|filter| filter.matches(key))
             && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
-    /// Returns the number of packets left to trace.
+    /// Returns the number of packets that are still to be traced.
     #[must_use]
     pub fn left(&self) -> u32 {
         self.left.load(Ordering::Relaxed)
@@ -56,21 +57,21 @@ pub struct Traced {
     pub port: PortId,
     /// Length of the packet in bytes.
     pub len: u32,
-    /// Flow key of the packet on arrival, or `None` when the L2 header could not be parsed.
+    /// Flow key of the packet on arrival, or `None` if the L2 header could not be parsed.
     pub key: Option<FlowKey>,
-    /// Processing steps of the packet, in order.
+    /// Steps of the processing, in order. At most [`STEPS`] steps are recorded.
     pub steps: ArrayVec<Step, STEPS>,
 }
 
-/// A recorder that keeps the steps of one packet.
+/// A recorder that stores the processing steps of one packet.
 #[derive(Debug, Default)]
 pub struct TraceRecorder {
-    /// Steps recorded so far.
+    /// Steps that have been recorded so far.
     pub steps: ArrayVec<Step, STEPS>,
 }
 
 impl TraceRecorder {
-    /// Returns whether the last step handed the packet to the worker of its software RSS bucket.
+    /// Returns whether the last recorded step handed the packet to another worker by software RSS.
     #[must_use]
     pub fn handed_over(&self) -> bool {
         matches!(self.steps.last(), Some(Step::Spread { .. }))

@@ -1,6 +1,8 @@
-//! The worker loop of one thread on one core: *receive, parse, the port's function, execute, transmit*.
+//! Main loop of a worker, which is one thread on one core. A packet passes the following stages: *receive,
+//! parse, the port's function, execute, transmit*.
 //!
-//! The entry points for a reader are [`Worker::round`] and `forward`, which is the path of a packet.
+//! Readers of the code should start with [`Worker::round`] and with `forward`, which takes a burst through
+//! all stages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,67 +31,70 @@ use crate::stage::{
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
-/// A change that a worker applies to a queue between two bursts.
+/// A function that changes a queue. A worker calls the function between two bursts.
 pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
 
-/// A command of a control thread, which the worker executes between two rounds.
+/// A command from a control thread to a worker. The worker executes it between two rounds.
 pub enum Command {
-    /// Adds a queue to the worker.
+    /// Adds a queue to those that the worker owns.
     Add(OwnedQueue),
-    /// Removes a port's queues and sends them back, after the transmitted packets have left.
+    /// Removes all queues of a port from the worker. Sends the queues back when the kernel has taken the
+    /// packets to transmit.
     Remove(PortId, mpsc::Sender<Vec<OwnedQueue>>),
-    /// Applies a change to a port's queues. The queues stay with the worker.
+    /// Calls the function for each of the worker's queues of a port. The queues stay with the worker.
     Change(PortId, Change, mpsc::Sender<()>),
-    /// Starts (`Some`) or stops (`None`) a capture.
+    /// Starts (`Some`) or stops (`None`) copying packets for a capture.
     Capture(Option<CaptureTap>),
-    /// Starts (`Some`) or stops (`None`) a trace.
+    /// Starts (`Some`) or stops (`None`) sending trace reports to the ring.
     Trace(Option<Producer<Box<Traced>>>),
-    /// Sets the ring for copies that go to the IGMP/MLD snooper.
+    /// Sets the ring for punted copies, which the IGMP/MLD snooper reads.
     Punt(PuntRing),
-    /// Gives the worker flow caches and the rings to the slow path, which OpenFlow bridges need.
+    /// Gives the worker a flow cache with rings to the slow path. OpenFlow bridges need both.
     Flows(Box<flows::Flows>),
-    /// Takes the flow caches and rings from the worker and sends them back. Packets that wait for the slow
-    /// path are counted as dropped.
+    /// Takes the flow cache with the rings to the slow path from the worker and sends it back. Packets that
+    /// wait for the slow path are counted as dropped.
     NoFlows(mpsc::Sender<Option<Box<flows::Flows>>>),
-    /// Sends the size and statistics of the worker's flow caches.
+    /// Sends the size and statistics of the worker's flow cache back.
     FlowsView(mpsc::Sender<flows::FlowsView>),
-    /// Sets the insertion rate of the exact-match cache: one of this number of packets inserts an entry.
-    /// `None` disables the cache.
+    /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
+    /// entry. `None` disables the exact-match cache.
     ExactCache(Option<std::num::NonZeroU32>),
-    /// Sends the state of the worker's queues, and counts packets that the kernel refused after transmission
-    /// as dropped.
+    /// Sends the statistics of the worker's queues back. Also counts the packets that the kernel refused
+    /// after transmission as dropped.
     Inspect(mpsc::Sender<Vec<QueueView>>),
-    /// Sends the number of free frames in the worker's pool and the number of frames in the worker's queues.
+    /// Sends two numbers back: the number of free frames in the worker's pool, and the number of frames in
+    /// the worker's queues.
     Frames(mpsc::Sender<(usize, usize)>),
-    /// Sets the receiver of a queue's progress reports. `None` ends the reports.
+    /// Sets the receiver of a queue's progress reports. `None` stops the reports.
     Finish(PortId, QueueId, Option<Box<dyn Finisher>>),
-    /// Removes a port's queues and sends them back without waiting for transmitted packets, so that another
-    /// worker can continue with them.
+    /// Removes all queues of a port from the worker and sends them back without waiting for the kernel to
+    /// take packets. The queues continue at another worker.
     Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
-    /// Stops reception, finishes the packets that other workers hand over, and stores this number in
-    /// [`Status::quiet`] when no work is left.
+    /// Stops reception. The worker then only finishes packets that other workers hand over. When it has no
+    /// work left, it stores the number of this command in [`Status::quiet`].
     Drain(u64),
-    /// Resumes reception.
+    /// Resumes reception after a [`Command::Drain`].
     Resume,
-    /// Ends the worker and sends its queues back.
+    /// Ends the worker's loop and sends all its queues back.
     Stop(mpsc::Sender<Vec<OwnedQueue>>),
 }
 
-/// State of a worker that control threads can read, besides the counters.
+/// State of a worker that control threads can read without a command, in addition to the counters.
 #[derive(Debug, Default)]
 pub struct Status {
     /// Whether the worker is asleep.
     pub asleep: AtomicBool,
-    /// Number of the last [`Command::Drain`] after which the worker had no work left.
+    /// Number of the last [`Command::Drain`] for which the worker had no work left.
     pub quiet: AtomicU64,
 }
 
-/// A worker: queues, snapshot, caches and rings of one thread. See the module documentation.
+/// A worker with the queues, the caches, the rings and the other state of its thread. See the module
+/// documentation.
 pub struct Worker {
     pub(crate) forwarding: Arc<Snapshot<Forwarding>>,
     pub(crate) reader: Reader,
     pub(crate) queues: Vec<OwnedQueue>,
-    /// Number of packets of each queue that the kernel had refused at the last inspection.
+    /// For each queue, the number of packets that the kernel had refused up to the last inspection.
     pub(crate) refused: Vec<u64>,
     pub(crate) local: Vec<u16>,
     pub(crate) burst: Burst,
@@ -100,13 +105,15 @@ pub struct Worker {
     pub(crate) status: Arc<Status>,
     pub(crate) trace: Option<Producer<Box<Traced>>>,
     pub(crate) version: u64,
-    /// Number of the last [`Command::Drain`]. The worker receives no packets while this is `Some`.
+    /// Number of the [`Command::Drain`] that is in effect. While this is `Some`, the worker receives no
+    /// packets from its queues.
     pub(crate) draining: Option<u64>,
     pub(crate) finishing: Finishing,
 }
 
 impl Worker {
-    /// Runs rounds, executes commands and sleeps, until a [`Command::Stop`] arrives.
+    /// Runs the worker's loop until a [`Command::Stop`] arrives. The loop executes commands, runs rounds and
+    /// sleeps.
     pub fn run(mut self) {
         let mut before = tsc();
         loop {
@@ -136,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Polls every queue and every ring once. Returns the number of packets found.
+    /// Runs one round, which polls every queue and every ring once. Returns the number of packets found.
     pub fn round(&mut self) -> usize {
         let Self { forwarding, reader, queues, local, burst, tools, links, trace, version, draining, .. } =
             self;
@@ -234,22 +241,22 @@ impl Worker {
         packets
     }
 
-    /// Runs one round and executes the commands that have arrived. Returns false after a [`Command::Stop`].
-    /// For tests that drive a worker without a thread.
+    /// Runs one round and executes the commands that have arrived. Returns false if the worker must end
+    /// ([`Command::Stop`]). Tests that run a worker without a thread use this function.
     pub fn round_with_commands(&mut self) -> bool {
         self.round();
         !self.obey()
     }
 
-    /// Returns the size and statistics of the flow caches. For tests and benches that drive a worker without
-    /// a thread.
+    /// Returns the size and statistics of the worker's flow cache. Tests and benchmarks that run a worker
+    /// without a thread use this function.
     #[must_use]
     pub fn flows_view(&self) -> flows::FlowsView {
         self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default()
     }
 
-    /// Runs `change` while this worker counts as asleep. For tests in which one thread is both worker and
-    /// control.
+    /// Calls `change` while the worker's QSBR reader is offline, as during sleep. Tests in which one thread
+    /// acts as worker and as control thread use this function.
     pub fn while_offline<T>(&mut self, change: impl FnOnce() -> T) -> T {
         self.reader.while_offline(change)
     }
@@ -276,7 +283,7 @@ impl Worker {
         });
     }
 
-    /// Executes the commands in the mailbox. Returns true when the worker must end.
+    /// Executes the commands that have arrived. Returns true if the worker must end.
     #[cold]
     fn obey(&mut self) -> bool {
         while let Some(command) = self.commands.pop() {
@@ -370,7 +377,7 @@ impl Worker {
         self.index();
     }
 
-    /// Detaches the flow caches. Packets that wait for the slow path are counted as dropped.
+    /// Takes the flow cache from the worker. Counts packets that wait for the slow path as dropped.
     fn leave_flows(&mut self) -> Option<Box<flows::Flows>> {
         let mut flows = self.tools.flows.take();
         if let Some(flows) = &mut flows {
@@ -380,7 +387,7 @@ impl Worker {
         flows
     }
 
-    /// Frees the frames that detached flow caches hold.
+    /// Frees the frames that the worker's former flow cache still holds.
     fn close_flows(&mut self, gone: Option<Box<flows::Flows>>) {
         let pool = &mut self.tools.pool;
         gone.into_iter().for_each(|mut gone| gone.close(&mut |packet| pool.free(packet)));
@@ -394,7 +401,8 @@ impl Worker {
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
     }
 
-    /// Removes a port's queues after the transmitted packets have left, and updates the drop counters.
+    /// Removes all queues of a port when the kernel has taken the packets to transmit, and updates the port's
+    /// drop counters. Returns the queues.
     fn remove(&mut self, port: PortId) -> Vec<OwnedQueue> {
         self.take(port, |own, refused, tools| {
             for _ in 0..1000 {
@@ -432,8 +440,8 @@ impl Worker {
         gone
     }
 
-    /// Rebuilds the index of each port's transmit queue (the first queue of the port), and the flag for
-    /// queues that report progress.
+    /// Rebuilds the table of transmit queues, which contains the first queue of each port. Also updates the
+    /// flag that any queue reports progress.
     fn index(&mut self) {
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
         self.local.clear();
@@ -447,24 +455,24 @@ impl Worker {
     }
 }
 
-/// The origin of a burst.
+/// Origin of a burst that a worker processes.
 pub(crate) struct Source<'w> {
     pub(crate) forwarding: &'w Forwarding,
     pub(crate) port: PortId,
     pub(crate) view: &'w PortView,
-    /// Index of the worker's queue that received the burst, or `None` when the burst came from another worker
-    /// or a patch port.
+    /// Index of the worker's queue from which the burst was received. `None` if the burst came from another
+    /// worker or from a patch port.
     pub(crate) queue: Option<usize>,
-    /// Whether the worker that handed the burst over has run the port's ingress stage.
+    /// Whether another worker has already run the port's ingress stage on the burst.
     pub(crate) seen: bool,
-    /// Index of the queue whose burst the worker processes at the moment. Packets that arrive by patch ports
-    /// derive from this queue's packets, also while `queue` is `None`.
+    /// Index of the queue from which the packets of the burst were originally received. Unlike `queue`, the
+    /// index is also present for packets that have passed a patch port.
     pub(crate) origin: Option<usize>,
-    /// QSBR reader of the worker, which table lookups need.
+    /// QSBR reader of the worker, which is needed for table lookups.
     pub(crate) reader: &'w Reader,
 }
 
-/// Processes a burst completely, including patch ports.
+/// Processes a burst by all stages, including the bursts that result from patch ports.
 pub(crate) fn forward<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
@@ -480,8 +488,8 @@ pub(crate) fn forward<R: Recorder>(
     }
 }
 
-/// Processes a burst by one port's function, from reception to the transmit queue. Patch ports are not
-/// followed.
+/// Processes a burst by the stages of one port, from parsing to transmission. Packets that are sent to patch
+/// ports are not processed further.
 pub(crate) fn path<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
@@ -543,8 +551,8 @@ pub(crate) fn path<R: Recorder>(
     count(tools, Stage::Transmit, n, begin);
 }
 
-/// Processes a burst one packet at a time with a recorder, and reports the packets that match the trace
-/// filter.
+/// Processes the packets of a burst one by one with a recorder. Sends a trace report for each packet that
+/// matches the trace filter.
 #[cold]
 fn traced(
     source: &Source<'_>,
@@ -585,8 +593,8 @@ fn queue_id(source: &Source<'_>, exits: &Exits<'_>) -> QueueId {
     source.queue.map_or(QueueId(0), |index| exits.queues[index].id)
 }
 
-/// Takes packets that worker `from` handed over: first the packets to transmit, then a burst of one port's
-/// packets to process.
+/// Takes packets that worker `from` has handed over. The function first takes the packets to transmit, and
+/// then a burst of packets to process that arrived on one port.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 fn handed_over(
     forwarding: &Forwarding,
@@ -651,12 +659,13 @@ fn handed_over(
     relayed + n
 }
 
-/// Returns whether a port belongs to an OpenFlow bridge while the worker has no slow path.
+/// Returns whether `port` belongs to an OpenFlow bridge although the worker has no flow cache, because there
+/// is no slow path.
 fn waits_for_decider(forwarding: &Forwarding, port: PortId, tools: &Tools) -> bool {
     tools.flows.is_none() && forwarding.port(port).is_some_and(|view| matches!(view.room, Room::Flows(_)))
 }
 
-/// Puts a packet that another worker has processed into the outbox.
+/// Puts a packet that another worker has processed into the outbox for transmission.
 fn relay(
     forwarding: &Forwarding,
     packet: port::Packet,
@@ -680,7 +689,7 @@ fn relay(
     }
 }
 
-/// Drops all packets of a burst whose port is down or has been removed.
+/// Drops all packets of a burst that arrived on `port`. The port is down or has been removed.
 #[cold]
 fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, tools: &mut Tools) {
     for packet in std::mem::take(&mut *burst.packets) {
@@ -688,7 +697,8 @@ fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, tools: &mut Tools
     }
 }
 
-/// Adds packets and elapsed time to a stage's counters. Returns the start time of the next stage.
+/// Adds the packets and the time since `begin` to the counters of a stage. Returns the current time in TSC
+/// cycles, which is the begin of the next stage.
 #[inline]
 fn count(tools: &Tools, stage: Stage, packets: usize, begin: u64) -> u64 {
     let now = tsc();
@@ -698,7 +708,7 @@ fn count(tools: &Tools, stage: Stage, packets: usize, begin: u64) -> u64 {
     now
 }
 
-/// Returns the time of this round.
+/// Returns the time that the packets of this round get.
 #[inline]
 fn clock(tools: &mut Tools) -> Now {
     let now = monotonic();
@@ -708,7 +718,7 @@ fn clock(tools: &mut Tools) -> Now {
     now
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds, and in seconds modulo 65,536.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds, and in seconds modulo 65,536.
 #[must_use]
 #[allow(
     clippy::cast_possible_truncation,

@@ -1,5 +1,5 @@
-//! Execute stage: applies the decisions of a port's function, rewrites VLAN tags, copies flooded packets, and
-//! sorts packets by output port.
+//! Execute stage. It applies the decisions of the port's function: it rewrites VLAN tags, copies flooded
+//! packets, and sorts packets by output port.
 
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
@@ -14,8 +14,9 @@ use crate::stage::transmit::{self, Exits};
 use crate::stage::{Tools, flows, route, tag};
 use crate::state::{Forwarding, Room};
 
-/// Moves the packets of `burst`, which arrived on `port`, into the outbox. Full batches are transmitted
-/// meanwhile. `burst` is empty afterwards.
+/// Executes the decisions for `burst`, whose packets arrived on `port`, and moves the packets into the
+/// outbox. If the batch of an output port becomes full, the batch is transmitted immediately. `burst` is
+/// empty afterwards.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub fn run<R: Recorder>(
     forwarding: &Forwarding,
@@ -40,8 +41,8 @@ pub fn run<R: Recorder>(
     decided(forwarding, port, bridge, burst, now, exits, tools, recorder);
 }
 
-/// Executes the decisions in `burst`, for a bridge or a cross-connect. `bridge` is the bridge that made the
-/// decisions, or `None` if every decision names a single port.
+/// Executes the decisions for a burst of a bridge or a cross-connect. `bridge` is the bridge that made the
+/// decisions. It may be `None` if every decision names a single output port.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub(crate) fn decided<R: Recorder>(
     forwarding: &Forwarding,
@@ -67,7 +68,7 @@ pub(crate) fn decided<R: Recorder>(
     }
 }
 
-/// Executes the decision for one packet.
+/// Executes the bridge's decision for one packet.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[inline(always)]
 pub(crate) fn decide<R: Recorder>(
@@ -101,8 +102,8 @@ pub(crate) fn decide<R: Recorder>(
     }
 }
 
-/// Sends `packet` to every output port of a flood. Each output but the last gets a copy, and the last gets
-/// the packet.
+/// Sends `packet` to all output ports of a flood. Every output port except the last gets a copy, and the last
+/// gets the packet itself.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn flood<R: Recorder>(
     forwarding: &Forwarding,
@@ -137,7 +138,7 @@ fn flood<R: Recorder>(
     tools.outputs = outputs;
 }
 
-/// Copies a packet if the burst's copy budget allows another copy.
+/// Copies a packet. Returns a drop reason if the copy budget of the burst is exhausted or no frame is free.
 pub(crate) fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
     // A packet of many frames takes the frames of many: it counts by the quarter of them.
     let cost = u32::from(packet.segments().div_ceil(4).max(1));
@@ -163,7 +164,7 @@ pub(crate) fn output<R: Recorder>(
     send(forwarding, port, out, packet, exits, tools, recorder);
 }
 
-/// Appends a packet that arrived on `port` to the batch of `out`.
+/// Appends a packet that arrived on `port` to the outgoing batch of port `out`.
 #[inline(always)]
 pub(crate) fn send<R: Recorder>(
     forwarding: &Forwarding,
@@ -179,8 +180,8 @@ pub(crate) fn send<R: Recorder>(
     }
 }
 
-/// Transmits the full batch of `out` and then appends the packet. Drops the packet if the port does not
-/// exist.
+/// Transmits the full outgoing batch of port `out` and then appends the packet. Drops the packet if port
+/// `out` does not exist.
 #[cold]
 fn make_room<R: Recorder>(
     forwarding: &Forwarding,
@@ -205,8 +206,8 @@ fn make_room<R: Recorder>(
     }
 }
 
-/// Punts a copy of an IGMP or MLD packet to the control thread. Returns false when the ring has no space or
-/// no frame is free.
+/// Punts a copy of an IGMP or MLD packet to the control thread. Returns false if the ring has no space or no
+/// frame is free.
 #[cold]
 fn punt(port: PortId, vid: u16, packet: &Packet, tools: &mut Tools) -> bool {
     let Some(ring) = &mut tools.punt else { return false };

@@ -1,9 +1,9 @@
-//! Stage of OpenFlow bridges: looks packets up in the flow cache, executes the cached actions, and sends
-//! packets without a megaflow to the slow path.
+//! Stage of OpenFlow bridges. It looks up packets in the flow cache, executes the cached actions, and sends
+//! packets that match no megaflow to the slow path.
 //!
-//! While the slow path processes a flow's first packet, later packets of the flow wait in this stage without
-//! a lookup, so that packets do not overtake each other. The number of waiting packets is limited, per flow
-//! and in total.
+//! While the slow path processes the first packet of a flow, later packets of the flow wait in this stage
+//! without a lookup. Therefore packets of a flow do not overtake each other. The number of waiting packets is
+//! limited for each flow, for each port, and in total.
 
 mod steps;
 
@@ -25,39 +25,41 @@ use crate::stage::transmit::Exits;
 use crate::stage::{CLONE_BUDGET, Tools, execute};
 use crate::state::Forwarding;
 
-/// Maximum number of packets of one flow that wait for the flow's first packet.
+/// Maximum number of packets of one flow that wait while the slow path processes the flow's first packet.
 const WAITING_EACH: usize = 512;
 /// Maximum number of waiting packets of all flows. The waiting packets of one port may not exceed the number
-/// of free places. A single port can therefore use half of the places and two ports a third each, and another
-/// port always finds space.
+/// of free places. Therefore one port alone can use at most half of the places and two ports a third each,
+/// and another port always finds free places.
 const WAITING: usize = 4096;
-/// Maximum number of packets of one port at the slow path. A storm on one port leaves space for others.
+/// Maximum number of packets of one port that the slow path processes or that are on the way to it. The limit
+/// leaves space for other ports when one port causes many upcalls.
 const UPCALLS_EACH: u16 = 512;
-/// Maximum number of slow-path answers that a worker processes in one round.
+/// Maximum number of answers from the slow path that a worker processes in one round.
 const ANSWERS: usize = 256;
-/// Number of calls of [`answers`] after which the cache's masks are sorted by hits.
+/// Number of calls of [`answers`] after which the masks of the flow cache are sorted by their number of hits.
 const RERANK: u32 = 16_384;
 
-/// Flow cache of one worker, with the packets that wait for the slow path.
+/// Flow cache of one worker, with the packets that wait for answers of the slow path.
 pub struct Flows {
     cache: FlowCache<BEYOND, CachedFlow>,
     rings: WorkerFlows,
-    /// Flows with a packet at the slow path, each with the packets that wait behind it.
+    /// Flows that have a packet at the slow path. The value contains the later packets of the flow, which
+    /// wait for the answer.
     pending: HashMap<FlowKey, Pending>,
     waiting: usize,
-    /// For each port, the number of packets that wait behind another packet.
+    /// For each port, the number of packets that wait behind a packet of their flow.
     waiting_by_port: Vec<usize>,
     /// Number of packets with [`Ticket::Patch`] that wait in this stage or at the slow path.
     beyond_queues: usize,
-    /// For each port, the number of packets at the slow path.
+    /// For each port, the number of packets that were sent to the slow path and have not come back.
     asked: Vec<u16>,
     found: Box<[u32; BURST]>,
     rounds: u32,
-    /// Whether the slow path must be woken.
+    /// Whether messages were sent to the slow path since it was last woken.
     rings_bell: bool,
 }
 
-/// A packet at the slow path, with the packets that wait behind it.
+/// State of a flow that has a packet at the slow path, with the later packets of the flow.
 struct Pending {
     ticket: Option<Ticket>,
     behind: VecDeque<Waiting>,
@@ -72,7 +74,7 @@ struct Waiting {
     ticket: Option<Ticket>,
 }
 
-/// Burst and queue in which a waiting packet arrived.
+/// Record of the queue and the burst in which a waiting packet arrived. The reordering guard needs it.
 #[derive(Clone, Copy)]
 enum Ticket {
     Burst {
@@ -80,12 +82,13 @@ enum Ticket {
         queue: QueueId,
         burst: u64,
     },
-    /// The packet arrived by a patch port, from a burst that is no longer processed.
+    /// The packet arrived by a patch port, and the burst from which it derives has already been processed.
     Patch,
 }
 
 impl Ticket {
-    /// Returns a ticket for a packet of the current burst.
+    /// Records that a packet of the current burst waits, and returns its ticket. Returns `None` if the packet
+    /// derives from no burst of this worker's queues.
     fn take(exits: &mut Exits<'_>, tools: &Tools, flows: &mut Flows) -> Option<Ticket> {
         let Some(queue) = tools.queue else {
             flows.beyond_queues += usize::from(tools.is_patched);
@@ -95,7 +98,7 @@ impl Ticket {
         Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
-    /// Returns the ticket of a packet that no longer waits.
+    /// Records that the packet with this ticket no longer waits.
     fn give_back(ticket: Option<Ticket>, exits: &mut Exits<'_>, flows: &mut Flows) {
         let (port, queue, burst) = match ticket {
             None => return,
@@ -111,21 +114,21 @@ impl Ticket {
     }
 }
 
-/// Size and statistics of a worker's flow cache.
+/// Size and statistics of one worker's flow cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowsView {
-    /// Number of megaflows.
+    /// Number of installed megaflows.
     pub flows: usize,
-    /// Number of distinct masks.
+    /// Number of distinct masks of the installed megaflows.
     pub masks: usize,
-    /// Numbers of hits of each tier, misses, and probes.
+    /// Number of hits of each cache tier, of misses and of probes.
     pub counters: FlowCounters,
-    /// Memory of the cache in bytes.
+    /// Size of the cache in bytes.
     pub memory: usize,
 }
 
 impl Flows {
-    /// Creates an empty flow cache.
+    /// Creates a flow cache without megaflows.
     #[must_use]
     pub fn new(rings: WorkerFlows, limits: FlowLimits) -> Flows {
         Flows {
@@ -142,14 +145,14 @@ impl Flows {
         }
     }
 
-    /// Returns whether answers of the slow path are pending.
+    /// Returns whether the ring from the slow path contains answers.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.rings.answers.is_empty()
     }
 
-    /// Sets the insertion rate of the exact-match cache: one of `one_in` packets inserts an entry. `None`
-    /// disables the cache.
+    /// Configures the exact-match cache. With `Some(n)`, one of `n` packets that miss the cache inserts an
+    /// entry. `None` disables the exact-match cache.
     pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
         self.cache.set_exact(one_in);
     }
@@ -165,19 +168,20 @@ impl Flows {
         }
     }
 
-    /// Returns whether no packet waits for the slow path and no answer of the slow path is pending.
+    /// Returns whether no packet waits for the slow path and the ring from the slow path contains no answers.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.rings.answers.is_empty()
     }
 
-    /// Returns whether packets wait that arrived by patch ports from bursts that are no longer processed.
+    /// Returns whether any waiting packet arrived by a patch port and derives from a burst that has already
+    /// been processed.
     #[must_use]
     pub fn is_waited_for_beyond_queues(&self) -> bool {
         self.beyond_queues > 0
     }
 
-    /// Counts the packets that wait in this stage and at the slow path as dropped.
+    /// Counts all packets that wait in this stage or are at the slow path as dropped.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
         for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
@@ -190,14 +194,15 @@ impl Flows {
         }
     }
 
-    /// Installs a megaflow without a slow path, for benches.
+    /// Installs a megaflow directly, for benchmarks without a slow path.
     pub(crate) fn put(&mut self, key: &FlowKey, mask: &FlowKey, flow: CachedFlow) {
         let nothing = Beyond::ZERO.0;
         // A bench with more megaflows than fit measures misses, and reports them as losses.
         let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
     }
 
-    /// Frees the waiting packets. The slow path has ended or frees its own packets.
+    /// Frees the packets that wait in this stage and the packets in unread answers. The slow path frees the
+    /// packets that it holds.
     pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
         for waiting in self.pending.drain().flat_map(|(_, pending)| pending.behind) {
             tools_free(waiting.packet);
@@ -210,8 +215,8 @@ impl Flows {
     }
 }
 
-/// Returns the part of the key by which packets are ordered: port, VLANs, addresses, protocol, L4 ports, and
-/// the fragment flags.
+/// Returns the part of the flow key that identifies a flow for the packet order: port, VLANs, addresses,
+/// protocol, L4 ports and fragment flags.
 #[inline]
 fn identity(key: &FlowKey) -> FlowKey {
     let mut own = *key;
@@ -221,7 +226,8 @@ fn identity(key: &FlowKey) -> FlowKey {
     own
 }
 
-/// Processes the packets of `burst`, which arrived on `port`, and moves the outputs into the outbox.
+/// Processes the packets of `burst`, which arrived on `port`, and moves the packets to transmit into the
+/// outbox.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub fn run<R: Recorder>(
     forwarding: &Forwarding,
@@ -274,8 +280,9 @@ pub fn run<R: Recorder>(
     tools.flows = Some(flows);
 }
 
-/// Returns the class of the actions if all packets match megaflows of one plain class, and counts the packets
-/// in these megaflows. Returns `None` otherwise.
+/// Handles a burst whose packets all match megaflows with equal actions, which must be a single output or
+/// `NORMAL`. Counts the packets for their megaflows and returns the class of the actions. Returns `None`
+/// without counting for any other burst.
 #[inline]
 fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind> {
     let found = flows.found.get(..n)?;
@@ -351,14 +358,15 @@ fn one_by_one<R: Recorder>(
     bell(flows);
 }
 
-/// Wakes the slow path if there is a message for it.
+/// Wakes the slow path if messages were sent to it.
 fn bell(flows: &mut Flows) {
     if std::mem::take(&mut flows.rings_bell) {
         flows.rings.waker.notify_if_sleeping();
     }
 }
 
-/// Sends a packet to the slow path, or queues the packet behind a packet of its flow that is already there.
+/// Sends a packet to the slow path. If a packet of its flow is already there, the packet waits behind it. If
+/// a limit is exceeded, the packet is dropped.
 #[cold]
 fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Tools) {
     let (port, ticket) = (asks.port, asks.ticket);
@@ -368,7 +376,7 @@ fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Too
     }
 }
 
-/// Like [`miss`], but returns the packet if a limit is exceeded.
+/// Like [`miss`], but returns the packet as an error if a limit is exceeded.
 fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     let identity = identity(&asks.key);
     if let Some(pending) = flows.pending.get_mut(&identity) {
@@ -399,7 +407,7 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     Ok(())
 }
 
-/// Counts a packet of `port` as no longer waiting.
+/// Decrements the number of waiting packets of `port`.
 fn waits_no_more(port: PortId, flows: &mut Flows) {
     flows.waiting -= 1;
     if let Some(own) = flows.waiting_by_port.get_mut(port.index()) {
@@ -407,8 +415,8 @@ fn waits_no_more(port: PortId, flows: &mut Flows) {
     }
 }
 
-/// Processes the answers of the slow path: changes of the cache, and packets to execute. Returns the number
-/// of packets.
+/// Processes answers of the slow path. An answer changes the flow cache or returns a packet with actions to
+/// execute. Returns the number of packets processed.
 pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: &mut Tools) -> usize {
     let Some(mut flows) = tools.flows.take() else { return 0 };
     flows.rounds += 1;
@@ -487,8 +495,9 @@ fn tell(flows: &mut Flows, what: Told) {
     flows.rings_bell = true;
 }
 
-/// Processes the packets that waited behind a packet that came back from the slow path, up to the first
-/// packet that misses the cache. Returns the number of packets processed.
+/// Processes the packets that waited for an answer of the slow path, after the packet that they waited for
+/// came back. Stops at the first packet that matches no megaflow, which is sent to the slow path. Returns the
+/// number of packets processed.
 #[cold]
 fn follow(
     forwarding: &Forwarding,
@@ -538,7 +547,7 @@ fn follow(
     gone
 }
 
-/// Executes the actions of a megaflow for one packet.
+/// Executes the actions of a megaflow on one packet.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[inline]
 fn act<R: Recorder>(
@@ -572,7 +581,7 @@ fn act<R: Recorder>(
     }
 }
 
-/// Forwards a burst by the learning bridge.
+/// Forwards a whole burst by the learning bridge (`NORMAL` action).
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn normal_burst<R: Recorder>(
     forwarding: &Forwarding,
@@ -596,7 +605,8 @@ fn normal_burst<R: Recorder>(
     execute::decided(forwarding, port, Some(&bridge.bridge), burst, now, exits, tools, recorder);
 }
 
-/// Forwards one packet by the learning bridge, with a key of the packet's current contents.
+/// Forwards one packet by the learning bridge (`NORMAL` action). The flow key is extracted from the current
+/// contents of the packet, which earlier actions may have changed.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn normal<R: Recorder>(
     forwarding: &Forwarding,
@@ -632,7 +642,8 @@ fn normal<R: Recorder>(
     );
 }
 
-/// Dry run for packets: translates them by the tables without caching or counting.
+/// Processes packets in a dry run. The function translates the packets by the tables and executes the result,
+/// without caching and counting.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[cold]
 fn dry<R: Recorder>(

@@ -1,4 +1,5 @@
-//! The stages of the packet path, in order. A stage is a plain function over a burst.
+//! Stages of the packet path, in the order in which packets pass them. A stage is a plain function over a
+//! burst.
 
 pub mod execute;
 pub mod flows;
@@ -28,56 +29,59 @@ use crate::counters::{MAX_PORTS, WorkerCounters};
 pub use outbox::Outbox;
 pub use punt::{Punt, PuntRing};
 
-/// Maximum number of copies that one burst may make. Further flood outputs are dropped as `clone-budget`.
+/// Maximum number of copies that the packets of one burst may cause. Further flood outputs are dropped with
+/// the reason `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
 
-/// Maximum number of segments into which software divides the packets of one burst. Further packets that need
-/// segmentation are dropped as `clone-budget`. Sixty-four packets of 64 KiB at the segment size of Ethernet are
-/// some 3,000 segments.
+/// Maximum number of segments into which the packets of one burst are divided by software. Further packets
+/// that need segmentation are dropped with the reason `clone-budget`. For comparison, 64 packets of 64 KiB
+/// result in some 3,000 segments of Ethernet size.
 pub const SEGMENT_BUDGET: u32 = 16_384;
 
-/// Worker context: private state that the stages of one worker need besides the burst and the snapshot.
+/// Worker context: the private state of one worker that the stages need in addition to the burst and the
+/// snapshot.
 pub struct Tools {
-    /// Number of the worker.
+    /// Identifier of the worker.
     pub id: WorkerId,
-    /// Pool of free frames.
+    /// Pool of free frames that belongs to the worker.
     pub pool: FramePool,
-    /// Packets sorted by output port.
+    /// Packets to transmit, sorted by output port.
     pub outbox: Outbox,
-    /// Scratch memory of bridge lookups.
+    /// Scratch memory for bridge lookups.
     pub scratch: switch::Scratch,
-    /// Scratch memory of router lookups.
+    /// Scratch memory for router lookups.
     pub routing: router::Scratch,
-    /// Counters of the worker.
+    /// Counters that the worker writes.
     pub counters: Arc<WorkerCounters>,
-    /// Ring for captured copies, while a capture runs.
+    /// Ring for copies of captured packets. `None` while no capture runs.
     pub capture: Option<CaptureTap>,
-    /// Ring for punted copies.
+    /// Ring for punted copies, or `None` while no snooper reads punted copies.
     pub punt: Option<PuntRing>,
-    /// Flow cache for OpenFlow bridges, or `None` while there is no slow path.
+    /// Flow cache for OpenFlow bridges. `None` while the engine has no slow path.
     pub flows: Option<Box<flows::Flows>>,
-    /// OpenFlow trace reports of a dry run, one for each OpenFlow bridge that the packet passed.
+    /// OpenFlow trace reports of a dry run. There is one report for each OpenFlow bridge that the packet has
+    /// passed.
     pub stories: Vec<switch::flow::Story>,
-    /// Index of the worker's queue that received the current burst, or `None` for a burst from another
-    /// worker.
+    /// Index of the worker's queue from which the packets of the current burst were originally received.
+    /// `None` if another worker or the slow path has sent the packets to this worker.
     pub queue: Option<usize>,
-    /// Number of copies that the current burst may still make.
+    /// Number of copies that the packets of the current burst may still cause.
     pub clones_left: u32,
-    /// Number of segments that the current burst may still be divided into.
+    /// Number of segments into which the packets of the current burst may still be divided.
     pub segments_left: u32,
-    /// Packets that the current burst sent to patch ports, each with the port on which the packet arrives
-    /// next.
+    /// Packets of the current burst that were sent to patch ports. Each packet has the port on which it
+    /// arrives next.
     pub(crate) patched: VecDeque<(PortId, Packet)>,
     /// Whether the current burst arrived by a patch port.
     pub(crate) is_patched: bool,
-    /// Output ports of the current flood.
+    /// Scratch memory for the output ports of one flood.
     pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,
-    /// Whether drops of all ports are captured.
+    /// Whether a capture copies dropped packets of all ports.
     pub(crate) capture_drops: bool,
 }
 
 impl Tools {
-    /// Creates the context of one worker.
+    /// Creates the context of the worker `id`.
     #[must_use]
     pub fn new(id: WorkerId, pool: FramePool, counters: Arc<WorkerCounters>) -> Self {
         Self {
@@ -101,20 +105,20 @@ impl Tools {
         }
     }
 
-    /// Resets the budgets of copies and segments for the next burst.
+    /// Resets the budgets of copies and segments at the beginning of a burst.
     pub fn begin_burst(&mut self) {
         (self.clones_left, self.segments_left) = (CLONE_BUDGET, SEGMENT_BUDGET);
     }
 
-    /// Drops a packet: counts the drop at `port`, on which the packet arrived, offers the packet to a
+    /// Drops a packet that arrived on `port`. Counts the drop at this port, offers the packet to a running
     /// capture, and frees its frame.
     #[cold]
     pub fn drop(&mut self, packet: Packet, port: PortId, reason: DropReason) {
         self.end(packet, port, Direction::Dropped { reason, output: None });
     }
 
-    /// Drops a packet that was to be transmitted by `out`: counts the drop at the port on which the packet
-    /// arrived, offers the packet to a capture, and frees its frame.
+    /// Drops a packet that was to be transmitted by `out`. Counts the drop at the port on which the packet
+    /// arrived, offers the packet to a running capture, and frees its frame.
     #[cold]
     pub fn drop_at_output(&mut self, packet: Packet, out: PortId, reason: DropReason) {
         let port = packet.arrival().unwrap_or(out);

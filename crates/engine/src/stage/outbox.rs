@@ -1,16 +1,16 @@
-//! Packets sorted by output port, in order of arrival.
+//! Packets to transmit, sorted by output port. The packets of each port are in the order of arrival.
 
 use packet::PortId;
 use port::{Batch, Packet};
 
 use crate::state::Forwarding;
 
-/// Outgoing batches, one for each existing port. Batches are allocated when the snapshot changes, never per
-/// packet.
+/// Batches of packets to transmit, one for each existing port. The batches are allocated when the snapshot
+/// changes, and never while packets are processed.
 #[derive(Default)]
 pub struct Outbox {
     batches: Vec<Option<Box<Batch>>>,
-    /// Ports with waiting packets, in the order of their first packet.
+    /// Ports whose batch contains packets, in the order in which the batches got their first packet.
     dirty: Vec<PortId>,
 }
 
@@ -28,11 +28,11 @@ impl Outbox {
         self.dirty.reserve(self.batches.len());
     }
 
-    /// Appends `packet` to the batch of `port`. If the batch is full, the caller transmits the batch first
-    /// and tries again.
+    /// Appends `packet` to the batch of `port`. If the batch is full, the caller must transmit the batch and
+    /// then call this function again.
     ///
     /// # Errors
-    /// [`Refused`] with the packet, if the port is unknown or its batch is full.
+    /// [`Refused`] with the packet if the port does not exist or its batch is full.
     #[inline]
     pub fn push(&mut self, port: PortId, packet: Packet) -> Result<(), Refused> {
         let Some(Some(batch)) = self.batches.get_mut(port.index()) else {
@@ -44,8 +44,8 @@ impl Outbox {
         batch.try_push(packet).map_err(|full| Refused::Full(full.element()))
     }
 
-    /// Moves all of `packets` to `port` by exchanging the batches. Returns false without a change if packets
-    /// already wait at the port or the port is unknown.
+    /// Moves all of `packets` to the batch of `port` by exchanging the two batches. Returns false and changes
+    /// nothing if the batch of the port contains packets or the port does not exist.
     #[inline]
     pub fn take_whole(&mut self, port: PortId, packets: &mut Box<Batch>) -> bool {
         match self.batches.get_mut(port.index()) {
@@ -58,21 +58,21 @@ impl Outbox {
         }
     }
 
-    /// Returns the batch of a port.
+    /// Returns the batch of `port`, or `None` if the port does not exist.
     #[inline]
     pub fn batch(&mut self, port: PortId) -> Option<&mut Batch> {
         self.batches.get_mut(port.index())?.as_deref_mut()
     }
 
-    /// Takes the next port with waiting packets off the list. The caller must empty the port's batch before
-    /// pushing more packets.
+    /// Removes the next port whose batch contains packets from the list of these ports, and returns it. The
+    /// caller must empty the port's batch before it appends more packets.
     #[inline]
     pub fn next_port(&mut self) -> Option<PortId> {
         self.dirty.pop()
     }
 }
 
-/// Reason why [`Outbox::push`] returned a packet.
+/// Reason why [`Outbox::push`] did not accept a packet, with the packet.
 pub enum Refused {
     /// The port does not exist.
     NoPort(Packet),

@@ -1,5 +1,5 @@
-//! Ingress stages: code of a program that embeds the engine, which workers run between parsing and the port's
-//! function. `examples/stage` is an example.
+//! Ingress stages of programs that embed the engine. Workers run the code of an ingress stage between parsing
+//! and the port's function. `examples/stage` is an example.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, FlowKey, Layers, PortId, WorkerId};
@@ -9,39 +9,39 @@ use switch::Now;
 use crate::burst::Burst;
 use crate::stage::Tools;
 
-/// Verdicts of an ingress stage, one for each packet of a burst. `None` accepts the packet, and `Some` drops
-/// the packet with a reason.
+/// Verdicts of an ingress stage, with one element for each packet of a burst. `None` accepts the packet.
+/// `Some` drops the packet with the given reason.
 pub type Verdicts = [Option<DropReason>; BURST];
 
-/// An ingress stage. A port with an ingress stage ([`crate::PortView::own`]) passes every received burst to
-/// it.
+/// An ingress stage of a program that embeds the engine. If a port has an ingress stage
+/// ([`crate::PortView::own`]), each burst that the port receives is passed to the stage.
 ///
-/// The stage runs on the worker threads, possibly on several at once. The stage must not lock, allocate
-/// memory or make system calls. A panic aborts the process.
+/// The stage runs on the worker threads, possibly on several threads at the same time. The stage must not
+/// take locks, allocate memory or make system calls. A panic in the stage aborts the process.
 pub trait OwnStage: Send + Sync {
-    /// Inspects a burst and may change its packets. The port's function uses `keys` and `layers`, so a stage
-    /// that changes a header must update them as well ([`FlowKey::extract`]). A stage that changes data
-    /// covered by a checksum must update the checksum.
+    /// Inspects the packets of a burst and sets the verdicts. The stage may also change the packets. The
+    /// port's function uses `keys` and `layers`, so a stage that changes a header must update both
+    /// ([`FlowKey::extract`]). A stage that changes data covered by a checksum must update the checksum.
     fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts);
 }
 
-/// A burst of parsed packets. The slices have one element per packet.
+/// A burst of parsed packets, as an ingress stage gets it. Each slice has one element per packet.
 pub struct Arrivals<'a> {
     /// Port on which the packets arrived.
     pub port: PortId,
-    /// The packets. [`Packet::head_mut`] gives access to their bytes.
+    /// Packets of the burst. [`Packet::head_mut`] gives access to the bytes of a packet.
     pub packets: &'a mut [Packet],
     /// Flow key of each packet.
     pub keys: &'a mut [FlowKey],
-    /// Header offsets of each packet.
+    /// Offsets of the headers in each packet.
     pub layers: &'a mut [Layers],
-    /// Memory of the packets' frames.
+    /// Memory that contains the packets' frames.
     pub memory: &'a FrameMemory,
-    /// Number of the worker that runs the stage.
+    /// Identifier of the worker that runs the stage.
     pub worker: WorkerId,
-    /// Start of the worker's round, in nanoseconds of CLOCK_MONOTONIC.
+    /// Time at which the worker's round began, in nanoseconds of CLOCK_MONOTONIC.
     pub now_ns: u64,
-    /// Whether this is a dry run, in which the stage must not count or store anything.
+    /// Whether the burst is part of a dry run. In a dry run, the stage must not count packets or store state.
     pub dry_run: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Parse stage: extracts flow keys from headers. Frames with an invalid Ethernet or VLAN header are dropped.
-//! Frames with an invalid L3 or L4 header continue, because a bridge forwards them.
+//! Parse stage, which extracts flow keys from packet headers. It drops frames with an invalid Ethernet or
+//! VLAN header. Frames with an invalid L3 or L4 header are not dropped here, because a bridge forwards them.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, FlowKey, Layers, PortId};
@@ -10,15 +10,17 @@ use crate::burst::Burst;
 use crate::stage::Tools;
 use crate::state::{PortView, Room};
 
-/// Number of packets by which the prefetch of a packet's first cache line is ahead. Frames have equal sizes
-/// and start offsets, so their first lines share two sets of a 32 KiB first-level cache. A longer prefetch
-/// distance evicts lines before their use: a distance of 8 costs 2 ns per packet.
+/// Number of packets by which the prefetch of packet headers runs ahead. Frames have equal sizes and start
+/// offsets, so the first cache lines of all frames share two sets of a 32 KiB first-level cache. With a
+/// longer prefetch distance, cache lines are evicted before they are used: a distance of 8 costs 2 ns per
+/// packet.
 const AHEAD: usize = 4;
 
-/// Fills keys and layers of `burst`, whose packets arrived on `port`.
+/// Fills the flow keys and header offsets of `burst`, whose packets arrived on `port`.
 ///
-/// On a port of a learning bridge without further requirements, unicast frames are parsed up to the EtherType
-/// only, and the rest of their keys is not valid. `spreads` is true if software RSS needs the complete key.
+/// On a port of a learning bridge without further requirements, unicast frames are parsed only up to the
+/// EtherType, and the remaining fields of their flow keys are not valid. `spreads` is true if software RSS
+/// needs complete flow keys.
 pub fn run<R: Recorder>(
     port: PortId,
     view: &PortView,
@@ -40,7 +42,7 @@ pub fn run<R: Recorder>(
     }
 }
 
-/// Returns whether the port needs only the L2 header of unicast frames.
+/// Returns whether the port's function needs only the L2 headers of unicast frames.
 fn l2_suffices(view: &PortView) -> bool {
     matches!(view.room, Room::Switch(_))
         && view.spread.is_none()
@@ -48,8 +50,8 @@ fn l2_suffices(view: &PortView) -> bool {
         && view.own.is_none()
 }
 
-/// Parses every packet. Returns the number of packets with an invalid L2 header, whose decisions are set to
-/// drop.
+/// Parses every packet of the burst. Returns the number of packets with an invalid L2 header. The decision
+/// for each of these packets is set to a drop.
 #[inline(never)]
 fn read<const L2: bool, R: Recorder>(
     port: PortId,
@@ -95,8 +97,8 @@ fn read<const L2: bool, R: Recorder>(
     broken
 }
 
-/// Extracts only the L2 part of the key, except for group addresses, because IGMP/MLD snooping needs the
-/// complete key.
+/// Extracts only the L2 part of the flow key of a frame. For frames to group addresses, the complete key is
+/// extracted, because IGMP/MLD snooping needs it.
 #[inline(always)]
 fn extract_l2(head: &[u8], len: usize, port: PortId, key: &mut FlowKey) -> Result<Layers, DropReason> {
     let found = FlowKey::extract_l2(head, port, key)?;
@@ -115,7 +117,7 @@ fn record<R: Recorder>(recorder: &mut R, index: usize, layers: &Layers) {
     recorder.step(index, Step::Parsed { l3, l4, malformed: layers.malformed() });
 }
 
-/// Drops the frames with an invalid L2 header. The others move together, in order.
+/// Drops the frames with an invalid L2 header. The other frames keep their order.
 #[cold]
 fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
     let mut kept = 0;
@@ -132,9 +134,9 @@ fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
     });
 }
 
-/// Marks packets whose TCP or UDP checksum is the bare pseudo-header sum. AF_XDP receive delivers no checksum
-/// state, and a sender behind a foreign veth device may have left the checksum to hardware that does not
-/// exist.
+/// Marks packets whose TCP or UDP checksum field contains only the pseudo-header sum, so that the checksum is
+/// completed later. AF_XDP reception delivers no checksum state. The sender behind a veth device in another
+/// namespace may have left the checksum to hardware offload, which a veth device does not perform.
 fn mark_bare_checksums(burst: &mut Burst, tools: &Tools) {
     for ((packet, key), layers) in burst.packets.iter_mut().zip(&*burst.keys).zip(&*burst.layers) {
         offload::mark_bare_checksum(packet, tools.pool.memory(), layers, key);

@@ -1,14 +1,17 @@
-//! Patch ports: a packet transmitted by a patch port arrives at the peer port, on the same worker and without
-//! a copy.
+//! Patch ports, which connect two bridges or routers. A packet that is transmitted by a patch port arrives at
+//! the peer port, on the same worker and without a copy.
 //!
-//! At the end of a burst, `through` forwards the packets sent to patch ports until none is left. No packet
-//! waits here between two bursts, so ordering, sleep and draining do not depend on patch ports.
+//! At the end of each burst, the function `through` forwards the packets that were sent to patch ports, until
+//! no packet is left. No packet is kept here between two bursts. Therefore packet order, sleep and draining
+//! do not depend on patch ports.
 //!
-//! Three limits end loops:
+//! Three limits end forwarding loops through patch ports:
 //!
-//! - Each packet counts its hops ([`port::HOPS`]).
-//! - Copies are charged to the budget of the first burst ([`super::CLONE_BUDGET`]).
-//! - One burst can cause `PASSES` packet arrivals at patch ports. Further packets are dropped.
+//! - The number of patch ports that a packet may pass is limited ([`port::HOPS`]).
+//! - Copies count toward the copy budget of the received burst from which they derive
+//!   ([`super::CLONE_BUDGET`]).
+//! - The packets of one received burst may arrive at patch ports at most `PASSES` times in total. Further
+//!   packets are dropped.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};
@@ -22,14 +25,14 @@ use crate::stage::{Tools, receive};
 use crate::state::{Forwarding, PortView};
 use crate::worker::{Source, path};
 
-/// Maximum number of packet arrivals at patch ports that one burst may cause. The number allows a full burst
-/// to pass a chain of [`HOPS`] patch ports twice.
+/// Maximum number of packet arrivals at patch ports for one received burst. The number is sufficient for a
+/// full burst to pass a chain of [`HOPS`] patch ports twice.
 const PASSES: usize = 2 * port::BURST * HOPS as usize;
-/// Like `PASSES`, for an explanation, whose report must stay readable.
+/// Like `PASSES`, but for an explanation (dry run). The smaller number keeps its report readable.
 const PASSES_TOLD: usize = 256;
 
-/// Moves the packets for the patch port `out` to `peer`, where they arrive after the end of the current
-/// burst.
+/// Moves the packets to be transmitted by patch port `out` to its peer port `peer`. They arrive there at the
+/// end of the current burst.
 pub(crate) fn enter<R: Recorder>(
     view: &PortView,
     out: PortId,
@@ -59,7 +62,7 @@ pub(crate) fn enter<R: Recorder>(
     }));
 }
 
-/// Drops packets that have reached the hop limit.
+/// Drops the packets in the batch of port `out` that have reached the hop limit.
 #[cold]
 fn end_loops<R: Recorder>(out: PortId, tools: &mut Tools, recorder: &mut R) {
     let Some(batch) = tools.outbox.batch(out) else { return };
@@ -73,8 +76,9 @@ fn end_loops<R: Recorder>(out: PortId, tools: &mut Tools, recorder: &mut R) {
     }
 }
 
-/// Forwards the packets sent to patch ports, and the packets that result. `burst` is empty before and after
-/// the call. `queue` is the worker's queue that received the first burst.
+/// Forwards the packets that were sent to patch ports, and the packets that this forwarding sends to patch
+/// ports. `burst` is empty before and after the call. `queue` is the index of the worker's queue from which
+/// the packets were originally received.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 #[cold]
 pub(crate) fn through<R: Recorder>(
@@ -120,7 +124,7 @@ pub(crate) fn through<R: Recorder>(
     tools.is_patched = false;
 }
 
-/// Drops all packets of a burst.
+/// Drops all packets of a burst that cannot be processed at `port`.
 fn end<R: Recorder>(
     port: PortId,
     reason: DropReason,

@@ -1,9 +1,9 @@
-//! Punted copies of IGMP, MLD and PIM messages for the snooper. Each worker has one ring, which the control
-//! thread reads four times a second.
+//! Punted copies of IGMP, MLD and PIM messages, which workers send to the snooper. Each worker has one ring.
+//! The snooper's control thread reads the rings four times a second.
 //!
-//! Each port has a limited share of the ring, so that a port with many messages leaves space for others. A
-//! copy that finds no space is recorded at its port ([`switch::Bridge::note_unsnooped`]), and the port's
-//! group memberships then do not expire.
+//! The number of copies that one port may have in the ring is limited, so that a port with many messages
+//! leaves space for others. If a copy finds no space, this is recorded for its port
+//! ([`switch::Bridge::note_unsnooped`]). The group memberships of this port then do not expire.
 
 use std::collections::VecDeque;
 
@@ -11,39 +11,41 @@ use packet::PortId;
 use port::Packet;
 use sync::spsc::Producer;
 
-/// Reciprocal of the share of the ring that one port may use while the ring is less than half full. The share
-/// exceeds the number of messages that a bridge accepts from a port at once.
+/// Divisor for the number of copies that one port may have in the ring while the ring is less than half full:
+/// the capacity of the ring divided by `PART`. This limit exceeds the number of messages that a bridge
+/// accepts from a port at a time.
 const PART: usize = 4;
-/// Maximum number of waiting copies of one port once the ring is half full.
+/// Maximum number of copies that one port may have in the ring while the ring is at least half full.
 const RESERVED: usize = 2;
 
-/// A copy of a packet for a control thread (IGMP and MLD, for the snooper).
+/// A copy of an IGMP, MLD or PIM message that is punted to the snooper.
 #[derive(Debug)]
 pub struct Punt {
     /// Port on which the packet arrived.
     pub port: PortId,
-    /// VLAN of the packet on the bridge, or 0 for none.
+    /// VLAN of the packet on the bridge, or 0 if the bridge has no VLANs.
     pub vid: u16,
-    /// The copy. The reader returns its frame through a pool of the same depot.
+    /// Copy of the packet. The reader frees the copy's frame through a pool of the same depot.
     pub packet: Packet,
 }
 
-/// Worker's end of a ring for punted copies.
+/// Sending end of the ring for one worker's punted copies.
 pub struct PuntRing {
     ring: Producer<Punt>,
-    /// Ports of the waiting copies, oldest first. The first entries may belong to copies that have been read.
+    /// Ports of the copies in the ring, oldest first. Elements for copies that have already been read are
+    /// removed later.
     waiting: VecDeque<PortId>,
 }
 
 impl PuntRing {
-    /// Creates the worker's end of an empty ring.
+    /// Creates the state for the sending end of an empty ring.
     #[must_use]
     pub fn new(ring: Producer<Punt>) -> PuntRing {
         let waiting = VecDeque::with_capacity(ring.capacity());
         PuntRing { ring, waiting }
     }
 
-    /// Returns whether the ring has space for another copy of this port.
+    /// Returns whether the ring has space for another copy of a packet that arrived on `port`.
     pub(crate) fn has_place(&mut self, port: PortId) -> bool {
         let (waiting, places) = (self.ring.len(), self.ring.capacity());
         self.waiting.drain(..self.waiting.len().saturating_sub(waiting));
@@ -51,7 +53,7 @@ impl PuntRing {
         waiting < places && self.waiting.iter().filter(|other| **other == port).count() < most
     }
 
-    /// Puts a copy into the ring. Returns the copy if the ring is full.
+    /// Puts a copy into the ring. Returns the copy as an error if the ring is full.
     pub(crate) fn push(&mut self, punt: Punt) -> Result<(), Punt> {
         let port = punt.port;
         self.ring.push(punt)?;

@@ -1,4 +1,4 @@
-//! Receive stage: takes a burst from a queue, counts the packets, and offers them to a capture.
+//! Receive stage. It takes a burst from a queue, counts the packets, and offers them to a running capture.
 
 use packet::PortId;
 use port::Queue;
@@ -8,7 +8,7 @@ use crate::capture::Direction;
 use crate::stage::Tools;
 use crate::state::PortView;
 
-/// Fills the empty `burst` from `queue`. Returns the number of packets.
+/// Fills the empty `burst` with packets from `queue`. Returns the number of packets received.
 pub fn run(
     queue: &mut dyn Queue,
     port: PortId,
@@ -23,7 +23,8 @@ pub fn run(
     n
 }
 
-/// Counts a received burst, stores the arrival port in its packets, and offers them to a capture.
+/// Counts the packets of a burst as received on `port`, records the port in each packet, and offers the
+/// packets to a running capture.
 #[inline]
 pub(crate) fn arrived(port: PortId, view: &PortView, burst: &mut Burst, tools: &mut Tools) {
     let mut bytes = 0;

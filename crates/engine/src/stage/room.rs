@@ -1,4 +1,5 @@
-//! Lookup stage: obtains the decisions of the port's function for a burst.
+//! Lookup stage. For each packet of a burst, it gets the decision of the port's function (for example the
+//! bridge).
 
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
@@ -9,7 +10,8 @@ use crate::burst::Burst;
 use crate::stage::{Tools, route, tag};
 use crate::state::Room;
 
-/// Fills the decisions of `burst`, whose packets arrived on `port`. `reader` is the worker's QSBR reader.
+/// Fills the decisions for `burst`, whose packets arrived on `port`. `reader` is the QSBR reader of the
+/// worker.
 pub fn run<R: Recorder>(
     port: PortId,
     room: &Room,

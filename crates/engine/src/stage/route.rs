@@ -1,5 +1,5 @@
-//! Execute stage of routed ports: rewrites MAC addresses and hop limits, sorts packets by output port, and
-//! punts packets that need more processing to the kernel.
+//! Execute stage of routed ports. It rewrites MAC addresses and hop limits, sorts packets by output port, and
+//! punts packets that the kernel must process.
 
 mod refuse;
 mod rewrite;
@@ -17,11 +17,11 @@ use crate::stage::transmit::Exits;
 use crate::stage::{Tools, execute, tag};
 use crate::state::Forwarding;
 
-/// Number of packets by which the prefetch is ahead. See [`crate::stage::parse`].
+/// Number of packets by which the prefetch of packet headers runs ahead. See [`crate::stage::parse`].
 const AHEAD: usize = 4;
 
-/// Parses what routing needs of each packet: the destination of a plain packet, and the flow key of other
-/// packets. Packets that are not to be routed get their decision.
+/// Parses the headers that routing needs. For a plain packet, this is only the destination. For any other
+/// packet, the flow key is extracted. Packets that must not be routed get their decision here.
 pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, tools: &mut Tools) {
     if router.mirrored.has_vlans() {
         read_from::<true>(port, router, interface, burst, tools);
@@ -30,7 +30,7 @@ pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, to
     }
 }
 
-/// Implements [`read`]. With `VLANS`, packets may have arrived on interfaces other than `interface`.
+/// Implements [`read`]. If `VLANS` is true, packets may have arrived on interfaces other than `interface`.
 fn read_from<const VLANS: bool>(
     port: PortId,
     router: &Router,
@@ -88,7 +88,8 @@ fn read_from<const VLANS: bool>(
     gathering.end();
 }
 
-/// Returns the first bytes and the length of the packet at `place`, and prefetches a later packet.
+/// Returns the first `N` bytes and the length of the packet at index `place`, and prefetches a later packet.
+/// Returns `None` if there is no such packet or it is too short.
 #[inline(always)]
 fn seen<'m, const N: usize>(
     memory: &'m FrameMemory,
@@ -102,9 +103,9 @@ fn seen<'m, const N: usize>(
     Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
-/// Removes the tags from packets of VLANs that have an interface of their own, and records the arrival
-/// interface of each packet. With `keyed`, the packets have flow keys, which are extracted again after a
-/// change.
+/// Removes the VLAN tags from packets whose VLAN has an interface of its own, and records the arrival
+/// interface of each packet. If `keyed` is true, the packets have flow keys, and the keys of changed packets
+/// are extracted again.
 #[inline(never)]
 pub fn untag(
     port: PortId,
@@ -133,8 +134,9 @@ pub fn untag(
     }
 }
 
-/// Removes the tags of a VLAN interface and returns the interface's number. Two tags select the interface of
-/// that pair, or else the interface of the outer tag.
+/// Removes the VLAN tags of a packet that arrived on a VLAN interface, and returns the index of this
+/// interface. For a packet with two tags, an interface for both tags takes precedence over an interface for
+/// the outer tag. Returns `None` if there is no VLAN interface for the packet.
 #[inline]
 fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interface: u16) -> Option<u16> {
     let head = packet.head(memory);
@@ -161,7 +163,7 @@ fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interfac
     Some(own)
 }
 
-/// Classifies a packet that is not plain.
+/// Extracts the flow key of a packet that is not plain, and determines whether the packet is routed.
 #[inline(never)]
 fn judge(
     port: PortId,
@@ -181,7 +183,7 @@ fn judge(
     }
 }
 
-/// Looks up the routes of the packets that [`read`] admitted.
+/// Looks up the routes for the packets that [`read`] has selected for routing.
 pub fn look_up(
     port: PortId,
     router: &Router,
@@ -208,8 +210,8 @@ pub fn look_up(
     router.answer(arrival, reader, key, routing, &mut routes[..packets.len()]);
 }
 
-/// Moves the packets of `burst`, which arrived on `port`, into the outbox. With `QUICK`, the packets were
-/// parsed by [`read`].
+/// Rewrites the packets of `burst`, which arrived on `port`, and moves them into the outbox. If `QUICK` is
+/// true, the packets were parsed by [`read`].
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub fn run<R: Recorder, const QUICK: bool>(
     forwarding: &Forwarding,
@@ -322,8 +324,8 @@ fn record<R: Recorder>(router: &Router, routes: &[Decision], recorder: &mut R) {
     }
 }
 
-/// Records packets that were dropped by the reverse path filter, with the interfaces through which their
-/// sources are reachable.
+/// Records the packets that the reverse path filter has dropped. For each packet, the record names the
+/// interfaces through which its source address is reachable.
 #[cold]
 pub fn record_refused<R: Recorder>(
     port: PortId,
@@ -346,7 +348,8 @@ pub fn record_refused<R: Recorder>(
     }
 }
 
-/// Returns the output port of all packets, or `None` if they have different ones or tags to add.
+/// Returns the output port if all packets of a burst leave by one port without added tags. Returns `None`
+/// otherwise.
 #[inline]
 fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     let Some(Decision::Forward { interface: first, .. }) = routes.first() else { return None };
@@ -355,7 +358,7 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     (router.mirrored.tags(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
-/// Punts a packet to the kernel, if the rate limit of its class allows it.
+/// Punts a packet to the kernel. If the rate limit of its class is exceeded, the packet is dropped.
 #[cold]
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn punt<R: Recorder>(

@@ -1,5 +1,6 @@
-//! Software RSS: distributes one queue's packets over the workers by the symmetric hash of their flow and a
-//! table that control may change. The order of packets within a flow is kept when a bucket moves (see
+//! Software RSS, which distributes the packets of one queue over the workers. The symmetric hash of a
+//! packet's flow selects a bucket, and a table that the control plane may change maps the bucket to a worker.
+//! When a bucket moves to another worker, the order of packets within a flow is kept (see
 //! [`crate::handover`]).
 
 use std::sync::Arc;
@@ -12,24 +13,25 @@ use crate::handover::{Links, Work};
 use crate::stage::Tools;
 use crate::state::SPREAD_BUCKETS;
 
-/// Software RSS table as one queue applies it. The table follows the published table, bucket by bucket.
+/// The software RSS table that is in effect for one queue. It follows the published table by moving the
+/// buckets one after the other.
 pub struct Applied {
     table: Box<[WorkerId; SPREAD_BUCKETS]>,
-    /// Published table that this table equals.
+    /// Published table with which this table agrees. `None` while the tables differ.
     reached: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
-    /// Whether packets of the queue may be at other workers, or wait for them.
+    /// Whether other workers may have packets of the queue, or packets of the queue may wait for other
+    /// workers.
     away: bool,
 }
 
 impl Applied {
-    /// Assigns all buckets to the queue's owner.
+    /// Creates a table that assigns all buckets to the queue's owner.
     #[must_use]
     pub fn new(owner: WorkerId) -> Self {
         Self { table: Box::new([owner; SPREAD_BUCKETS]), reached: None, away: false }
     }
 
-    /// Moves the buckets whose worker has changed. One wait entry per pair of old and new worker covers all
-    /// buckets between them.
+    /// Moves the buckets that the published table assigns to another worker than this table.
     fn follow(&mut self, wanted: &Arc<[WorkerId; SPREAD_BUCKETS]>, links: &mut Links) {
         if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
             return;
@@ -40,15 +42,15 @@ impl Applied {
         }
     }
 
-    /// Moves all buckets back to the queue's owner, because the port no longer uses software RSS.
+    /// Moves all buckets back to the queue's owner, because the port does not use software RSS any more.
     fn return_home(&mut self, links: &mut Links) {
         let me = links.me();
         self.reached = None;
         self.away = !self.follow_each(|_| me, links) || !links.self_is_quiet();
     }
 
-    /// Moves buckets as `wanted` requires. Returns false if a ring had no space for a wait entry. The
-    /// remaining buckets then move with a later burst.
+    /// Moves every bucket to the worker that `wanted` returns for it. Returns false if a ring had no space
+    /// for a wait entry. In this case, the remaining buckets are moved with a later burst.
     fn follow_each(&mut self, wanted: impl Fn(usize) -> WorkerId, links: &mut Links) -> bool {
         let workers = links.workers();
         for bucket in 0..SPREAD_BUCKETS {
@@ -68,8 +70,8 @@ impl Applied {
         true
     }
 
-    /// Returns whether packets must use the table even if the port does not use software RSS, or no longer
-    /// does.
+    /// Returns whether packets of the queue must still be distributed by the table, although the port does
+    /// not use software RSS any more.
     #[inline]
     #[must_use]
     pub fn is_away(&self) -> bool {
@@ -77,15 +79,15 @@ impl Applied {
     }
 }
 
-/// Returns the recorder step for the bucket of this key and its worker.
+/// Returns the step that a recorder gets for a packet with flow key `key`, whose bucket belongs to `worker`.
 pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
     let bucket = key.hash_symmetric() as usize % SPREAD_BUCKETS;
     Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker }
 }
 
-/// Hands each packet whose bucket belongs to another worker to that worker. The other packets stay in
-/// `burst`, in order. Without a wanted table, the buckets return to the queue's owner, also in order. `seen`
-/// is true if the port has an ingress stage, which has run.
+/// Hands each packet whose bucket belongs to another worker to this worker. The other packets stay in
+/// `burst`, in order. If the port does not use software RSS, all buckets are moved back to the queue's owner,
+/// which also keeps the order. `seen` is true if the port has an ingress stage, which has already run.
 #[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 pub fn run<R: Recorder>(
     port: PortId,

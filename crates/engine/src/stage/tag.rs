@@ -1,22 +1,22 @@
-//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3). The MAC addresses move by four
-//! bytes, and the rest of the packet does not move.
+//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3). Only the MAC addresses are
+//! moved, by four bytes.
 
 use packet::record::TagChange;
 use packet::{DropReason, VlanTags};
 use port::{FrameMemory, Packet};
 
-/// EtherType of an 802.1Q tag.
+/// EtherType of an IEEE 802.1Q VLAN tag.
 const TPID: [u8; 2] = [0x81, 0x00];
-/// EtherType of an 802.1ad tag.
+/// EtherType of an IEEE 802.1ad service VLAN tag.
 const SERVICE_TPID: [u8; 2] = [0x88, 0xa8];
-/// Length of the two MAC addresses in bytes.
+/// Length of the destination and source MAC addresses together, in bytes.
 const ADDRESSES: usize = 12;
 const TAG: u16 = 4;
 
-/// Applies a tag change to a packet.
+/// Pushes, removes or rewrites the outer VLAN tag of a packet, as `change` specifies.
 ///
 /// # Errors
-/// The drop reason if the frame has no headroom for a tag or is too short to contain one.
+/// The drop reason if the frame has no headroom for a tag, or is too short to contain a tag.
 #[inline]
 pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Result<(), DropReason> {
     match change {
@@ -28,10 +28,10 @@ pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Re
     }
 }
 
-/// Pushes the inner tag of a tag pair. Returns the tag change that pushes the outer tag.
+/// Pushes the inner tag of a pair of tags. Returns the tag change by which the caller pushes the outer tag.
 ///
 /// # Errors
-/// Like [`apply`].
+/// The errors of [`apply`].
 #[inline]
 pub fn begin(packet: &mut Packet, memory: &FrameMemory, tags: VlanTags) -> Result<TagChange, DropReason> {
     if let Some(inner) = tags.inner {

@@ -1,5 +1,5 @@
-//! Transmit stage: gives sorted packets to the worker's queues, or to the worker that owns the output queue
-//! through a ring.
+//! Transmit stage. It gives the packets of each output port to a transmit queue. If another worker owns the
+//! queue, the packets are sent to this worker through a ring.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};
@@ -11,53 +11,55 @@ use crate::handover::{Links, Output};
 use crate::stage::{Tools, patch};
 use crate::state::{Forwarding, PortView};
 
-/// Index that marks a port without a queue at this worker.
+/// Value of [`Exits::local`] for a port of which this worker has no queue.
 pub const NOT_MINE: u16 = u16::MAX;
-/// Bytes by which a frame with a VLAN tag may exceed the MTU (as with the kernel's devices).
+/// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length, as with the kernel's
+/// devices.
 const TAG_ALLOWANCE: u32 = 4;
 
-/// A queue that a worker owns, with the worker's state for it.
+/// A queue that a worker owns, with the state that the worker keeps for it.
 pub struct OwnedQueue {
     /// Port of the queue.
     pub port: PortId,
-    /// Number of the queue within its port.
+    /// Identifier of the queue within its port.
     pub id: QueueId,
-    /// The queue.
+    /// Queue through which packets are received and transmitted.
     pub queue: Box<dyn Queue>,
-    /// Offloads and frame sizes that the queue supports.
+    /// Offloads and frame lengths that the queue supports.
     pub capabilities: Capabilities,
-    /// Whether packets were given to the queue since the last kick.
+    /// Whether packets were given to the queue since it was last kicked.
     pub touched: bool,
-    /// Software RSS state of the queue's receive side.
+    /// Software RSS state for packets that are received from the queue.
     pub spread: crate::stage::spread::Applied,
-    /// Receiver of the queue's progress reports.
+    /// State of the queue's progress reports, or `None` if the queue has no receiver of reports.
     pub finish: Option<crate::finish::Finish>,
-    /// Packets received from the queue that wait for the slow path.
+    /// Packets that were received from the queue and that wait in the worker or at the slow path.
     pub parked: crate::finish::Parked,
-    /// Contents of the transmit ring that must leave before a progress report.
+    /// State of the transmit ring, for which progress reports wait.
     pub unsent: crate::finish::Unsent,
 }
 
-/// Outputs of a worker.
+/// Destinations to which a worker sends packets.
 pub struct Exits<'w> {
     /// Queues that the worker owns.
     pub queues: &'w mut [OwnedQueue],
-    /// For each port, the index of its transmit queue in `queues`, or [`NOT_MINE`].
+    /// For each port, the index in `queues` of the queue that transmits its packets, or [`NOT_MINE`] if this
+    /// worker has no queue of the port.
     pub local: &'w [u16],
-    /// Rings to the other workers.
+    /// Rings to and from the other workers.
     pub links: &'w mut Links,
-    /// Output frames of a dry run, which are stored here and not transmitted.
+    /// List to which a dry run appends its output frames. With `None`, packets are transmitted.
     pub collected: Option<&'w mut Vec<(PortId, Vec<u8>)>>,
 }
 
-/// Transmits all packets in the outbox.
+/// Transmits the packets of all ports in the outbox.
 pub fn run<R: Recorder>(forwarding: &Forwarding, exits: &mut Exits<'_>, tools: &mut Tools, recorder: &mut R) {
     while let Some(out) = tools.outbox.next_port() {
         port(forwarding, out, exits, tools, recorder);
     }
 }
 
-/// Transmits the packets for one port. The port's batch is empty afterwards.
+/// Transmits the packets that the outbox contains for one port. The port's batch is empty afterwards.
 pub fn port<R: Recorder>(
     forwarding: &Forwarding,
     out: PortId,
@@ -103,7 +105,7 @@ fn send<R: Recorder>(
     give(view, out, own, tools, recorder);
 }
 
-/// Gives the batch to the queue. Packets that do not fit are dropped.
+/// Gives the packets of a batch to the transmit queue. Packets for which the queue has no space are dropped.
 fn give<R: Recorder>(
     view: &PortView,
     out: PortId,
@@ -139,7 +141,7 @@ pub(crate) fn bytes_of(batch: &Batch) -> u64 {
     batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
-/// Returns whether every packet can be transmitted without further processing.
+/// Returns whether all packets of the batch can be given to the queue as they are.
 #[inline]
 fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>) -> bool {
     let Some(batch) = batch else { return true };
@@ -156,8 +158,9 @@ fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>
         && !flags.contains(Flags::SEGMENT)
 }
 
-/// Completes offloads in software that the port does not support, and drops frames that are too long. Calls
-/// `flush` when the batch has no space for the next packet's segments.
+/// Prepares packets for a queue. Performs those offloads in software that the queue does not support, and
+/// drops frames that are too long. Calls `flush` when the batch has no space for the segments of the next
+/// packet.
 #[cold]
 fn complete<R: Recorder>(
     view: &PortView,
@@ -270,7 +273,7 @@ pub(crate) fn capture(out: PortId, tools: &mut Tools) {
     }
 }
 
-/// Drops the packets for the port `out`.
+/// Drops all packets in the outbox that are to be transmitted by port `out`.
 fn drop_all<R: Recorder>(out: PortId, reason: DropReason, tools: &mut Tools, recorder: &mut R) {
     let Some(batch) = tools.outbox.batch(out) else { return };
     if batch.is_empty() {

@@ -1,4 +1,4 @@
-//! Execution of a megaflow's operations one by one, for actions other than a single output.
+//! Executes the operations of a megaflow one by one, for actions that have no fast path.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::stage::transmit::Exits;
 use crate::stage::{Tools, execute};
 use crate::state::Forwarding;
 
-/// Context for the execution of a program.
+/// Context that the execution of a megaflow's operations needs.
 pub(super) struct Steps<'a> {
     pub forwarding: &'a Forwarding,
     pub port: PortId,
@@ -24,7 +24,7 @@ pub(super) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Executes operations. Returns the packet if no operation has consumed it.
+    /// Executes operations on a packet. Returns the packet if no operation has transmitted or dropped it.
     pub fn run<R: Recorder>(
         &self,
         ops: &[Op],
@@ -89,7 +89,7 @@ impl Steps<'_> {
         Some(packet)
     }
 
-    /// Passes a copy of the packet to `does`, if a copy can be made.
+    /// Copies the packet and calls `does` with the copy. Does nothing if the packet cannot be copied.
     fn copy(&self, packet: &Packet, tools: &mut Tools, does: impl FnOnce(Packet, &mut Tools)) {
         tools.counters.port(self.port).copies.add(1);
         match execute::copy(packet, tools) {
@@ -115,7 +115,7 @@ impl Steps<'_> {
     }
 }
 
-/// Returns the operations that the `Clone` at index `at` applies to its copy.
+/// Returns the operations that the `Clone` operation at index `at` applies to its copy.
 fn body(ops: &[Op], at: usize) -> &[Op] {
     match ops.get(at) {
         Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
@@ -123,7 +123,8 @@ fn body(ops: &[Op], at: usize) -> &[Op] {
     }
 }
 
-/// Returns the index of the last operation that outputs the packet or a copy.
+/// Returns the index of the last operation that outputs the packet or a copy of it. Returns `None` if there
+/// is no such operation.
 fn last_leaving(ops: &[Op]) -> Option<usize> {
     let (mut at, mut last) = (0, None);
     while at < ops.len() {
@@ -142,7 +143,7 @@ fn last_leaving(ops: &[Op]) -> Option<usize> {
     last
 }
 
-/// Raises the drop precedence of an IP packet's DSCP (RFC 2597).
+/// Raises the drop precedence in the DSCP of an IP packet by `raise` (RFC 2597).
 fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
     let mut key = FlowKey::ZERO;
     let len = packet.len();
@@ -162,7 +163,7 @@ fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
     let _ = rewrite(&mut Whole { packet, memory }, &Op::Set(Box::new(SetBits { value, mask })));
 }
 
-/// Adapts a packet of the engine to the [`Frame`] trait.
+/// A packet of the engine, in the form of the [`Frame`] trait.
 struct Whole<'a> {
     packet: &'a mut Packet,
     memory: &'a FrameMemory,

@@ -1,6 +1,6 @@
-//! ICMP errors for packets without a route or with a prohibiting route. Each packet is rewritten into the
-//! ICMP error about it (`router::IcmpError`), which is routed like any packet. Packets for which no error can
-//! be built here are punted to the kernel.
+//! ICMP errors for packets that have no route or whose route prohibits forwarding. Such a packet is rewritten
+//! into the ICMP error about it (`router::IcmpError`), which is then routed like any other packet. If no ICMP
+//! error can be built, the packet is punted to the kernel.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PuntClass, WorkerId};
@@ -11,10 +11,10 @@ use sync::qsbr::Reader;
 
 use crate::burst::Head;
 
-/// Context for the construction of an ICMP error.
+/// Context that is needed to build an ICMP error.
 pub struct Asked<'a> {
     pub router: &'a Router,
-    /// Number of the interface on which the packet arrived.
+    /// Index of the router interface on which the packet arrived.
     pub arrival: u16,
     /// Index of the packet in its burst.
     pub place: usize,
@@ -24,8 +24,8 @@ pub struct Asked<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-/// Rewrites a refused packet into an ICMP error. Returns the decision for the error. If no error can be
-/// built, the packet is unchanged and the decision is for the packet.
+/// Rewrites a packet that cannot be routed into an ICMP error, and returns the decision for the error. If no
+/// ICMP error can be built, the packet is unchanged and the returned decision applies to it.
 #[cold]
 #[inline(never)]
 pub fn run<R: Recorder>(

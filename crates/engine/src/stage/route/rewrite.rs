@@ -1,5 +1,5 @@
-//! Rewrites packets for transmission to a neighbor: destination and source MAC address, hop limit and IPv4
-//! checksum. Counts the packets for each neighbor.
+//! Rewrites packets for transmission to a neighbor: the MAC addresses, the hop limit and the IPv4 checksum.
+//! The packets are counted for each neighbor.
 
 use packet::{DropReason, FlowKey, L3Kind, WorkerId};
 use port::{Flags, FrameMemory, Packet, offload};
@@ -8,13 +8,13 @@ use router::{Counts, Decision, Punt, Router};
 
 use crate::burst::Head;
 
-/// Rewrite state for the next hop of the current packet. Consecutive packets often have the same next hop as
-/// the packet before, and are counted together.
+/// State for rewriting the packets of a burst, with the next hop of the current packet. Consecutive packets
+/// often have the same next hop. The state is then reused, and the packets are counted together.
 pub struct Way<'a> {
     router: &'a Router,
     counts: Counts<'a>,
     to: Heading,
-    /// Packets counted since the next hop changed.
+    /// Number of packets for the current next hop that were not added to its counters yet.
     packets: u64,
     bytes: u64,
 }
@@ -23,23 +23,24 @@ pub struct Way<'a> {
 struct Heading {
     interface: u16,
     adjacency: u32,
-    /// MTU in bytes, or 0 if the next hop cannot be used. `otherwise` is the decision in that case.
+    /// MTU of the output interface in bytes, or 0 if the next hop cannot be used. In this case, `otherwise`
+    /// is the decision for the packets.
     mtu: u32,
     otherwise: Decision,
-    /// MAC addresses of the Ethernet header as a word of the first eight bytes and a word of the next four
-    /// bytes.
+    /// MAC addresses of the Ethernet header: the first eight bytes as one word, and the next four bytes as
+    /// another word.
     addresses: (u64, u32),
 }
 
 impl<'a> Way<'a> {
-    /// Creates the rewrite state for a burst. Packets are counted for `worker`.
+    /// Creates the rewrite state for a burst. Packets are counted in the counters of `worker`.
     pub fn of(router: &'a Router, worker: WorkerId) -> Way<'a> {
         let counts = router.adjacencies.counts(worker.index());
         Way { router, counts, to: Heading::find(router, 0, 0), packets: 0, bytes: 0 }
     }
 
-    /// Rewrites and counts packets from the first one on, up to the first packet that is not plain or has no
-    /// neighbor. Returns the number of packets rewritten. The packet after them is unchanged.
+    /// Rewrites and counts packets, starting with the first one. Stops at the first packet that is not plain
+    /// or has no usable next hop, and does not change this packet. Returns the number of packets rewritten.
     #[inline(never)]
     pub fn rewrite_plain(
         &mut self,
@@ -78,10 +79,10 @@ impl<'a> Way<'a> {
         done
     }
 
-    /// Rewrites any packet for its next hop.
+    /// Rewrites a packet of any kind for its next hop.
     ///
     /// # Errors
-    /// The decision to use for the packet, which is unchanged.
+    /// The decision that applies to the packet instead. The packet is unchanged.
     #[inline(never)]
     pub fn rewrite(
         &mut self,
@@ -125,20 +126,20 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    /// Counts a packet of `bytes` bytes that [`Way::rewrite`] has rewritten.
+    /// Counts a packet of `bytes` bytes that [`Way::rewrite`] has rewritten for its next hop.
     pub fn count(&mut self, bytes: usize) {
         self.packets += 1;
         self.bytes += bytes as u64;
     }
 
-    /// Changes the next hop.
+    /// Selects another next hop for the packets that follow.
     #[inline(always)]
     fn turn(&mut self, interface: u16, adjacency: u32) {
         self.settle();
         self.to = Heading::find(self.router, interface, adjacency);
     }
 
-    /// Adds the pending counts to the counters of the next hop.
+    /// Adds the counts that are not recorded yet to the counters of the current next hop.
     #[inline(always)]
     pub fn settle(&mut self) {
         if self.packets > 0 {
@@ -168,8 +169,8 @@ impl Heading {
         Heading { interface, adjacency, mtu, otherwise, addresses }
     }
 
-    /// Rewrites an IPv4 packet and returns the length in its header. Returns `None` if the length exceeds the
-    /// MTU.
+    /// Rewrites the headers of an IPv4 packet and returns the packet length that the IPv4 header contains.
+    /// Returns `None` if this length exceeds the MTU.
     #[inline(always)]
     fn four(&self, head: &mut [u8; HEAD_4]) -> Option<u32> {
         let length = u32::from(be16::<16>(head));
@@ -187,7 +188,7 @@ impl Heading {
         Some(length)
     }
 
-    /// Like `four`, for an IPv6 packet.
+    /// Like `four`, for IPv6 packets.
     #[inline(always)]
     fn six(&self, head: &mut [u8; HEAD_6]) -> Option<u32> {
         let length = u32::from(be16::<18>(head)) + 40;
@@ -206,8 +207,8 @@ impl Heading {
     }
 }
 
-/// Removes the bytes after an IP packet of this length, as Linux does. With these bytes, the frame could
-/// exceed the MTU of the output. A multi-segment packet keeps them.
+/// Removes the bytes behind an IP packet of `length` bytes, as Linux does. Otherwise, the frame could exceed
+/// the MTU of the output interface. The bytes are not removed from a packet with several segments.
 #[cold]
 fn cut(packet: &mut Packet, memory: &FrameMemory, length: u32) {
     let _is_chain = !u16::try_from(14 + length).is_ok_and(|length| packet.set_len(memory, length));
