@@ -138,7 +138,7 @@ pub struct StageCounters {
 #[derive(Debug)]
 pub struct WorkerCounters {
     ports: Box<[PortCounters]>,
-    /// Counters of each stage of the packet path, indexed by [`Stage`].
+    /// Counters of each stage of the packet path, indexed by `Stage`.
     pub stages: [StageCounters; Stage::COUNT],
     /// Number of bursts with at least one packet that the worker has processed.
     pub bursts: Counter,

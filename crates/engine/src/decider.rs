@@ -301,7 +301,7 @@ impl Decider {
         Arc::clone(&self.knobs)
     }
 
-    /// Runs the slow path until [`Knobs::stop`] is set. Returns the recently used megaflows for a successor.
+    /// Runs the slow path until `Knobs::stop` is set. Returns the recently used megaflows for a successor.
     pub fn run(mut self) -> Vec<KnownFlow> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         while !self.knobs.stop.load(Ordering::Acquire) {

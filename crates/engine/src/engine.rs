@@ -479,7 +479,7 @@ impl Engine {
     /// Creates the slow path of all OpenFlow bridges and connects it to every worker. The caller runs the
     /// returned slow path on a thread ([`Decider::run`]). `bridges` contains the bridges to serve, by bridge
     /// identifier. `waker` wakes the slow path. The function may be called again only after
-    /// [`Engine::detach_flows`].
+    /// `Engine::detach_flows`.
     ///
     /// # Errors
     /// [`EngineError`] when a worker does not answer.

@@ -324,7 +324,7 @@ impl Links {
         }
     }
 
-    /// Puts back a packet from [`Links::take`] that does not fit into the current burst.
+    /// Puts back a packet from `Links::take` that does not fit into the current burst.
     #[inline]
     pub fn put_back(&mut self, from: usize, packet: Packet, port: PortId, seen: bool) {
         self.inlets[from].carry = Some(Work::Process { packet, port, seen });

@@ -59,7 +59,7 @@ pub struct Traced {
     pub len: u32,
     /// Flow key of the packet on arrival, or `None` if the L2 header could not be parsed.
     pub key: Option<FlowKey>,
-    /// Steps of the processing, in order. At most [`STEPS`] steps are recorded.
+    /// Steps of the processing, in order. At most `STEPS` steps are recorded.
     pub steps: ArrayVec<Step, STEPS>,
 }
 

@@ -222,7 +222,7 @@ struct Written {
     seconds: f64,
 }
 
-/// Changes routes while [`Orders`] requests changes. Half of the changes replace the next hop of a prefix of
+/// Changes routes while `Orders` requests changes. Half of the changes replace the next hop of a prefix of
 /// the table. The other half adds and removes longer prefixes within a prefix of the table. Therefore every
 /// packet has a route at any time.
 fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {

@@ -14,7 +14,7 @@ use crate::bench::generator::{FRAME, mac};
 /// Headers of a TCP or UDP packet over IPv4.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
-    /// Bench host numbers of the source and the destination, which [`mac_of`] converts into MAC addresses.
+    /// Bench host numbers of the source and the destination, which `mac_of` converts into MAC addresses.
     pub hosts: [u32; 2],
     /// IPv4 addresses of the source and the destination.
     pub addresses: [u32; 2],

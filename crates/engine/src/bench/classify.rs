@@ -99,7 +99,7 @@ fn key(number: u64, noise: u64) -> Key {
     std::array::from_fn(|word| packet[word] & !mask[word] | value[word] & mask[word])
 }
 
-/// Measures the lookup time in a classifier of half a million rules, for all combinations of [`How`] and key
+/// Measures the lookup time in a classifier of half a million rules, for all combinations of `How` and key
 /// sets.
 pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
     let mut rules = Rules::new(LAYOUT, Uses::default());

@@ -77,7 +77,7 @@ impl Random {
         usize::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Returns the index of a random next hop, less than [`NEXT_HOPS`].
+    /// Returns the index of a random next hop, less than `NEXT_HOPS`.
     pub fn next_hop(&mut self) -> u8 {
         u8::try_from(self.below(NEXT_HOPS.into())).unwrap_or(0)
     }

@@ -11,7 +11,7 @@ use crate::handover::{Links, Output};
 use crate::stage::{Tools, patch};
 use crate::state::{Forwarding, PortView};
 
-/// Value of [`Exits::local`] for a port of which this worker has no queue.
+/// Value of `Exits::local` for a port of which this worker has no queue.
 pub const NOT_MINE: u16 = u16::MAX;
 /// Number of bytes by which a frame with a VLAN tag may exceed the maximum frame length, as with the kernel's
 /// devices.
