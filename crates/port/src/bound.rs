@@ -1,4 +1,4 @@
-//! Control-plane sockets that belong to one device. No code in this module runs per packet.
+//! Control-plane sockets that are bound to one device. No code in this module runs per packet.
 
 use std::ffi::c_int;
 use std::io;
@@ -9,16 +9,16 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::sys;
 
-/// Opens a non-blocking UDP socket bound to `address` and `port`. Several sockets may share the address
-/// (`SO_REUSEADDR`), because two daemons use it during a hand-over. With a `device`, the socket receives only
-/// datagrams that arrive on that device.
+/// Opens a non-blocking UDP socket bound to `address` and `port`. Other sockets may be bound to this address
+/// and port at the same time (`SO_REUSEADDR`), because two daemons do so during a hand-over. If `device` is
+/// given, the socket receives only datagrams that arrive on this device.
 ///
-/// An IPv6 address may still be in duplicate address detection (RFC 4862, section 5.4). An IPv6 socket
-/// receives only IPv6 datagrams.
+/// An IPv6 address may be bound while its duplicate address detection is in progress (RFC 4862, section 5.4).
+/// An IPv6 socket receives only IPv6 datagrams.
 ///
 /// # Errors
-/// The kernel's error: no device or address of this name in the calling thread's namespace, or missing
-/// privileges.
+/// The kernel's error, for example if the calling thread's namespace has no such device or address, or if the
+/// process lacks privileges.
 pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -44,21 +44,21 @@ pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSo
     Ok(UdpSocket::from(socket))
 }
 
-/// A datagram received by [`receive`].
+/// Properties of a datagram that [`receive`] has stored in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Number of the datagram's bytes in the buffer.
+    /// Number of bytes that were stored in the buffer.
     pub length: usize,
-    /// Address of the sender.
+    /// Address and port of the sender.
     pub from: SocketAddr,
     /// Interface index of the device on which the datagram arrived, or 0 if the kernel does not report it.
     pub ifindex: u32,
 }
 
-/// Receives a datagram from a socket opened by [`udp`].
+/// Receives a datagram from a socket that [`udp`] has opened, and stores it in `buffer`.
 ///
 /// # Errors
-/// - The kernel's error, with [`io::ErrorKind::WouldBlock`] if no datagram is pending.
+/// - The kernel's error. If no datagram is pending, this is [`io::ErrorKind::WouldBlock`].
 /// - [`io::ErrorKind::InvalidData`] if the sender's address is not an IP address.
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Received> {
     let mut envelope = sys::Envelope { from: [0; 128], control: [0; 128] };
@@ -68,7 +68,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Received> {
     Ok(Received { length, from, ifindex })
 }
 
-/// Parses a `struct sockaddr_in` or `struct sockaddr_in6`.
+/// Parses a `struct sockaddr_in` or `struct sockaddr_in6`. Returns `None` for any other address family.
 fn sender(address: &[u8; 128]) -> Option<SocketAddr> {
     let family = c_int::from(u16::from_ne_bytes(*address.first_chunk()?));
     let port = u16::from_be_bytes(*address.get(2..)?.first_chunk()?);
@@ -80,8 +80,8 @@ fn sender(address: &[u8; 128]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// Finds the interface index in ancillary data. `struct in_pktinfo` begins with the index, and `struct
-/// in6_pktinfo` ends with it (ip(7), ipv6(7)).
+/// Returns the interface index that the ancillary data of a datagram contains, or `None` if there is none.
+/// `struct in_pktinfo` begins with the index, and `struct in6_pktinfo` ends with it (ip(7), ipv6(7)).
 fn device(mut control: &[u8]) -> Option<u32> {
     const HEADER: usize = 16;
     loop {
@@ -100,15 +100,15 @@ fn device(mut control: &[u8]) -> Option<u32> {
     }
 }
 
-/// A packet socket that transmits Ethernet frames on one device and receives none.
+/// A packet socket that transmits Ethernet frames on one device. The socket receives no frames.
 #[derive(Debug)]
 pub struct FrameSender(OwnedFd);
 
 impl FrameSender {
-    /// Opens a sender for the device with this interface index in the calling thread's namespace.
+    /// Opens a socket for the device with interface index `ifindex` in the calling thread's namespace.
     ///
     /// # Errors
-    /// The kernel's error: no such device, or missing privileges.
+    /// The kernel's error, for example if there is no such device or the process lacks privileges.
     pub fn open(ifindex: u32) -> io::Result<FrameSender> {
         let nodev = |_| io::Error::from(rustix::io::Errno::NODEV);
         // With protocol 0, the kernel delivers no frames to the socket.
@@ -126,10 +126,11 @@ impl FrameSender {
         Ok(FrameSender(socket))
     }
 
-    /// Transmits a frame, starting at its Ethernet header and without FCS.
+    /// Transmits `frame`, which begins with the Ethernet header and does not include an FCS.
     ///
     /// # Errors
-    /// The kernel's error: the frame is too long, the device is down, or its queue is full.
+    /// The kernel's error, for example if the frame is too long, the device is down, or the device's queue is
+    /// full.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty())?;
         Ok(())

@@ -1,6 +1,6 @@
-//! Driver information and offload settings of devices, through the ethtool ioctls. Features have their
-//! internal kernel names, which `ethtool -k` shows for some of them (`tx-checksum-ip-generic`,
-//! `rx-vlan-hw-parse`).
+//! Queries and changes driver properties and offload settings of devices through the ethtool ioctls. Offload
+//! features are identified by their internal kernel names. `ethtool -k` shows these names only for some
+//! features (`tx-checksum-ip-generic`, `rx-vlan-hw-parse`).
 #![allow(unsafe_code, reason = "ioctls with pointers to buffers; see the SAFETY comments")]
 
 use std::io;
@@ -21,52 +21,53 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_FEATURES: u32 = 4;
 const STRING: usize = 32;
 
-/// Driver information of a device.
+/// Identification of a device's driver and firmware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     /// Name of the driver, for example `veth` or `mlx5_core`.
     pub driver: String,
     /// Version of the driver.
     pub version: String,
-    /// Version of the firmware.
+    /// Version of the device's firmware.
     pub firmware: String,
-    /// Bus address of the device.
+    /// Address of the device on its bus, for example a PCI address.
     pub bus: String,
 }
 
-/// Numbers of queues of a device.
+/// Numbers of receive and transmit queues of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
-    /// Number of receive-only queues in use.
+    /// Number of queues in use that only receive.
     pub rx_only: u32,
     /// Number of queues in use that both receive and transmit.
     pub combined: u32,
-    /// Maximum number of combined queues.
+    /// Maximum number of queues that both receive and transmit.
     pub max_combined: u32,
-    /// Maximum number of receive-only queues.
+    /// Maximum number of queues that only receive.
     pub max_rx: u32,
 }
 
 impl Channels {
-    /// Returns the number of receive queues in use.
+    /// Returns the number of queues in use that receive.
     #[must_use]
     pub fn rx(&self) -> u32 {
         self.rx_only + self.combined
     }
 }
 
-/// An offload feature of a device.
+/// State of one offload feature of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// Name of the feature.
+    /// Internal kernel name of the feature.
     pub name: String,
     /// Whether the feature is enabled.
     pub active: bool,
-    /// Whether the feature can be changed.
+    /// Whether the setting of the feature can be changed.
     pub changeable: bool,
 }
 
-/// Executes an ethtool command with a buffer that begins with the command number.
+/// Executes an ethtool command for a device. The buffer begins with the number of the command and receives
+/// the answer.
 fn command(device: &str, action: &'static str, buffer: &mut [u8]) -> Result<(), LinkError> {
     let fail = |e: io::Error| LinkError::new(device, action, NetlinkError::Socket(e));
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(fail)?;
@@ -91,7 +92,7 @@ fn put(buffer: &mut [u8], at: usize, value: u32) {
 /// Returns the driver information of a device.
 ///
 /// # Errors
-/// [`LinkError`] when there is no such device or the driver does not report the information.
+/// [`LinkError`] if there is no such device, or if the driver does not report the information.
 pub fn driver(device: &str) -> Result<DriverInfo, LinkError> {
     // struct ethtool_drvinfo: cmd, then five strings of 32 bytes, then numbers; 196 bytes.
     let mut buffer = [0; 196];
@@ -101,11 +102,11 @@ pub fn driver(device: &str) -> Result<DriverInfo, LinkError> {
     Ok(DriverInfo { driver: field(0), version: field(1), firmware: field(2), bus: field(3) })
 }
 
-/// Returns the link speed of a device in Mbit/s, or `None` if the link is down or the driver does not report
-/// a speed.
+/// Returns the link speed of a device in Mbit/s. Returns `None` if the link is down or the driver does not
+/// report a speed.
 ///
 /// # Errors
-/// [`LinkError`] when there is no such device or the driver has no such setting.
+/// [`LinkError`] if there is no such device, or if the driver does not support the query.
 pub fn speed(device: &str) -> Result<Option<u32>, LinkError> {
     // struct ethtool_cmd: the low half of the speed at 12, the high half at 28; 44 bytes.
     let mut buffer = [0; 44];
@@ -117,10 +118,10 @@ pub fn speed(device: &str) -> Result<Option<u32>, LinkError> {
     Ok(Some(speed).filter(|speed| !matches!(*speed, 0 | 0xffff | u32::MAX)))
 }
 
-/// Returns the numbers of queues of a device.
+/// Returns the numbers of receive and transmit queues of a device.
 ///
 /// # Errors
-/// [`LinkError`], with `EOPNOTSUPP` when the driver does not report the numbers.
+/// [`LinkError`]. The error number is `EOPNOTSUPP` if the driver does not report the numbers of queues.
 pub fn channels(device: &str) -> Result<Channels, LinkError> {
     // struct ethtool_channels: cmd, maximum numbers of rx, tx, other, combined, then the numbers in use; 36
     // bytes.
@@ -131,7 +132,8 @@ pub fn channels(device: &str) -> Result<Channels, LinkError> {
     Ok(Channels { max_rx: number(1), max_combined: number(4), rx_only: number(5), combined: number(8) })
 }
 
-/// Returns the names of the features that this kernel knows, in the order of their bits.
+/// Returns the names of all features that the kernel knows. The position of a name is the bit number of the
+/// feature.
 fn feature_names(device: &str) -> Result<Vec<String>, LinkError> {
     // struct ethtool_sset_info: cmd, reserved, mask (u64), one count for the one bit requested.
     let mut info = [0; 20];
@@ -148,10 +150,10 @@ fn feature_names(device: &str) -> Result<Vec<String>, LinkError> {
     Ok(strings[12..].chunks(STRING).map(text).collect())
 }
 
-/// Returns the offload features of a device.
+/// Returns the states of all offload features of a device.
 ///
 /// # Errors
-/// [`LinkError`] when there is no such device.
+/// [`LinkError`] if there is no such device.
 pub fn features(device: &str) -> Result<Vec<Feature>, LinkError> {
     let names = feature_names(device)?;
     let blocks = names.len().div_ceil(32);
@@ -167,11 +169,12 @@ pub fn features(device: &str) -> Result<Vec<Feature>, LinkError> {
     Ok(names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()).map(feature).collect())
 }
 
-/// Enables or disables offload features. Features that this kernel does not know or that cannot be changed
-/// are skipped. [`features`] returns the resulting state.
+/// Enables or disables offload features, which `changes` identifies by name. Features that the kernel does
+/// not know and features that cannot be changed are skipped. The caller can query the resulting state with
+/// [`features`].
 ///
 /// # Errors
-/// [`LinkError`] when there is no such device or the driver refuses a change.
+/// [`LinkError`] if there is no such device, or if the driver refuses a change.
 pub fn set_features(device: &str, changes: &[(&str, bool)]) -> Result<(), LinkError> {
     let names = feature_names(device)?;
     let known = features(device)?;

@@ -1,4 +1,5 @@
-//! Frame memory, and the ports that move frames in and out of it.
+//! Frame memory for packets, and the ports that receive packets into this memory and transmit packets from
+//! it.
 //!
 //! ```text
 //!   FrameMemory (one memfd, equal frames)        worker
@@ -8,9 +9,9 @@
 //!     kernel rings  <---- Queue (AF_XDP, TAP, ring, null, pcap): receive / transmit / kick
 //! ```
 //!
-//! A [`Packet`] is an exclusive handle of one frame or a chain of frames. The handle can be neither copied
-//! nor cloned, so a frame has one owner at any time. A [`Queue`] is one (port, queue) pair and belongs to
-//! exactly one worker.
+//! A [`Packet`] is an exclusive handle to one frame or to a chain of frames. A handle can be neither copied
+//! nor cloned, so each frame has one owner at any time. A [`Queue`] is one queue of a port. Each queue
+//! belongs to exactly one worker.
 //!
 //! ```
 //! use port::{Batch, Depot, FrameMemory, HugePages, MemoryConfig, Queue};
@@ -40,14 +41,14 @@
 //!
 //! Further modules:
 //!
-//! - [`offload`] completes offloads in software that a port does not support.
-//! - [`link`], [`ethtool`], [`netdev`], [`watch`] and [`netns`] query and change the kernel's state of
-//!   devices.
-//! - [`bound`] opens sockets that belong to one device.
+//! - [`offload`] performs offloads in software that an output port does not support.
+//! - [`link`], [`ethtool`], [`netdev`], [`watch`] and [`netns`] query and change the state of devices and
+//!   namespaces in the kernel.
+//! - [`bound`] opens sockets that are bound to one device.
 //! - [`tcp_sessions`] and [`tcp_users`] query TCP connections of this host.
 //!
-//! Unsafe code is confined to `memory` and the kernel-facing modules. Every access passes bounds checks that
-//! are also active in release builds.
+//! Only `memory` and the modules that call the kernel contain unsafe code. Every access to frame memory is
+//! checked against its bounds, also in release builds.
 
 pub mod af_xdp;
 pub mod bound;

@@ -1,5 +1,5 @@
-//! Network devices of the calling thread's namespace: queries, and the changes that ports need.
-//! [`crate::netns::within`] gives access to other namespaces, and [`crate::ethtool`] to drivers and offloads.
+//! Queries and changes of the network devices in the calling thread's namespace. Use [`crate::netns::within`]
+//! for devices in other namespaces, and [`crate::ethtool`] for driver properties and offloads.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -37,69 +37,70 @@ const IFF_LOWER_UP: u32 = 0x1_0000;
 /// Mode in which an XDP program is attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpAttached {
-    /// Driver mode.
+    /// The program is attached in driver mode.
     Native,
-    /// Generic mode: the program runs in the network stack, after the allocation of an skb.
+    /// The program is attached in generic mode: it runs in the network stack, after the allocation of an skb.
     Generic,
-    /// Hardware mode, or several programs in different modes.
+    /// The program is attached in hardware mode, or several programs are attached in different modes.
     Other,
 }
 
-/// State of one network device.
+/// Properties and state of one network device, as the kernel reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
-    /// Interface index in the device's namespace.
+    /// Interface index of the device in its namespace.
     pub ifindex: u32,
     /// Name of the device.
     pub name: String,
-    /// MTU: maximum length of an L3 packet in bytes.
+    /// MTU of the device: the maximum length of an L3 packet in bytes.
     pub mtu: u32,
-    /// MAC address, or `None` for devices without one.
+    /// MAC address of the device, or `None` if the device has none.
     pub mac: Option<MacAddr>,
     /// Whether the device is administratively up.
     pub up: bool,
-    /// Whether the device has a carrier. The operational state follows the carrier with a delay.
+    /// Whether the device has a carrier. The operational state of the device follows the carrier with a
+    /// delay.
     pub running: bool,
-    /// Whether the kernel answers ARP on the device.
+    /// Whether the kernel uses ARP on the device.
     pub arp: bool,
     /// Whether the device is in promiscuous mode.
     pub promiscuous: bool,
-    /// Alias of the device, in which Trivium records the owner.
+    /// Alias of the device, in which Trivium records that it created the device.
     pub alias: Option<String>,
-    /// Kind of a virtual device, for example `veth`, `tun` or `bridge`, or `None` for hardware.
+    /// Kind of a virtual device, for example `veth`, `tun` or `bridge`. `None` for a hardware device.
     pub kind: Option<String>,
-    /// Interface index of a veth's peer in the peer's namespace.
+    /// Interface index of the peer of a veth device, in the peer's namespace. `None` for other devices.
     pub peer: Option<u32>,
-    /// Whether the peer is in another namespace.
+    /// Whether the peer of a veth device is in another namespace.
     pub peer_elsewhere: bool,
     /// Number of receive queues that the device was created with.
     pub rx_queues: u32,
     /// Number of transmit queues that the device was created with.
     pub tx_queues: u32,
-    /// Mode of the attached XDP program, or `None` if none is attached.
+    /// Mode of the attached XDP program, or `None` if no program is attached.
     pub xdp: Option<XdpAttached>,
 }
 
-/// A change of device settings. Settings with `None` are not changed.
+/// An error of a query or a change of a device.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChange<'a> {
-    /// Whether to set the device up or down.
+    /// Whether to set the device administratively up (true) or down (false).
     pub up: Option<bool>,
-    /// Whether the kernel answers ARP on the device.
+    /// Whether the kernel shall use ARP on the device.
     pub arp: Option<bool>,
-    /// Whether the device is in promiscuous mode.
+    /// Whether the device shall be in promiscuous mode.
     pub promiscuous: Option<bool>,
-    /// New MTU.
+    /// New MTU of the device in bytes.
     pub mtu: Option<u32>,
-    /// New MAC address.
+    /// New MAC address of the device.
     pub mac: Option<MacAddr>,
-    /// New name.
+    /// New name of the device.
     pub name: Option<&'a str>,
-    /// New alias.
+    /// New alias of the device.
     pub alias: Option<&'a str>,
 }
 
-/// Returns the bytes of a `struct ifinfomsg`.
+/// Builds the bytes of a `struct ifinfomsg`.
 pub(crate) fn header(ifindex: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut body = [0; 16];
     body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
@@ -108,36 +109,37 @@ pub(crate) fn header(ifindex: u32, flags: u32, change: u32) -> [u8; 16] {
     body
 }
 
-/// Returns the device with this name.
+/// Returns the device with the given name in the calling thread's namespace.
 ///
 /// # Errors
-/// [`LinkError`], with `ENODEV` when there is no such device.
+/// [`LinkError`]. The error number is `ENODEV` if there is no such device.
 pub fn find(name: &str) -> Result<LinkInfo, LinkError> {
     let mut request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_ACK, &header(0, 0, 0));
     request.text(IFLA_IFNAME, name);
     get(request).map_err(|e| LinkError::new(name, "look-up", e))
 }
 
-/// Returns the device with this interface index.
+/// Returns the device with the given interface index in the calling thread's namespace.
 ///
 /// # Errors
-/// Like [`find`].
+/// The errors of [`find`].
 pub fn by_index(ifindex: u32) -> Result<LinkInfo, LinkError> {
     get(Request::new(libc::RTM_GETLINK, netlink::NLM_F_ACK, &header(ifindex, 0, 0)))
         .map_err(|e| LinkError::new(ifindex, "look-up", e))
 }
 
-/// Maximum number of attempts to list the devices when changes interrupt the listing.
+/// Maximum number of attempts to list the devices. An attempt fails if devices change during the listing.
 const LISTINGS: usize = 32;
-/// Number of interrupted listings after which [`LISTING_TIME`] counts.
+/// Number of attempts that are made even if [`LISTING_TIME`] has passed.
 const LEAST_LISTINGS: usize = 3;
-/// Time for all listings together: a namespace with thousands of devices that change all the time is given up.
+/// Maximum time for all attempts to list the devices. A listing fails in a namespace with thousands of
+/// devices that change continuously.
 const LISTING_TIME: Duration = Duration::from_millis(300);
 
 /// Returns all devices of the calling thread's namespace.
 ///
 /// # Errors
-/// [`LinkError`] when the kernel refuses the request.
+/// [`LinkError`] if the kernel refuses the request, or with `EAGAIN` if changes interrupted every attempt.
 #[allow(clippy::disallowed_methods, reason = "for control threads")]
 pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
     let list = || {
@@ -167,8 +169,8 @@ fn get(request: Request) -> Result<LinkInfo, NetlinkError> {
     messages.iter().find_map(|message| parse(message.kind, &message.payload)).ok_or_else(missing)
 }
 
-/// Parses an RTM_NEWLINK or RTM_DELLINK message. Messages of family AF_BRIDGE are ignored, because they
-/// describe a bridge port: a device that leaves a bridge still exists.
+/// Parses an RTM_NEWLINK or RTM_DELLINK message. Returns `None` for messages of family AF_BRIDGE. Such a
+/// message describes a bridge port, and a device that leaves a bridge still exists.
 pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
     if kind != libc::RTM_NEWLINK && kind != libc::RTM_DELLINK || *payload.first()? != 0 {
         return None;
@@ -220,15 +222,15 @@ pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
     Some(info)
 }
 
-/// Sends a request that the kernel acknowledges.
+/// Sends a request and waits for the kernel's acknowledgement.
 pub(crate) fn transact(request: Request) -> Result<(), NetlinkError> {
     Netlink::open()?.transact(request).map(drop)
 }
 
-/// Changes settings of a device.
+/// Changes the settings of the device with interface index `ifindex`.
 ///
 /// # Errors
-/// [`LinkError`] when the kernel refuses the change.
+/// [`LinkError`] if the kernel refuses the change.
 pub fn set(ifindex: u32, change: &LinkChange<'_>) -> Result<(), LinkError> {
     let (mut flags, mut mask) = (0, 0);
     let flag_changes =
@@ -255,17 +257,17 @@ pub fn set(ifindex: u32, change: &LinkChange<'_>) -> Result<(), LinkError> {
     transact(request).map_err(|e| LinkError::new(ifindex, "change", e))
 }
 
-/// Deletes a device. The deletion of a veth device also deletes its peer.
+/// Deletes the device with the given name. If the device is a veth device, its peer is deleted as well.
 ///
 /// # Errors
-/// [`LinkError`], with `ENODEV` when there is no such device.
+/// [`LinkError`]. The error number is `ENODEV` if there is no such device.
 pub fn delete(name: &str) -> Result<(), LinkError> {
     let info = find(name)?;
     transact(Request::new(libc::RTM_DELLINK, netlink::NLM_F_ACK, &header(info.ifindex, 0, 0)))
         .map_err(|e| LinkError::new(name, "deletion", e))
 }
 
-/// Returns the IPv4 addresses of all devices of the calling thread's namespace.
+/// Returns the IPv4 addresses of all devices in the calling thread's namespace.
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses the request.
@@ -283,7 +285,7 @@ pub fn addresses_v4() -> Result<Vec<Ipv4Addr>, LinkError> {
     Ok(messages.iter().filter_map(local).collect())
 }
 
-/// Adds an address to a device. An address that the device already has is not an error.
+/// Adds an address to a device. The call succeeds if the device already has the address.
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses the change.
@@ -298,9 +300,9 @@ pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), Link
     transact(request).map_err(|e| LinkError::new(ifindex, "setting an address", e))
 }
 
-/// Removes an address from a device. An address that the device does not have is not an error. When a
-/// device's primary IPv4 address of a network is removed, the kernel may also remove the secondary addresses
-/// of that network.
+/// Removes an address from a device. The call succeeds if the device does not have the address. If the
+/// removed address is the device's primary IPv4 address of a network, the kernel may also remove the
+/// secondary addresses of this network.
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses the change.
@@ -316,12 +318,13 @@ pub fn remove_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), L
     }
 }
 
-/// Informs the kernel that neighbors are in use (`NTF_USE`). The kernel then resolves unknown neighbors and
-/// revalidates known neighbors in time. Each neighbor is an interface index and an address. Returns the
-/// number of neighbors that the kernel refused, for example because the device is down.
+/// Informs the kernel that neighbors are in use (`NTF_USE`). The kernel then resolves neighbors that it does
+/// not know, and revalidates known neighbors before their entries expire. Each neighbor consists of an
+/// interface index and an address. Returns the number of neighbors that the kernel refused, for example
+/// because the device is down.
 ///
 /// # Errors
-/// [`LinkError`] when the netlink socket cannot be opened.
+/// [`LinkError`] if no netlink socket can be opened.
 pub fn use_neighbours(neighbours: impl IntoIterator<Item = (u32, IpAddr)>) -> Result<usize, LinkError> {
     let mut socket = Netlink::open().map_err(|e| LinkError::new(0, "opening a socket", e))?;
     let mut refused = 0;
@@ -340,7 +343,7 @@ pub fn use_neighbours(neighbours: impl IntoIterator<Item = (u32, IpAddr)>) -> Re
     Ok(refused)
 }
 
-/// Returns the bytes of a `struct ifaddrmsg`.
+/// Builds the bytes of a `struct ifaddrmsg`.
 fn address_header(ifindex: u32, address: IpAddr, prefix: u8, flags: u8) -> [u8; 8] {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let mut body = [u8::try_from(family).unwrap_or(0), prefix, flags, 0, 0, 0, 0, 0];
@@ -355,24 +358,25 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Disables the kernel's IPv6 on a device: no link-local address, and no neighbor or router discovery.
+/// Disables IPv6 of the kernel on a device. The device then has no link-local address, and performs no
+/// neighbor or router discovery.
 ///
 /// # Errors
-/// The error of writing the sysctl. A kernel without IPv6 is not an error.
+/// The error of writing the sysctl. The call succeeds if the kernel does not support IPv6.
 pub fn disable_ipv6(name: &str) -> std::io::Result<()> {
     crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")
 }
 
-/// Enables the kernel's IPv6 on a device. Previous addresses are not restored.
+/// Enables IPv6 of the kernel on a device. Addresses that the device had before are not restored.
 ///
 /// # Errors
-/// Like [`disable_ipv6`].
+/// The errors of [`disable_ipv6`].
 pub fn enable_ipv6(name: &str) -> std::io::Result<()> {
     crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")
 }
 
-/// Returns whether the kernel's IPv6 is enabled on a device. The name `default` stands for devices created
-/// later.
+/// Returns whether IPv6 of the kernel is enabled on a device. The name `default` refers to the setting for
+/// devices that are created later.
 #[must_use]
 pub fn has_ipv6(name: &str) -> bool {
     std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"))

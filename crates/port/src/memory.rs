@@ -1,12 +1,12 @@
-//! Frame memory: one region of equal frames, shared by all ports of a process. The memory is a memfd, so that
-//! AF_XDP sockets can register it and a successor process can take it over.
+//! Frame memory, which is one region of frames of equal size. All ports of a process share the memory. The
+//! memory is a memfd, so that AF_XDP sockets can register it and a successor process can map it.
 //!
 //! Invariants:
 //!
-//! - The mapping lives as long as the value.
-//! - Frame `i` is the bytes `[i << shift, (i + 1) << shift)`.
-//! - A frame is read or written only through the [`crate::Packet`] that owns it, or by the kernel while the
-//!   frame's index is in one of the kernel's rings.
+//! - The mapping exists as long as the `FrameMemory` value.
+//! - Frame `i` consists of the bytes `[i << shift, (i + 1) << shift)` of the mapping.
+//! - A frame is accessed only through the [`crate::Packet`] that owns it, or by the kernel while the frame's
+//!   index is in one of the kernel's rings.
 #![allow(unsafe_code, reason = "maps memory and hands out slices of it; see the SAFETY comments")]
 
 mod mapping;
@@ -18,45 +18,46 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use mapping::Mapping;
 
-/// Bytes left free in front of the data of a newly allocated frame (the kernel's XDP_PACKET_HEADROOM), for
-/// tags, outer headers and AF_XDP transmit metadata.
+/// Number of bytes before the data in a newly allocated frame (the kernel's XDP_PACKET_HEADROOM). The bytes
+/// are space for tags, outer headers and AF_XDP transmit metadata.
 pub const HEADROOM: u16 = 256;
 
-/// Maximum number of frames of one memory.
+/// Maximum number of frames in one frame memory.
 pub const MAX_FRAMES: u32 = 1 << 24;
 
-/// Page size policy of frame memory.
+/// Policy that selects the size of the pages for frame memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// Reserved 2 MiB pages if possible, else transparent huge pages, else normal pages with a warning in
-    /// [`FrameMemory::warning`].
+    /// Uses reserved 2 MiB pages if enough are available, otherwise transparent huge pages, and otherwise
+    /// normal pages. With normal pages, [`FrameMemory::warning`] contains a warning.
     Try,
-    /// Reserved 2 MiB pages, or an error.
+    /// Uses reserved 2 MiB pages. The creation of the memory fails if not enough are available.
     Require,
-    /// Normal pages, unless the administrator enabled transparent huge pages for shared memory.
+    /// Uses normal pages. The kernel may still use huge pages if the administrator has enabled transparent
+    /// huge pages for shared memory.
     Off,
 }
 
-/// Kind of pages that back frame memory.
+/// Kind of the pages of which frame memory consists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Backing {
-    /// 2 MiB pages that the administrator has reserved (vm.nr_hugepages).
+    /// Huge pages of 2 MiB that the administrator has reserved (vm.nr_hugepages).
     Reserved,
     /// Transparent huge pages of 2 MiB.
     Transparent,
-    /// Pages of 4 KiB.
+    /// Normal pages of 4 KiB.
     #[default]
     Normal,
 }
 
-/// Size and page size policy of frame memory.
+/// Configuration of frame memory.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryConfig {
-    /// Number of frames.
+    /// Number of frames in the memory.
     pub frames: u32,
-    /// Size of a frame in bytes, 2048 or 4096 (AF_XDP's aligned chunk sizes).
+    /// Size of each frame in bytes. The size must be 2048 or 4096 (AF_XDP's aligned chunk sizes).
     pub frame_size: u32,
-    /// Page size policy.
+    /// Policy that selects the size of the pages.
     pub huge_pages: HugePages,
 }
 
@@ -66,23 +67,24 @@ impl Default for MemoryConfig {
     }
 }
 
-/// An error of the creation of frame memory.
+/// An error of the creation or mapping of frame memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// AF_XDP does not support the frame size.
+    /// AF_XDP does not support the requested frame size. The field is the size in bytes.
     #[error("frame memory: frame_size {0} is not supported; use 2048 or 4096")]
     FrameSize(u32),
-    /// The number of frames is out of range or exceeds the address space.
+    /// The requested number of frames is out of range, or the memory would exceed the address space. The
+    /// field is the number.
     #[error("frame memory: {0} frames cannot be mapped; choose between 64 and 16777216")]
     Frames(u32),
-    /// Huge pages were required and are not available.
+    /// Reserved huge pages are required by the policy, but not enough are available.
     #[error(
         "frame memory: {need} huge pages of 2 MiB are required and could not be had ({source}); run `sysctl vm.nr_hugepages={reserve}` or set huge_pages = \"try\""
     )]
     HugePages {
-        /// Number of pages needed.
+        /// Number of huge pages that the memory needs.
         need: u64,
-        /// Value that vm.nr_hugepages must have.
+        /// Minimum value of the sysctl vm.nr_hugepages for this memory.
         reserve: u64,
         /// Error that the kernel returned.
         source: std::io::Error,
@@ -92,15 +94,15 @@ pub enum MemoryError {
     Os {
         /// Name of the system call.
         call: &'static str,
-        /// Requested size in bytes.
+        /// Requested size of the memory in bytes.
         bytes: u64,
         /// Error that the kernel returned.
         source: std::io::Error,
     },
 }
 
-/// Returns the value of `vm.nr_hugepages` that frame memory of `bytes` bytes requires. The value includes
-/// pages that other processes use.
+/// Returns the minimum value of the sysctl `vm.nr_hugepages` for frame memory of `bytes` bytes. The value
+/// includes the huge pages that other processes use.
 #[must_use]
 pub fn pages_to_reserve(bytes: u64) -> u64 {
     let need = bytes.div_ceil(HUGE);
@@ -120,22 +122,23 @@ pub fn pages_to_reserve(bytes: u64) -> u64 {
     need + held().unwrap_or(0)
 }
 
-/// Frames in one shared mapping. See the module documentation.
+/// The frames of a process, in one shared mapping. See the module documentation.
 pub struct FrameMemory {
     base: NonNull<u8>,
-    /// Size of a frame in bytes, a power of two. Addresses are computed by multiplication and not by a shift,
-    /// because a shift by a variable takes the CPU three steps and a multiplication takes one.
+    /// Size of each frame in bytes, which is a power of two. Addresses are computed by multiplication,
+    /// because a shift by a variable number takes the CPU three steps and a multiplication one step.
     frame_size: u32,
     shift: u32,
     frames: u32,
     id: u16,
     backing: Backing,
     warning: Option<String>,
-    /// Links of multi-frame packets. For each frame, the next frame with its offset and length, packed into a
-    /// word. The links are private to the process, and only the owner of a packet accesses its links.
+    /// Links of the packets that consist of several frames. The word of a frame contains the index of the
+    /// next frame with its offset and length. The links are private to the process. Only the owner of a
+    /// packet accesses the links of its frames.
     links: Box<[AtomicU64]>,
-    /// Offload details of packets that have any, packed into one word per frame. The owner of a frame
-    /// accesses its word.
+    /// Details of the pending offload work of packets. The word of a packet's first frame contains the
+    /// details of this packet. Only the owner of a frame accesses its word.
     offloads: Box<[AtomicU64]>,
     mapping: Mapping,
 }
@@ -150,10 +153,10 @@ static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 const HUGE: u64 = 2 << 20;
 
 impl FrameMemory {
-    /// Maps `config.frames` frames of zeroed memory.
+    /// Creates and maps a memory of `config.frames` frames. The frames are filled with zeros.
     ///
     /// # Errors
-    /// [`MemoryError`] when the size is not supported or the kernel refuses the mapping.
+    /// [`MemoryError`] if the configuration is not supported, or if the kernel refuses the mapping.
     pub fn new(config: MemoryConfig) -> Result<Self, MemoryError> {
         if config.frame_size != 2048 && config.frame_size != 4096 {
             return Err(MemoryError::FrameSize(config.frame_size));
@@ -196,11 +199,11 @@ impl FrameMemory {
         Ok(Self::over(mapping, config.frames, config.frame_size, backing))
     }
 
-    /// Maps frame memory that a predecessor process handed over.
+    /// Maps the frame memory that a predecessor process has handed over as the memfd `fd`.
     ///
     /// # Errors
-    /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size`, could shrink, or cannot be
-    /// mapped.
+    /// [`MemoryError`] if the memfd is smaller than `frames * frame_size`, is not sealed against shrinking,
+    /// or cannot be mapped.
     #[cfg(not(miri))]
     pub fn from_fd(fd: OwnedFd, frames: u32, frame_size: u32, backing: Backing) -> Result<Self, MemoryError> {
         if frames > MAX_FRAMES {
@@ -233,67 +236,68 @@ impl FrameMemory {
         }
     }
 
-    /// Returns the number of frames.
+    /// Returns the number of frames in the memory.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// Returns the size of a frame in bytes.
+    /// Returns the size of each frame in bytes.
     #[must_use]
     pub fn frame_size(&self) -> u32 {
         self.frame_size
     }
 
-    /// Returns the number of bytes in a frame after the default headroom.
+    /// Returns the number of bytes in a frame behind the default headroom.
     #[must_use]
     pub fn data_room(&self) -> u32 {
         self.frame_size() - u32::from(HEADROOM)
     }
 
-    /// Returns the number of bytes that the frames occupy.
+    /// Returns the total size of all frames in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         u64::from(self.frames) << self.shift
     }
 
-    /// Returns the kind of pages that back the memory.
+    /// Returns the kind of the pages of which the memory consists.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// Returns a warning about the page size for the operator, if there is one.
+    /// Returns a warning for the operator about the page size, or `None` if there is no warning.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// Returns the memfd, for registration as a umem and for a hand-over.
+    /// Returns the memfd of the memory. The memfd is needed for the registration as a umem and for a
+    /// hand-over.
     #[cfg(not(miri))]
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.mapping.fd().as_fd()
     }
 
-    /// Returns the start of the mapping (for `XDP_UMEM_REG`).
+    /// Returns the address at which the mapping starts (for `XDP_UMEM_REG`).
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Returns the address of byte `offset` of a frame, at which the kernel may read or write while the
-    /// caller owns the frame.
+    /// Returns a pointer to byte `offset` of a frame. The caller passes the pointer to the kernel, which may
+    /// access the frame while the caller owns it.
     ///
     /// # Panics
-    /// If the address is outside the memory.
+    /// Panics if the frame and the offset are outside the memory.
     pub(crate) fn raw(&self, frame: u32, offset: u16) -> *mut u8 {
         assert!(frame < self.frames && u32::from(offset) < self.frame_size());
         // SAFETY: in bounds by the check above.
         unsafe { self.base.as_ptr().add(self.at(frame, offset)) }
     }
 
-    /// Returns the position of byte `offset` of a frame in the mapping.
+    /// Returns the position of byte `offset` of a frame, relative to the start of the mapping.
     #[inline(always)]
     fn at(&self, frame: u32, offset: u16) -> usize {
         frame as usize * self.frame_size as usize + usize::from(offset)
@@ -304,14 +308,16 @@ impl FrameMemory {
         self.id
     }
 
-    /// Returns the AF_XDP descriptor address of byte `offset` of a frame, which is relative to the mapping.
+    /// Returns the address of byte `offset` of a frame in the form of an AF_XDP descriptor, which is relative
+    /// to the start of the mapping.
     #[inline]
     #[must_use]
     pub(crate) fn address(&self, frame: u32, offset: u16) -> u64 {
         u64::from(frame) * u64::from(self.frame_size) + u64::from(offset)
     }
 
-    /// Splits an AF_XDP address into frame and offset. Returns `None` if the address is outside the memory.
+    /// Converts an AF_XDP address into a frame index and an offset in this frame. Returns `None` if the
+    /// address is outside the memory.
     #[inline]
     #[must_use]
     pub(crate) fn locate(&self, address: u64) -> Option<(u32, u16)> {
@@ -333,11 +339,11 @@ impl FrameMemory {
     /// Returns the bytes `[offset, offset + len)` of a frame.
     ///
     /// # Panics
-    /// If the range exceeds the frame or the frame exceeds the memory. The check guards memory and is also
-    /// active in release builds.
+    /// Panics if the range exceeds the frame or the frame is not part of the memory. The check is also active
+    /// in release builds, because it protects the memory of the process.
     ///
     /// # Safety
-    /// The caller owns the frame (holds its `Packet`) and holds no mutable slice of it.
+    /// The caller must own the frame (hold its `Packet`), and no mutable slice of the frame may exist.
     #[inline]
     pub(crate) unsafe fn slice(&self, frame: u32, offset: u16, len: u16) -> &[u8] {
         assert!(frame < self.frames && u32::from(offset) + u32::from(len) <= self.frame_size());
@@ -349,10 +355,10 @@ impl FrameMemory {
         }
     }
 
-    /// Like [`Self::slice`], mutable.
+    /// Returns the bytes `[offset, offset + len)` of a frame as a mutable slice. Panics like [`Self::slice`].
     ///
     /// # Safety
-    /// The caller owns the frame exclusively, and the returned slice is the only reference into it.
+    /// The caller must own the frame exclusively, and no other reference into the frame may exist.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "exclusivity comes from the Packet, not from the memory")]
     pub(crate) unsafe fn slice_mut(&self, frame: u32, offset: u16, len: u16) -> &mut [u8] {
@@ -364,7 +370,7 @@ impl FrameMemory {
         }
     }
 
-    /// Prefetches the cache line at `offset` of a frame.
+    /// Prefetches the cache line that contains byte `offset` of a frame.
     #[inline]
     pub(crate) fn prefetch(&self, frame: u32, offset: u16) {
         if frame < self.frames {

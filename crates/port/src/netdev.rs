@@ -1,5 +1,5 @@
-//! Client of the kernel's `netdev` generic netlink family (`Documentation/netlink/specs/netdev.yaml`). A
-//! request returns all devices of a namespace or one device.
+//! Client of the kernel's generic netlink family `netdev` (`Documentation/netlink/specs/netdev.yaml`). A
+//! request returns either all devices of a namespace or one device.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 
-/// Returns the bytes of a `struct genlmsghdr`.
+/// Builds the bytes of a `struct genlmsghdr`.
 fn header(command: u8) -> [u8; 4] {
     [command, 1, 0, 0]
 }
@@ -25,10 +25,11 @@ fn attribute(message: &Message, wanted: u16) -> Option<&[u8]> {
     netlink::attributes(message.payload.get(4..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-/// `NETDEV_XDP_ACT_XSK_ZEROCOPY`: the driver supports zero-copy AF_XDP sockets.
+/// XDP feature `NETDEV_XDP_ACT_XSK_ZEROCOPY`: the driver supports AF_XDP sockets in zero-copy mode.
 pub const XSK_ZERO_COPY: u64 = 1 << 3;
 
-/// Opens a socket for requests and resolves the family's number. Returns `None` on kernels before 6.3.
+/// Opens a netlink socket, and queries the number that the kernel has assigned to the family. Returns `None`
+/// if the kernel does not have the family (before Linux 6.3).
 fn open() -> Result<Option<(Netlink, u16)>, NetlinkError> {
     let mut socket = Netlink::open_for(Some(GENERIC))?;
     let mut request = Request::new(CONTROLLER, NLM_F_ACK, &header(CTRL_CMD_GETFAMILY));
@@ -41,29 +42,30 @@ fn open() -> Result<Option<(Netlink, u16)>, NetlinkError> {
     Ok(answer.iter().find_map(id).map(|family| (socket, family)))
 }
 
-/// Returns the interface index and the XDP features of the device that a message describes.
+/// Returns the interface index and the XDP features of the device that a message describes. Returns `None` if
+/// an attribute is missing.
 fn features(device: &Message) -> Option<(u32, u64)> {
     let ifindex = netlink::u32_at(attribute(device, NETDEV_A_DEV_IFINDEX)?, 0)?;
     let bits = attribute(device, NETDEV_A_DEV_XDP_FEATURES)?.try_into().ok().map(u64::from_ne_bytes)?;
     Some((ifindex, bits))
 }
 
-/// Returns the XDP features (`enum netdev_xdp_act`) of the devices in the calling thread's namespace, by
-/// interface index. The result is empty on kernels before 6.3, which do not report the features.
+/// Returns the XDP features (`enum netdev_xdp_act`) of all devices in the calling thread's namespace, by
+/// interface index. The result is empty before Linux 6.3, because the kernel does not report the features.
 ///
 /// # Errors
-/// [`NetlinkError`] when the kernel refuses the request.
+/// [`NetlinkError`] if the kernel refuses the request.
 pub fn xdp_features() -> Result<BTreeMap<u32, u64>, NetlinkError> {
     let Some((mut socket, family)) = open()? else { return Ok(BTreeMap::new()) };
     let devices = socket.transact(Request::new(family, NLM_F_DUMP, &header(NETDEV_CMD_DEV_GET)))?;
     Ok(devices.iter().filter_map(features).collect())
 }
 
-/// Returns the XDP features (`enum netdev_xdp_act`) of a device in the calling thread's namespace. Returns
-/// `None` on kernels before 6.3, which do not report the features.
+/// Returns the XDP features (`enum netdev_xdp_act`) of one device in the calling thread's namespace. Returns
+/// `None` before Linux 6.3, because the kernel does not report the features.
 ///
 /// # Errors
-/// [`NetlinkError`] when the kernel refuses the request or has no such device.
+/// [`NetlinkError`] if the kernel refuses the request or there is no such device.
 pub fn xdp_features_of(ifindex: u32) -> Result<Option<u64>, NetlinkError> {
     let Some((mut socket, family)) = open()? else { return Ok(None) };
     let mut request = Request::new(family, NLM_F_ACK, &header(NETDEV_CMD_DEV_GET));

@@ -1,5 +1,5 @@
-//! Netfilter chains that affect forwarded packets in the calling thread's namespace. Packets that Trivium
-//! forwards bypass these chains.
+//! Finds the netfilter chains in the calling thread's namespace that the kernel would apply to forwarded
+//! packets. Packets that Trivium forwards bypass these chains.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use rustix::net::netlink::NETFILTER;
 
 use crate::netlink::{self, MessageRef, NLM_F_DUMP, Netlink, NetlinkError, Request};
 
-/// `NFNL_SUBSYS_NFTABLES` in the upper byte of a message type.
+/// Number of the nftables subsystem (`NFNL_SUBSYS_NFTABLES`), in the upper byte of a message type.
 const NFTABLES: u16 = 10 << 8;
 const GETCHAIN: u16 = NFTABLES | 4;
 const GETRULE: u16 = NFTABLES | 7;
@@ -18,24 +18,26 @@ const CHAIN_POLICY: u16 = 5;
 const HOOK_NUMBER: u16 = 1;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
-/// Families with their `NFPROTO_*` numbers.
+/// Netfilter families that are searched, with their `NFPROTO_*` numbers and names.
 const FAMILIES: [(u8, &str); 4] = [(1, "inet"), (2, "ip"), (5, "netdev"), (10, "ip6")];
 const NETDEV: u8 = 5;
-/// Hooks that a forwarded packet passes: PRE_ROUTING, FORWARD and POST_ROUTING.
+/// Numbers of the netfilter hooks that a forwarded packet passes: PRE_ROUTING, FORWARD and POST_ROUTING.
 const ON_THE_WAY: [u32; 3] = [0, 2, 4];
 const DROP: u32 = 0;
-/// Messages of a dump, and bytes of them, that are read: the owner of the namespace may have made millions.
+/// Maximum number of messages that are read from one dump. `BYTES` is the maximum size of these messages in
+/// bytes. The limits are needed because the owner of the namespace may have created millions of objects.
 const MESSAGES: usize = 10_000;
 const BYTES: usize = 4 << 20;
-/// Base chains whose rules are looked for.
+/// Maximum number of base chains whose rules are queried.
 const CHAINS: usize = 64;
 
-/// Returns the names of base chains that affect forwarded packets: chains with rules, and chains with a drop
-/// policy. An nftables chain is named like `table inet filter, chain forward`. For legacy iptables, which
-/// reports no more detail, the result contains the tables in use.
+/// Returns the names of the base chains that affect forwarded packets. These are chains that contain a rule,
+/// and chains with a drop policy. An nftables chain is named like `table inet filter, chain forward`. Legacy
+/// iptables reports only the tables in use, so the result contains the names of these tables.
 ///
 /// # Errors
-/// [`NetlinkError`] when the kernel refuses the request. A kernel without nftables is not an error.
+/// [`NetlinkError`] if the kernel refuses the request. The call succeeds if the kernel does not support
+/// nftables.
 pub fn chains() -> Result<Vec<String>, NetlinkError> {
     let mut found = old_tables();
     let asked = base_chains();
@@ -53,18 +55,18 @@ pub fn chains() -> Result<Vec<String>, NetlinkError> {
     Ok(found)
 }
 
-/// A base chain that forwarded packets pass.
+/// A base chain that forwarded packets pass in the kernel.
 #[derive(Debug)]
 struct Chain {
     family: u8,
     family_name: &'static str,
     table: String,
     name: String,
-    /// Whether its policy is to drop.
+    /// Whether the policy of the chain is to drop packets.
     drops: bool,
 }
 
-/// How much of a dump is still read.
+/// Number of messages and bytes of a dump that may still be read.
 struct Budget {
     messages: usize,
     bytes: usize,
@@ -73,7 +75,7 @@ struct Budget {
 impl Budget {
     const WHOLE: Budget = Budget { messages: MESSAGES, bytes: BYTES };
 
-    /// Takes a message off. Breaks off behind the last one.
+    /// Subtracts a message from the budget. Returns `Break` if the budget is exhausted.
     fn take(&mut self, message: &MessageRef<'_>) -> ControlFlow<()> {
         self.messages = self.messages.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(message.payload.len());
@@ -81,7 +83,7 @@ impl Budget {
     }
 }
 
-/// The base chains that forwarded packets pass, as many as are looked at.
+/// Returns the base chains that forwarded packets pass, up to the limits of `CHAINS` and `Budget`.
 fn base_chains() -> Result<Vec<Chain>, NetlinkError> {
     let (mut chains, mut budget) = (Vec::new(), Budget::WHOLE);
     // `struct nfgenmsg`: every family.
@@ -104,7 +106,8 @@ fn base_chain(payload: &[u8]) -> Option<Chain> {
     passed.then_some(Chain { family, family_name, table, name, drops })
 }
 
-/// Whether a chain has a rule. Old kernels dump the rules of all chains: with too many of them, it has one.
+/// Returns whether a chain contains a rule. Kernels that ignore the filter return the rules of all chains. If
+/// these rules exceed the budget, the function returns true.
 fn has_rule(chain: &Chain) -> Result<bool, NetlinkError> {
     let mut dump = Request::new(GETRULE, NLM_F_DUMP, &[chain.family, 0, 0, 0]);
     dump.text(RULE_TABLE, &chain.table).text(RULE_CHAIN, &chain.name);
@@ -132,7 +135,8 @@ fn old_tables() -> Vec<String> {
     [of("iptables", "ip_tables_names"), of("ip6tables", "ip6_tables_names")].concat()
 }
 
-/// Returns the family and the attributes of a message.
+/// Splits the payload of a netfilter message into the family and the attributes. Returns `None` if the
+/// payload is too short.
 fn split(payload: &[u8]) -> Option<(u8, &[u8])> {
     Some((*payload.first()?, payload.get(4..)?))
 }

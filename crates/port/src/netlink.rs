@@ -1,8 +1,8 @@
-//! A synchronous netlink client (RFC 3549). Requests are built and answers are parsed as bytes, and all
-//! lengths in answers are checked.
+//! A synchronous netlink client (RFC 3549). Requests and answers are built and parsed as bytes. All lengths
+//! in answers are checked.
 //!
-//! This crate uses the client for links and addresses of its own ports. The `netlink` crate, which follows
-//! the kernel's routing state, uses the client as well.
+//! This crate uses the client for the devices and addresses of its own ports. The `netlink` crate, which
+//! follows the kernel's routing state, uses it as well.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 pub(crate) const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// `NLM_F_DUMP`: requests all objects.
+/// Request flag `NLM_F_DUMP`, which requests all objects of a kind.
 pub const NLM_F_DUMP: u16 = 0x300;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
@@ -26,7 +26,7 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NESTED: u16 = 0x8000;
-/// Size of the receive buffer in bytes. The kernel sends messages of at most 32 KiB in a dump.
+/// Size of the receive buffer in bytes. The kernel sends at most 32 KiB in one datagram of a dump.
 const BUFFER: usize = 64 * 1024;
 
 /// An error of a netlink request.
@@ -37,10 +37,10 @@ pub enum NetlinkError {
     Refused {
         /// Error number that the kernel returned.
         source: io::Error,
-        /// Error message of the kernel (extended acknowledgement), if there is one.
+        /// Error text of the kernel (extended acknowledgement), or `None` if the kernel sent no text.
         message: Option<String>,
     },
-    /// A socket operation failed.
+    /// An operation on the netlink socket failed.
     #[error("netlink socket: {0}")]
     Socket(#[from] io::Error),
 }
@@ -50,7 +50,7 @@ fn explained(message: &Option<String>) -> String {
 }
 
 impl NetlinkError {
-    /// Returns the error number.
+    /// Returns the error number of the error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let (Self::Refused { source, .. } | Self::Socket(source)) = self;
@@ -64,13 +64,14 @@ impl From<rustix::io::Errno> for NetlinkError {
     }
 }
 
-/// A request under construction.
+/// A netlink request that is being built.
 pub struct Request {
     bytes: Vec<u8>,
 }
 
 impl Request {
-    /// Begins a message of type `kind` with its fixed `body` (`ifinfomsg`, `ifaddrmsg`).
+    /// Begins a request with a message of type `kind`. `body` is the fixed structure that follows the message
+    /// header (`ifinfomsg`, `ifaddrmsg`).
     #[must_use]
     pub fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
@@ -80,8 +81,8 @@ impl Request {
         Self { bytes }
     }
 
-    /// Appends an attribute. A value that exceeds the maximum attribute length is truncated, and the kernel
-    /// then refuses the request.
+    /// Appends an attribute to the request. If the value exceeds the maximum length of an attribute, it is
+    /// truncated, and the kernel then refuses the request.
     pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
         self.bytes.extend_from_slice(&len.to_ne_bytes());
@@ -101,7 +102,7 @@ impl Request {
         self.attribute(kind, &bytes)
     }
 
-    /// Appends a nested attribute that contains `body` and the attributes that `fill` appends.
+    /// Appends a nested attribute. Its value consists of `body` and the attributes that `fill` appends.
     pub(crate) fn nest(&mut self, kind: u16, body: &[u8], fill: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
@@ -114,13 +115,13 @@ impl Request {
     }
 }
 
-/// A message of an answer: type, and payload after the header.
+/// A message of an answer, with its type and the payload behind the message header.
 pub(crate) struct Message {
     pub(crate) kind: u16,
     pub(crate) payload: Vec<u8>,
 }
 
-/// A message in the receive buffer.
+/// A received message that refers to the bytes in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRef<'a> {
     /// Type of the message (`RTM_*`, `NLMSG_*`).
@@ -129,11 +130,11 @@ pub struct MessageRef<'a> {
     pub flags: u16,
     /// Sequence number of the request that the message answers, or 0 for a notification.
     pub sequence: u32,
-    /// Payload after the message header.
+    /// Payload of the message, behind the message header.
     pub payload: &'a [u8],
 }
 
-/// A netlink socket in the network namespace of the thread that opened it.
+/// A netlink socket. It belongs to the network namespace of the thread that opened it.
 pub struct Netlink {
     fd: OwnedFd,
     sequence: u32,
@@ -144,12 +145,12 @@ impl Netlink {
     /// Opens an rtnetlink socket for requests.
     ///
     /// # Errors
-    /// [`NetlinkError::Socket`].
+    /// [`NetlinkError::Socket`] if the socket cannot be opened.
     pub fn open() -> Result<Self, NetlinkError> {
         Self::open_for(None)
     }
 
-    /// Opens a socket for requests to a netlink family. `None` is rtnetlink.
+    /// Opens a socket for requests to a netlink family. `None` stands for rtnetlink.
     pub(crate) fn open_for(family: Option<rustix::net::Protocol>) -> Result<Self, NetlinkError> {
         let netlink = Self::with_groups(family, 0, SocketFlags::CLOEXEC)?;
         rustix::net::sockopt::set_socket_timeout(
@@ -164,11 +165,11 @@ impl Netlink {
         Ok(netlink)
     }
 
-    /// Opens a non-blocking socket that receives multicast notifications. Bit n-1 of `groups` subscribes to
-    /// group n.
+    /// Opens a non-blocking rtnetlink socket that receives multicast notifications. Bit `n - 1` of `groups`
+    /// subscribes to multicast group `n`.
     ///
     /// # Errors
-    /// [`NetlinkError::Socket`].
+    /// [`NetlinkError::Socket`] if the socket cannot be opened.
     pub fn listen(groups: u32) -> Result<Self, NetlinkError> {
         Self::with_groups(None, groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
@@ -184,22 +185,24 @@ impl Netlink {
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// Sets the size of the receive buffer in bytes, beyond the system's limit (CAP_NET_ADMIN).
+    /// Sets the size of the socket's receive buffer in bytes. The size may exceed the system's limit
+    /// (CAP_NET_ADMIN).
     ///
     /// # Errors
-    /// [`NetlinkError::Socket`].
+    /// [`NetlinkError::Socket`] if the kernel refuses the size.
     pub fn set_receive_buffer(&self, bytes: usize) -> Result<(), NetlinkError> {
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         Ok(crate::sys::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)?)
     }
 
-    /// Returns the descriptor, which is readable when messages are pending.
+    /// Returns the file descriptor of the socket, which is readable when messages are pending.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Sends a request and returns the messages of the answer, up to its acknowledgement or end.
+    /// Sends a request and returns all messages of the answer, up to the acknowledgement or the end of the
+    /// dump.
     pub(crate) fn transact(&mut self, request: Request) -> Result<Vec<Message>, NetlinkError> {
         let mut answer = Vec::new();
         self.dump(request, |message| {
@@ -208,12 +211,12 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// Sends a request and passes each message of the answer to `each`, up to its acknowledgement or end.
-    /// Returns false when changes have interrupted a dump. Objects may then be missing, and the caller should
-    /// repeat the request.
+    /// Sends a request and calls `each` with each message of the answer, up to the acknowledgement or the end
+    /// of the dump. Returns false if the objects have changed during a dump. In this case, objects may be
+    /// missing, and the caller should repeat the request.
     ///
     /// # Errors
-    /// [`NetlinkError`].
+    /// [`NetlinkError`] if the kernel refuses the request or the socket fails.
     pub fn dump(
         &mut self,
         request: Request,
@@ -225,7 +228,8 @@ impl Netlink {
         })
     }
 
-    /// Does the same until `each` breaks off. The socket is of no use for another dump then.
+    /// Like `Netlink::dump`, but stops when `each` returns `Break`. The rest of the answer is then still
+    /// pending, so the socket cannot be used for another dump.
     pub(crate) fn dump_until(
         &mut self,
         mut request: Request,
@@ -253,19 +257,21 @@ impl Netlink {
         }
     }
 
-    /// Receives the next datagram, which may contain several [`messages`]. The error is `ENOBUFS` after an
-    /// overrun of the socket, and `EAGAIN` if no datagram is pending on a listening socket.
+    /// Receives the next datagram, which may contain several [`messages`]. The error is `ENOBUFS` if the
+    /// kernel has lost messages because the socket's buffer was full. For a socket of `Netlink::listen`,
+    /// the error is `EAGAIN` if no datagram is pending.
     pub(crate) fn receive(&mut self) -> Result<&[u8], NetlinkError> {
         let (_, len) = rustix::net::recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC)?;
         let whole = self.buffer.get(..len);
         whole.ok_or_else(|| NetlinkError::Socket(io::Error::from_raw_os_error(libc::ENOBUFS)))
     }
 
-    /// Receives the next datagram of a listening socket. Returns `None` if no datagram is pending.
+    /// Receives the next datagram of a socket that `Netlink::listen` has opened. Returns `None` if no
+    /// datagram is pending.
     ///
     /// # Errors
-    /// [`NetlinkError::Socket`], with `ENOBUFS` when the kernel has lost notifications because the receive
-    /// buffer was full.
+    /// [`NetlinkError::Socket`]. The error number is `ENOBUFS` if the kernel has lost notifications because
+    /// the socket's receive buffer was full.
     pub fn try_receive(&mut self) -> Result<Option<&[u8]>, NetlinkError> {
         match self.receive() {
             Ok(datagram) => Ok(Some(datagram)),
@@ -275,7 +281,7 @@ impl Netlink {
     }
 }
 
-/// Iterates over the messages of a datagram, up to the first malformed message.
+/// Iterates over the messages in a datagram. Stops at the first malformed message.
 pub fn messages(bytes: &[u8]) -> impl Iterator<Item = MessageRef<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -291,7 +297,8 @@ pub fn messages(bytes: &[u8]) -> impl Iterator<Item = MessageRef<'_>> {
     })
 }
 
-/// Returns the error in an NLMSG_ERROR message, or `None` for an acknowledgement.
+/// Returns the error that an NLMSG_ERROR message contains. Returns `None` if the message is an
+/// acknowledgement.
 fn refusal(message: &MessageRef<'_>) -> Option<NetlinkError> {
     let (payload, flags) = (message.payload, message.flags);
     let code = u32_at(payload, 0).map_or(libc::EPROTO, |code| code.cast_signed().wrapping_neg());
@@ -313,7 +320,8 @@ fn refusal(message: &MessageRef<'_>) -> Option<NetlinkError> {
     Some(NetlinkError::Refused { source: io::Error::from_raw_os_error(code), message })
 }
 
-/// Iterates over the attributes in `bytes`, up to the first malformed attribute.
+/// Iterates over the netlink attributes in `bytes` as pairs of type and value. Stops at the first malformed
+/// attribute.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -325,20 +333,20 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Returns a string attribute, up to its terminating zero.
+/// Returns the text of a string attribute, up to its terminating zero.
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Returns the 16-bit number at an offset, in host byte order, or `None` beyond the end.
+/// Returns the 16-bit number at byte offset `at`, in host byte order. Returns `None` if it exceeds `bytes`.
 #[must_use]
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// Returns the 32-bit number at an offset, in host byte order, or `None` beyond the end.
+/// Returns the 32-bit number at byte offset `at`, in host byte order. Returns `None` if it exceeds `bytes`.
 #[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)

@@ -1,27 +1,27 @@
-//! Execution of code inside a network namespace.
+//! Runs code inside a network namespace.
 //!
-//! A thread belongs to one namespace. Sockets, TAPs and netlink sockets belong to the namespace in which they
-//! were opened for their whole lifetime. Objects of another namespace are therefore opened on a short-lived
-//! thread that enters the namespace and ends there. Any thread can use the descriptors afterwards.
+//! Each thread belongs to one network namespace. A socket or a TAP belongs for its whole lifetime to the
+//! namespace in which it was opened. To open an object in another namespace, a short-lived thread is started,
+//! which enters the namespace, opens the object, and ends. Any thread can use the file descriptor afterwards.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Location of a network namespace.
+/// Identification of a network namespace by name or by path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Netns {
-    /// Name of a namespace created by `ip netns add`.
+    /// Name of a namespace that `ip netns add` has created.
     Name(String),
     /// Path of a namespace file, for example `/run/netns/x` or `/proc/PID/ns/net`.
     Path(PathBuf),
 }
 
-/// An error of entering a namespace.
+/// An error of entering a network namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// The namespace does not exist or cannot be opened.
+    /// The namespace does not exist, or its file cannot be opened.
     #[error(
         "network namespace {path}: cannot be opened ({source}); create it with `ip netns add` or check the name"
     )]
@@ -31,7 +31,7 @@ pub enum NetnsError {
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The namespace cannot be entered.
+    /// The kernel refuses to move a thread into the namespace.
     #[error("network namespace {path}: cannot be entered ({source}); run as root or with CAP_SYS_ADMIN")]
     Enter {
         /// Path of the namespace file.
@@ -39,7 +39,7 @@ pub enum NetnsError {
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The thread could not be created.
+    /// The thread that enters the namespace could not be created.
     #[error(
         "network namespace {path}: no thread could be started to enter it ({source}); raise the limit of tasks"
     )]
@@ -61,21 +61,22 @@ impl Netns {
         }
     }
 
-    /// Opens the namespace file. The descriptor keeps the namespace alive and can be passed to netlink.
+    /// Opens the namespace file. The namespace exists as long as the returned file is open. The file can be
+    /// passed to netlink requests.
     ///
     /// # Errors
-    /// [`NetnsError::Open`].
+    /// [`NetnsError::Open`] if the file cannot be opened.
     pub fn open(&self) -> Result<File, NetnsError> {
         let path = self.path();
         File::open(&path).map_err(|source| NetnsError::Open { path, source })
     }
 }
 
-/// Runs `work` on a separate thread inside the namespace at `path` and returns its result. A panic of `work`
-/// continues in the caller.
+/// Runs `work` inside the namespace at `path`, on a separate thread, and returns its result. If `work`
+/// panics, the panic continues in the caller.
 ///
 /// # Errors
-/// [`NetnsError`] when the namespace cannot be entered. In this case, `work` has not run.
+/// [`NetnsError`] if the namespace cannot be entered. In this case, `work` has not run.
 pub fn within<R: Send>(path: impl AsRef<Path>, work: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
     let path = path.as_ref().to_path_buf();
     let file = File::open(&path).map_err(|source| NetnsError::Open { path: path.clone(), source })?;
@@ -98,11 +99,11 @@ pub fn within<R: Send>(path: impl AsRef<Path>, work: impl FnOnce() -> R + Send) 
     Ok(entered)
 }
 
-/// Runs `work` on a separate thread inside a new unnamed namespace. The namespace disappears with that
-/// thread, the threads and processes that the thread has started, and all devices in it.
+/// Runs `work` inside a new namespace without a name, on a separate thread. The kernel deletes the namespace
+/// and all its devices when this thread and all threads and processes that it has started have ended.
 ///
 /// # Errors
-/// [`NetnsError`] when the namespace cannot be created. In this case, `work` has not run.
+/// [`NetnsError`] if the namespace cannot be created. In this case, `work` has not run.
 pub fn within_new<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
     let path = || PathBuf::from("(new)");
     std::thread::scope(|scope| {
@@ -127,10 +128,11 @@ fn leave_namespace() -> rustix::io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
 }
 
-/// Like [`within`], or in the caller's own namespace if `netns` is `None`.
+/// Runs `work` like [`within`] if `netns` is given. If `netns` is `None`, `work` runs in the caller's
+/// namespace.
 ///
 /// # Errors
-/// Like [`within`].
+/// The errors of [`within`].
 pub fn within_optional<R: Send>(
     netns: Option<&Netns>,
     work: impl FnOnce() -> R + Send,

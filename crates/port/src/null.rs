@@ -1,11 +1,11 @@
-//! A port without a link, which receives nothing and discards transmitted packets. Used in tests and benches,
-//! and as a sink. A patch port has a null queue, because its packets pass to the peer before they reach a
-//! queue.
+//! A port without a link. It receives no packets and discards transmitted packets. The port is used in tests
+//! and benchmarks, and as a sink. A patch port also has a null queue, because its packets are passed to the
+//! peer before they reach a queue.
 
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
 
-/// A queue without a link. See the module documentation.
+/// A queue that receives no packets and discards transmitted packets. See the module documentation.
 #[derive(Debug)]
 pub struct NullQueue {
     kind: &'static str,
@@ -19,13 +19,13 @@ impl Default for NullQueue {
 }
 
 impl NullQueue {
-    /// Creates a null queue for a port of this kind.
+    /// Creates a null queue whose status reports the port kind `kind`.
     #[must_use]
     pub fn of_kind(kind: &'static str) -> Self {
         Self { kind, swallowed: 0 }
     }
 
-    /// Returns the number of packets discarded so far.
+    /// Returns the number of packets that the queue has discarded so far.
     #[must_use]
     pub fn swallowed(&self) -> u64 {
         self.swallowed

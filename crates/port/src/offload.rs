@@ -1,9 +1,10 @@
-//! Software completion of offloads that the output does not support: checksums, segmentation, and chains of
-//! more frames than the output accepts.
+//! Performs offload work in software that the output queue does not support. This work consists of checksums,
+//! segmentation, and the copying of packets that consist of too many frames.
 //!
-//! The transmit stage checks packets with [`needs_completion`] (two comparisons) and calls
-//! [`complete_packet`] for the few packets that need it. All offsets come from peers. Each offset is checked
-//! against the packet, and a contradiction leads to [`DropReason::RxBadOffload`].
+//! The transmit stage checks each packet with [`needs_completion`] (two comparisons), and calls
+//! [`complete_packet`] for the few packets that need it. All offsets come from peers, so each offset is
+//! checked against the packet. A packet with contradictory offsets is dropped with the reason
+//! [`DropReason::RxBadOffload`].
 
 mod checksum;
 mod mark;
@@ -22,7 +23,8 @@ use crate::packet::{Flags, Gso, Packet};
 use crate::pool::FramePool;
 use crate::queue::{BURST, Batch, Capabilities};
 
-/// Returns whether a queue with these capabilities cannot accept the packet without further processing.
+/// Returns whether a packet must be processed by [`complete_packet`] before a queue with the capabilities
+/// `caps` accepts it.
 #[inline]
 #[must_use]
 pub fn needs_completion(packet: &Packet, memory: &FrameMemory, caps: &Capabilities) -> bool {
@@ -40,12 +42,13 @@ fn takes(packet: &Packet, memory: &FrameMemory, caps: &Capabilities) -> bool {
     segmentation && (caps.partial_checksum || !packet.flags().contains(Flags::PARTIAL_CHECKSUM))
 }
 
-/// Converts `packet` into packets that a queue with `caps` accepts, and passes the results to `emit` in
-/// order. Segmentation makes several packets. `emit` receives each segment as soon as it is ready.
+/// Converts a packet into packets that a queue with the capabilities `caps` accepts. Segmentation turns one
+/// packet into several. The function calls `emit` with each resulting packet in order, as soon as it is
+/// ready.
 ///
 /// # Errors
-/// The reason why the packet could not be completed. The packet's frames are back in the pool. The first
-/// segments of the packet may have been emitted.
+/// The drop reason if the packet could not be converted. The packet's frames have been returned to the pool.
+/// `emit` may have been called with the first segments of the packet.
 pub fn complete_packet(
     mut packet: Packet,
     caps: &Capabilities,
@@ -72,11 +75,13 @@ pub fn complete_packet(
     Ok(())
 }
 
-/// Moves packets of `batch` to `out` and completes them, until a packet does not fit. The remaining packets
-/// stay in `batch` for another call with an empty `out`. The reasons of drops are passed to `dropped`.
+/// Takes packets from the front of `batch`, converts them with [`complete_packet`], and appends the results
+/// to `out`. Stops when the results of a packet do not fit into `out`. The remaining packets stay in `batch`,
+/// and the caller calls the function again with an empty `out`. The function calls `dropped` with the reason
+/// of each drop.
 ///
-/// A packet of more than [`BURST`] segments does not fit into any batch and is dropped. Use
-/// [`complete_packet`] where such packets may occur.
+/// A packet that results in more than [`BURST`] segments does not fit into any batch and is dropped. Callers
+/// with such packets must use [`complete_packet`].
 pub fn complete(
     batch: &mut Batch,
     caps: &Capabilities,
@@ -103,7 +108,7 @@ pub fn complete(
     }
 }
 
-/// Copies the packet into as few frames as possible.
+/// Copies a packet into as few frames as possible. Returns a drop reason if no frame is free.
 fn repack(packet: Packet, pool: &mut FramePool) -> Result<Packet, DropReason> {
     let memory = pool.memory_arc();
     let made = assemble(&mut reader(&packet, &memory), packet.len(), &[], pool);
@@ -116,7 +121,7 @@ fn repack(packet: Packet, pool: &mut FramePool) -> Result<Packet, DropReason> {
     made
 }
 
-/// Reads a packet's bytes in order, across its frames.
+/// Reads the bytes of a packet in order, across its frames.
 struct Reader<'m, I> {
     parts: I,
     current: &'m [u8],
@@ -127,7 +132,7 @@ fn reader<'m>(packet: &'m Packet, memory: &'m FrameMemory) -> Reader<'m, impl It
 }
 
 impl<'m, I: Iterator<Item = &'m [u8]>> Reader<'m, I> {
-    /// Skips the next `n` bytes, which are in the first frame.
+    /// Skips the next `n` bytes of the packet. These bytes must be in the first frame.
     fn skip(&mut self, n: usize) {
         if self.current.is_empty() {
             self.current = self.parts.next().unwrap_or(&[]);
@@ -135,7 +140,8 @@ impl<'m, I: Iterator<Item = &'m [u8]>> Reader<'m, I> {
         self.current = self.current.get(n..).unwrap_or(&[]);
     }
 
-    /// Copies the next bytes to `out`. If the packet ends early, the rest of `out` is unchanged.
+    /// Copies the next bytes of the packet to `out`. If the packet ends before `out` is full, the rest of
+    /// `out` is not changed.
     fn copy(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             if self.current.is_empty() {
@@ -151,8 +157,8 @@ impl<'m, I: Iterator<Item = &'m [u8]>> Reader<'m, I> {
     }
 }
 
-/// Builds a packet of `headers` and the next `len` bytes of `reader` in as few frames as possible. `headers`
-/// must fit into one frame.
+/// Builds a packet from `headers` and the next `len` bytes of `reader`, in as few frames as possible.
+/// `headers` must fit into one frame.
 fn assemble<'m>(
     reader: &mut Reader<'m, impl Iterator<Item = &'m [u8]>>,
     len: usize,

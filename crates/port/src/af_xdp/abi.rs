@@ -1,25 +1,26 @@
-//! Constants and types of `linux/if_xdp.h` and `asm/socket.h` that the libc crate lacks or defines with
-//! inconvenient types.
+//! Constants and types of `linux/if_xdp.h` and `asm/socket.h` that the libc crate does not define, or defines
+//! with types that are inconvenient here.
 
 pub(super) use libc::{XDP_PKT_CONTD, XDP_RING_NEED_WAKEUP};
 
-/// Socket option for the maximum number of packets that one `sendto` transmits in copy mode (Linux 6.17).
-/// Older kernels use 32.
+/// Socket option for the maximum number of packets that one `sendto` call transmits in copy mode (Linux
+/// 6.17). Kernels without the option transmit at most 32 packets per call.
 pub(super) const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
-/// Minimum and default of the number of packets that one `sendto` transmits.
+/// Maximum number of packets that one `sendto` call transmits on kernels without the option. This is also the
+/// minimum of the option.
 pub(super) const TX_BATCH: u32 = 32;
-/// Maximum number of descriptors of one packet in the kernel's copy mode: a linear part and 17 fragments.
+/// Maximum number of descriptors of one packet in the kernel's copy mode (a linear part and 17 fragments).
 pub(super) const MAX_SEGMENTS: u16 = 18;
 
-/// A receive or transmit descriptor.
+/// A descriptor of the receive ring or of the transmit ring.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Descriptor {
-    /// Address in the umem.
+    /// Address of the first byte, relative to the umem.
     pub(crate) addr: u64,
-    /// Length in bytes.
+    /// Number of bytes that the descriptor covers.
     pub(crate) len: u32,
-    /// Flags: `XDP_PKT_CONTD`, `XDP_TX_METADATA`.
+    /// Flags of the descriptor: `XDP_PKT_CONTD`, `XDP_TX_METADATA`.
     pub(crate) options: u32,
 }
 

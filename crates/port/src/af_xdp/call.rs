@@ -1,20 +1,20 @@
-//! The two system calls of the data path. At most one of them is made per burst and queue, except for
-//! repeated transmit calls.
+//! The two system calls that an AF_XDP queue makes on the data path. At most one of them is made per burst
+//! and queue, except that transmission may repeat its call.
 #![allow(unsafe_code, reason = "system calls without arguments that point to memory")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Side of the socket that the kernel is to process.
+/// Selects the rings of a socket that a system call makes the kernel process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// The transmit ring.
+    /// The kernel processes the transmit ring.
     Send,
-    /// The fill ring, and the device's receive queue when busy polling.
+    /// The kernel processes the fill ring, and also the device's receive queue if busy polling is enabled.
     Receive,
 }
 
 impl Call {
-    /// Makes the system call. Returns 0 or the error number.
+    /// Makes the system call. Returns 0 for success or the error number.
     #[inline]
     pub(super) fn make(self, fd: BorrowedFd<'_>) -> i32 {
         let fd = fd.as_raw_fd();

@@ -1,10 +1,10 @@
-//! Hand-over of a bound socket to a successor process.
+//! Hand-over of a bound AF_XDP socket to a successor process.
 //!
-//! The predecessor stops its worker between two bursts and passes the descriptor, the ring geometry and the
-//! set of frames that the kernel holds. The successor maps the same rings, whose indices are in shared
-//! memory, and continues with the next entry. The kernel is not involved. All frames that neither the kernel
-//! nor a packet of the predecessor holds are free ([`free_frames`]). No frame is therefore lost, regardless
-//! of its pool, and no frame has two owners.
+//! The predecessor stops its worker between two bursts. It then passes the socket, the geometry of the rings
+//! and the list of frames that the kernel holds. The successor maps the rings again. Their indices are in
+//! shared memory, so the successor continues with the next entry, and the kernel is not involved. Frames that
+//! neither the kernel nor a packet of the predecessor holds are free ([`free_frames`]). Therefore no frame is
+//! lost, whatever pool it belonged to, and no frame has two owners.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,30 +13,31 @@ use super::owned::OwnedFrames;
 use super::{AfXdpCause, AfXdpConfig, AfXdpError, AfXdpQueue, socket};
 use crate::memory::FrameMemory;
 
-/// State of one queue for a hand-over. The descriptor is passed by `SCM_RIGHTS`, and the rest as plain data.
+/// State of one AF_XDP queue for a hand-over. The socket is passed as a file descriptor (`SCM_RIGHTS`), and
+/// the other fields as plain data.
 #[derive(Debug)]
 pub struct AfXdpHandOver {
-    /// The socket.
+    /// AF_XDP socket of the queue.
     pub fd: OwnedFd,
-    /// Configuration with which the queue was opened.
+    /// Configuration with which the predecessor opened the queue.
     pub config: AfXdpConfig,
-    /// Interface index of the device, or 0 if not known.
+    /// Interface index of the device, or 0 if it is not known.
     pub ifindex: u32,
-    /// Whether the socket is bound in zero-copy mode.
+    /// Whether the socket is bound in zero-copy mode (true) or in copy mode (false).
     pub zero_copy: bool,
-    /// Whether the socket is bound in multi-buffer mode.
+    /// Whether packets may span several frames (`XDP_USE_SG`).
     pub multi_buffer: bool,
     /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Reasons why a better mode is not in use.
+    /// Reasons why modes with better performance are not in use.
     pub reasons: Vec<String>,
-    /// Indices of the frames that the kernel holds, in the socket's rings and internally.
+    /// Indices of the frames that the kernel holds for this socket, in its rings or internally.
     pub frames: Vec<u32>,
 }
 
 impl AfXdpQueue {
-    /// Converts the queue into hand-over state. Frames in its rings stay there, and no pool of this process
-    /// receives them.
+    /// Converts the queue into its hand-over state. Frames in the rings stay there, and are not returned to a
+    /// pool of this process.
     #[must_use]
     pub fn hand_over(self) -> AfXdpHandOver {
         AfXdpHandOver {
@@ -51,11 +52,11 @@ impl AfXdpQueue {
         }
     }
 
-    /// Resumes a queue that a predecessor handed over. `memory` is the same memfd, mapped with
-    /// [`FrameMemory::from_fd`].
+    /// Resumes a queue that a predecessor has handed over. `memory` must be the predecessor's frame memory,
+    /// mapped with [`FrameMemory::from_fd`].
     ///
     /// # Errors
-    /// [`AfXdpError`] when the rings cannot be mapped, or the frames do not belong to this memory.
+    /// [`AfXdpError`] if the rings cannot be mapped, or if the handed-over frames are not part of `memory`.
     pub fn from_hand_over(memory: Arc<FrameMemory>, from: AfXdpHandOver) -> Result<Self, AfXdpError> {
         from.config.check(&memory)?;
         if from.frames.iter().any(|frame| *frame >= memory.frames()) {
@@ -78,8 +79,9 @@ impl AfXdpQueue {
     }
 }
 
-/// Returns the frames of a memory of `frames` frames that none of the lists in `taken` contains. The
-/// successor passes them to [`crate::Depot::with_free`].
+/// Returns the free frames after a hand-over, which are the frames that none of the lists in `taken`
+/// contains. The frame memory has `frames` frames. The successor passes the result to
+/// [`crate::Depot::with_free`].
 pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) -> impl Iterator<Item = u32> {
     let mut set = OwnedFrames::new(frames);
     for list in taken {
@@ -90,8 +92,8 @@ pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) 
     (0..frames).filter(move |frame| !set.contains(*frame))
 }
 
-/// Returns the number of list entries that name a frame which another entry already names. In a valid
-/// hand-over the number is 0, because each frame has one owner.
+/// Returns the number of list entries that repeat a frame of an earlier entry. In a valid hand-over, the
+/// number is 0, because each frame has only one owner.
 pub fn doubles<'a>(frames: u32, lists: impl IntoIterator<Item = &'a [u32]>) -> usize {
     let mut set = OwnedFrames::new(frames);
     lists.into_iter().flatten().filter(|frame| !set.insert(**frame)).count()

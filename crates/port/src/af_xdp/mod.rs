@@ -1,8 +1,8 @@
-//! AF_XDP ports: frames move directly between a device's queue and the shared frame memory.
+//! AF_XDP ports, which move frames directly between the queues of a device and the shared frame memory.
 //!
-//! Each (device, queue) pair has one socket. Each socket registers the whole [`FrameMemory`] as its own umem,
-//! so a frame received on one port is transmitted on any other port without a copy in user space. An XDP
-//! program (crate `xdp`) redirects frames to the socket. See [`AfXdpQueue::fd`].
+//! Each queue of a device has one AF_XDP socket. Each socket registers the whole [`FrameMemory`] as its umem.
+//! Therefore a frame that was received on one port can be transmitted on any other port without a copy in
+//! user space. An XDP program (crate `xdp`) redirects received frames to the socket. See [`AfXdpQueue::fd`].
 //!
 //! ```text
 //!   pool --address--> fill ring --> kernel --> receive ring --> Packet
@@ -32,65 +32,68 @@ pub(crate) use socket::is_free;
 use crate::memory::FrameMemory;
 use crate::pool::LEAST_FILL;
 
-/// Maximum number of packets that one `sendto` transmits in copy mode, if the kernel allows the setting.
+/// Maximum number of packets that one `sendto` call transmits in copy mode, if the kernel supports the socket
+/// option.
 const TX_BUDGET: u32 = 1024;
 
-/// Zero-copy policy: whether frames may be copied between the device and the frame memory.
+/// Zero-copy policy of a queue, which determines whether the kernel may copy frames between the device and
+/// the frame memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ZeroCopy {
-    /// Zero-copy mode if the driver supports it, else copy mode with the reason in
-    /// [`crate::QueueStatus::reasons`].
+    /// Uses zero-copy mode if the driver supports it. Otherwise uses copy mode, and
+    /// [`crate::QueueStatus::reasons`] contains the reason.
     #[default]
     Auto,
-    /// Zero-copy mode, or an error.
+    /// Uses zero-copy mode. Opening the queue fails if the driver does not support it.
     Require,
-    /// Copy mode.
+    /// Uses copy mode.
     Off,
 }
 
-/// Busy polling: the worker's system calls run the device's NAPI (`SO_PREFER_BUSY_POLL`) instead of softirqs.
+/// Settings for busy polling (`SO_PREFER_BUSY_POLL`). The device's NAPI then runs in the worker's system
+/// calls instead of in softirqs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// Maximum duration of one poll in microseconds.
+    /// Maximum duration of one busy poll in microseconds.
     pub microseconds: u32,
-    /// Maximum number of packets of one poll.
+    /// Maximum number of packets that one busy poll processes.
     pub budget: u32,
 }
 
-/// Configuration of one queue of a device. The queue must be opened in the network namespace of the device
-/// (see [`crate::netns::within`]).
+/// Configuration of one AF_XDP queue. The queue must be opened in the network namespace of its device (see
+/// [`crate::netns::within`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfXdpConfig {
     /// Name of the device.
     pub ifname: String,
-    /// Number of the device's queue.
+    /// Index of the device's receive queue, starting from 0.
     pub queue: u32,
-    /// Number of entries of each ring, a power of two between 64 and 65536.
+    /// Number of entries in each of the four rings. The number must be a power of two between 64 and 65536.
     pub ring_size: u32,
-    /// Number of frames to keep in the fill ring, at most `ring_size`. More frames cover longer pauses of the
-    /// worker, and fewer frames stay in the CPU caches.
+    /// Number of free frames that the fill ring should contain, at most `ring_size`. More frames allow longer
+    /// pauses of the worker. With fewer frames, a larger part of them stays in the CPU caches.
     pub fill_level: u32,
-    /// Zero-copy policy.
+    /// Zero-copy policy of the queue.
     pub zero_copy: ZeroCopy,
-    /// Busy polling settings, or `None` for no busy polling.
+    /// Busy polling settings, or `None` to disable busy polling.
     pub busy_poll: Option<BusyPoll>,
-    /// Whether packets may span several frames (`XDP_USE_SG`). Required if the MTU exceeds a frame's data
-    /// space. The XDP program must declare support for fragments.
+    /// Whether packets may span several frames (`XDP_USE_SG`). This is required if a packet of the device's
+    /// MTU does not fit into one frame. The XDP program must declare that it supports fragments.
     pub multi_buffer: bool,
-    /// Whether the engine completes bare pseudo-header checksums on this port. See
-    /// [`crate::offload::mark_bare_checksum`].
+    /// Whether the engine completes TCP and UDP checksums on this port that contain only the pseudo-header
+    /// sum. See [`crate::offload::mark_bare_checksum`].
     pub complete_checksums: bool,
-    /// Maximum time to wait for a queue whose previous socket the kernel has not released. The release takes
-    /// until the last transmitted packet of that socket has been consumed.
+    /// Maximum time to wait if the kernel has not yet released the previous socket of the queue. The kernel
+    /// releases a socket when the last packet that it transmitted has been consumed.
     pub busy_wait: Duration,
 }
 
-/// Default of [`AfXdpConfig::busy_wait`], which is longer than a working receiver needs.
+/// Default of [`AfXdpConfig::busy_wait`]. A receiver that works consumes its packets in less time.
 pub const BUSY_WAIT: Duration = Duration::from_secs(3);
 
 impl AfXdpConfig {
-    /// Returns the default configuration for a queue of the device `ifname`: rings of 2048 entries, the best
-    /// mode, and multi-buffer packets.
+    /// Returns the default configuration for queue `queue` of the device `ifname`. The rings have 2048
+    /// entries, the zero-copy policy is `ZeroCopy::Auto`, and packets may span several frames.
     #[must_use]
     pub fn new(ifname: impl Into<String>, queue: u32) -> Self {
         Self {
@@ -121,31 +124,31 @@ impl AfXdpConfig {
     }
 }
 
-/// An error of opening a queue: the queue, the cause, and advice.
+/// An error of opening an AF_XDP queue. The message names the queue, the cause and advice for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("af_xdp port on {device}, queue {queue}: {cause}")]
 pub struct AfXdpError {
     /// Name of the device.
     pub device: String,
-    /// Number of the device's queue.
+    /// Index of the device's receive queue.
     pub queue: u32,
     /// Cause of the error.
     #[source]
     pub cause: AfXdpCause,
 }
 
-/// Cause of an [`AfXdpError`].
+/// Cause of the error in an [`AfXdpError`].
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpCause {
-    /// The kernel does not know the address family.
+    /// The kernel does not support AF_XDP sockets.
     #[error(
         "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS); use a kernel that has it, or a port of kind tap"
     )]
     NoAfXdp,
-    /// The process lacks privileges.
+    /// The process lacks the required privileges.
     #[error("not permitted; run as root or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF")]
     Privilege,
-    /// The limit of locked memory is too low.
+    /// The limit of locked memory of the process is too low for the frame memory.
     #[error(
         "{bytes} bytes of frame memory cannot be registered ({source}); raise the limit of locked memory (LimitMEMLOCK=infinity in the unit, `ulimit -l unlimited` in a shell) or lower memory.frames"
     )]
@@ -155,15 +158,15 @@ pub enum AfXdpCause {
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// The device does not exist.
+    /// The network namespace has no device with this name.
     #[error(
         "there is no such device in this network namespace; check the name with `ip link`, or set the port's `namespace`"
     )]
     NoDevice,
-    /// The device is down.
+    /// The device is administratively down.
     #[error("the device is down; set it up with `ip link set dev NAME up`")]
     DeviceDown,
-    /// The queue number is out of range.
+    /// The queue index is not less than the number of receive queues of the device.
     #[error(
         "the device has {queues} receive queues, numbered from 0; lower the port's queues or raise the device's with `ethtool -L`"
     )]
@@ -171,41 +174,41 @@ pub enum AfXdpCause {
         /// Number of receive queues of the device.
         queues: u32,
     },
-    /// Another socket is bound to the queue.
+    /// Another socket is already bound to the queue.
     #[error(
         "another socket is bound to this queue; stop the program that uses it (`ss --xdp -ap` shows it) or choose another queue"
     )]
     QueueBusy,
-    /// The ring size is not supported.
+    /// The requested ring size is not supported. The field is the requested number of entries.
     #[error("ring_size {0} is not possible; choose a power of two between 64 and 65536")]
     RingSize(u32),
-    /// The memory has too few frames for a fill ring.
+    /// The frame memory has too few frames to fill the fill ring.
     #[error("{frames} frames of memory are too few for a fill ring; raise memory.frames")]
     Frames {
-        /// Number of frames in the memory.
+        /// Number of frames in the frame memory.
         frames: u32,
     },
-    /// The driver refuses a mode.
+    /// The driver refuses a mode of the socket that is required.
     #[error(
         "the driver refuses {mode} ({source}); set zero_copy = \"auto\" so that another mode is tried, or lower the MTU so that a packet fits into a frame"
     )]
     Mode {
-        /// Name of the mode.
+        /// Name of the refused mode.
         mode: &'static str,
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// No mode is left to try.
+    /// The driver or the configuration excludes every mode of the socket.
     #[error(
         "no mode is left to try: the MTU is larger than a frame and the hook's program takes one buffer a packet; set mode = \"auto\" or lower the MTU"
     )]
     NoMode,
-    /// The hand-over state does not fit the frame memory.
+    /// The hand-over state does not fit the frame memory. The field describes the contradiction.
     #[error(
         "what the predecessor handed over does not fit this frame memory ({0}); restart without hand-over"
     )]
     HandOver(&'static str),
-    /// A system call failed for another reason.
+    /// A system call failed for a reason that no other variant describes.
     #[error("{call} failed ({source}); see the kernel's log for more")]
     Os {
         /// Name of the system call.

@@ -1,11 +1,12 @@
-//! The set of frames that a queue has given to the kernel, with one bit per frame. The bit is set when the
-//! frame's address enters the fill or the transmit ring, and cleared when the kernel returns the frame.
+//! Set of the frames that an AF_XDP queue has given to the kernel, with one bit per frame. A bit is set when
+//! the frame's address enters the fill ring or the transmit ring. It is cleared when the kernel returns the
+//! frame. The set has the following purposes:
 //!
-//! - A frame that the kernel returns twice or never had is refused.
-//! - Closing a socket also returns the frames that the kernel held internally.
-//! - A successor process knows exactly which frames are in use.
+//! - The queue refuses a frame that the kernel returns twice or that the kernel was never given.
+//! - When a socket is closed, the frames that the kernel held internally are returned to the pool as well.
+//! - A successor process knows which frames the kernel holds.
 
-/// A set of frame indices.
+/// A set of frame indices, stored as a bitmap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnedFrames {
     words: Box<[u64]>,
@@ -13,12 +14,12 @@ pub(crate) struct OwnedFrames {
 }
 
 impl OwnedFrames {
-    /// Creates an empty set over `frames` indices.
+    /// Creates an empty set for a memory of `frames` frames.
     pub(crate) fn new(frames: u32) -> Self {
         Self { words: vec![0; (frames as usize).div_ceil(64)].into(), count: 0 }
     }
 
-    /// Adds a frame. Returns false if the frame was in the set.
+    /// Adds a frame to the set. Returns false if the set already contained the frame.
     #[inline]
     pub(crate) fn insert(&mut self, frame: u32) -> bool {
         let Some(word) = self.words.get_mut(frame as usize / 64) else { return false };
@@ -29,7 +30,7 @@ impl OwnedFrames {
         new
     }
 
-    /// Removes a frame. Returns false if the frame was not in the set.
+    /// Removes a frame from the set. Returns false if the set did not contain the frame.
     #[inline]
     pub(crate) fn remove(&mut self, frame: u32) -> bool {
         let Some(word) = self.words.get_mut(frame as usize / 64) else { return false };
@@ -40,7 +41,7 @@ impl OwnedFrames {
         there
     }
 
-    /// Returns whether a frame is in the set.
+    /// Returns whether the set contains a frame.
     pub(crate) fn contains(&self, frame: u32) -> bool {
         self.words.get(frame as usize / 64).is_some_and(|word| word >> (frame % 64) & 1 == 1)
     }
@@ -50,7 +51,7 @@ impl OwnedFrames {
         self.count
     }
 
-    /// Iterates over the frames in the set, in order.
+    /// Iterates over the frames in the set, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0_u32..).zip(&self.words).flat_map(|(i, word)| {
             let mut rest = *word;
@@ -62,7 +63,7 @@ impl OwnedFrames {
         })
     }
 
-    /// Empties the set and passes each frame to `each`.
+    /// Removes all frames from the set, and calls `each` with each of them.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
         for frame in self.iter() {
             each(frame);

@@ -1,8 +1,8 @@
-//! An AF_XDP socket as a [`Queue`].
+//! The [`Queue`] implementation for an AF_XDP socket.
 //!
-//! In copy mode, each burst that transmits makes one `sendto`, because the kernel sends nothing by itself.
-//! Reception makes no system call. With a driver that supports wake-up requests, system calls are made only
-//! on request.
+//! In copy mode, the kernel transmits only during a system call, so each burst with packets to transmit makes
+//! a `sendto` call. Reception makes no system call. If the driver supports wake-up requests, the queue makes
+//! a system call only when the driver requests it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,31 +16,32 @@ use crate::quarantine::{HOLD, Place};
 use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress};
 use crate::sys;
 
-/// Maximum number of system calls of one kick. On kernels with a fixed budget of 32 packets, eight calls
-/// transmit a burst.
+/// Maximum number of system calls of one kick. A kernel that transmits only 32 packets per call needs eight
+/// calls for a burst.
 const MAX_CALLS: u32 = 8;
-/// Interval of health checks: one of this number of idle checks queries the socket for a pending error.
+/// Number of idle checks per health check. A health check queries the socket for a pending error.
 const HEALTH_EVERY: u32 = 16;
 
-/// Counters of kicks, which only the owning worker updates.
+/// Counters of the system calls and errors of an AF_XDP queue. Only the worker that owns the queue updates
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AfXdpCounters {
-    /// Number of system calls made to transmit or to wake the driver.
+    /// Number of system calls made to transmit packets or to wake the driver.
     pub calls: u64,
-    /// Number of calls that failed temporarily (EAGAIN, EBUSY, ENOBUFS). Packets that were not transmitted
-    /// stay in the ring.
+    /// Number of system calls that failed temporarily (EAGAIN, EBUSY, ENOBUFS). The packets that were not
+    /// transmitted stay in the ring.
     pub busy: u64,
-    /// Number of calls that failed because the device was down.
+    /// Number of system calls that failed because the device was down.
     pub down: u64,
-    /// Number of descriptors and completions that named no frame of the queue. The number is always 0 with a
-    /// correct kernel.
+    /// Number of received descriptors and completions with an address that belongs to no frame of the queue.
+    /// The number is 0 if the kernel works correctly.
     pub strange: u64,
-    /// Number of packets refused because they have no Ethernet header or more segments than the socket
-    /// supports. The engine sends no such packets.
+    /// Number of packets that the socket cannot transmit, because they are shorter than an Ethernet header or
+    /// consist of more segments than the socket supports. The engine does not send any.
     pub refused: u64,
 }
 
-/// A queue of a device, over an AF_XDP socket. See the module documentation.
+/// A queue of a device that is accessed through an AF_XDP socket. See the module documentation.
 pub struct AfXdpQueue {
     pub(super) rings: Rings,
     pub(super) fd: OwnedFd,
@@ -49,7 +50,7 @@ pub struct AfXdpQueue {
     pub(super) zero_copy: bool,
     pub(super) multi_buffer: bool,
     pub(super) mtu: u32,
-    /// Interface index of the device, or 0 if not known.
+    /// Interface index of the device, or 0 if it is not known.
     pub(super) ifindex: u32,
     pub(super) reasons: Vec<String>,
     state: QueueState,
@@ -58,11 +59,11 @@ pub struct AfXdpQueue {
 }
 
 impl AfXdpQueue {
-    /// Opens and binds a queue and fills its fill ring. Frames arrive when an XDP program redirects to
-    /// [`Self::fd`].
+    /// Opens and binds the socket of a queue and fills its fill ring. The queue receives frames when an XDP
+    /// program redirects them to [`Self::fd`].
     ///
     /// # Errors
-    /// [`AfXdpError`], with the queue, the cause and advice.
+    /// [`AfXdpError`] with the queue, the cause and advice for the operator.
     pub fn open(config: AfXdpConfig, pool: &mut FramePool) -> Result<Self, AfXdpError> {
         let memory = pool.memory_arc();
         config.check(&memory)?;
@@ -79,7 +80,8 @@ impl AfXdpQueue {
         Ok(queue)
     }
 
-    /// Creates a queue over a bound socket. The rings resume at their current indices.
+    /// Creates a queue from a bound socket. The rings continue at the indices that the shared memory
+    /// contains.
     pub(super) fn assemble(
         config: AfXdpConfig,
         memory: Arc<FrameMemory>,
@@ -105,13 +107,14 @@ impl AfXdpQueue {
         })
     }
 
-    /// Returns the queue that the socket is bound to, or `None` if the kernel does not report it.
+    /// Returns the device queue to which the socket is bound. Returns `None` if the kernel does not report
+    /// the socket's namespace.
     fn place(&self) -> Option<Place> {
         Place::of(self.fd.as_fd(), self.ifindex, self.config.queue)
     }
 
-    /// Returns the socket, which must be inserted into the XSKMAP of the device's XDP program at this queue's
-    /// index.
+    /// Returns the AF_XDP socket. To receive frames, the caller must insert the socket into the XSKMAP of the
+    /// device's XDP program, at the index of this queue.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -129,25 +132,27 @@ impl AfXdpQueue {
         AfXdpCounters { strange: self.rings.strange, refused: self.rings.refused, ..self.counters }
     }
 
-    /// Returns the number of frames that the kernel holds for this queue, in the rings and internally.
+    /// Returns the number of frames that the kernel holds for this queue, in the rings or internally.
     #[must_use]
     pub fn frames_owned(&self) -> u32 {
         self.rings.owned.len()
     }
 
-    /// Returns the frames that are visible in the rings, one element for each ring entry.
+    /// Returns the frames that are currently in the rings. The result contains one element for each ring
+    /// entry.
     #[must_use]
     pub fn frames_in_rings(&self) -> Vec<u32> {
         self.rings.frames_in_rings(&self.memory)
     }
 
-    /// Updates the MTU after a change of the device's MTU.
+    /// Sets the MTU in bytes. The caller must call this function after the device's MTU has changed.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.mtu = mtu;
     }
 
-    /// Transmits the contents of the transmit ring. The loop ends when a call takes no descriptor off the
-    /// ring (completion ring full, no memory). The rest is left for the next burst.
+    /// Makes system calls until the kernel has transmitted the contents of the transmit ring. Stops early if
+    /// a call takes no descriptor from the ring (because the completion ring is full or memory is short). The
+    /// remaining packets are transmitted with the next burst.
     fn send(&mut self) {
         let mut before = self.rings.tx.pending();
         for _ in 0..MAX_CALLS {
@@ -161,7 +166,7 @@ impl AfXdpQueue {
         }
     }
 
-    /// Makes one system call and derives the device's state from its result.
+    /// Makes one system call and updates the state of the device from its result.
     fn call(&mut self, call: Call) {
         self.state = match call.make(self.fd.as_fd()) {
             0 => QueueState::Up,
@@ -177,8 +182,8 @@ impl AfXdpQueue {
         };
     }
 
-    /// Queries the socket's pending error, which the kernel sets when the device is deleted. A sleeping
-    /// worker has no other indication of the deletion.
+    /// Queries the pending error of the socket, which the kernel sets when the device is deleted. A worker
+    /// that sleeps cannot detect the deletion in another way.
     fn check_health(&mut self) {
         if let Ok(code) = sys::get_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR, 0)
             && code != 0
@@ -188,8 +193,8 @@ impl AfXdpQueue {
     }
 }
 
-/// Returns the kernel's counters of a socket. For control threads that hold a duplicate of the socket while a
-/// worker owns the queue.
+/// Returns the kernel's counters of an AF_XDP socket. Control threads use this function with a duplicate of
+/// the socket, while a worker owns the queue.
 #[must_use]
 pub fn statistics(socket: BorrowedFd<'_>) -> QueueCounters {
     // Older kernels know only the first three numbers. The others stay 0.

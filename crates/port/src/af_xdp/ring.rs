@@ -1,13 +1,13 @@
-//! A ring shared with the kernel: producer and consumer views, with cached indices so that the shared cache
-//! lines are accessed once per burst.
+//! A ring that is shared with the kernel. The module contains a producer view and a consumer view. Both cache
+//! the indices, so that the shared cache lines are accessed only once per burst.
 //!
 //! Invariants:
 //!
-//! - Indices run freely over 32 bits and are masked on access, so an access is always inside the ring,
-//!   whatever the other side writes.
-//! - Numbers of entries produced or freed by the other side are limited to the ring's size.
-//! - The producer writes entries before publishing them (release). The consumer reads entries after seeing
-//!   the publication (acquire).
+//! - Indices count freely over 32 bits and are masked when an entry is accessed. An access is therefore
+//!   always inside the ring, even if the kernel writes a wrong index.
+//! - The number of entries that the other side has produced or freed is limited to the size of the ring.
+//! - The producer writes entries before it publishes them (release). The consumer reads entries only after it
+//!   has seen their publication (acquire).
 //!
 //! The kernel's documentation is `Documentation/networking/af_xdp.rst`.
 #![allow(unsafe_code, reason = "memory shared with the kernel; see the SAFETY comments")]
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::abi;
 use crate::queue::TransmitProgress;
 
-/// Owner of a ring's memory.
+/// The memory of a ring, which is released when the ring is dropped.
 enum Backing {
     Mapping {
         base: NonNull<u8>,
@@ -42,7 +42,7 @@ impl Drop for Backing {
     }
 }
 
-/// Pointers into a ring's shared memory.
+/// Pointers to the indices, the flags and the entries of a ring in shared memory.
 pub(crate) struct Shared<T> {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -57,12 +57,13 @@ pub(crate) struct Shared<T> {
 unsafe impl<T: Copy + Send> Send for Shared<T> {}
 
 impl<T: Copy> Shared<T> {
-    /// Takes over a mapping of `len` bytes at `base` with the kernel's layout `offsets`. Returns `None` if
-    /// the layout exceeds the mapping or `size` is not a power of two.
+    /// Creates the pointers for a mapping of `len` bytes at `base`, with the layout `offsets` that the kernel
+    /// reports. Takes ownership of the mapping. Returns `None` if the layout exceeds the mapping or `size` is
+    /// not a power of two.
     ///
     /// # Safety
-    /// `base` is a mapping of `len` bytes, shared with the kernel as a ring of `T`, that no other code
-    /// unmaps.
+    /// `base` must be a mapping of `len` bytes that the process shares with the kernel as a ring of `T`. No
+    /// other code may unmap it.
     pub(crate) unsafe fn from_mapping(
         base: NonNull<u8>,
         len: usize,
@@ -122,7 +123,8 @@ impl<T: Copy> Shared<T> {
         self.mask + 1
     }
 
-    /// Iterates over the entries between consumer and producer at this time.
+    /// Iterates over the entries that are between the consumer index and the producer index at the time of
+    /// the call.
     fn standing(&self) -> impl Iterator<Item = T> + '_ {
         let from = self.consumer().load(Ordering::Acquire);
         let n = self.producer().load(Ordering::Acquire).wrapping_sub(from).min(self.size());
@@ -130,7 +132,7 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-/// Producer view of the fill ring and the transmit ring.
+/// Producer view of a ring, used for the fill ring and the transmit ring.
 pub(crate) struct Producer<T> {
     shared: Shared<T>,
     head: u32,
@@ -143,15 +145,15 @@ impl<T: Copy> Producer<T> {
         self.shared
     }
 
-    /// Resumes at the indices in the shared memory.
+    /// Creates a view that continues at the indices in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let head = shared.producer().load(Ordering::Acquire);
         let consumed = shared.consumer().load(Ordering::Acquire);
         Self { shared, head, consumed }
     }
 
-    /// Returns the number of entries that the other side has not consumed. The shared cache line is read only
-    /// if there may be some.
+    /// Returns the number of entries that the kernel has not consumed yet. The shared cache line is read only
+    /// if there may be such entries.
     #[inline]
     pub(crate) fn pending(&mut self) -> u32 {
         if self.head == self.consumed {
@@ -161,40 +163,41 @@ impl<T: Copy> Producer<T> {
         self.head.wrapping_sub(self.consumed).min(self.size())
     }
 
-    /// Returns the index of the next entry.
+    /// Returns the index at which the next entry will be written.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
     }
 
-    /// Returns the progress of the ring.
+    /// Returns the numbers of entries that were put into the ring and taken from it.
     pub(crate) fn progress(&mut self) -> TransmitProgress {
         let pending = self.pending();
         TransmitProgress { given: self.head, taken: self.head.wrapping_sub(pending) }
     }
 
-    /// Returns the number of free entries. The shared index is read only if the cached number is below
-    /// `enough`.
+    /// Returns the number of free entries. If the cached number is at least `enough`, it is returned without
+    /// reading the shared index.
     #[inline]
     pub(crate) fn free(&mut self, enough: u32) -> u32 {
         let known = self.size() - self.head.wrapping_sub(self.consumed).min(self.size());
         if known >= enough { known } else { self.size() - self.pending() }
     }
 
-    /// Writes entry `i` after the published entries. The caller must have checked that the entry is free.
+    /// Writes the `i`-th entry behind the published entries. The caller must have checked that this entry is
+    /// free.
     #[inline]
     pub(crate) fn write(&mut self, i: u32, entry: T) {
         self.shared.write(self.head.wrapping_add(i), entry);
     }
 
-    /// Publishes the next `n` entries.
+    /// Publishes the next `n` entries, which must have been written.
     #[inline]
     pub(crate) fn publish(&mut self, n: u32) {
         self.head = self.head.wrapping_add(n);
         self.shared.producer().store(self.head, Ordering::Release);
     }
 
-    /// Returns whether the other side requests a wake-up.
+    /// Returns whether the kernel requests a wake-up for this ring.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.shared.needs_wakeup()
@@ -210,7 +213,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// Consumer view of the receive ring and the completion ring.
+/// Consumer view of a ring, used for the receive ring and the completion ring.
 pub(crate) struct Consumer<T> {
     shared: Shared<T>,
     tail: u32,
@@ -222,13 +225,13 @@ impl<T: Copy> Consumer<T> {
         self.shared
     }
 
-    /// Resumes at the index in the shared memory.
+    /// Creates a view that continues at the consumer index in the shared memory.
     pub(crate) fn new(shared: Shared<T>) -> Self {
         let tail = shared.consumer().load(Ordering::Acquire);
         Self { shared, tail }
     }
 
-    /// Returns the number of entries to read, with one acquire of the other side's index.
+    /// Returns the number of entries that can be read. The function reads the kernel's index once (acquire).
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.shared.producer().load(Ordering::Acquire).wrapping_sub(self.tail).min(self.size())
@@ -240,13 +243,13 @@ impl<T: Copy> Consumer<T> {
         self.tail
     }
 
-    /// Returns available entry `i`.
+    /// Returns the `i`-th of the entries that can be read, without releasing it.
     #[inline]
     pub(crate) fn peek(&self, i: u32) -> T {
         self.shared.read(self.tail.wrapping_add(i))
     }
 
-    /// Releases `n` entries.
+    /// Releases the first `n` entries that can be read, so that the kernel can use them again.
     #[inline]
     pub(crate) fn release(&mut self, n: u32) {
         if n > 0 {
@@ -272,18 +275,18 @@ pub(crate) use simulated::views;
 
 #[cfg(test)]
 mod simulated {
-    //! A ring in plain memory, so that tests can simulate the kernel.
+    //! A ring in plain memory, with which tests simulate the kernel.
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// Memory of indices and entries.
+    /// Memory of the indices and entries of a test ring.
     pub(crate) struct HeapRing {
         words: Box<[AtomicU64]>,
     }
 
-    /// Returns the user's and the kernel's view of a new ring of `size` entries whose indices start at
-    /// `start`.
+    /// Creates a ring of `size` entries whose indices start at `start`. Returns the user's view and the
+    /// kernel's view of it.
     pub(crate) fn views<T: Copy>(size: u32, start: u32) -> (Shared<T>, Shared<T>) {
         let words = 2 + (size as usize * size_of::<T>()).div_ceil(8);
         let ring = Arc::new(HeapRing { words: (0..words).map(|_| AtomicU64::new(0)).collect() });

@@ -1,8 +1,9 @@
-//! The four rings of one socket with the frames in them. The module contains the receive and transmit path
-//! without the system calls, so that tests can simulate the kernel.
+//! The four rings of one AF_XDP socket and the frames in them. The module contains the receive and transmit
+//! path without the system calls, so that tests can simulate the kernel.
 //!
-//! Invariant: a frame is in `owned` from the time when its address enters the fill or the transmit ring until
-//! the kernel returns it through the receive or the completion ring. No other code moves frames.
+//! Invariant: a frame is in the set `owned` from the time when its address enters the fill ring or the
+//! transmit ring until the kernel returns the frame through the receive ring or the completion ring. No code
+//! outside this module moves frames into or out of the rings.
 
 use super::abi::{Descriptor, XDP_PKT_CONTD};
 use super::owned::OwnedFrames;
@@ -12,46 +13,47 @@ use crate::packet::Packet;
 use crate::pool::{FramePool, LEAST_FILL, MemoryShare};
 use crate::queue::Batch;
 
-/// Number of free entries at which the fill ring is refilled. The batch size limits accesses to cache lines
-/// that are shared with the kernel.
+/// Minimum number of free entries for a refill of the fill ring. A refill in batches reduces the number of
+/// accesses to cache lines that are shared with the kernel.
 const FILL_BATCH: u32 = 64;
 
-/// Minimum packet length in bytes. The kernel skips a descriptor that it considers invalid without completing
-/// it, so shorter packets must not reach the kernel.
+/// Minimum length of a packet in bytes. The kernel skips a descriptor that it considers invalid and never
+/// completes it, so shorter packets must not reach the kernel.
 const SHORTEST: usize = 14;
 
-/// The four rings of one socket. See the module documentation.
+/// The four rings of one AF_XDP socket. See the module documentation.
 pub(crate) struct Rings {
     pub(crate) fill: Producer<u64>,
     pub(crate) completion: Consumer<u64>,
     pub(crate) rx: Consumer<Descriptor>,
     pub(crate) tx: Producer<Descriptor>,
     pub(crate) owned: OwnedFrames,
-    /// Number of frames to keep in the fill ring, as far as `share` allows.
+    /// Number of free frames that the fill ring should contain. The limit in `share` may lower the number.
     pub(crate) fill_target: u32,
-    /// Share of the memory that all sockets use, or `None` before the first access to a pool.
+    /// This socket's share of the frame memory, or `None` until a pool is accessed for the first time.
     pub(crate) share: Option<MemoryShare>,
-    /// Maximum number of descriptors of one transmitted packet.
+    /// Maximum number of descriptors that one transmitted packet may have.
     pub(crate) max_segments: u16,
-    /// Number of descriptors and completions that named no frame of the queue.
+    /// Number of received descriptors and completions with an address that belongs to no frame of the queue.
     pub(crate) strange: u64,
-    /// Number of packets that this socket cannot transmit (too many segments, no Ethernet header).
+    /// Number of packets that this socket cannot transmit, because they have too many segments or are shorter
+    /// than an Ethernet header.
     pub(crate) refused: u64,
 }
 
-/// Packet of several descriptors at the head of the receive ring.
+/// Result of reading a packet of several descriptors from the receive ring.
 enum Chain {
-    /// `descriptors` entries were read. `packet` is `None` if they were invalid.
+    /// All descriptors of the packet were read. `packet` is `None` if the descriptors were invalid.
     Whole { descriptors: u32, packet: Option<Packet> },
-    /// The last descriptor has not arrived yet.
+    /// The last descriptor of the packet is not in the ring yet.
     Incomplete,
 }
 
 impl Rings {
-    /// Refills the fill ring from the pool.
+    /// Refills the fill ring with free frames of the pool.
     ///
-    /// Frames in the fill ring of an idle port do not return. A ring therefore takes at most an eighth of the
-    /// free frames at a time, so that the rings of ports opened later find frames.
+    /// Frames in the fill ring of an idle port are not available to other ports. One call therefore takes at
+    /// most an eighth of the free frames, so that ports that are opened later also find free frames.
     #[inline]
     pub(crate) fn refill(&mut self, pool: &mut FramePool) {
         let share = self.share.get_or_insert_with(|| pool.depot().share());
@@ -81,7 +83,7 @@ impl Rings {
         }
     }
 
-    /// Moves received packets to `out`. Returns their number.
+    /// Moves received packets to the end of `out` until `out` is full. Returns the number of packets moved.
     #[inline]
     pub(crate) fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
         let (before, room) = (out.len(), out.remaining_capacity());
@@ -109,7 +111,8 @@ impl Rings {
         out.len() - before
     }
 
-    /// Converts a descriptor into a packet if it names an owned frame and stays inside the frame.
+    /// Converts a received descriptor into a packet. Returns `None` if the descriptor does not belong to an
+    /// owned frame or exceeds the frame.
     #[inline]
     fn claim(&mut self, pool: &mut FramePool, descriptor: Descriptor) -> Option<Packet> {
         let memory = pool.memory();
@@ -131,8 +134,8 @@ impl Rings {
         }
     }
 
-    /// Reads a packet of several descriptors. An incomplete packet stays in the ring, so that no state is
-    /// kept between calls or handed over.
+    /// Reads a packet of several descriptors, starting at entry `from`. An incomplete packet stays in the
+    /// ring. Therefore no state of it has to be kept between calls or handed over.
     #[cold]
     fn claim_chain(&mut self, pool: &mut FramePool, from: u32, available: u32) -> Chain {
         let last = (from..available).find(|i| self.rx.peek(*i).options & XDP_PKT_CONTD == 0);
@@ -165,9 +168,9 @@ impl Rings {
         Chain::Whole { descriptors: end - from, packet }
     }
 
-    /// Writes packets at the front of `batch` into the transmit ring, as many as fit. If free frames are
-    /// scarce, the packets must also fit into this socket's share of the memory. Returns the number of
-    /// packets taken.
+    /// Moves packets from the front of `batch` into the transmit ring until the ring is full. While free
+    /// frames are scarce, the number of frames in transmission is also limited by this socket's share of the
+    /// memory. Returns the number of packets moved.
     #[inline]
     pub(crate) fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
         let mut wanted = 0;
@@ -244,7 +247,7 @@ impl Rings {
         pool.free(packet);
     }
 
-    /// Returns frames whose transmission is complete to the pool.
+    /// Returns frames to the pool whose transmission the kernel has completed.
     #[inline]
     pub(crate) fn reclaim(&mut self, pool: &mut FramePool) {
         let available = self.completion.available();
@@ -257,7 +260,8 @@ impl Rings {
         self.completion.release(available);
     }
 
-    /// Returns the number of transmit descriptors that have not completed: in the ring or inside the kernel.
+    /// Returns the number of transmit descriptors that the kernel has not completed. They are in the ring or
+    /// inside the kernel.
     pub(crate) fn tx_in_flight(&self) -> usize {
         // The frames that the kernel holds for reception are in the fill ring. Frames in neither ring are in
         // transmission, or in a zero-copy driver's receive ring. In the latter case, the result is too high
@@ -266,8 +270,8 @@ impl Rings {
         (self.owned.len() as usize).saturating_sub(receiving)
     }
 
-    /// Returns the frames that are visible in a ring, which are a subset of `owned`. The other owned frames
-    /// are inside the kernel (a driver's descriptors, packets in transmission).
+    /// Returns the frames that are currently in the rings, which are a subset of `owned`. The other owned
+    /// frames are inside the kernel, in a driver's descriptors or in packets that are being transmitted.
     pub(crate) fn frames_in_rings(&self, memory: &FrameMemory) -> Vec<u32> {
         let addresses = self.fill.standing().chain(self.completion.standing());
         let packets = self.rx.standing().chain(self.tx.standing()).map(|descriptor| descriptor.addr);

@@ -1,5 +1,5 @@
-//! Tests of the rings against a simulated kernel: no frame is lost or has two owners, for any order of
-//! events, with hand-overs in between, and with invalid answers of the kernel.
+//! Tests of the rings against a simulated kernel. They check that no frame is lost and that no frame has two
+//! owners, for any order of events, with hand-overs, and with invalid answers of the kernel.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,21 +17,22 @@ use crate::queue::Batch;
 const RING: u32 = 16;
 const FRAMES: u32 = 128;
 
-/// The kernel's side of the rings, and the frames that the kernel holds internally.
+/// The simulated kernel: its side of the rings, and the frames that it holds internally.
 struct Kernel {
     fill: Consumer<u64>,
     completion: Producer<u64>,
     rx: Producer<Descriptor>,
     tx: Consumer<Descriptor>,
-    /// Transmitted frames whose completion is pending.
+    /// Frames that were transmitted but whose completion has not been reported.
     leaving: VecDeque<u64>,
-    /// Lengths of the transmitted packets in bytes.
+    /// Lengths of the packets that were transmitted, in bytes.
     sent: Vec<usize>,
     delivered: u64,
 }
 
 impl Kernel {
-    /// Delivers a packet in `segments` frames, if the rings have enough buffers and space.
+    /// Delivers a packet that consists of `segments` frames, if the rings have enough buffers and space for
+    /// it.
     fn deliver(&mut self, memory: &FrameMemory, segments: u32) {
         if self.fill.available() < segments || self.rx.free(segments) < segments {
             return;
@@ -140,7 +141,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Checks that every frame is in exactly one place: the depot, a packet, or the kernel.
+/// Checks that every frame is in exactly one place, which is the depot, a packet or the kernel.
 fn check(depot: &Depot, held: &Batch, rings: &Rings, kernel: &Kernel, memory: &FrameMemory) {
     let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
     let mut packets = 0;
@@ -165,8 +166,8 @@ fn check(depot: &Depot, held: &Batch, rings: &Rings, kernel: &Kernel, memory: &F
     );
 }
 
-/// Simulates a successor process: new views, indices from shared memory, and the owned set of the
-/// predecessor.
+/// Simulates a hand-over to a successor process. The successor has new views of the rings, which continue at
+/// the indices in shared memory, and the predecessor's set of owned frames.
 fn hand_over(rings: Rings) -> Rings {
     let Rings { fill, completion, rx, tx, owned, .. } = rings;
     let mut next = rings_of(fill.into_shared(), completion.into_shared(), rx.into_shared(), tx.into_shared());
@@ -284,8 +285,8 @@ fn packets_cross_in_order_and_whole() {
     assert_eq!(kernel.sent, expected);
 }
 
-/// Checks that receivers which never consume packets leave enough frames for other ports to receive and to
-/// transmit.
+/// Checks that enough frames remain for other ports to receive and to transmit if some receivers never
+/// consume their packets.
 #[test]
 fn receivers_that_keep_what_they_are_sent_leave_frames_to_others() {
     const SOCKETS: usize = 8;

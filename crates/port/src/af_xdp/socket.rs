@@ -1,13 +1,13 @@
-//! Creation of an AF_XDP socket: umem registration, rings, options, and binding in the best mode that the
-//! device supports.
+//! Opens AF_XDP sockets. The module registers the umem, creates the rings, sets the socket options, and binds
+//! the socket in the best mode that the device supports.
 //!
-//! Modes are tried from best to worst: zero copy before copy, and multi-buffer before single-buffer. Each
-//! attempt uses a new socket, because a refused bind leaves `XDP_UMEM_SG_FLAG` on the memory of its socket
-//! (`xp_assign_dev`), and drivers would then get shorter buffers. Each refusal is kept as text for `show
-//! ports` and `doctor`.
+//! The modes are tried from best to worst: zero-copy mode before copy mode, and several frames per packet
+//! before one frame. Each attempt uses a new socket, because a refused bind leaves `XDP_UMEM_SG_FLAG` on the
+//! memory of its socket (`xp_assign_dev`), and drivers would then get shorter buffers. The reason of each
+//! refusal is kept as text for `show ports` and `doctor`.
 //!
-//! Zero copy is not tried if the driver reports that it has no support, because the kernel pins all frames
-//! and rebuilds its tables for each attempt. The code runs on control threads and may block.
+//! Zero-copy mode is not tried if the driver reports that it does not support it, because the kernel pins all
+//! frames and rebuilds its tables for each attempt. The code runs on control threads and may block.
 #![allow(unsafe_code, reason = "maps the rings; see the SAFETY comments")]
 #![allow(clippy::disallowed_methods, reason = "for control threads, when a queue is opened")]
 
@@ -24,13 +24,13 @@ use crate::memory::{FrameMemory, HugePages, MemoryConfig};
 use crate::netdev;
 use crate::sys;
 
-/// Send buffer bytes per packet. A packet in a frame of 2048 bytes is charged with its skb, and the kernel
-/// doubles the value of the socket option.
+/// Size of the send buffer in bytes for each packet that may be in transmission. The kernel charges a packet
+/// in a frame of 2048 bytes with the size of its skb, and doubles the value of the socket option.
 const CHARGE: u32 = 2048;
-/// Time between two attempts to bind to a queue that is still being released.
+/// Pause between two attempts to bind to a queue whose previous socket the kernel has not released.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A bound socket with its mode and the reasons against better modes.
+/// A bound AF_XDP socket with its mode, and the reasons why better modes were not used.
 pub(super) struct Bound {
     pub(super) fd: OwnedFd,
     pub(super) zero_copy: bool,
@@ -38,7 +38,7 @@ pub(super) struct Bound {
     pub(super) reasons: Vec<String>,
 }
 
-/// A mode of binding.
+/// A mode in which an AF_XDP socket can be bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Mode {
     zero_copy: bool,
@@ -61,7 +61,7 @@ impl Mode {
     }
 }
 
-/// Opens a socket and binds it in the best mode that `config` and the device allow.
+/// Opens a socket and binds it in the best mode that both `config` and the device allow.
 pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Result<Bound, AfXdpError> {
     let mut reasons = Vec::new();
     let mut last = AfXdpCause::NoMode;
@@ -97,8 +97,8 @@ pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) 
     Err(config.error(last))
 }
 
-/// Returns whether the driver of a device may support zero copy. Returns true if the kernel does not report
-/// the support.
+/// Returns whether the driver of the device may support zero-copy mode. Returns true if the kernel does not
+/// report whether the driver supports it.
 fn may_have_zero_copy(ifindex: u32) -> bool {
     let features = netdev::xdp_features_of(ifindex).ok().flatten();
     features.is_none_or(|bits| bits & netdev::XSK_ZERO_COPY != 0)
@@ -124,7 +124,7 @@ fn modes(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Vec<Mod
     modes
 }
 
-/// Returns a socket with memory and rings, ready to be bound.
+/// Returns a socket with its umem and its rings, which is ready to be bound.
 fn prepare(config: &AfXdpConfig, memory: &FrameMemory) -> Result<OwnedFd, AfXdpCause> {
     let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|e| match sys::errno(&e) {
         libc::EAFNOSUPPORT => AfXdpCause::NoAfXdp,
@@ -151,9 +151,10 @@ fn prepare(config: &AfXdpConfig, memory: &FrameMemory) -> Result<OwnedFd, AfXdpC
     Ok(fd)
 }
 
-/// Raises the socket's send buffer to the size of a ring, so that the ring is the limit. In copy mode, each
-/// packet in transmission is charged to the send buffer, whose default holds fewer than 300 packets. Without
-/// the privilege to exceed the system's limit, that limit applies.
+/// Enlarges the send buffer of the socket, so that transmission is limited by the ring and not by the buffer.
+/// In copy mode, each packet in transmission is charged to the send buffer, and the default buffer is
+/// sufficient for fewer than 300 packets. Without the privilege to exceed the system's limit, the buffer has
+/// the size of this limit.
 fn raise_send_buffer(fd: BorrowedFd<'_>, ring_size: u32) {
     let bytes = i32::try_from(ring_size.saturating_mul(CHARGE)).unwrap_or(i32::MAX / 2);
     if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes).is_err() {
@@ -212,9 +213,9 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
     }
 }
 
-/// Returns whether a socket can be bound to a queue in the namespace of the calling thread. This requires
-/// that no socket is bound and no closed socket is still being released. Returns `None` if the check is not
-/// possible. A deleted device counts as free.
+/// Returns whether a socket can be bound to a queue of a device in the calling thread's namespace. This is
+/// not possible while a socket is bound to the queue or the kernel has not released a closed socket. Returns
+/// `None` if the check fails for another reason. The queue of a deleted device counts as free.
 pub(crate) fn is_free(ifindex: u32, queue: u32) -> Option<bool> {
     const RING: u32 = 64;
     let memory =
@@ -246,17 +247,17 @@ fn address(ifindex: u32, queue: u32, flags: u16) -> libc::sockaddr_xdp {
     }
 }
 
-/// Properties of a device that are needed before a socket is bound to it.
+/// Properties of a device that must be known before a socket is bound to it.
 pub(super) struct Device {
     pub(super) ifindex: u32,
     pub(super) mtu: u32,
-    /// Number of receive queues in use, or the number at the device's creation if the driver does not report
-    /// it.
+    /// Number of receive queues in use. If the driver does not report this number, the number that the device
+    /// was created with.
     pub(super) queues: u32,
 }
 
-/// Maps the rings of a socket. The rings resume at their current indices. The owned frames are not known to
-/// the kernel and must be set separately.
+/// Maps the four rings of a socket. The rings continue at the indices in the shared memory. The kernel does
+/// not store which frames are owned, so the caller must set the owned frames.
 pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4], AfXdpCause> {
     let zero = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
     let empty = libc::xdp_mmap_offsets { rx: zero, tx: zero, fr: zero, cr: zero };
@@ -271,7 +272,7 @@ pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4
     ])
 }
 
-/// A mapped ring without an entry type.
+/// A mapped ring whose entry type has not been chosen yet.
 pub(super) struct RingOf {
     base: NonNull<u8>,
     len: usize,
@@ -309,7 +310,7 @@ impl RingOf {
     }
 }
 
-/// Returns the rings of a socket, with an empty set of owned frames.
+/// Creates the four rings of a socket with an empty set of owned frames.
 pub(super) fn rings(
     fd: BorrowedFd<'_>,
     ring_size: u32,

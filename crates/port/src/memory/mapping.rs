@@ -1,5 +1,5 @@
-//! The memory of frame memory: a sealed memfd in a shared mapping, or plain memory under miri, which has no
-//! memfd.
+//! Memory region that contains the frames. The region is a shared mapping of a sealed memfd. Under miri,
+//! which has no memfd, it is plain memory.
 
 use std::io;
 #[cfg(not(miri))]
@@ -17,10 +17,11 @@ const HUGE: usize = 2 << 20;
 #[cfg(not(miri))]
 const PAGE: usize = 4096;
 
-/// Name of the system call that failed, and its error.
+/// Error of a system call: the name of the system call, and the error that the kernel returned.
 pub(super) type Refusal = (&'static str, io::Error);
 
-/// Zeroed bytes at an address that is constant for the lifetime of the value.
+/// A region of memory whose address does not change during the lifetime of the value. New regions are filled
+/// with zeros.
 pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -30,7 +31,8 @@ pub(super) struct Mapping {
 
 #[cfg(not(miri))]
 impl Mapping {
-    /// Maps a new memfd of `len` bytes. With `huge`, the memory consists of 2 MiB pages.
+    /// Creates and maps a memfd of `len` bytes. If `huge` is true, the memory consists of reserved 2 MiB
+    /// pages.
     pub(super) fn create(len: usize, huge: bool) -> Result<Self, Refusal> {
         let os = |call| move |e: rustix::io::Errno| (call, io::Error::from(e));
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -44,7 +46,7 @@ impl Mapping {
         Self::open(fd, len, huge)
     }
 
-    /// Maps the first `len` bytes of a memfd that cannot shrink.
+    /// Maps the first `len` bytes of a memfd, which must be sealed against shrinking.
     pub(super) fn open(fd: OwnedFd, len: usize, huge: bool) -> Result<Self, Refusal> {
         let os = |call| move |e: rustix::io::Errno| (call, io::Error::from(e));
         let size = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size;
@@ -71,9 +73,9 @@ impl Mapping {
         &self.fd
     }
 
-    /// Collapses the mapping's pages into 2 MiB pages at once (madvise(2), MADV_COLLAPSE; Linux 6.1),
-    /// regardless of the administrator's setting for shared memory. Returns true if all pages that can be
-    /// collapsed are.
+    /// Converts the pages of the mapping into 2 MiB pages (madvise(2), MADV_COLLAPSE; Linux 6.1). The
+    /// conversion does not depend on the administrator's setting for shared memory. Returns true if all pages
+    /// that can be converted have been converted.
     pub(super) fn collapse(&self) -> bool {
         const MADV_COLLAPSE: libc::c_int = 25;
         let whole = self.len & !(HUGE - 1);
@@ -82,8 +84,8 @@ impl Mapping {
     }
 }
 
-/// Reserves `len` bytes of addresses on a 2 MiB boundary. Returns `None` if `len` is less than a huge page,
-/// or if the reservation fails.
+/// Reserves an address range of `len` bytes that begins on a 2 MiB boundary. Returns `None` if `len` is less
+/// than the size of a huge page, or if the reservation fails.
 #[cfg(not(miri))]
 fn reserve(len: usize) -> Option<*mut std::ffi::c_void> {
     if len < HUGE {

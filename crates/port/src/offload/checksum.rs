@@ -1,16 +1,17 @@
-//! Completion of a partial checksum (virtio 1.2, 5.1.6.2). The checksum field contains the pseudo-header sum.
-//! The complement of the sum from `csum_start` to the end, including the field, is written into the field
-//! (RFC 1071).
+//! Completion of a partial checksum (virtio 1.2, 5.1.6.2). In a packet with a partial checksum, the checksum
+//! field contains only the pseudo-header sum. Completion sums the packet from `csum_start` to its end,
+//! including this field, and writes the complement of the sum into the field (RFC 1071).
 
 use packet::{DropReason, checksum};
 
 use crate::memory::FrameMemory;
 use crate::packet::{Flags, Packet};
 
-/// Completes a checksum that the sender left partial. A packet without a partial checksum is not changed.
+/// Completes the partial checksum of a packet. A packet without a partial checksum is not changed.
 ///
 /// # Errors
-/// [`DropReason::RxBadOffload`] if the offsets are outside of the packet, which is unchanged in this case.
+/// [`DropReason::RxBadOffload`] if the checksum offsets are outside the packet. The packet is not changed in
+/// this case.
 pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<(), DropReason> {
     if !packet.flags().contains(Flags::PARTIAL_CHECKSUM) {
         return Ok(());
@@ -34,8 +35,8 @@ pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<()
     Ok(())
 }
 
-/// Returns the sum over a chain from the byte `start` on. After a frame of odd length, the bytes of each sum
-/// are swapped.
+/// Returns the RFC 1071 sum over the bytes of a packet from byte `start` to the end. After a frame of odd
+/// length, the two bytes of each sum are swapped.
 fn sum_from(packet: &Packet, memory: &FrameMemory, start: usize) -> u32 {
     let (mut skip, mut odd, mut sum) = (start, false, 0_u32);
     for bytes in packet.parts(memory) {
@@ -48,7 +49,8 @@ fn sum_from(packet: &Packet, memory: &FrameMemory, start: usize) -> u32 {
     sum
 }
 
-/// Writes bytes at a position that may be in any frame, or span two frames.
+/// Writes bytes at position `at` of a packet. The position may be in any frame, and the bytes may span two
+/// frames.
 fn write(packet: &mut Packet, memory: &FrameMemory, at: usize, value: &[u8]) {
     let mut position = 0;
     packet.for_each_segment_mut(memory, |bytes| {

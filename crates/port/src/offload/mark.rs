@@ -1,5 +1,5 @@
-//! Detection of checksums that a sender on the same machine left to hardware. AF_XDP receive delivers no
-//! checksum state, but an incomplete checksum is the bare pseudo-header sum.
+//! Detects checksums that a sender on the same machine has left to hardware. AF_XDP reception delivers no
+//! checksum state, but a checksum field that was left to hardware contains only the pseudo-header sum.
 
 use packet::{DropReason, FlowKey, L3Kind, Layers, checksum};
 
@@ -9,11 +9,11 @@ use crate::packet::{Flags, Offload, Packet};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Marks a TCP or UDP packet whose checksum is the bare pseudo-header sum as `PARTIAL_CHECKSUM`. Returns
-/// whether the packet was marked. One in 65,536 complete checksums has this value, and completing it again
-/// does not change it.
+/// Marks a TCP or UDP packet as `PARTIAL_CHECKSUM` if its checksum field contains only the pseudo-header sum.
+/// Returns whether the packet was marked. One in 65,536 complete checksums also has this value. The
+/// completion of such a checksum does not change it.
 ///
-/// Padding after the IP packet is zeroed, so that it does not affect the sum.
+/// Padding behind the IP packet is set to zero, so that it does not affect the sum.
 pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &Layers, key: &FlowKey) -> bool {
     if !packet.flags().is_empty() || layers.is_fragment() || layers.malformed().is_some() {
         return false;
@@ -45,7 +45,7 @@ pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &La
     }
 }
 
-/// Returns the L4 length if the checksum field contains the bare sum.
+/// Returns the length of the L4 header and payload if the checksum field contains only the pseudo-header sum.
 fn bare(head: &[u8], l3: usize, l4: usize, offset: usize, key: &FlowKey) -> Result<usize, DropReason> {
     const NO: DropReason = DropReason::L4BadChecksum;
     let word = |at: usize| head.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]])).ok_or(NO);

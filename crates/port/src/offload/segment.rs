@@ -1,9 +1,9 @@
-//! Segmentation in software: TCP over IPv4 and IPv6 (RFC 9293) and UDP datagrams (USO). VLAN tags, IP options
-//! and extension headers are kept unchanged.
+//! Segmentation in software of TCP packets over IPv4 and IPv6 (RFC 9293) and of UDP packets (USO). VLAN tags,
+//! IP options and extension headers are copied unchanged.
 //!
-//! Each segment gets a copy of the headers with its own lengths, sequence number (or UDP length), IPv4
-//! identification and checksums. FIN and PSH are set in the last segment only, and CWR in the first (RFC 3168
-//! 6.1.2).
+//! Each segment gets a copy of the headers. The lengths, the TCP sequence number, the IPv4 identification and
+//! the checksums are adapted to the segment. The flags FIN and PSH are set only in the last segment, and CWR
+//! only in the first (RFC 3168, 6.1.2).
 
 use packet::{DropReason, checksum};
 
@@ -13,20 +13,22 @@ use crate::packet::{Flags, Gso, Offload, Packet};
 use crate::pool::FramePool;
 use crate::queue::Capabilities;
 
-/// Maximum number of segments of one packet: 64 KiB at the smallest segment size that TCP stacks accept (48).
-/// Without the limit, one packet could cost as much as thousands.
+/// Maximum number of segments into which one packet is divided. The number is sufficient for 64 KiB at the
+/// smallest segment size that TCP stacks accept (48 bytes). Without the limit, the segmentation of one packet
+/// could take as long as thousands of other packets.
 const MAX_SEGMENTS: usize = 1400;
 
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// Positions of a packet's headers, all checked against the bytes in its first frame.
+/// Positions of the headers in a packet. All of them have been checked against the bytes in the packet's
+/// first frame.
 struct Plan {
     l3: usize,
     v6: bool,
     l4: usize,
     tcp: bool,
-    /// Length of all headers in bytes.
+    /// Length of all headers together in bytes.
     headers: usize,
     payload: usize,
     size: usize,
@@ -77,7 +79,8 @@ impl Plan {
     }
 }
 
-/// Returns the position of the IP header, and whether it is an IPv6 header.
+/// Returns the position of the IP header in `head`, and whether this is an IPv6 header. Returns `None` if
+/// there is no IP header.
 fn network(head: &[u8]) -> Option<(usize, bool)> {
     let mut at = 12;
     for _ in 0..3 {
@@ -91,7 +94,8 @@ fn network(head: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
-/// Returns the number of packets that segmentation of `packet` makes, or 1 if the packet cannot be segmented.
+/// Returns the number of segments that `segment` makes of a packet. Returns 1 if the packet cannot be
+/// segmented.
 #[must_use]
 pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
     if packet.flags().contains(Flags::SEGMENT) {
@@ -101,8 +105,8 @@ pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
     }
 }
 
-/// Returns the length in bytes of the largest frame that the packet becomes on the wire, for comparison with
-/// an MTU.
+/// Returns the length in bytes of the largest frame that is transmitted for a packet. Callers compare this
+/// length with an MTU.
 #[must_use]
 pub fn wire_len(packet: &Packet, memory: &FrameMemory) -> usize {
     if !packet.flags().contains(Flags::SEGMENT) {
@@ -111,13 +115,15 @@ pub fn wire_len(packet: &Packet, memory: &FrameMemory) -> usize {
     Plan::new(packet, memory).map_or(packet.len(), |plan| plan.headers + plan.size.min(plan.payload))
 }
 
-/// Segments a packet and passes the segments to `emit` in order. Returns the number of segments. Checksums
-/// are left partial if `caps` allows it. The packet's frames return to the pool.
+/// Divides a packet into segments, and calls `emit` with each segment in order. Returns the number of
+/// segments. If `caps` permits partial checksums, the checksums of the segments are left partial. The frames
+/// of the original packet are returned to the pool.
 ///
 /// # Errors
-/// - [`DropReason::RxBadOffload`] if the offload state contradicts the headers.
-/// - [`DropReason::OffloadUnsupported`] for too many segments.
-/// - [`DropReason::NoFrame`] if no frame is free. Earlier segments have been emitted in this case.
+/// - [`DropReason::RxBadOffload`] if the packet's offload state contradicts its headers.
+/// - [`DropReason::OffloadUnsupported`] if the packet would have too many segments.
+/// - [`DropReason::NoFrame`] if no frame is free. `emit` may have been called with the first segments in this
+///   case.
 pub fn segment(
     packet: Packet,
     caps: &Capabilities,
@@ -168,8 +174,8 @@ fn cut(
 }
 
 impl Plan {
-    /// Changes the copied headers into those of segment `i` of `count`. `whole` is the L4 length of the
-    /// original packet.
+    /// Adapts the copied headers to segment `i` of `count` segments. `whole` is the L4 length of the original
+    /// packet in bytes.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "lengths were checked to fit; counters wrap as their fields do"

@@ -1,4 +1,5 @@
-//! Tests of offload completion against a simple implementation on vectors, and with invalid offload state.
+//! Tests of the offload work in software, against a simple implementation on vectors and with invalid offload
+//! state.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use proptest::prelude::*;
@@ -16,7 +17,8 @@ fn depot() -> Arc<Depot> {
     Depot::new(Arc::new(FrameMemory::new(config).unwrap()))
 }
 
-/// Creates a packet in frames of the given sizes, in turn. The first frame holds at least `first` bytes.
+/// Creates a packet with the given bytes. The frames of the packet have the lengths in `sizes`, which are
+/// used in turn. The first frame holds at least `first` bytes.
 fn scattered(bytes: &[u8], first: usize, sizes: &[usize], pool: &mut FramePool) -> Packet {
     let first = first.min(bytes.len());
     let mut packet = pool.alloc_copy(&bytes[..first]).unwrap();
@@ -33,7 +35,7 @@ fn bytes_of(packet: &Packet, memory: &FrameMemory) -> Vec<u8> {
     packet.parts(memory).flatten().copied().collect()
 }
 
-/// Computes the RFC 1071 sum in the simplest way.
+/// Computes the RFC 1071 sum of `bytes` by the simplest algorithm.
 fn naive_sum(bytes: &[u8]) -> u32 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {
@@ -86,8 +88,8 @@ impl Big {
         self.l4() + if self.tcp { 16 } else { 6 }
     }
 
-    /// Builds the frame of one segment. With `partial`, the checksum field contains the bare pseudo-header
-    /// sum.
+    /// Builds the expected frame of one segment. If `partial` is true, the checksum field contains only the
+    /// pseudo-header sum.
     fn frame(&self, payload: &[u8], index: usize, sequence: u32, flags: u8, partial: bool) -> Vec<u8> {
         let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for tag in 0..self.tags {
